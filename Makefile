@@ -1,0 +1,33 @@
+# run · test: each makes what it needs (an environment in .venv, dependencies at the versions of constraints.txt).
+# PYTHON=python3.12 picks an interpreter; PIP_FLAGS=… reaches pip (another index for torch, say).
+
+PYTHON ?= python3
+PIP_FLAGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+.PHONY: run test lint clean
+.DELETE_ON_ERROR:
+
+run: $(INSTALLED)  ## train a short run against carla-lite, evaluate it, leave a video and a report
+	$(BIN)/python scripts/launch.py up --runtime process --config config/td3_config_quick.yaml
+
+test: $(INSTALLED) lint  ## every test that this machine can run; the summary names what was skipped and why
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+
+clean:  ## the environment and caches, never a run
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 13) else \
+	f"Python {v[0]}.{v[1]} found, 3.10 to 3.12 needed (the carla client has no other wheels): make $(MAKECMDGOALS) PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q $(PIP_FLAGS) -c constraints.txt -e '.[agent,lite,launcher,benchmark,dev]'
+	@touch $@

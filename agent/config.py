@@ -1,0 +1,244 @@
+"""The agent's configuration: one pydantic model a section, YAML over the defaults.
+
+Owns the schema, the defaults and the sentences a person reads when a file is wrong. Reads no environment
+variable except the simulator's address (``CARLA_HOST``, ``CARLA_PORT``) and ``AGENT_DEVICE``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from agent import layered_yaml
+from agent.layered_yaml import ConfigError as ConfigError
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SimulatorConfig(Section):
+    """Where the simulator is and how long to wait for it."""
+
+    host: str = Field(default_factory=lambda: os.environ.get("CARLA_HOST", "127.0.0.1"), description="Host name.")
+    port: int = Field(
+        default_factory=lambda: os.environ.get("CARLA_PORT", "2000"),
+        validate_default=True,
+        ge=1,
+        le=65533,
+        description="RPC port.",
+    )
+    map: str | None = Field(None, description="Map name, or path of an .xodr file; null keeps the simulator's map.")
+    timeout_s: float = Field(
+        20.0, gt=0, description="Client time-out. Not below 20 with traffic: a stall past it aborts the collector."
+    )
+    patience_s: float = Field(120.0, ge=0, description="How long to wait for a simulator before giving up (exit 69).")
+    fixed_delta_s: float = Field(
+        0.1, gt=0, le=0.1, description="Simulated seconds a step; CARLA's physics substeps allow at most 0.1."
+    )
+
+
+class CameraConfig(Section):
+    """The front camera, relative to the vehicle's origin (metres, degrees)."""
+
+    width: int = Field(84, ge=84, le=84, description="Pixels; asked of the simulator, never resized.")
+    height: int = Field(84, ge=84, le=84, description="Pixels; asked of the simulator, never resized.")
+    fov_deg: float = Field(100.0, gt=10, lt=170, description="Horizontal field of view.")
+    x_m: float = Field(1.2, description="Forward of the vehicle's origin.")
+    z_m: float = Field(1.8, gt=0, description="Above the vehicle's origin.")
+    pitch_deg: float = Field(-12.0, ge=-89, le=89, description="Negative looks down.")
+
+
+class RouteConfig(Section):
+    """Which routes are drawn and how they are described to the agent."""
+
+    min_length_m: float = Field(120.0, gt=0, description="Shortest route.")
+    max_length_m: float = Field(350.0, gt=0, description="Longest route.")
+    min_turns: int = Field(0, ge=0, description="Junction turns (heading change > 45°) a route must have.")
+    point_spacing_m: float = Field(2.0, gt=0, description="Distance between the 25 route points of the observation.")
+    held_out_fraction: float = Field(0.2, ge=0, lt=1, description="Share of routes that training never drives.")
+
+    @model_validator(mode="after")
+    def _lengths_in_order(self) -> RouteConfig:
+        if self.max_length_m < self.min_length_m:
+            raise ValueError(
+                f"max_length_m {self.max_length_m} is below min_length_m {self.min_length_m}: raise max_length_m"
+            )
+        return self
+
+
+class RewardConfig(Section):
+    """Weights of the reward's terms. All ≥ 0: the sign is the term's own (progress pays, the rest costs)."""
+
+    target_speed_mps: float = Field(8.0, gt=0, description="Progress above this speed is not paid.")
+    progress: float = Field(1.0, ge=0, description="Arc length along the route, 1 a step at the target speed.")
+    overspeed: float = Field(0.5, ge=0, description="Speed above the target, relative.")
+    lateral: float = Field(0.5, ge=0, description="Distance from the route's line, relative to half a lane, × speed.")
+    heading: float = Field(0.5, ge=0, description="Heading error against the route's tangent, per 90°, × speed.")
+    comfort: float = Field(0.05, ge=0, description="Change of steering and throttle from step to step.")
+    collision: float = Field(20.0, ge=0, description="Once, at a collision.")
+    off_road: float = Field(20.0, ge=0, description="Once, on leaving the road.")
+    finish: float = Field(10.0, ge=0, description="Once, at the route's end.")
+
+
+class TrafficConfig(Section):
+    """Other cars, driven by a Traffic Manager in the collector's own process."""
+
+    vehicles: int = Field(0, ge=0, le=200, description="How many; 0 starts no Traffic Manager.")
+
+
+class EnvironmentConfig(Section):
+    """The gymnasium environment."""
+
+    max_steps: int = Field(500, gt=0, description="Time limit in steps: truncates, never terminates.")
+    off_road_m: float = Field(2.5, gt=0, description="Distance from the route's line that counts as off the road.")
+    stuck_s: float = Field(15.0, gt=0, description="Simulated seconds without progress after which it truncates.")
+    camera: CameraConfig = CameraConfig()
+    route: RouteConfig = RouteConfig()
+    reward: RewardConfig = RewardConfig()
+    traffic: TrafficConfig = TrafficConfig()
+
+
+class NetworkConfig(Section):
+    """Widths. The defaults are those of Stable-Baselines3's CnnPolicy (NatureCNN), so that figures compare."""
+
+    channels: tuple[int, int, int] = Field((32, 64, 64), description="Output channels of the three convolutions.")
+    features: int = Field(512, gt=0, description="Width of the image features.")
+    hidden: tuple[int, ...] = Field((256, 256), min_length=1, description="Hidden layers of actor and critics.")
+
+
+class TD3Config(Section):
+    """Fujimoto et al. 2018, with the paper's symbols in the descriptions."""
+
+    gamma: float = Field(0.98, ge=0, lt=1, description="Discount γ; 0.98 at 10 Hz looks 5 s ahead.")
+    tau: float = Field(0.005, gt=0, le=1, description="Polyak factor τ.")
+    policy_delay: int = Field(2, ge=1, description="Critic updates an actor update (d).")
+    target_noise: float = Field(0.2, ge=0, description="Standard deviation σ̃ of target smoothing.")
+    target_noise_clip: float = Field(0.5, ge=0, description="Clip c of target smoothing.")
+    actor_learning_rate: float = Field(3e-4, gt=0, description="Adam.")
+    critic_learning_rate: float = Field(3e-4, gt=0, description="Adam, encoder included.")
+    batch_size: int = Field(256, ge=1, description="Effective batch.")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="Of the encoder's arithmetic.")
+    exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
+    network: NetworkConfig = NetworkConfig()
+
+
+class ReplayConfig(Section):
+    """The memory-mapped ring of transitions."""
+
+    capacity: int = Field(100_000, ge=1_000, description="Rows (one frame each); allocated whole at creation.")
+
+
+class TrainingConfig(Section):
+    """How long, how often, in which order."""
+
+    total_steps: int = Field(1_000_000, gt=0, description="Environment steps, warm-up included.")
+    warmup_steps: int = Field(1_000, ge=0, description="Steps of biased random driving before the actor drives.")
+    updates_per_step: float = Field(1.0, gt=0, le=20, description="Ratio of updates to environment steps.")
+    lockstep: bool = Field(False, description="Collector and learner take turns: bit for bit reproducible, and slower.")
+    max_lead_steps: int = Field(256, ge=1, description="How far collecting may run ahead of updating (free-running).")
+    publish_every_updates: int = Field(10, ge=1, description="Updates between two sets of weights for the collector.")
+    learner_threads: int = Field(0, ge=0, description="torch threads of the learner; 0 = one a core.")
+    log_every_steps: int = Field(500, gt=0, description="Between two rows in TensorBoard.")
+    checkpoint_every_steps: int = Field(5_000, gt=0, description="Between two checkpoints.")
+    keep_checkpoints: int = Field(3, ge=1, description="The newest this many are kept, and the best.")
+
+
+class EvaluationConfig(Section):
+    """Evaluation on held-out routes, with the deterministic policy."""
+
+    every_steps: int = Field(10_000, ge=0, description="Between two evaluations while training; 0 = none.")
+    episodes: int = Field(5, ge=1, description="Routes an evaluation.")
+    final_episodes: int = Field(10, ge=0, description="Routes of the last evaluation; 0 = none.")
+    baselines: bool = Field(True, description="Stop, random and PID drivers in the last evaluation's table.")
+    video: bool = Field(True, description="A video of the trained driver at the end.")
+    min_turns: int = Field(0, ge=0, description="Junction turns that an evaluation route must have.")
+
+
+class AgentConfig(Section):
+    """Everything the agent reads."""
+
+    seed: int = Field(0, ge=0, description="Of networks, exploration, routes and traffic.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default_factory=lambda: os.environ.get("AGENT_DEVICE", "auto"),
+        validate_default=True,
+        description="Of the learner; the collector acts on the CPU.",
+    )
+    simulator: SimulatorConfig = Field(default_factory=dict, validate_default=True)
+    environment: EnvironmentConfig = EnvironmentConfig()
+    td3: TD3Config = TD3Config()
+    replay: ReplayConfig = ReplayConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _warm_up_ends(self) -> AgentConfig:
+        if self.training.warmup_steps >= self.training.total_steps:
+            raise ValueError(
+                f"training.warmup_steps {self.training.warmup_steps} leaves nothing to learn of training.total_steps "
+                f"{self.training.total_steps}: lower warmup_steps"
+            )
+        return self
+
+    def digest(self) -> str:
+        """Return 16 hex digits of the whole configuration, for checkpoints and reports."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
+    """Read a YAML configuration, follow its ``extends`` and lay ``overrides`` over it.
+
+    Args:
+        path: the file; its key ``extends`` names another one, relative to it.
+        overrides: dotted keys to values, ``{"td3.batch_size": 64}``; the command line and ``overrides.yaml``.
+
+    Raises:
+        ConfigError: the file is missing, isn't YAML, or a key or value is wrong.
+    """
+    values = layered_yaml.read(path)
+    for dotted, value in (overrides or {}).items():
+        layered_yaml.assign(values, dotted, value)
+    return validate(values, source=str(path))
+
+
+def validate(values: Mapping[str, Any], source: str) -> AgentConfig:
+    """Return the checked configuration; ``source`` is named in the error.
+
+    Raises:
+        ConfigError: with one sentence on the first thing that is wrong.
+    """
+    try:
+        return AgentConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, source)) from None
+
+
+def dump(config: AgentConfig) -> dict[str, Any]:
+    """Return the resolved configuration as plain data for YAML."""
+    plain: dict[str, Any] = json.loads(config.model_dump_json())
+    return plain
+
+
+def _sentence(error: ValidationError, source: str) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the configuration"
+    if first["type"] == "extra_forbidden":
+        return f"{source}: unknown key `{where}`; known here: {', '.join(_known(first['loc']))}."
+    if first["type"] == "value_error":
+        return f"{source}: {str(first['msg']).removeprefix('Value error, ')}."
+    return f"{source}: `{where}` is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}."
+
+
+def _known(loc: tuple[int | str, ...]) -> list[str]:
+    model: Any = AgentConfig
+    for part in loc[:-1]:
+        model = model.model_fields[part].annotation
+    return sorted(model.model_fields)

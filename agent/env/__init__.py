@@ -1,0 +1,1 @@
+"""The gymnasium environment: the only part of the agent that talks to the ``carla`` client."""

@@ -1,0 +1,1 @@
+"""The algorithm: networks, the update, replay. Knows no simulator."""

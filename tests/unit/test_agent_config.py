@@ -1,0 +1,81 @@
+"""A configuration is read from one place, checked strictly, and refused in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent import config
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIGS = sorted((REPOSITORY / "config").glob("td3_config*.yaml"))
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_shipped_configuration_loads_and_survives_a_round_trip(path: Path) -> None:
+    loaded = config.load(path)
+    assert config.validate(yaml.safe_load(yaml.safe_dump(config.dump(loaded))), "dump") == loaded
+
+
+def test_low_memory_states_only_what_differs() -> None:
+    full = config.dump(config.load(REPOSITORY / "config" / "td3_config.yaml"))
+    text = (REPOSITORY / "config" / "td3_config_lowmem.yaml").read_text(encoding="utf-8")
+    stated = yaml.safe_load(text)
+    assert stated.pop("extends") == "td3_config.yaml"
+    for section, values in stated.items():
+        for key, value in values.items():
+            assert full[section][key] != value, f"{section}.{key} repeats the first file"
+    assert config.load(REPOSITORY / "config" / "td3_config_lowmem.yaml").td3.batch_size == 64
+
+
+def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", "td3: {batch_size: 32, tau: 0.01}")
+    child = write(tmp_path / "child.yaml", "extends: base.yaml\ntd3: {batch_size: 16}")
+    loaded = config.load(child, {"td3.policy_delay": 3})
+    assert (loaded.td3.batch_size, loaded.td3.tau, loaded.td3.policy_delay) == (16, 0.01, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("td3: {bach_size: 3}", "unknown key `td3.bach_size`; known here: actor_learning_rate, batch_size"),
+        ("tds: {}", "unknown key `tds`; known here: device, environment"),
+        ("td3: {batch_size: many}", "`td3.batch_size` is 'many'; input should be a valid integer"),
+        ("environment: {reward: {collision: -1}}", "`environment.reward.collision` is -1"),
+        ("training: {warmup_steps: 10, total_steps: 5}", "leaves nothing to learn"),
+        ("- 1", "holds a list, expected sections"),
+        ("td3: [1", "isn't YAML"),
+        ("extends: me.yaml", "goes in a circle"),
+        ("extends: nowhere.yaml", "nowhere.yaml: can't be read (No such file or directory)"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_it(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(config.ConfigError) as refused:
+        config.load(write(tmp_path / "me.yaml", text))
+    assert expected in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("field", sorted(config.RewardConfig.model_fields))
+def test_no_reward_weight_can_turn_a_penalty_into_pay(tmp_path: Path, field: str) -> None:
+    with pytest.raises(config.ConfigError, match=field):
+        config.load(write(tmp_path / "me.yaml", f"environment: {{reward: {{{field}: -0.5}}}}"))
+
+
+def test_a_bad_address_in_the_environment_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARLA_PORT", "two thousand")
+    with pytest.raises(config.ConfigError, match=r"`simulator\.port` is 'two thousand'"):
+        config.load(write(tmp_path / "me.yaml", ""))
+
+
+def test_the_digest_follows_the_values(tmp_path: Path) -> None:
+    empty = write(tmp_path / "me.yaml", "")
+    assert config.load(empty).digest() == config.load(empty).digest()
+    assert config.load(empty).digest() != config.load(empty, {"seed": 1}).digest()

@@ -1,0 +1,114 @@
+"""The rules that keep the rooms apart, and the folder ``carla/`` from shadowing the client of the same name."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGES = {"agent": "agent", "launcher": "launcher", "carla_lite": "carla/lite/carla_lite"}
+FORBIDDEN = {
+    "agent": {"launcher", "carla_lite"},
+    "launcher": {"agent", "carla_lite", "torch", "carla"},
+    "carla_lite": {"agent", "launcher", "carla", "torch"},
+}
+MAX_LINES = 280
+
+
+def modules(package: str) -> dict[str, Path]:
+    root = REPOSITORY / PACKAGES[package]
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = (package, *path.relative_to(root).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the absolute names that a file imports, ``from a import b`` as ``a.b``."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; absolute names show which room is entered"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def project_file() -> dict[str, Any]:
+    read: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    return read
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_room_imports_only_what_it_may(package: str) -> None:
+    entered = {(str(path), name.split(".")[0]) for path in modules(package).values() for name in imports(path)}
+    assert not [(path, name) for path, name in sorted(entered) if name in FORBIDDEN[package]]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_imports_go_in_a_circle(package: str) -> None:
+    known = modules(package)
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for module, path in known.items():
+        for name in imports(path):
+            target = name if name in known else name.rpartition(".")[0]
+            if target in known and target != module:
+                graph.add_edge(module, target)
+    assert not list(nx.simple_cycles(graph))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_files_stay_small_enough_for_one_owner(package: str) -> None:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in modules(package).values()}
+    assert not {str(path): lines for path, lines in lengths.items() if lines > MAX_LINES}
+
+
+def test_the_folder_carla_is_no_package() -> None:
+    assert not list((REPOSITORY / "carla").glob("*.py"))
+    assert not list((REPOSITORY / "carla" / "lite").glob("*.py"))
+
+
+def test_the_client_is_found_from_the_repository_root() -> None:
+    spec = importlib.util.find_spec("carla.libcarla")
+    assert spec is not None
+    assert spec.origin is not None
+    program = "import carla; print(carla.Location(1, 2, 3).y)"
+    answer = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "2.0"
+
+
+def test_tools_know_that_carla_is_not_ours() -> None:
+    tool = project_file()["tool"]
+    assert "carla" in tool["ruff"]["lint"]["isort"]["known-third-party"]
+    skipped = [override for override in tool["mypy"]["overrides"] if "carla.*" in override["module"]]
+    assert skipped[0]["follow_imports"] == "skip"
+    assert "--import-mode=importlib" in tool["pytest"]["ini_options"]["addopts"]
+
+
+def test_the_build_names_every_package_and_no_other() -> None:
+    build = project_file()["tool"]["setuptools"]
+    on_disk = {
+        module for package in PACKAGES for module, path in modules(package).items() if path.name == "__init__.py"
+    }
+    assert set(build["packages"]) == on_disk
+    assert build["package-dir"] == {"carla_lite": "carla/lite/carla_lite"}
+
+
+def test_pinned_versions_agree() -> None:
+    pins = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
+    agent = project_file()["project"]["optional-dependencies"]["agent"]
+    for exact in (requirement for requirement in agent if "==" in requirement):
+        assert exact in pins.splitlines()

@@ -1,0 +1,64 @@
+"""A carla-lite server of a benchmark's own, on a free port, and the words that say which machine measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+START_S = 60.0
+
+
+@contextlib.contextmanager
+def lite_server(map: str, seed: int = 0) -> Iterator[int]:
+    """Run ``python -m carla_lite`` while the block lasts; yields its RPC port."""
+    port = free_port_pair()
+    command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen([*command, "--map", map, "--seed", str(seed)], stdout=subprocess.DEVNULL)
+    try:
+        _wait_for(port, process)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def free_port_pair() -> int:
+    """Return a port N such that N and N+1 are free."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            with contextlib.suppress(OSError, OverflowError):
+                second.bind(("127.0.0.1", port + 1))
+                return port
+
+
+def machine(*packages: str) -> dict[str, str]:
+    """Return processor, cores, Python and the packages' versions."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": names[0] if names else platform.processor() or platform.machine(),
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise SystemExit(f"carla-lite ended with {process.returncode} before it listened: see the line above.")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"carla-lite did not listen on {port} within {START_S:g} s.")

@@ -1,0 +1,200 @@
+"""What lives in the world: actors, their attachments, and vehicles with a body.
+
+Owns identity, attributes and the composition of poses. Never moves time on (``world`` does) and knows no RPC method.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from carla_lite import wire
+from carla_lite.ackermann import Ackermann
+from carla_lite.blueprints import Blueprint
+from carla_lite.camera import BoxActor, Pose
+from carla_lite.physics import Body
+from carla_lite.vehicles import VehicleModel
+from carla_lite.wire import Vector
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What an actor is born with."""
+
+    id: int
+    blueprint: Blueprint
+    attributes: dict[str, str]
+    parent: Actor | None = None
+
+
+class Actor:
+    """Anything with an id: it stands somewhere, or is fixed to a parent at a relative pose."""
+
+    def __init__(self, identity: Identity, place: Pose) -> None:
+        self.id = identity.id
+        self.blueprint = identity.blueprint
+        self.attributes = identity.attributes
+        self.parent = identity.parent
+        self.place = place
+        """Where it is, relative to the parent if it has one, as in CARLA's ``set_transform``."""
+
+    @property
+    def pose(self) -> Pose:
+        """Where it is in the world."""
+        return self.place if self.parent is None else compose(self.parent.pose, self.place)
+
+    def hangs_on(self, other: Actor) -> bool:
+        """Return whether it is fixed to the other actor, directly or through a third."""
+        return self.parent is not None and (self.parent is other or self.parent.hangs_on(other))
+
+    def token(self) -> bytes:
+        """Return the stream token: empty, except for sensors that send."""
+        return b""
+
+    def box(self) -> list[Any]:
+        """Return the BoundingBox struct, relative to the actor."""
+        return wire.bounding_box((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+
+    def describe(self) -> list[Any]:
+        """Return the Actor struct (protocol, section 2.3)."""
+        values = [[a.id, int(a.type), self.attributes[a.id]] for a in self.blueprint.attributes]
+        description = [self.blueprint.uid, self.blueprint.id, values]
+        parent = self.parent.id if self.parent else 0
+        return [self.id, parent, description, self.box(), bytes(self.blueprint.semantic_tags), self.token()]
+
+    def record(self, into: bytearray, offset: int) -> None:
+        """Write this actor's part of the world message."""
+        p = self.pose
+        angles = math.degrees(p.pitch), math.degrees(p.yaw), math.degrees(p.roll)
+        wire.PLAIN_RECORD.pack_into(into, offset, self.id, wire.ACTIVE, p.x, p.y, p.z, *angles)
+
+
+class Vehicle(Actor):
+    """An actor with a body that the physics moves; it is never attached to another one."""
+
+    def __init__(self, identity: Identity, model: VehicleModel, place: Pose) -> None:
+        self.body = Body(model)
+        super().__init__(identity, place)
+        self.light_state = 0
+        self.speed_limit_kmh = 30.0
+        self.collides = True
+        self.ackermann: Ackermann | None = None
+        self.constant_velocity: tuple[float, float] | None = None
+        self.physics_control: list[Any] | None = None
+        self._color = _bgr(self.attributes["color"])
+
+    @property
+    def place(self) -> Pose:
+        """Where the body is; setting it teleports, and the velocity stays, as in CARLA."""
+        body = self.body
+        return Pose(body.x, body.y, body.z, body.pitch, body.yaw, body.roll)
+
+    @place.setter
+    def place(self, place: Pose) -> None:
+        body = self.body
+        body.x, body.y, body.z = place.x, place.y, place.z
+        body.pitch, body.yaw, body.roll = place.pitch, place.yaw, place.roll
+
+    def prepare(self) -> None:
+        """Do what a client asked to be done before each step of the motion model."""
+        if self.ackermann is not None:
+            self.body.control = self.ackermann.control(self.body)
+        if self.constant_velocity is not None:
+            self.body.vx, self.body.vy = self.constant_velocity
+
+    def push(self, impulse: Vector) -> None:
+        """Add an impulse in the world's frame (N s)."""
+        mass = self.body.model.mass_kg
+        vx, vy, vz = self.body.world_velocity()
+        self.body.set_world_velocity(vx + impulse[0] / mass, vy + impulse[1] / mass, vz + impulse[2] / mass)
+
+    def box(self) -> list[Any]:
+        """Return the BoundingBox struct: its centre lies above the origin, which is on the ground."""
+        model = self.body.model
+        return wire.bounding_box((0.0, 0.0, model.box_centre_z_m), model.extent)
+
+    def drawn(self) -> BoxActor:
+        """Return what cameras see of it."""
+        model, body = self.body.model, self.body
+        centre = Pose(body.x, body.y, body.z + model.box_centre_z_m, body.pitch, body.yaw, body.roll)
+        return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0])
+
+    def surrounds(self, x: float, y: float, z: float) -> bool:
+        """Return whether a point is in the vehicle, or so close above it that a camera there is on its roof."""
+        body, model = self.body, self.body.model
+        c, s = math.cos(body.yaw), math.sin(body.yaw)
+        forward, right = c * (x - body.x) + s * (y - body.y), c * (y - body.y) - s * (x - body.x)
+        inside = abs(forward) < model.half_length_m and abs(right) < model.half_width_m
+        return inside and z - body.z < 2.0 * model.half_height_m + 1.0
+
+    def record(self, into: bytearray, offset: int) -> None:
+        """Write this vehicle's part of the world message."""
+        body, asked = self.body, self.body.control
+        wire.VEHICLE_RECORD.pack_into(
+            into,
+            offset,
+            self.id,
+            wire.ACTIVE,
+            body.x,
+            body.y,
+            body.z,
+            math.degrees(body.pitch),
+            math.degrees(body.yaw),
+            math.degrees(body.roll),
+            *body.world_velocity(),
+            0.0,
+            0.0,
+            math.degrees(body.yaw_rate),
+            *body.world_acceleration(),
+            asked.throttle,
+            asked.steer,
+            asked.brake,
+            asked.hand_brake,
+            asked.reverse,
+            asked.manual_gear_shift,
+            body.gear,
+            self.speed_limit_kmh,
+            wire.LIGHT_GREEN,
+            False,
+            0,
+            0,
+        )
+
+
+def compose(parent: Pose, relative: Pose) -> Pose:
+    """Return the world pose of something at ``relative`` to ``parent`` (radians; Unreal's left-handed rotations)."""
+    (a, b, c), (d, e, f), (g, h, i) = _axes(parent)
+    x, y, z = relative.x, relative.y, relative.z
+    place = (parent.x + a * x + d * y + g * z, parent.y + b * x + e * y + h * z, parent.z + c * x + f * y + i * z)
+    if relative.pitch == relative.yaw == relative.roll == 0.0:
+        return Pose(*place, parent.pitch, parent.yaw, parent.roll)
+    (fx, fy, fz), (_, _, rz), (_, _, uz) = (
+        (a * vx + d * vy + g * vz, b * vx + e * vy + h * vz, c * vx + f * vy + i * vz) for vx, vy, vz in _axes(relative)
+    )
+    pitch = math.atan2(fz, math.hypot(fx, fy))
+    return Pose(*place, pitch, math.atan2(fy, fx), math.atan2(-rz, uz))
+
+
+def _axes(pose: Pose) -> tuple[Vector, Vector, Vector]:
+    """Return the forward, right and up vectors of a rotation."""
+    cp, sp = math.cos(pose.pitch), math.sin(pose.pitch)
+    cy, sy = math.cos(pose.yaw), math.sin(pose.yaw)
+    cr, sr = math.cos(pose.roll), math.sin(pose.roll)
+    forward = (cp * cy, cp * sy, sp)
+    right = (cy * sp * sr - sy * cr, sy * sp * sr + cy * cr, -cp * sr)
+    up = (-cy * sp * cr - sy * sr, -sy * sp * cr + cy * sr, cp * cr)
+    return forward, right, up
+
+
+def _bgr(color: str) -> tuple[int, int, int]:
+    """Read "r,g,b".
+
+    Raises:
+        RefusalError: it isn't three whole numbers from 0 to 255.
+    """
+    try:
+        red, green, blue = (int(part) for part in color.split(","))
+    except ValueError:
+        raise wire.RefusalError(f'color is "{color}", expected "red,green,blue" with numbers from 0 to 255') from None
+    return blue & 255, green & 255, red & 255

@@ -1,0 +1,127 @@
+"""One non-blocking TCP connection and the queue of what the kernel would not take yet.
+
+Owns sockets, their options and their backlog. Knows no message format: bytes come in through a callback, buffers
+go out through ``send``. Never blocks: a blocking write deadlocks with the client's global interpreter lock
+(protocol, section 3.2).
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections import deque
+from collections.abc import Callable
+
+Buffer = bytes | bytearray | memoryview
+Ready = Callable[[int], None]
+
+_CHUNK_BYTES = 1 << 16
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening, non-blocking socket.
+
+    Raises:
+        OSError: the address is in use or isn't ours.
+    """
+    listener = socket.create_server((host, port), backlog=128)
+    listener.setblocking(False)
+    return listener
+
+
+def accept_all(listener: socket.socket) -> list[socket.socket]:
+    """Return every connection that waits, set up for small messages that must leave at once."""
+    accepted: list[socket.socket] = []
+    while True:
+        try:
+            sock, _ = listener.accept()
+        except OSError:  # nobody waits any more, or the peer was gone before we looked
+            return accepted
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted.append(sock)
+
+
+class Channel:
+    """A connection registered with a selector; its data there is the callback that takes the event mask.
+
+    ``on_bytes`` gets what arrived, ``on_close`` is called once, when the peer closed or an error ended it.
+    """
+
+    __slots__ = ("_backlog", "_on_bytes", "_on_close", "_selector", "_sock", "backlog_bytes")
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        selector: selectors.BaseSelector,
+        on_bytes: Callable[[Channel, bytes], None],
+        on_close: Callable[[Channel], None],
+    ) -> None:
+        self._sock = sock
+        self._selector = selector
+        self._on_bytes = on_bytes
+        self._on_close = on_close
+        self._backlog: deque[memoryview] = deque()
+        self.backlog_bytes = 0
+        selector.register(sock, selectors.EVENT_READ, self._ready)
+
+    def send(self, *parts: Buffer) -> None:
+        """Send the flat buffers now if the kernel takes them; copy and queue what it doesn't."""
+        if self._sock.fileno() < 0:
+            return
+        sent = 0
+        if not self._backlog:
+            try:
+                sent = self._sock.sendmsg(parts)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self.close()
+                return
+        for part in parts:
+            if sent >= len(part):
+                sent -= len(part)
+            else:
+                self._queue(bytes(memoryview(part)[sent:]))
+                sent = 0
+
+    def close(self) -> None:
+        """End the connection; a second call does nothing."""
+        if self._sock.fileno() < 0:
+            return
+        self._selector.unregister(self._sock)
+        self._sock.close()
+        self._backlog.clear()
+        self.backlog_bytes = 0
+        self._on_close(self)
+
+    def _queue(self, rest: bytes) -> None:
+        if not self._backlog:
+            self._selector.modify(self._sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self._ready)
+        self._backlog.append(memoryview(rest))
+        self.backlog_bytes += len(rest)
+
+    def _ready(self, mask: int) -> None:
+        try:
+            if mask & selectors.EVENT_WRITE:
+                self._flush()
+            received = self._sock.recv(_CHUNK_BYTES) if mask & selectors.EVENT_READ else None
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if received == b"":
+            self.close()
+        elif received:
+            self._on_bytes(self, received)
+
+    def _flush(self) -> None:
+        while self._backlog:
+            head = self._backlog[0]
+            sent = self._sock.send(head)
+            self.backlog_bytes -= sent
+            if sent < len(head):
+                self._backlog[0] = head[sent:]
+                return
+            self._backlog.popleft()
+        self._selector.modify(self._sock, selectors.EVENT_READ, self._ready)

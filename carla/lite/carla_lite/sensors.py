@@ -1,0 +1,197 @@
+"""Sensors that the server computes: a class a sensor, registered with its blueprint.
+
+Owns when a sensor is due and what its messages hold. Never sends (``world`` does) and changes nothing that it looks
+at. A new sensor is one class here; ``sensor.other.lane_invasion`` is only a blueprint, because the client computes it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgpack
+
+from carla_lite import wire
+from carla_lite.actors import Actor, Identity, Vehicle
+from carla_lite.blueprints import Attribute, Blueprint, Kind, register, role
+from carla_lite.camera import BoxActor, Camera, Pose
+from carla_lite.channel import Buffer
+from carla_lite.collisions import Contact
+from carla_lite.scene import Scene
+
+Message = Sequence[Buffer]
+
+# As far as a car is more than a dot on a small image.
+_SIGHT_M = 200.0
+
+
+@dataclass
+class Moment:
+    """The world after one tick, as sensors may see it."""
+
+    frame: int
+    elapsed_s: float
+    scene: Scene
+    vehicles: Sequence[Vehicle]
+    collided: Sequence[tuple[Vehicle, Vehicle | None, Contact]]
+
+    @cached_property
+    def drawn(self) -> list[tuple[Vehicle, BoxActor]]:
+        """Every vehicle with what cameras see of it; made once for all cameras."""
+        return [(vehicle, vehicle.drawn()) for vehicle in self.vehicles]
+
+
+class Sensor(Actor, ABC):
+    """An actor with a stream. Subclasses yield the messages of one moment."""
+
+    kind: int
+
+    def __init__(self, identity: Identity, place: Pose, stream: int, port: int) -> None:
+        super().__init__(identity, place)
+        self.stream, self._port = stream, port
+        self._interval_s = self.number("sensor_tick", 0.0)
+        self._due_s = -math.inf
+
+    def token(self) -> bytes:
+        """Return the token by which clients subscribe."""
+        return wire.token(self.stream, self._port)
+
+    def number(self, attribute: str, low: float, high: float = math.inf) -> float:
+        """Return an attribute's value; a sensor without that attribute has 0.
+
+        Raises:
+            RefusalError: it is no number within the limits.
+        """
+        text = self.attributes.get(attribute, "0")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise wire.RefusalError(
+                f"{self.blueprint.id}: {attribute} is {text}, expected a number from {low} to {high}"
+            )
+        return value
+
+    def is_due(self, elapsed_s: float) -> bool:
+        """Return whether ``sensor_tick`` has passed since the last time; asked once a tick."""
+        if self._interval_s == 0.0:
+            return True
+        if elapsed_s < self._due_s - 1e-6:
+            return False
+        # Late by a whole interval or more (at first, or after ticks longer than it): begin anew from here.
+        late = elapsed_s - self._due_s >= self._interval_s
+        self._due_s = (elapsed_s if late else self._due_s) + self._interval_s
+        return True
+
+    @abstractmethod
+    def messages(self, moment: Moment) -> Iterator[Message]:
+        """Yield this moment's messages, each as flat buffers."""
+
+    def header(self, moment: Moment, where: Pose) -> bytes:
+        """Return the 48 bytes that begin each message."""
+        degrees = math.degrees(where.pitch), math.degrees(where.yaw), math.degrees(where.roll)
+        place = where.x, where.y, where.z
+        return wire.HEADER.pack(self.kind, moment.frame, moment.elapsed_s, *place, *degrees)
+
+
+SENSORS: dict[str, type[Sensor]] = {}
+"""The class of each sensor blueprint."""
+
+
+def sensor(name: str, *attributes: Attribute) -> Callable[[type[Sensor]], type[Sensor]]:
+    """Register the decorated class and its blueprint."""
+
+    def add(cls: type[Sensor]) -> type[Sensor]:
+        register(Blueprint(name, (*attributes, role("front", "back", "left", "right"))))
+        SENSORS[name] = cls
+        return cls
+
+    return add
+
+
+def _floats(**defaults: str) -> tuple[Attribute, ...]:
+    return tuple(Attribute(name, Kind.FLOAT, value) for name, value in defaults.items())
+
+
+@sensor(
+    "sensor.camera.rgb",
+    Attribute("image_size_x", Kind.INT, "800"),
+    Attribute("image_size_y", Kind.INT, "600"),
+    *_floats(fov="90.0", sensor_tick="0.0"),
+    # The lens and film of CARLA's camera: accepted, so that scripts which set them run; the picture ignores them.
+    Attribute("enable_postprocess_effects", Kind.BOOL, "true"),
+    Attribute("exposure_mode", Kind.STRING, "histogram", ("manual", "histogram")),
+    *_floats(
+        bloom_intensity="0.675",
+        fstop="1.4",
+        iso="100.0",
+        gamma="2.2",
+        lens_flare_intensity="0.1",
+        shutter_speed="200.0",
+    ),
+    *_floats(lens_circle_falloff="5.0", lens_circle_multiplier="0.0", lens_k="-1.0", lens_kcube="0.0"),
+    *_floats(lens_x_size="0.08", lens_y_size="0.08", motion_blur_intensity="0.45", motion_blur_max_distortion="0.35"),
+    *_floats(
+        exposure_compensation="0.0", exposure_min_bright="10.0", exposure_max_bright="12.0", focal_distance="1000.0"
+    ),
+    *_floats(exposure_speed_up="3.0", exposure_speed_down="1.0", blur_amount="1.0", blur_radius="0.0", temp="6500.0"),
+    *_floats(tint="0.0", white_clip="0.04", black_clip="0.0", chromatic_aberration_intensity="0.0", slope="0.88"),
+)
+class RgbCamera(Sensor):
+    """A colour camera. It does not see the vehicle that it sits in or on; a chase camera does."""
+
+    kind = wire.RGB_CAMERA
+
+    def __init__(self, identity: Identity, place: Pose, stream: int, port: int) -> None:
+        super().__init__(identity, place, stream, port)
+        width, height = int(self.number("image_size_x", 1, 8192)), int(self.number("image_size_y", 1, 8192))
+        fov = self.number("fov", 1.0, 179.0)
+        self._camera = Camera(width, height, fov)
+        self._image_head = wire.IMAGE.pack(width, height, fov)
+
+    def messages(self, moment: Moment) -> Iterator[Message]:
+        """Yield the image of this moment."""
+        where = self.pose
+        seen = [
+            box
+            for vehicle, box in moment.drawn
+            if max(abs(box.pose.x - where.x), abs(box.pose.y - where.y)) < _SIGHT_M
+            and not (self.hangs_on(vehicle) and vehicle.surrounds(where.x, where.y, where.z))
+        ]
+        image = self._camera.render(moment.scene, where, seen)
+        yield self.header(moment, where), self._image_head, image.data.cast("B")
+
+
+@sensor("sensor.other.collision")
+class CollisionSensor(Sensor):
+    """Tells of every contact of its parent, each tick that the contact lasts."""
+
+    kind = wire.COLLISION
+
+    def messages(self, moment: Moment) -> Iterator[Message]:
+        """Yield one event a contact: the two actors and the impulse on the parent (N s)."""
+        for vehicle, other, contact in moment.collided:
+            x, y, z = contact.impulse
+            if vehicle is self.parent:
+                against = other.describe() if other else _static(contact.static_tag)
+                yield self._event(moment, against, [x, y, z])
+            elif other is not None and other is self.parent:
+                yield self._event(moment, vehicle.describe(), [-x, -y, -z])
+
+    def _event(self, moment: Moment, against: list[object], impulse: list[float]) -> Message:
+        assert self.parent is not None
+        payload: bytes = msgpack.packb([self.parent.describe(), against, impulse])
+        return self.header(moment, self.pose), payload
+
+
+def _static(tag: int) -> list[object]:
+    """Return the stand-in that CARLA gives for things that are no actors: id 0, ``static.`` and the label's name."""
+    name = f"static.{wire.LABELS.get(tag, 'unknown')}"
+    return [0, 0, [0, name, []], wire.bounding_box((0.0, 0.0, 0.0), (0.0, 0.0, 0.0)), bytes((tag,)), b""]
+
+
+register(Blueprint("sensor.other.lane_invasion", (role("front", "back", "left", "right"),)))

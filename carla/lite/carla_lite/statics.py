@@ -1,0 +1,106 @@
+"""Boxes that never move, and which of them are near a place.
+
+Owns buildings, poles and trees as oriented boxes, and the grid that finds them. Never touches vehicles or pixels, and
+doesn't decide what stands where: ``streetscape`` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+CELL_M = 8.0
+
+# CityObjectLabel of the CARLA client (wire protocol section 3.5): what a semantic camera and a collision report.
+TAG_ROAD = 1
+TAG_BUILDING = 3
+TAG_POLE = 6
+TAG_VEGETATION = 9
+TAG_CAR = 14
+
+
+@dataclass(frozen=True, slots=True)
+class StaticBox:
+    """An upright oriented box: centre and half sizes in metres, yaw in radians, colour in BGR."""
+
+    x: float
+    y: float
+    z: float
+    half_length_m: float
+    half_width_m: float
+    half_height_m: float
+    yaw: float
+    colour: tuple[int, int, int]
+    tag: int
+    solid: bool = True
+    """Whether a vehicle can hit it; a tree's crown hangs above the road."""
+    cos: float = field(init=False, repr=False)
+    sin: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cos", math.cos(self.yaw))
+        object.__setattr__(self, "sin", math.sin(self.yaw))
+
+    @property
+    def centre(self) -> tuple[float, float, float]:
+        """The middle of the box (m)."""
+        return self.x, self.y, self.z
+
+    @property
+    def extent(self) -> tuple[float, float, float]:
+        """Half sizes along the box's own axes (m)."""
+        return self.half_length_m, self.half_width_m, self.half_height_m
+
+    @property
+    def reach_m(self) -> float:
+        """Radius of the circle around the footprint."""
+        return math.hypot(self.half_length_m, self.half_width_m)
+
+    def corners(self) -> tuple[tuple[float, float], ...]:
+        """Return the footprint's four corners in the world's frame, clockwise from above, front right first."""
+        a, b = self.half_length_m, self.half_width_m
+        return tuple(
+            (self.x + self.cos * u - self.sin * v, self.y + self.sin * u + self.cos * v)
+            for u, v in ((a, b), (-a, b), (-a, -b), (a, -b))
+        )
+
+
+class StaticIndex:
+    """Boxes in a grid of 8 m cells; every box is listed in each cell that its bounding rectangle touches."""
+
+    def __init__(self, boxes: Iterable[StaticBox] = ()) -> None:
+        self.boxes: tuple[StaticBox, ...] = tuple(boxes)
+        self._cells: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for index, box in enumerate(self.boxes):
+            xs, ys = zip(*box.corners(), strict=True)
+            for cell in _cells(min(xs), min(ys), max(xs), max(ys)):
+                self._cells[cell].append(index)
+        self._cells.default_factory = None
+
+    def touching(self, x_min: float, y_min: float, x_max: float, y_max: float) -> Sequence[int]:
+        """Return the ascending indices of boxes listed in the cells of a rectangle: a superset of those in it."""
+        found: set[int] = set()
+        for cell in _cells(x_min, y_min, x_max, y_max):
+            found.update(self._cells.get(cell, ()))
+        return sorted(found) if found else ()
+
+    def near(self, x: float, y: float, radius: float) -> list[int]:
+        """Return the ascending indices of boxes whose footprint comes within ``radius`` metres of (x, y)."""
+        candidates = self.touching(x - radius, y - radius, x + radius, y + radius)
+        return [i for i in candidates if distance(self.boxes[i], x, y) <= radius]
+
+
+def distance(box: StaticBox, x: float, y: float) -> float:
+    """Return the distance in the plane from (x, y) to the box's footprint, 0 inside (m)."""
+    dx, dy = x - box.x, y - box.y
+    along = max(0.0, abs(dx * box.cos + dy * box.sin) - box.half_length_m)
+    across = max(0.0, abs(dy * box.cos - dx * box.sin) - box.half_width_m)
+    return math.hypot(along, across)
+
+
+def _cells(x_min: float, y_min: float, x_max: float, y_max: float) -> list[tuple[int, int]]:
+    columns = range(math.floor(x_min / CELL_M), math.floor(x_max / CELL_M) + 1)
+    rows = range(math.floor(y_min / CELL_M), math.floor(y_max / CELL_M) + 1)
+    return [(column, row) for column in columns for row in rows]

@@ -1,0 +1,93 @@
+"""What distinguishes one kind of vehicle from another: masses, forces, tyres, sizes.
+
+Owns the parameters of the motion model as plain data. Never touches state, time or controls: ``physics`` reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+GRAVITY_MPS2 = 9.81
+STEERING_CURVE: tuple[tuple[float, float], ...] = ((0.0, 1.0), (20.0, 0.9), (60.0, 0.8), (120.0, 0.7))
+"""Share of the full wheel angle over the speed in km/h: the curve that CARLA 0.9 vehicles report."""
+
+
+@dataclass(frozen=True)
+class VehicleModel:
+    """Parameters of a single-track model with an electric drive train (one gear, constant torque, then power)."""
+
+    mass_kg: float
+    yaw_inertia_kgm2: float
+    front_axle_m: float
+    """Distance from the centre of mass (the actor's origin) to the front axle."""
+    rear_axle_m: float
+    mass_height_m: float
+    half_length_m: float
+    half_width_m: float
+    half_height_m: float
+    box_centre_z_m: float
+    """Height of the bounding box's centre above the actor's origin, which is on the ground."""
+    peak_torque_nm: float
+    peak_power_w: float
+    max_rpm: float
+    gear_ratio: float
+    wheel_radius_m: float
+    drive_front_share: float
+    brake_front_share: float
+    brake_force_n: float
+    hand_brake_force_n: float
+    max_steer_rad: float
+    steer_rate_radps: float
+    tyre_friction: float
+    anti_lock_share: float
+    """Share of the friction limit that drive and brakes may take: the rest keeps the car steerable (ABS, ESP)."""
+    front_stiffness_n_per_rad: float
+    rear_stiffness_n_per_rad: float
+    drag_n_per_mps2: float
+    rolling_resistance: float
+    motor_drag_n_per_mps: float
+
+    @property
+    def wheelbase_m(self) -> float:
+        """Distance between the axles."""
+        return self.front_axle_m + self.rear_axle_m
+
+    @property
+    def extent(self) -> tuple[float, float, float]:
+        """Half sizes of the bounding box, as CARLA reports them (m)."""
+        return self.half_length_m, self.half_width_m, self.half_height_m
+
+
+MODEL3 = VehicleModel(
+    # Mass and box are CARLA's for vehicle.tesla.model3; wheelbase 2.875 m, drag coefficient 0.23 × 2.22 m² and
+    # 211 kW are Tesla's data sheet (Model 3, 2019); stiffness is of the size passenger-car tyres have (Rajamani,
+    # Vehicle Dynamics and Control, section 2.4: about 80 kN/rad a tyre), rear above front so that the car understeers.
+    mass_kg=1845.0,
+    yaw_inertia_kgm2=2900.0,
+    front_axle_m=1.48,
+    rear_axle_m=1.395,
+    mass_height_m=0.46,
+    half_length_m=2.3959,
+    half_width_m=1.0817,
+    half_height_m=0.7442,
+    box_centre_z_m=0.7442,
+    peak_torque_nm=375.0,
+    peak_power_w=211e3,
+    max_rpm=16_000.0,
+    gear_ratio=9.04,
+    wheel_radius_m=0.335,
+    drive_front_share=0.4,
+    brake_front_share=0.62,
+    brake_force_n=21_000.0,
+    hand_brake_force_n=9_000.0,
+    max_steer_rad=math.radians(70.0),
+    steer_rate_radps=4.0,
+    tyre_friction=1.05,
+    anti_lock_share=0.95,
+    front_stiffness_n_per_rad=125e3,
+    rear_stiffness_n_per_rad=150e3,
+    drag_n_per_mps2=0.5 * 1.225 * 0.23 * 2.22,
+    rolling_resistance=0.012,
+    motor_drag_n_per_mps=25.0,
+)

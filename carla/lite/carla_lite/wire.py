@@ -1,0 +1,138 @@
+"""Layouts of CARLA 0.9.16's wire protocol: structs inside RPC calls and the binary messages of the streams.
+
+Owns field orders, sizes and units (degrees on the wire, radians inside) and refuses values that no simulation can
+digest. Knows no state: every function takes plain values. Section numbers are those of the project's protocol
+reference.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+VERSION = "0.9.16"
+MAP_PREFIX = "/Game/Carla/Maps/"
+
+Vector: TypeAlias = tuple[float, float, float]
+
+# Indices of the streams' message types (section 3.3).
+COLLISION, RGB_CAMERA, WORLD = 0, 13, 17
+
+HEADER = struct.Struct("<QQd6f")
+"""Message type, frame, simulated seconds, transform: begins every stream message (section 3.3)."""
+IMAGE = struct.Struct("<IIf")
+"""Width, height, field of view in degrees; BGRA follows (section 3.5)."""
+WORLD_HEAD = struct.Struct("<QdfiiiI")
+"""Episode, wall clock, delta, map origin, state flags; flags other than 0 can abort the client (section 3.4)."""
+VEHICLE_RECORD = struct.Struct("<IB15f3fBBBifBBIB24x")
+"""Actor record of 119 bytes: id, state, transform, velocity, angular velocity, acceleration, vehicle part."""
+PLAIN_RECORD = struct.Struct("<IB6f90x")
+"""Actor record of sensors and the spectator: the same 119 bytes with an empty last part."""
+_TOKEN = struct.Struct("<IHBB16x")
+
+ACTIVE = 1
+LIGHT_GREEN = 2
+
+# Beyond this, single precision is coarser than 6 cm and nothing is there.
+_FARTHEST_M = 1e6
+
+
+class RefusalError(Exception):
+    """A request that can't be met; the message is what the caller's ``RuntimeError`` says."""
+
+
+@dataclass
+class Settings:
+    """Episode settings; those that mean nothing here are kept and given back as they came."""
+
+    synchronous: bool
+    fixed_delta_s: float | None
+    raw: list[Any]
+
+    @property
+    def delta_s(self) -> float:
+        """Simulated seconds a tick: as fixed by the client, otherwise a twentieth."""
+        return self.fixed_delta_s or 0.05
+
+
+def default_settings() -> Settings:
+    """Return CARLA's settings at start: asynchronous, variable step."""
+    return Settings(False, None, [False, False, [False], True, 0.01, 10, 0.0, True, 3000.0, 2000.0, True])
+
+
+def settings(raw: list[Any]) -> Settings:
+    """Read EpisodeSettings (section 2.3).
+
+    Raises:
+        RefusalError: the fixed step is not a positive number of seconds up to 1.
+    """
+    fixed = optional(raw[2])
+    if fixed is not None and not 0.0 <= fixed <= 1.0:
+        raise RefusalError(f"fixed_delta_seconds is {fixed}, expected a number above 0 and up to 1")
+    return Settings(bool(raw[0]), fixed or None, raw)
+
+
+def optional(value: list[Any]) -> Any:
+    """Read ``[false]`` or ``[true, x]``: None or x."""
+    return value[1] if value[0] else None
+
+
+def vector(raw: Sequence[float]) -> Vector:
+    """Read a Vector3D.
+
+    Raises:
+        RefusalError: a component is not a finite number.
+    """
+    x, y, z = raw
+    if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
+        raise RefusalError(f"({x}, {y}, {z}) is no place or direction, expected finite numbers")
+    return float(x), float(y), float(z)
+
+
+def location(raw: Sequence[float]) -> Vector:
+    """Read a Location.
+
+    Raises:
+        RefusalError: it is further from the origin than any map reaches, or no place at all.
+    """
+    place = vector(raw)
+    if max(map(abs, place)) > _FARTHEST_M:
+        raise RefusalError(f"{place} is no place on a map, expected coordinates within ±{_FARTHEST_M:.0f} m")
+    return place
+
+
+def place(raw: Sequence[Any]) -> tuple[float, float, float, float, float, float]:
+    """Read a Transform: x, y, z in metres, pitch, yaw, roll in radians.
+
+    Raises:
+        RefusalError: a component is not a finite number, or the location is off every map.
+    """
+    pitch, yaw, roll = vector(raw[1])
+    return *location(raw[0]), math.radians(pitch), math.radians(yaw), math.radians(roll)
+
+
+def transform(x: float, y: float, z: float, *, yaw: float) -> list[list[float]]:
+    """Return the Transform of something upright: radians become degrees."""
+    return [[x, y, z], [0.0, math.degrees(yaw), 0.0]]
+
+
+def bounding_box(centre: Vector, extent: Vector, yaw: float = 0.0) -> list[Any]:
+    """Return a BoundingBox: half sizes, yaw in radians."""
+    return [list(centre), list(extent), [0.0, math.degrees(yaw), 0.0], 0]
+
+
+def token(stream: int, port: int) -> bytes:
+    """Return a stream token without an address: the client uses the host that it was made with (section 3.1)."""
+    return _TOKEN.pack(stream, port, 1, 0)
+
+
+_LABEL_NAMES = (
+    "none roads sidewalks buildings walls fences poles trafficlight trafficsigns vegetation terrain sky pedestrians "
+    "rider car truck bus train motorcycle bicycle static dynamic other water roadlines ground bridge railtrack "
+    "guardrail"
+)
+LABELS = dict(enumerate(_LABEL_NAMES.split()))
+"""Names of CityObjectLabel (section 3.5)."""

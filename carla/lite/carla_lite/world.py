@@ -1,0 +1,175 @@
+"""The world: its map, its actors, and one tick.
+
+Owns the episode, the actors and the order inside a tick: controls → motion → contacts → world message → sensors
+(protocol, section 4). Knows no RPC method and no socket: messages go to ``streams``.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+from carla_lite import collisions, physics, wire
+from carla_lite.actors import Actor, Identity, Vehicle, compose
+from carla_lite.blueprints import VehicleBlueprint, find
+from carla_lite.camera import Pose
+from carla_lite.channel import Buffer
+from carla_lite.maps import Maps
+from carla_lite.roads import RoadNetwork
+from carla_lite.scene import Scene
+from carla_lite.sensors import SENSORS, Moment, Sensor
+from carla_lite.speed_limits import SpeedLimits
+from carla_lite.streams import Streams
+from carla_lite.wire import RefusalError
+
+A = TypeVar("A", bound=Actor)
+
+_RECORD_BYTES = wire.VEHICLE_RECORD.size
+_HEAD_BYTES = wire.HEADER.size + wire.WORLD_HEAD.size
+
+# carla.WeatherParameters.ClearNoon
+_CLEAR_NOON = (5.0, 0.0, 0.0, 10.0, -1.0, 45.0, 2.0, 0.75, 0.1, 0.0, 1.0, 0.03, 0.0331, 0.0)
+
+_ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
+
+
+class World:
+    """Everything that a tick moves.
+
+    Frames and actor ids go on over episodes, and episodes are numbered from a random start: clients cache by them.
+    """
+
+    def __init__(self, streams: Streams, maps: Maps, seed: int) -> None:
+        self.streams = streams
+        self.maps = maps
+        self.traffic_managers: dict[int, str] = {}
+        self.stream = streams.open(self._message)
+        self.settings = wire.default_settings()
+        self.frame = 0
+        self.episode = secrets.randbelow(1 << 31)
+        self._seed = seed
+        self._next_id = 1
+        self._buffer = bytearray()
+        self.load(maps.first)
+
+    def load(self, network: RoadNetwork) -> None:
+        """Begin a new episode on this map, with nobody but the spectator in it."""
+        scene = Scene.build(network, self._seed)
+        self.network, self.scene = network, scene
+        self.episode += 1
+        self.elapsed_s = 0.0
+        self.weather: list[float] = list(_CLEAR_NOON)
+        self.actors: dict[int, Actor] = {}
+        self.vehicles: list[Vehicle] = []
+        self.sensors: list[Sensor] = []
+        self._limits = SpeedLimits(network)
+        self.spectator = self._add(Actor(Identity(self._new_id(), find("spectator"), {}), _ABOVE))
+
+    def actor(self, number: int, kind: type[A]) -> A:
+        """Return the actor of this id.
+
+        Raises:
+            RefusalError: there is none, or it is of another kind.
+        """
+        found = self.actors.get(number)
+        if found is None:
+            raise RefusalError(f"actor {number} does not exist: it was never spawned here, or is destroyed")
+        if not isinstance(found, kind):
+            raise RefusalError(f"actor {number} is a {found.blueprint.id}, expected a {kind.__name__.lower()}")
+        return found
+
+    def spawn(self, name: str, given: dict[str, str], place: Pose, parent_id: int = 0) -> Actor:
+        """Add an actor; with a parent, ``place`` is relative to it.
+
+        Raises:
+            RefusalError: unknown blueprint or parent, an attribute out of range, or no room for a vehicle.
+        """
+        blueprint = find(name)
+        attributes = blueprint.values(given)
+        if blueprint is self.spectator.blueprint:
+            raise RefusalError("there is one spectator already: get_spectator() returns it")
+        parent = self.actor(parent_id, Actor) if parent_id else None
+        if isinstance(blueprint, VehicleBlueprint):
+            where = compose(parent.pose, place) if parent else place
+            return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint.model, where))
+        identity = Identity(self._new_id(), blueprint, attributes, parent)
+        if name not in SENSORS:
+            return self._add(Actor(identity, place))
+        sensor = SENSORS[name](identity, place, self.streams.open(), self.streams.port)
+        self.sensors.append(sensor)
+        return self._add(sensor)
+
+    def destroy(self, number: int) -> bool:
+        """Remove an actor and all that hangs on it; return whether it was there. The spectator stays."""
+        gone = self.actors.get(number)
+        if gone is None or gone is self.spectator:
+            return False
+        for actor in [gone, *(other for other in self.actors.values() if other.hangs_on(gone))]:
+            del self.actors[actor.id]
+            if isinstance(actor, Vehicle):
+                self.vehicles.remove(actor)
+            if isinstance(actor, Sensor):
+                self.sensors.remove(actor)
+        return True
+
+    def tick(self) -> int:
+        """Move the world by one step, publish it, and return the frame's number."""
+        delta_s = self.settings.delta_s
+        self.frame += 1
+        self.elapsed_s += delta_s
+        for vehicle in self.vehicles:
+            vehicle.prepare()
+            physics.advance(vehicle.body, delta_s, self.network.ground)
+            vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
+        collided = self._collide()
+        self.streams.publish(self.stream, self._message())
+        moment = Moment(self.frame, self.elapsed_s, self.scene, self.vehicles, collided)
+        for sensor in self.sensors:
+            if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
+                for message in sensor.messages(moment):
+                    self.streams.publish(sensor.stream, message)
+        return self.frame
+
+    def _spawn_vehicle(self, vehicle: Vehicle) -> Vehicle:
+        if self._is_blocked(vehicle):
+            # CARLA's own words: scripts look for them.
+            raise RefusalError("Spawn failed because of collision at spawn position")
+        vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)  # to be read before the first tick
+        self.vehicles.append(vehicle)
+        return self._add(vehicle)
+
+    def _is_blocked(self, vehicle: Vehicle) -> bool:
+        # `resolve` moves what it finds overlapping: give it copies.
+        bodies = [copy.copy(body) for body in (vehicle.body, *(other.body for other in self.vehicles))]
+        return any(contact.index_a == 0 for contact in collisions.resolve(bodies, self.scene))
+
+    def _collide(self) -> list[tuple[Vehicle, Vehicle | None, collisions.Contact]]:
+        solid = [vehicle for vehicle in self.vehicles if vehicle.collides]
+        contacts = collisions.resolve([vehicle.body for vehicle in solid], self.scene)
+        # Without an impulse they touch but already part: no event, as in CARLA.
+        hits = [contact for contact in contacts if any(contact.impulse)]
+        return [(solid[c.index_a], None if c.index_b is None else solid[c.index_b], c) for c in hits]
+
+    def _message(self) -> Sequence[Buffer]:
+        """Return the world message of the present frame (protocol, section 3.4); valid until the next call."""
+        size = _HEAD_BYTES + _RECORD_BYTES * len(self.actors)
+        if len(self._buffer) < size:
+            self._buffer = bytearray(2 * size)
+        into = self._buffer
+        wire.HEADER.pack_into(into, 0, wire.WORLD, self.frame, self.elapsed_s, *(0.0,) * 6)
+        now_s, delta_s = time.time(), self.settings.delta_s
+        wire.WORLD_HEAD.pack_into(into, wire.HEADER.size, self.episode, now_s, delta_s, 0, 0, 0, 0)
+        for offset, actor in zip(range(_HEAD_BYTES, size, _RECORD_BYTES), self.actors.values(), strict=True):
+            actor.record(into, offset)
+        return (memoryview(into)[:size],)
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
+
+    def _add(self, actor: A) -> A:
+        self.actors[actor.id] = actor
+        return actor

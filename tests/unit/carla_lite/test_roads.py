@@ -1,0 +1,176 @@
+"""What a road network says of an OpenDRIVE text: lanes, painted lines, speed, ground, places to spawn, and mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from carla_lite import roads
+from carla_lite.roads import MapError, RoadNetwork
+
+FLAT = '<elevation s="0" a="0" b="0" c="0" d="0"/>'
+
+
+def lane(lane_id: int, width: float = 3.5, kind: str = "driving", inside: str = "") -> str:
+    return f'<lane id="{lane_id}" type="{kind}"><width sOffset="0" a="{width}" b="0" c="0" d="0"/>{inside}</lane>'
+
+
+def mark(kind: str, start: float = 0.0, color: str = "white", width: float = 0.12) -> str:
+    return f'<roadMark sOffset="{start}" type="{kind}" color="{color}" width="{width}"/>'
+
+
+def straight_road(  # 100 m to the east along y = 20
+    *, left: str = "", centre: str = "", right: str = "", of_type: str = "", elevation: str = FLAT, offset: float = 0.0
+) -> str:
+    return f"""<OpenDRIVE><header revMajor="1" revMinor="4"/>
+    <road id="7" length="100" junction="-1">{of_type}
+      <planView><geometry s="0" x="0" y="20" hdg="0" length="100"><line/></geometry></planView>
+      <elevationProfile>{elevation}</elevationProfile>
+      <lanes><laneOffset s="0" a="{offset}" b="0" c="0" d="0"/><laneSection s="0"><left>{left}</left>
+        <center><lane id="0" type="none">{centre}</lane></center><right>{right}</right></laneSection></lanes>
+    </road></OpenDRIVE>"""
+
+
+def test_lanes_keep_right_in_carlas_frame() -> None:
+    network = RoadNetwork.parse("straight", straight_road(left=lane(1), right=lane(-1)))
+    there, back = sorted(network.lanes, key=lambda one: one.lane_id)
+    # OpenDRIVE's y = 20 is CARLA's −20; south of it, to the right of eastbound traffic, y is greater.
+    assert there.centre[[0, -1], :2].tolist() == [[0.0, -18.25], [100.0, -18.25]]
+    assert back.centre[[0, -1], :2].tolist() == [[100.0, -21.75], [0.0, -21.75]]
+    assert there.left[0, 1] == back.left[0, 1] == -20.0
+    assert network.bounds == (0.0, -23.5, 100.0, -16.5)
+
+
+def test_lane_offset_moves_every_lane() -> None:
+    (only,) = RoadNetwork.parse("offset", straight_road(right=lane(-1), offset=1.75)).lanes
+    assert only.centre[:, 1] == pytest.approx(np.full(101, -20.0))
+
+
+def test_a_border_is_read_where_there_is_no_width() -> None:
+    bordered = '<lane id="-2" type="shoulder"><border sOffset="0" a="-5" b="0" c="0" d="0"/></lane>'
+    network = RoadNetwork.parse("border", straight_road(right=lane(-1) + bordered))
+    assert {one.lane_id: float(one.width_m[0]) for one in network.lanes} == {-1: 3.5, -2: 1.5}
+
+
+def test_painted_lines_begin_and_end_at_their_offsets() -> None:
+    xodr = straight_road(right=lane(-1, inside=mark("broken", 0) + mark("solid", 60) + mark("none", 90)))
+    broken, solid = RoadNetwork.parse("lines", xodr).markings
+    assert (broken.kind, *broken.points[[0, -1], 0]) == ("broken", 0.0, 60.0)
+    assert (solid.kind, *solid.points[[0, -1], 0]) == ("solid", 60.0, 90.0)
+    assert solid.points[:, 1] == pytest.approx(-16.5)
+
+
+def test_a_double_line_is_two_lines_with_a_gap_between() -> None:
+    xodr = straight_road(left=lane(1), centre=mark("solid broken", color="yellow"), right=lane(-1))
+    left, right = sorted(RoadNetwork.parse("double", xodr).markings, key=lambda one: float(one.points[0, 1]))
+    assert {left.kind, right.kind} == {"solid", "broken"}
+    assert left.color == right.color == "yellow"
+    assert [left.points[0, 1], right.points[0, 1]] == pytest.approx([-20.12, -19.88])
+
+
+def test_a_kerb_is_a_marking_of_its_own_kind() -> None:
+    xodr = straight_road(right=lane(-1, inside=mark("curb")))
+    assert [marking.kind for marking in RoadNetwork.parse("kerb", xodr).markings] == ["curb"]
+
+
+@pytest.mark.parametrize(
+    ("maximum", "unit", "expected_mps"),
+    [
+        ("90", "km/h", 25.0),
+        ("25", "mph", 11.176),
+        ("13", "m/s", 13.0),
+        ("13", "", 13.0),
+        ("undefined", "mph", 50 / 3.6),
+    ],
+)
+def test_speed_limits_are_metres_per_second(maximum: str, unit: str, expected_mps: float) -> None:
+    of_type = f'<type s="0" type="town"><speed max="{maximum}" unit="{unit}"/></type>'
+    (only,) = RoadNetwork.parse("speed", straight_road(right=lane(-1), of_type=of_type)).lanes
+    assert only.speed_limit_mps == pytest.approx(expected_mps)
+
+
+def test_a_lanes_own_limit_beats_the_roads() -> None:
+    of_type = '<type s="0" type="town"><speed max="90" unit="km/h"/></type>'
+    slow = lane(-1, inside='<speed sOffset="0" max="5" unit="m/s"/>')
+    (only,) = RoadNetwork.parse("speed", straight_road(right=slow, of_type=of_type)).lanes
+    assert only.speed_limit_mps == 5.0
+
+
+def test_height_follows_a_slope_and_is_constant_on_flat_ground() -> None:
+    slope = '<elevation s="0" a="3" b="0.1" c="0" d="0"/>'
+    hill = RoadNetwork.parse("hill", straight_road(right=lane(-1), elevation=slope))
+    for x in (0.0, 10.3, 55.5, 99.0):
+        assert hill.height(x, -18.0) == pytest.approx(3 + 0.1 * x, abs=0.03)
+    assert hill.height(50.0, 500.0) == pytest.approx(8.0, abs=0.2), "beyond the road the nearest place counts"
+    level = '<elevation s="0" a="2.5" b="0" c="0" d="0"/>'
+    assert RoadNetwork.parse("level", straight_road(right=lane(-1), elevation=level)).height(1e4, 0) == 2.5
+
+
+@pytest.mark.parametrize("name", roads.MAP_NAMES)
+def test_spawn_points_keep_their_distances(name: str) -> None:
+    network = roads.load(name)
+    places = np.array([(point.x, point.y) for point in network.spawn_points()])
+    apart = np.linalg.norm(places[:, None] - places[None], axis=2) + np.eye(len(places)) * 100
+    junctions = np.concatenate([lane.centre[:, :2] for lane in network.lanes if lane.in_junction])
+    assert len(places) > 100
+    assert apart.min() >= 10.0
+    assert np.linalg.norm(places[:, None] - junctions[None], axis=2).min() >= 6.0
+    assert {point.z for point in network.spawn_points()} == {0.5}
+
+
+def test_spawn_points_are_the_same_each_time() -> None:
+    xodr = roads.load("Lite01").xodr
+    assert RoadNetwork.parse("a", xodr).spawn_points() == RoadNetwork.parse("b", xodr).spawn_points()
+
+
+@pytest.mark.parametrize("name", ["Lite01", "/Game/Carla/Maps/Lite01", "Carla/Maps/Lite01"])
+def test_a_generated_town_is_found_by_every_name_that_carla_gives_it(name: str) -> None:
+    assert roads.load(name).name == "Lite01"
+
+
+def test_a_file_is_named_after_its_stem(tmp_path: Path) -> None:
+    path = tmp_path / "Village.xodr"
+    path.write_text(straight_road(right=lane(-1)), encoding="utf-8")
+    assert roads.load(str(path)).name == "Village"
+
+
+MISTAKES = {
+    "not XML": ("this is no map", "is not XML"),
+    "no roads": ("<OpenDRIVE><header/></OpenDRIVE>", "has no roads"),
+    "another format": ("<net><road id='1'/></net>", "root element <net>"),
+    "no lane with a width": (straight_road(), "no lane with a width"),
+    "a word for a number": (straight_road(right=lane(-1)).replace('length="100"', 'length="long"'), "length='long'"),
+    "no plan view": (straight_road(right=lane(-1)).replace("planView", "plan"), "planView/geometry"),
+    "an unknown shape": (straight_road(right=lane(-1)).replace("<line/>", "<bezier/>"), "line, arc, spiral"),
+    "an unknown unit": (
+        straight_road(right=lane(-1), of_type='<type s="0"><speed max="3" unit="furlong"/></type>'),
+        "furlong",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_map_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "Broken.xodr"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(MapError) as caught:
+        roads.load(str(path))
+    assert said in str(caught.value)
+    assert "Broken" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_map_names_what_exists(tmp_path: Path) -> None:
+    with pytest.raises(MapError, match=r"Town99 does not exist: expected one of Lite01, Lite02 or the path"):
+        roads.load("Town99")
+    with pytest.raises(MapError, match="does not exist"):
+        roads.load(str(tmp_path / "nothing.xodr"))
+
+
+def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "picture.xodr"
+    path.write_bytes(b"\x89PNG\xff\xfe\x00")
+    with pytest.raises(MapError, match="cannot be read"):
+        roads.load(str(path))

@@ -1,0 +1,103 @@
+"""What tests with the real client share: a connection, a car, and cameras stopped without the client's abort."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import carla
+import pytest
+
+from tests.conftest import Server
+
+DELTA_S = 0.05
+WAIT_S = 10.0
+
+
+@dataclass
+class Camera:
+    """A listening camera, its images in order."""
+
+    sensor: carla.Sensor
+    images: queue.Queue[carla.Image] = field(default_factory=queue.Queue)
+
+    def next(self) -> carla.Image:
+        return self.images.get(timeout=WAIT_S)
+
+
+@dataclass
+class Session:
+    """One client of a server, in synchronous mode unless asked otherwise."""
+
+    client: carla.Client
+    world: carla.World
+    sensors: list[carla.Sensor] = field(default_factory=list)
+
+    def blueprint(self, name: str, **attributes: str) -> carla.ActorBlueprint:
+        blueprint = self.world.get_blueprint_library().find(name)
+        for key, value in attributes.items():
+            blueprint.set_attribute(key, value)
+        return blueprint
+
+    def car(self, place: int = 0, ahead_m: float = 0.0, name: str = "vehicle.tesla.model3") -> carla.Vehicle:
+        """Spawn a car at a spawn point, or so far ahead of it."""
+        where = self.world.get_map().get_spawn_points()[place]
+        where.location += carla.Location(where.get_forward_vector() * ahead_m)
+        return self.world.spawn_actor(self.blueprint(name), where)
+
+    def camera(self, parent: carla.Actor | None, width: int = 84, height: int = 84, **attributes: str) -> Camera:
+        """Spawn a camera above the parent's front axle and listen to it."""
+        size = {"image_size_x": str(width), "image_size_y": str(height)}
+        where = carla.Transform(carla.Location(x=1.2, z=1.8), carla.Rotation(pitch=-12))
+        sensor = self.world.spawn_actor(self.blueprint("sensor.camera.rgb", **size, **attributes), where, parent)
+        camera = Camera(sensor)
+        self.sensors.append(sensor)
+        sensor.listen(camera.images.put)
+        return camera
+
+    def sensor(self, name: str, parent: carla.Actor, listener: Callable[[carla.SensorData], object]) -> carla.Sensor:
+        """Spawn a sensor at its parent's origin and listen to it."""
+        sensor = self.world.spawn_actor(self.blueprint(name), carla.Transform(), parent)
+        self.sensors.append(sensor)
+        sensor.listen(listener)
+        return sensor
+
+    def close(self) -> None:
+        # Stopping while an image is being received, or leaving just after, aborts the process (protocol, section 5.5).
+        time.sleep(0.05)
+        for sensor in self.sensors:
+            if sensor.is_listening:
+                sensor.stop()
+        time.sleep(0.2 if self.sensors else 0.0)
+
+
+Connect = Callable[..., Session]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Connect to a server: ``connect(server, synchronous=True)``; cameras are stopped before the server ends."""
+    sessions: list[Session] = []
+
+    def connect(server: Server, synchronous: bool = True) -> Session:
+        client = carla.Client("127.0.0.1", server.port, 4)
+        client.set_timeout(WAIT_S)
+        world = client.get_world()
+        if synchronous:
+            settings = world.get_settings()
+            settings.synchronous_mode, settings.fixed_delta_seconds = True, DELTA_S
+            world.apply_settings(settings)
+        sessions.append(Session(client, world))
+        return sessions[-1]
+
+    yield connect
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture
+def session(start_server: Callable[..., Server], connect: Connect) -> Session:
+    """A synchronous session on a fresh server."""
+    return connect(start_server())

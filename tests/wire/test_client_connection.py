@@ -1,0 +1,228 @@
+"""The real client against a real server: connecting, settings, ticks, maps, several clients."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import carla
+import msgpack
+import pytest
+
+PROTOCOL_VERSION = "0.9.16"
+
+
+def test_a_client_gets_version_map_and_blueprints(session):
+    assert session.client.get_server_version() == PROTOCOL_VERSION
+    town = session.world.get_map()
+    assert town.name.rsplit("/")[-1] == "Lite01"
+    assert len(town.get_spawn_points()) >= 20
+    assert len(town.generate_waypoints(5.0)) > 100
+    assert {name.rsplit("/")[-1] for name in session.client.get_available_maps()} >= {"Lite01", "Lite02"}
+    library = session.world.get_blueprint_library()
+    assert len(library.filter("vehicle.*")) >= 5
+    tesla = library.find("vehicle.tesla.model3")
+    assert tesla.get_attribute("number_of_wheels").as_int() == 4
+    assert tesla.get_attribute("base_type").as_str() == "car"
+    assert len(tesla.get_attribute("color").recommended_values) > 1
+
+
+def test_spawn_points_lie_on_driving_lanes(session):
+    town = session.world.get_map()
+    for point in town.get_spawn_points():
+        lane = town.get_waypoint(point.location, project_to_road=True)
+        assert lane.transform.location.distance(point.location) < 1.0
+        assert abs((lane.transform.rotation.yaw - point.rotation.yaw + 180) % 360 - 180) < 5.0
+
+
+def test_ticks_number_the_frames_and_the_snapshot_is_that_of_the_tick(session):
+    first = session.world.tick()
+    for number in range(1, 50):
+        assert session.world.tick() == first + number
+        snapshot = session.world.get_snapshot()
+        assert snapshot.frame == first + number
+        assert snapshot.timestamp.delta_seconds == pytest.approx(0.05)
+    start = session.world.get_snapshot().timestamp.elapsed_seconds
+    session.world.tick()
+    assert session.world.get_snapshot().timestamp.elapsed_seconds == pytest.approx(start + 0.05)
+
+
+def test_settings_are_given_back_and_the_step_follows_them(session):
+    settings = session.world.get_settings()
+    settings.fixed_delta_seconds = 0.1
+    session.world.apply_settings(settings)
+    assert session.world.get_settings().fixed_delta_seconds == pytest.approx(0.1)
+    session.world.tick()
+    assert session.world.get_snapshot().timestamp.delta_seconds == pytest.approx(0.1)
+
+
+def test_a_step_that_makes_no_sense_is_refused_in_words(session):
+    settings = session.world.get_settings()
+    settings.fixed_delta_seconds = 30.0
+    with pytest.raises(RuntimeError, match=r"fixed_delta_seconds is 30\.0, expected"):
+        session.world.apply_settings(settings)
+
+
+def test_synchronous_mode_stands_still_between_ticks_and_asynchronous_mode_runs(session):
+    frame = session.world.get_snapshot().frame
+    time.sleep(0.3)
+    assert session.world.get_snapshot().frame == frame
+    settings = session.world.get_settings()
+    settings.synchronous_mode = False
+    session.world.apply_settings(settings)
+    frame = session.world.get_snapshot().frame
+    for _ in range(5):
+        assert session.world.wait_for_tick(5.0).frame > frame
+        frame = session.world.get_snapshot().frame
+
+
+def test_a_method_that_does_not_exist_is_named(session):
+    car = session.car()
+    with pytest.raises(RuntimeError, match="carla-lite has no method get_telemetry_data"):
+        car.get_telemetry_data()
+    assert session.world.tick() > 0
+
+
+def test_another_town_is_loaded_and_reloaded_as_a_new_episode(session):
+    session.car()
+    old = session.world.id
+    world = session.client.load_world("Lite02")
+    assert world.get_map().name.endswith("Lite02")
+    assert world.id != old
+    assert not world.get_settings().synchronous_mode
+    assert session.client.load_world_if_different("Lite02") is None
+    reloaded = session.client.reload_world()
+    assert reloaded.id != world.id
+    assert not reloaded.get_actors().filter("vehicle.*")
+    with pytest.raises(RuntimeError, match="map Town99 does not exist here, expected one of Lite01, Lite02"):
+        session.client.load_world("Town99")
+
+
+def test_reloading_can_keep_the_settings(session):
+    world = session.client.reload_world(False)
+    assert world.get_settings().synchronous_mode
+    frame = world.tick()
+    assert world.get_snapshot().frame == frame
+
+
+def test_a_world_is_generated_from_opendrive(session):
+    town = session.world.get_map()
+    world = session.client.generate_opendrive_world(town.to_opendrive())
+    assert world.get_map().name.endswith("OpenDriveMap")
+    assert len(world.get_map().get_spawn_points()) == len(town.get_spawn_points())
+    with pytest.raises(RuntimeError, match="OpenDriveMap"):
+        session.client.generate_opendrive_world("<nothing/>")
+
+
+def test_two_clients_see_the_same_world(start_server, connect):
+    server = start_server()
+    one = connect(server)
+    two = connect(server, synchronous=False)
+    car = one.car()
+    frame = one.world.tick()
+    assert two.world.get_actor(car.id).type_id == "vehicle.tesla.model3"
+    deadline = time.monotonic() + 5.0
+    while two.world.get_snapshot().frame < frame and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert two.world.get_snapshot().find(car.id).get_transform() == car.get_transform()
+
+
+def test_a_killed_client_leaves_the_server_to_the_next_one(start_server, connect):
+    server = start_server()
+    code = (
+        "import carla, queue\n"
+        f"client = carla.Client('127.0.0.1', {server.port}); world = client.get_world()\n"
+        "settings = world.get_settings(); settings.synchronous_mode = True; settings.fixed_delta_seconds = 0.05\n"
+        "world.apply_settings(settings)\n"
+        "camera = world.spawn_actor(world.get_blueprint_library().find('sensor.camera.rgb'), carla.Transform())\n"
+        "camera.listen(queue.Queue().put)\n"
+        "print('ticking', flush=True)\n"
+        "while True: world.tick()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as doomed:
+        assert doomed.stdout is not None
+        assert doomed.stdout.readline() == "ticking\n"
+        time.sleep(0.3)
+        doomed.kill()
+    heir = connect(server)
+    frame = heir.world.tick()
+    assert heir.world.tick() == frame + 1
+    assert [actor.type_id for actor in heir.world.get_actors().filter("sensor.*")] == ["sensor.camera.rgb"]
+
+
+def test_a_visitor_who_speaks_no_rpc_is_hung_up_on_and_others_are_served(start_server):
+    port = start_server().port
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as visitor:
+        visitor.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert visitor.recv(1) == b""
+    assert carla.Client("127.0.0.1", port).get_server_version() == PROTOCOL_VERSION
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_cleanly(start_server, number):
+    server = start_server()
+    server.process.send_signal(number)
+    assert server.process.wait(10) == 0
+
+
+SENSELESS: list[tuple[str, list[object]]] = [
+    ("spawn_actor", [None, None]),
+    ("spawn_actor", [[1, "vehicle.flying.carpet", []], [[0, 0, 0], [0, 0, 0]]]),
+    ("apply_control_to_vehicle", [1, [0, 0, 0, False, False, False, 0]]),
+    ("set_actor_transform", ["x", []]),
+    ("load_new_episode", [7, True, 0]),
+    ("set_episode_settings", [[]]),
+    ("tick_cue", [1, 2, 3]),
+    ("", []),
+]
+
+
+def test_senseless_calls_are_answered_with_a_failure_and_the_server_goes_on(start_server):
+    with socket.create_connection(("127.0.0.1", start_server().port), timeout=10) as caller:
+        replies = msgpack.Unpacker(raw=False)
+        for number, (method, arguments) in enumerate([*SENSELESS, ("version", [])]):
+            caller.sendall(msgpack.packb([0, number, method, [[False], *arguments]]))
+            replies.feed(caller.recv(1 << 16))
+            kind, answered, error, result = next(replies)
+            assert (kind, answered, error) == (1, number, None)
+            if method != "version":
+                assert result[0][0] == 0, method
+                assert result[0][1][0]
+        assert result == [[1, PROTOCOL_VERSION]]
+
+
+def run_server(*arguments):
+    command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_port_in_use_is_named(start_server):
+    port = start_server().port
+    ended = run_server("--port", str(port))
+    assert ended.returncode == 69
+    assert ended.stderr.count("\n") == 1
+    assert f"port {port}" in ended.stderr
+    assert "--port" in ended.stderr
+
+
+def test_a_port_that_can_not_be_is_a_matter_of_usage():
+    assert run_server("--port", "0").returncode == 2
+
+
+def test_a_missing_map_is_named_with_those_that_exist():
+    ended = run_server("--map", "Atlantis")
+    assert ended.returncode == 65
+    assert ended.stderr.count("\n") == 1
+    assert "Atlantis" in ended.stderr
+    assert "Lite01" in ended.stderr
+
+
+def test_a_broken_map_is_named(tmp_path):
+    (tmp_path / "torn.xodr").write_text("<OpenDRIVE><road", encoding="utf-8")
+    ended = run_server("--map", str(tmp_path / "torn.xodr"))
+    assert ended.returncode == 65
+    assert ended.stderr.count("\n") == 1
+    assert "torn" in ended.stderr

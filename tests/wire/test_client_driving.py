@@ -1,0 +1,238 @@
+"""The real client against a real server: cars, their controls, attachments, batches, collisions."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+
+import carla
+import pytest
+
+
+def speed(actor):
+    return actor.get_velocity().length()
+
+
+def test_a_car_drives_when_told_and_stops_when_braked(session):
+    car = session.car()
+    session.world.tick()
+    start = car.get_transform()
+    car.apply_control(carla.VehicleControl(throttle=0.6))
+    for _ in range(60):
+        session.world.tick()
+    driven = car.get_location() - start.location
+    assert speed(car) > 5.0
+    assert driven.dot(start.get_forward_vector()) > 5.0
+    assert car.get_control().throttle == pytest.approx(0.6)
+    assert car.get_acceleration().length() > 0.1
+    car.apply_control(carla.VehicleControl(brake=1.0))
+    for _ in range(80):
+        session.world.tick()
+    assert speed(car) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_positive_steering_turns_right_which_is_clockwise_from_above(session):
+    car = session.car()
+    session.world.tick()
+    yaw = car.get_transform().rotation.yaw
+    car.apply_control(carla.VehicleControl(throttle=0.4, steer=0.3))
+    for _ in range(30):
+        session.world.tick()
+    turned = (car.get_transform().rotation.yaw - yaw + 180) % 360 - 180
+    assert turned > 3.0
+    assert car.get_angular_velocity().z > 0.0
+
+
+def drive(session):
+    """Return everything a fixed drive shows: states as hex floats and a hash of each image."""
+    car = session.car()
+    camera = session.camera(car)
+    seen = []
+    for number in range(120):
+        steer = 0.4 * math.sin(number / 9.0)
+        car.apply_control(carla.VehicleControl(throttle=0.7, steer=steer, brake=float(number % 40 > 35)))
+        session.world.tick()
+        at, velocity = car.get_transform(), car.get_velocity()
+        numbers = at.location.x, at.location.y, at.location.z, at.rotation.yaw, velocity.x, velocity.y
+        image = hashlib.sha256(bytes(camera.next().raw_data)).hexdigest()
+        seen.append((*(value.hex() for value in numbers), image))
+    return seen
+
+
+def test_two_fresh_servers_give_the_same_drive_bit_for_bit(start_server, connect):
+    one, two = drive(connect(start_server())), drive(connect(start_server()))
+    assert one == two
+    assert len({step[-1] for step in one}) > 100
+
+
+def test_an_occupied_place_is_refused_in_carlas_words(session):
+    session.car()
+    with pytest.raises(RuntimeError, match="Spawn failed because of collision at spawn position"):
+        session.car()
+    where = session.world.get_map().get_spawn_points()[0]
+    assert session.world.try_spawn_actor(session.blueprint("vehicle.audi.tt"), where) is None
+    assert len(session.world.get_actors().filter("vehicle.*")) in (0, 1)
+    session.world.tick()
+    assert len(session.world.get_actors().filter("vehicle.*")) == 1
+
+
+def test_a_collision_is_told_with_the_frame_the_other_and_the_impulse(session):
+    car, other = session.car(), session.car(ahead_m=15.0, name="vehicle.audi.tt")
+    events = []
+
+    def note(event):
+        events.append((event.frame, event.other_actor.id, event.normal_impulse.length()))
+
+    session.sensor("sensor.other.collision", car, note)
+    session.world.tick()
+    forward, resting = car.get_transform().get_forward_vector(), other.get_location()
+    car.apply_control(carla.VehicleControl(throttle=1.0))
+    frames = [session.world.tick() for _ in range(80)]
+    time.sleep(0.3)
+    assert events
+    frame, hit, impulse = events[0]
+    assert frame in frames
+    assert hit == other.id
+    assert impulse > 500.0
+    assert (other.get_location() - resting).dot(forward) > 0.1
+
+
+def test_the_clients_lane_invasion_sensor_works(session):
+    car = session.car()
+    events: list[carla.LaneInvasionEvent] = []
+    session.sensor("sensor.other.lane_invasion", car, events.append)
+    session.world.tick()
+    car.apply_control(carla.VehicleControl(throttle=0.6, steer=0.15))
+    for _ in range(80):
+        session.world.tick()
+    time.sleep(0.2)
+    assert events
+    assert events[0].crossed_lane_markings
+
+
+def test_destroying_a_car_takes_its_sensors_with_it(session):
+    car = session.car()
+    camera = session.camera(car)
+    session.world.tick()
+    camera.next()
+    time.sleep(0.05)
+    camera.sensor.stop()
+    assert car.destroy()
+    session.world.tick()
+    assert [actor.type_id for actor in session.world.get_actors()] == ["spectator"]
+
+
+def test_placing_a_car_moves_it_and_an_attached_sensor_follows(session):
+    car = session.car()
+    camera = session.camera(car)
+    session.world.tick()
+    camera.next()
+    where = session.world.get_map().get_spawn_points()[5]
+    car.set_transform(where)
+    session.world.tick()
+    assert car.get_location().distance(where.location) < 1.0
+    ahead = car.get_transform().transform(carla.Location(x=1.2, z=1.8))
+    image = camera.next()
+    assert image.transform.location.distance(ahead) < 1e-3
+    assert image.transform.rotation.pitch == pytest.approx(-12.0, abs=0.1)
+
+
+def test_a_frozen_car_stays(session):
+    car = session.car()
+    session.world.tick()
+    car.set_simulate_physics(False)
+    car.apply_control(carla.VehicleControl(throttle=1.0))
+    session.world.tick()
+    place = car.get_transform()
+    for _ in range(20):
+        session.world.tick()
+    assert car.get_transform() == place
+
+
+def test_a_target_velocity_is_in_the_worlds_frame(session):
+    car = session.car()
+    session.world.tick()
+    wanted = car.get_transform().get_forward_vector() * 6.0
+    car.set_target_velocity(wanted)
+    session.world.tick()
+    assert (car.get_velocity() - wanted).length() < 0.5
+
+
+def test_physics_figures_are_reported_and_a_heavier_car_is_slower(session):
+    car = session.car()
+    figures = car.get_physics_control()
+    assert figures.mass == pytest.approx(1845.0)
+    assert len(figures.wheels) == 4
+    assert figures.wheels[0].max_steer_angle > 30.0
+    assert figures.wheels[2].max_steer_angle == 0.0
+
+    def run():
+        car.set_transform(session.world.get_map().get_spawn_points()[0])
+        car.set_target_velocity(carla.Vector3D())
+        car.apply_control(carla.VehicleControl(throttle=0.5))
+        for _ in range(30):
+            session.world.tick()
+        return speed(car)
+
+    light = run()
+    figures.mass *= 2.0
+    car.apply_physics_control(figures)
+    assert car.get_physics_control().mass == pytest.approx(3690.0)
+    assert run() < 0.7 * light
+
+
+def test_an_ackermann_target_speed_is_reached_and_held(session):
+    car = session.car()
+    session.world.tick()
+    car.apply_ackermann_control(carla.VehicleAckermannControl(speed=5.0))
+    for _ in range(160):
+        session.world.tick()
+    assert speed(car) == pytest.approx(5.0, abs=0.5)
+
+
+def test_a_batch_answers_each_command_and_then_gives_the_new_id(session):
+    spawn, future = carla.command.SpawnActor, carla.command.FutureActor
+    points = session.world.get_map().get_spawn_points()
+    blueprint = session.blueprint("vehicle.audi.tt")
+    batch = [spawn(blueprint, point).then(carla.command.SetSimulatePhysics(future, False)) for point in points[:3]]
+    batch += [spawn(blueprint, points[0]), carla.command.DestroyActor(999_999)]
+    answers = session.client.apply_batch_sync(batch, True)
+    assert [bool(answer.error) for answer in answers] == [False, False, False, True, True]
+    cars = [session.world.get_actor(answer.actor_id) for answer in answers[:3]]
+    session.client.apply_batch_sync(
+        [carla.command.ApplyVehicleControl(c, carla.VehicleControl(throttle=1)) for c in cars]
+    )
+    before = [car.get_location() for car in cars]
+    for _ in range(10):
+        session.world.tick()
+    assert [car.get_location() for car in cars] == before
+    session.client.apply_batch_sync([carla.command.DestroyActor(car) for car in cars], True)
+    assert not session.world.get_actors().filter("vehicle.*")
+
+
+def test_weather_and_lights_are_kept(session):
+    session.world.set_weather(carla.WeatherParameters.HardRainNoon)
+    assert session.world.get_weather() == carla.WeatherParameters.HardRainNoon
+    car = session.car()
+    car.set_light_state(carla.VehicleLightState.Brake)
+    assert car.get_light_state() == carla.VehicleLightState.Brake
+    assert dict(session.world.get_vehicles_light_states()) == {car.id: carla.VehicleLightState.Brake}
+
+
+def test_numbers_that_are_none_are_refused_and_change_nothing(session):
+    car = session.car()
+    for _ in range(20):  # it is let down from above the road
+        session.world.tick()
+    place = car.get_transform()
+    car.set_transform(carla.Transform(carla.Location(x=math.nan)))
+    car.apply_control(carla.VehicleControl(throttle=math.nan, steer=math.nan))
+    session.world.tick()
+    assert car.get_location().distance(place.location) < 0.01
+
+
+def test_the_scenery_is_listed_with_its_labels(session):
+    houses = session.world.get_environment_objects(carla.CityObjectLabel.Buildings)
+    assert houses
+    assert all(house.type == carla.CityObjectLabel.Buildings for house in houses)
+    assert len(session.world.get_level_bbs(carla.CityObjectLabel.Buildings)) == len(houses)

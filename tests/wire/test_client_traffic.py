@@ -1,0 +1,25 @@
+"""A real Traffic Manager drives cars on a real server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import free_port_pair
+
+PROCESS = Path(__file__).with_name("traffic_process.py")
+
+
+def test_a_traffic_manager_drives_cars_along_their_lanes(start_server):
+    server = start_server()
+    arguments = [str(number) for number in (server.port, free_port_pair(), 6, 300)]
+    ended = subprocess.run(
+        [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    outcome = json.loads(ended.stdout.splitlines()[-1])
+    assert outcome["spawned"] == 6
+    assert sum(metres > 20.0 for metres in outcome["driven_m"]) >= 5
+    assert outcome["off_lane_m"] < 2.0

@@ -80,12 +80,13 @@ class RewardConfig(Section):
 
     target_speed_mps: float = Field(8.0, gt=0, description="Progress above this speed is not paid.")
     progress: float = Field(1.0, ge=0, description="Arc length along the route, 1 a step at the target speed.")
+    idle: float = Field(0.1, ge=0, description="Standing still: whole at 0 m/s, nothing from 1 m/s on.")
     overspeed: float = Field(0.5, ge=0, description="Speed above the target, relative.")
     lateral: float = Field(0.5, ge=0, description="Distance from the route's line, relative to half a lane, × speed.")
     heading: float = Field(0.5, ge=0, description="Heading error against the route's tangent, per 90°, × speed.")
     comfort: float = Field(0.05, ge=0, description="Change of steering and throttle from step to step.")
-    collision: float = Field(20.0, ge=0, description="Once, at a collision.")
-    off_road: float = Field(20.0, ge=0, description="Once, on leaving the road.")
+    collision: float = Field(10.0, ge=0, description="Once, at a collision.")
+    off_road: float = Field(10.0, ge=0, description="Once, on leaving the road.")
     finish: float = Field(10.0, ge=0, description="Once, at the route's end.")
 
 
@@ -98,7 +99,7 @@ class TrafficConfig(Section):
 class EnvironmentConfig(Section):
     """The gymnasium environment."""
 
-    max_steps: int = Field(500, gt=0, description="Time limit in steps: truncates, never terminates.")
+    max_steps: int = Field(600, gt=0, description="Time limit in steps: truncates, never terminates.")
     off_road_m: float = Field(2.5, gt=0, description="Distance from the route's line that counts as off the road.")
     stuck_s: float = Field(15.0, gt=0, description="Simulated seconds without progress after which it truncates.")
     camera: CameraConfig = CameraConfig()
@@ -141,7 +142,7 @@ class TrainingConfig(Section):
     """How long, how often, in which order."""
 
     total_steps: int = Field(1_000_000, gt=0, description="Environment steps, warm-up included.")
-    warmup_steps: int = Field(1_000, ge=0, description="Steps of biased random driving before the actor drives.")
+    warmup_steps: int = Field(2_000, ge=0, description="Steps of biased random driving before the actor drives.")
     updates_per_step: float = Field(1.0, gt=0, le=20, description="Ratio of updates to environment steps.")
     lockstep: bool = Field(False, description="Collector and learner take turns: bit for bit reproducible, and slower.")
     max_lead_steps: int = Field(256, ge=1, description="How far collecting may run ahead of updating (free-running).")
@@ -150,6 +151,15 @@ class TrainingConfig(Section):
     log_every_steps: int = Field(500, gt=0, description="Between two rows in TensorBoard.")
     checkpoint_every_steps: int = Field(5_000, gt=0, description="Between two checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="The newest this many are kept, and the best.")
+
+
+class CollectorConfig(Section):
+    """The child process that drives, and how the learner watches it."""
+
+    attempts: int = Field(5, ge=1, description="Collectors in a row that may end without a finished step.")
+    start_limit_s: float = Field(120.0, gt=0, description="From its start to its first word.")
+    hang_margin_s: float = Field(5.0, gt=0, description="Beyond simulator.timeout_s, until a step counts as hung.")
+    stop_grace_s: float = Field(2.0, ge=0, description="To give the simulator back after a stop, then it is killed.")
 
 
 class EvaluationConfig(Section):
@@ -177,6 +187,7 @@ class AgentConfig(Section):
     td3: TD3Config = TD3Config()
     replay: ReplayConfig = ReplayConfig()
     training: TrainingConfig = TrainingConfig()
+    collector: CollectorConfig = CollectorConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")

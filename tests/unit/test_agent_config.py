@@ -46,7 +46,7 @@ def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> Non
     ("text", "expected"),
     [
         ("td3: {bach_size: 3}", "unknown key `td3.bach_size`; known here: actor_learning_rate, batch_size"),
-        ("tds: {}", "unknown key `tds`; known here: device, environment"),
+        ("tds: {}", "unknown key `tds`; known here: collector, device"),
         ("td3: {batch_size: many}", "`td3.batch_size` is 'many'; input should be a valid integer"),
         ("environment: {reward: {collision: -1}}", "`environment.reward.collision` is -1"),
         ("training: {warmup_steps: 10, total_steps: 5}", "leaves nothing to learn"),

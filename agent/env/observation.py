@@ -1,0 +1,100 @@
+"""What the agent sees: four grey frames, and a vector of speed, lane position and route points in the car's frame.
+
+Pure: numbers in, arrays out. Every array returned is fresh, so that a replay may keep it. Knows no client.
+
+The vector's 53 entries, all clipped to [-2, 2]:
+
+======= ============================================================ =====================================
+index   what                                                         scale
+======= ============================================================ =====================================
+0       speed, ≥ 0                                                   ``SPEED_SCALE_MPS``
+1       distance from the route's line, positive to its right        half the lane's width
+2       heading of the car against the route's tangent, positive     π / 2
+        when it points to the right
+3 + 2k  k-th route point ahead: metres forward of the car            (k + 1) × ``point_spacing_m``
+4 + 2k  k-th route point ahead: metres right of the car              (k + 1) × ``point_spacing_m``
+======= ============================================================ =====================================
+
+Each point is measured by its own distance along the route, so that its second entry is the sine of its bearing where
+the road is straight: the near points, which decide the steering, weigh as much as the far ones.
+Past the route's end the points repeat its last one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from agent.env.route_line import Projection, Route, wrapped
+
+FRAMES, HEIGHT, WIDTH = 4, 84, 84
+ROUTE_POINTS = 25
+VECTOR_SIZE = 3 + 2 * ROUTE_POINTS
+SPEED_SCALE_MPS = 10.0
+BOUND = 2.0
+_NUMBERS = np.arange(1.0, ROUTE_POINTS + 1.0)
+
+Vector = NDArray[np.float32]
+Frames = NDArray[np.uint8]
+# The keys are ``image`` and ``vector``; gymnasium types a Dict space as dict[str, Any].
+Observation = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DriverState:
+    """The car on its route, in metres, radians and seconds: what drivers that aren't networks may look at."""
+
+    route: Route
+    place: Projection
+    x_m: float
+    y_m: float
+    yaw: float
+    speed_mps: float
+
+    @property
+    def heading_error(self) -> float:
+        """Heading of the car against the route's tangent, radians in [-π, π)."""
+        return wrapped(self.yaw - self.place.yaw)
+
+
+def space() -> spaces.Space[Observation]:
+    """Return the observation space: ``image`` uint8 (4, 84, 84), newest last; ``vector`` float32 (53,)."""
+    return spaces.Dict(
+        {
+            "image": spaces.Box(0, 255, (FRAMES, HEIGHT, WIDTH), np.uint8),
+            "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
+        }
+    )
+
+
+def vector(state: DriverState, spacing_m: float) -> Vector:
+    """Return the (53,) float32 vector of this module's table."""
+    values = np.empty(VECTOR_SIZE, np.float32)
+    values[0] = state.speed_mps / SPEED_SCALE_MPS
+    values[1] = state.place.lateral_m / state.place.half_lane_m
+    values[2] = state.heading_error / (math.pi / 2.0)
+    ahead = state.route.ahead(state.place.s_m, ROUTE_POINTS, spacing_m)
+    dx, dy = ahead[:, 0] - state.x_m, ahead[:, 1] - state.y_m
+    cos, sin = math.cos(state.yaw), math.sin(state.yaw)
+    distances = spacing_m * _NUMBERS
+    values[3::2] = (cos * dx + sin * dy) / distances
+    values[4::2] = (cos * dy - sin * dx) / distances
+    return np.clip(values, -BOUND, BOUND, out=values)
+
+
+def first_stack(frame: Frames) -> Frames:
+    """Return a stack of (4, 84, 84) that repeats an episode's first frame."""
+    return np.repeat(frame[None], FRAMES, axis=0)
+
+
+def next_stack(stack: Frames, frame: Frames) -> Frames:
+    """Return a new stack: the oldest frame gone, ``frame`` the newest."""
+    following = np.empty_like(stack)
+    following[:-1] = stack[1:]
+    following[-1] = frame
+    return following

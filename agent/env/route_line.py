@@ -1,0 +1,150 @@
+"""A route as arrays: the line to follow, its tangent, curvature and lane width by arc length, and projection onto it.
+
+Pure geometry in CARLA's frame (x forward, y right, yaw clockwise from above, metres and radians). Owns no map and no
+simulator; ``route.Planner`` makes routes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+RESOLUTION_M = 1.0
+# How far a projection may move from its hint: more than a car drives in a step, less than a loop of the route.
+WINDOW_BACK_M, WINDOW_AHEAD_M = 6.0, 9.0
+SMOOTHING_POINTS = 3
+
+
+class RouteError(Exception):
+    """No such route; the message is one sentence for a person."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Where a point lies relative to a route."""
+
+    s_m: float
+    """Arc length of the nearest point of the line."""
+    lateral_m: float
+    """Signed distance from the line, positive to the right of travel."""
+    yaw: float
+    """The line's heading there, radians, not wrapped."""
+    half_lane_m: float
+    """Half the lane's width there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """A line of n points about ``RESOLUTION_M`` apart; point i lies at arc length ``s[i]``."""
+
+    name: str
+    """Start and end as stable text; names the route in tables and decides its split."""
+    points: FloatArray
+    """(n, 2) metres."""
+    s: FloatArray
+    """(n,) metres, from 0."""
+    yaw: FloatArray
+    """(n,) radians, unwrapped: neighbours differ by less than π."""
+    curvature: FloatArray
+    """(n,) 1/m, positive turns right."""
+    half_lane: FloatArray
+    """(n,) metres."""
+    start_z_m: float
+    """Height of the road at the start."""
+    turns: int
+    """Junctions at which the heading changes by more than 45°."""
+
+    @classmethod
+    def through(cls, name: str, line: FloatArray, half_lane: FloatArray, turns: int) -> Route:
+        """Return the route along ``line`` (n, 3), resampled evenly and smoothed over lane seams.
+
+        Raises:
+            RouteError: the line is shorter than two points.
+        """
+        keep = np.concatenate(([True], np.hypot(*np.diff(line[:, :2], axis=0).T) > 0.2))
+        line, half_lane = line[keep], half_lane[keep]
+        if len(line) < 3:
+            raise RouteError(f"Route {name} has {len(line)} points, expected at least 3: choose ends further apart.")
+        raw_s = arc_length(line[:, :2])
+        count = max(3, round(raw_s[-1] / RESOLUTION_M) + 1)
+        even = np.linspace(0.0, raw_s[-1], count)
+        points = _smoothed(np.stack([np.interp(even, raw_s, line[:, k]) for k in (0, 1)], axis=1))
+        s = arc_length(points)
+        yaw = _tangents(points)
+        curvature = np.gradient(yaw, s)
+        width = np.interp(even, raw_s, half_lane)
+        return cls(name, points, s, yaw, curvature, width, float(line[0, 2]), turns)
+
+    @property
+    def length_m(self) -> float:
+        """Length of the line."""
+        return float(self.s[-1])
+
+    def project(self, x: float, y: float, hint_s_m: float | None = None) -> Projection:
+        """Return the nearest point of the line to (x, y).
+
+        Args:
+            hint_s_m: arc length of the previous projection; only its neighbourhood is searched, so that a route that
+                crosses or touches itself never jumps. Without a hint the whole line is searched.
+        """
+        low, high = 0, len(self.s) - 1
+        if hint_s_m is not None:
+            step = self.s[-1] / high
+            low = max(0, min(high - 1, int((hint_s_m - WINDOW_BACK_M) / step)))
+            high = min(high, max(low + 1, int((hint_s_m + WINDOW_AHEAD_M) / step) + 1))
+        starts = self.points[low:high]
+        segments = self.points[low + 1 : high + 1] - starts
+        offsets = np.array((x, y)) - starts
+        share = np.einsum("ij,ij->i", offsets, segments) / np.einsum("ij,ij->i", segments, segments)
+        share = np.minimum(np.maximum(share, 0.0), 1.0)
+        gaps = offsets - share[:, None] * segments
+        best = int(np.argmin(np.einsum("ij,ij->i", gaps, gaps)))
+        return self._at(low + best, float(share[best]), float(gaps[best, 0]), float(gaps[best, 1]))
+
+    def ahead(self, s_m: float, count: int, spacing_m: float) -> FloatArray:
+        """Return (count, 2) points ``spacing_m``, 2·``spacing_m`` … beyond ``s_m``; past the end, the last point."""
+        wanted = s_m + spacing_m * np.arange(1, count + 1)
+        ahead = np.empty((count, 2))
+        ahead[:, 0] = np.interp(wanted, self.s, self.points[:, 0])
+        ahead[:, 1] = np.interp(wanted, self.s, self.points[:, 1])
+        return ahead
+
+    def _at(self, i: int, share: float, gap_x: float, gap_y: float) -> Projection:
+        yaw = float(self.yaw[i] + share * (self.yaw[i + 1] - self.yaw[i]))
+        distance = math.hypot(gap_x, gap_y)
+        dx, dy = self.points[i + 1] - self.points[i]
+        side = 1.0 if dx * gap_y - dy * gap_x >= 0.0 else -1.0
+        s_m = float(self.s[i] + share * (self.s[i + 1] - self.s[i]))
+        return Projection(s_m, side * distance, yaw, float(self.half_lane[i]))
+
+
+def arc_length(points: FloatArray) -> FloatArray:
+    """Return the (n,) distance along (n, 2) points, from 0."""
+    lengths: FloatArray = np.concatenate(([0.0], np.cumsum(np.hypot(*np.diff(points, axis=0).T))))
+    return lengths
+
+
+def wrapped(angle: float) -> float:
+    """Return ``angle`` in [-π, π)."""
+    return (angle + math.pi) % (2.0 * math.pi) - math.pi
+
+
+def _smoothed(points: FloatArray) -> FloatArray:
+    """Return a moving average that keeps both ends: lanes meet with small steps, which would read as curvature."""
+    half = SMOOTHING_POINTS // 2
+    smooth: FloatArray = points.copy()
+    kernel = np.full(SMOOTHING_POINTS, 1.0 / SMOOTHING_POINTS)
+    for k in (0, 1):
+        smooth[half:-half, k] = np.convolve(points[:, k], kernel, mode="valid")
+    return smooth
+
+
+def _tangents(points: FloatArray) -> FloatArray:
+    tangent = np.gradient(points, axis=0)
+    yaw: FloatArray = np.unwrap(np.arctan2(tangent[:, 1], tangent[:, 0]))
+    return yaw

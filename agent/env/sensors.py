@@ -1,0 +1,159 @@
+"""Sensors on the car: cameras whose images are matched to the tick, and collision and lane-invasion records.
+
+Owns the sensors' life: creation, first image, draining before ``stop()``, destruction before the car. Knows no
+time-out (the session waits) and nothing of rewards.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import carla
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.config import CameraConfig
+from agent.env.session import ROLE_PREFIX, Session, SimulatorLost
+
+GreyImage = NDArray[np.uint8]
+
+FIRST_IMAGE_TICKS = 20
+# ``stop()`` while a message is being received aborts the process; ≥ 0.3 ms after the last one it doesn't (5.5).
+QUIET_BEFORE_STOP_S = 0.002
+
+
+class FrameCamera:
+    """An RGB camera attached to a car; ``image(frame)`` returns exactly that frame's picture.
+
+    Args:
+        transform: pose in the car's frame.
+        width, height: pixels, asked of the simulator; nothing is resized.
+    """
+
+    def __init__(
+        self, session: Session, car: Any, transform: carla.Transform, *, width: int, height: int, fov_deg: float
+    ) -> None:
+        self._session = session
+        self._arrivals: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        blueprint = _blueprint(session.world, "sensor.camera.rgb")
+        for key, value in (("image_size_x", width), ("image_size_y", height), ("fov", fov_deg)):
+            blueprint.set_attribute(key, str(value))
+        self.actor = session.world.spawn_actor(blueprint, transform, attach_to=car)
+        self.actor.listen(self._arrivals.put)
+
+    def image(self, frame: int) -> NDArray[np.uint8]:
+        """Return the (height, width, 4) BGRA picture of ``frame``, a view of the message's own memory.
+
+        Raises:
+            SimulatorLost: it does not come.
+        """
+        message = self._session.receive(self._arrivals, frame)
+        return np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
+
+    def grey(self, frame: int) -> GreyImage:
+        """Return the (height, width) grey picture of ``frame``."""
+        return np.asarray(cv2.cvtColor(self.image(frame), cv2.COLOR_BGRA2GRAY), np.uint8)
+
+    def destroy(self) -> None:
+        """Stop, its last image taken, and destroy."""
+        time.sleep(QUIET_BEFORE_STOP_S)
+        self.actor.stop()
+        self._session.destroy([self.actor])
+
+    def wait_for_first(self) -> int:
+        """Tick until a tick's own image arrives (the first may beat the subscription, 2.6); return its frame.
+
+        Raises:
+            SimulatorLost: no image in ``FIRST_IMAGE_TICKS`` ticks.
+        """
+        for _ in range(FIRST_IMAGE_TICKS):
+            frame = self._session.tick()
+            try:
+                while self._arrivals.get(timeout=0.5).frame < frame:
+                    pass
+            except queue.Empty:
+                continue
+            return frame
+        raise SimulatorLost(f"The camera sent no image in {FIRST_IMAGE_TICKS} ticks.")
+
+
+@dataclass(frozen=True)
+class Collision:
+    """A contact: the other actor's kind and the frame it happened in."""
+
+    frame: int
+    kind: str
+    """``vehicle``, ``pedestrian`` or ``static``: the penalties of the driving score tell these apart."""
+
+
+class SensorRig:
+    """The agent's sensors on one car: front camera, collision, lane invasion. Survives teleports of the car."""
+
+    def __init__(self, session: Session, car: Any, config: CameraConfig) -> None:
+        self._session = session
+        self._collisions: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._invasions: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        # Collision before camera: a simulator publishes in this order, so an image follows its frame's collisions.
+        events = [
+            self._listen(car, "sensor.other.collision", self._collisions),
+            self._listen(car, "sensor.other.lane_invasion", self._invasions),
+        ]
+        pose = carla.Transform(carla.Location(x=config.x_m, z=config.z_m), carla.Rotation(pitch=config.pitch_deg))
+        self._camera = FrameCamera(session, car, pose, width=config.width, height=config.height, fov_deg=config.fov_deg)
+        self._all = [*events, self._camera.actor]
+        self._camera.wait_for_first()
+
+    def grey(self, frame: int) -> GreyImage:
+        """Return the front camera's grey image of ``frame``."""
+        return self._camera.grey(frame)
+
+    def collision(self, after_frame: int) -> Collision | None:
+        """Return the first collision later than ``after_frame``; ask after the frame's image has come."""
+        for event in _drained(self._collisions):
+            if event.frame > after_frame:
+                return Collision(event.frame, _kind(event.other_actor.type_id))
+        return None
+
+    def lane_invasions(self, after_frame: int) -> int:
+        """Return how many times a line was crossed since last asked, later than ``after_frame``."""
+        return sum(event.frame > after_frame for event in _drained(self._invasions))
+
+    def stop(self) -> None:
+        """Stop every sensor, its last image taken.
+
+        On a lost simulator too: the streams would otherwise reconnect to the next one (3.2).
+        """
+        time.sleep(QUIET_BEFORE_STOP_S)
+        for sensor in self._all:
+            sensor.stop()
+
+    def destroy(self) -> None:
+        """Stop every sensor, then destroy them all; the car may go after this."""
+        self.stop()
+        self._session.destroy(self._all)
+
+    def _listen(self, car: Any, name: str, arrivals: queue.SimpleQueue[Any]) -> Any:
+        sensor = self._session.world.spawn_actor(
+            _blueprint(self._session.world, name), carla.Transform(), attach_to=car
+        )
+        sensor.listen(arrivals.put)
+        return sensor
+
+
+def _blueprint(world: Any, name: str) -> Any:
+    blueprint = world.get_blueprint_library().find(name)
+    if blueprint.has_attribute("role_name"):
+        blueprint.set_attribute("role_name", f"{ROLE_PREFIX}sensor")
+    return blueprint
+
+
+def _drained(arrivals: queue.SimpleQueue[Any]) -> list[Any]:
+    return [arrivals.get_nowait() for _ in range(arrivals.qsize())]
+
+
+def _kind(type_id: str) -> str:
+    return {"vehicle": "vehicle", "walker": "pedestrian"}.get(type_id.split(".", 1)[0], "static")

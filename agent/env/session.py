@@ -1,0 +1,255 @@
+"""The connection to a simulator: connect with patience, switch the map, tick, notice a death, leave it tidy.
+
+Owns the ``carla.Client``, synchronous mode and every time-out of the environment; the only place that knows them.
+Never touches the spectator, and destroys only actors whose role name says that they are this project's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import carla
+
+from agent.config import ConfigError, SimulatorConfig
+from agent.env.lifeline import Lifeline
+
+ROLE_PREFIX = "td3-"
+# Without a Traffic Manager a time-out of a live server is harmless (protocol section 5.2), so a tick is waited for in
+# slices this long: a server that died under a tick is noticed after one slice, not after the whole time-out.
+SLICE_S = 1.0
+# Back-to-back ticks can deadlock a synchronous Traffic Manager; 100 µs between them do not (facts, section 5).
+TRAFFIC_PAUSE_S = 150e-6
+RETRY_FIRST_S, RETRY_LONGEST_S = 0.1, 2.0
+
+
+class NoSimulator(Exception):  # noqa: N818 (a state of the world, not a mistake)
+    """No simulator answered within the patience; the message is one sentence for a person (exit code 69)."""
+
+
+class SimulatorLost(Exception):  # noqa: N818 (the same)
+    """The simulator died or stopped answering while in use; a new connection may succeed."""
+
+
+class Session:
+    """One simulator in synchronous mode. ``connect`` may be called again after a loss.
+
+    Args:
+        config: address, map and time-outs.
+        traffic: whether a Traffic Manager will live in this process; ticks are then spaced and waited for in one go,
+            because any time-out would abort the process (protocol section 5.5).
+        on_lost: called from a watcher thread as soon as the simulator's connection ends. A process with a Traffic
+            Manager has to leave (``os._exit``) from here: its tick can't be interrupted.
+    """
+
+    def __init__(
+        self, config: SimulatorConfig, *, traffic: bool = False, on_lost: Callable[[], None] | None = None
+    ) -> None:
+        self.config = config
+        self.ticks = 0
+        """Ticks made since construction, over all connections."""
+        self.tick_started_s = 0.0
+        """``time.monotonic()`` at which the outstanding tick began; 0 when none is in flight."""
+        self.waiting_for = ""
+        """Why no ticks happen just now; empty while all is well."""
+        self._traffic = traffic
+        self._on_lost = on_lost
+        self._lifeline: Lifeline | None = None
+        self._client: Any = None
+        self._world: Any = None
+        self._frame = 0
+        self._tick_ended_s = 0.0
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for messages."""
+        return f"{self.config.host}:{self.config.port}"
+
+    @property
+    def connected(self) -> bool:
+        """Whether a world is held and its simulator's connection still stands."""
+        return self._world is not None and self._lifeline is not None and not self._lifeline.lost
+
+    @property
+    def client(self) -> Any:
+        """The ``carla.Client``."""
+        return self._client
+
+    @property
+    def world(self) -> Any:
+        """The ``carla.World``."""
+        return self._world
+
+    @property
+    def map(self) -> Any:
+        """The world's ``carla.Map`` (the client caches it)."""
+        return self._world.get_map()
+
+    def connect(self) -> None:
+        """Connect, load the wanted map, remove what a dead predecessor left, and go synchronous.
+
+        Raises:
+            NoSimulator: nothing usable answered within ``patience_s``.
+            ConfigError: the simulator answers but doesn't have the wanted map.
+        """
+        deadline = time.monotonic() + self.config.patience_s
+        pause_s = RETRY_FIRST_S
+        self.waiting_for = f"simulator at {self.address}"
+        while True:
+            self.abandon()
+            try:
+                self._open()
+                break
+            except (OSError, RuntimeError, SimulatorLost) as error:
+                self.abandon()
+                if time.monotonic() + pause_s >= deadline:
+                    raise NoSimulator(self._nothing_there(error)) from None
+            except (ConfigError, NoSimulator):
+                self.abandon()
+                raise
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_LONGEST_S)
+        self.waiting_for = ""
+
+    def tick(self) -> int:
+        """Advance the simulation by one step and return the new frame's number.
+
+        Raises:
+            SimulatorLost: the simulator is dead or silent for longer than ``timeout_s``.
+        """
+        if self._lifeline is None or self._lifeline.lost:
+            raise SimulatorLost(f"The simulator at {self.address} closed its connection.")
+        if self._traffic:
+            time.sleep(max(0.0, self._tick_ended_s + TRAFFIC_PAUSE_S - time.monotonic()))
+        self.tick_started_s = time.monotonic()
+        try:
+            self._frame = self._world.tick(self.config.timeout_s)
+        except RuntimeError:
+            self._frame = self._late_frame()
+        finally:
+            self._tick_ended_s = time.monotonic()
+            self.tick_started_s = 0.0
+        self.ticks += 1
+        return self._frame
+
+    def receive(self, arrivals: queue.SimpleQueue[Any], frame: int) -> Any:
+        """Return the sensor message of ``frame`` from ``arrivals``; older ones are dropped.
+
+        Raises:
+            SimulatorLost: it didn't come within ``timeout_s``, or a later one came first (the frame was lost).
+        """
+        deadline = time.monotonic() + self.config.timeout_s
+        while True:
+            try:
+                message = arrivals.get(timeout=0.25)
+            except queue.Empty:
+                self._expect(deadline, f"no image of frame {frame}")
+                continue
+            if message.frame == frame:
+                return message
+            if message.frame > frame:
+                raise SimulatorLost(f"The simulator at {self.address} skipped the image of frame {frame}.")
+
+    def destroy(self, actors: list[Any]) -> None:
+        """Destroy actors in the given order (sensors belong before what carries them)."""
+        if actors and self.connected:
+            try:
+                self._client.apply_batch_sync([carla.command.DestroyActor(actor) for actor in actors], False)
+            except RuntimeError as error:
+                raise SimulatorLost(f"The simulator at {self.address} did not answer: {error}.") from None
+
+    def abandon(self) -> None:
+        """Forget the connection without a word to the simulator (it's dead, or about to be reconnected)."""
+        if self._lifeline is not None:
+            self._lifeline.close()
+        self._lifeline = self._client = self._world = None
+
+    def close(self) -> None:
+        """Leave the simulator in asynchronous mode, so that it doesn't wait for ticks that never come."""
+        if self.connected:
+            # If it died meanwhile, nothing is left to restore.
+            with contextlib.suppress(RuntimeError):
+                self._set_synchronous(False)
+        self.abandon()
+
+    def _open(self) -> None:
+        self._lifeline = Lifeline(self.config.host, self.config.port, self._on_lost)
+        # One streaming thread: messages are handed over in the order of their arrival, so a collision of a frame is
+        # known once that frame's image is.
+        self._client = carla.Client(self.config.host, self.config.port, 1)
+        self._client.set_timeout(min(self.config.timeout_s, max(2.0, self.config.patience_s)))
+        self._check_version()
+        self._client.set_timeout(self.config.timeout_s)
+        self._world = self._client.get_world()
+        if self.config.map is not None:
+            self._switch_map(self.config.map)
+        self._remove_leftovers()
+        self._set_synchronous(True)
+        self._frame = self._world.get_snapshot().frame
+        self._client.set_timeout(self.config.timeout_s if self._traffic else min(SLICE_S, self.config.timeout_s))
+
+    def _check_version(self) -> None:
+        ours, theirs = self._client.get_client_version(), self._client.get_server_version()
+        if ours.split("-")[0] != theirs.split("-")[0]:
+            raise NoSimulator(
+                f"The simulator at {self.address} is version {theirs}, the client {ours}: start CARLA {ours}."
+            )
+
+    def _switch_map(self, wanted: str) -> None:
+        if wanted.endswith(".xodr"):
+            self._switch_opendrive(Path(wanted))
+        elif wanted.rsplit("/", 1)[-1] != self.map.name.rsplit("/", 1)[-1]:
+            names = sorted(name.rsplit("/", 1)[-1] for name in self._client.get_available_maps())
+            if wanted.rsplit("/", 1)[-1] not in names:
+                raise ConfigError(
+                    f"simulator.map is {wanted!r}, but the simulator at {self.address} has {', '.join(names)}: "
+                    "name one of these or give the path of an .xodr file."
+                )
+            self._world = self._client.load_world(wanted)
+
+    def _switch_opendrive(self, path: Path) -> None:
+        try:
+            xodr = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"simulator.map is {str(path)!r}, which can't be read ({error}): give a file.") from None
+        # Loading leaks in CARLA (facts, section 4): a simulator that was started with this file keeps its world.
+        if self.map.to_opendrive().strip() != xodr.strip():
+            self._world = self._client.generate_opendrive_world(xodr)
+
+    def _remove_leftovers(self) -> None:
+        actors = list(self._world.get_actors())
+        ours = {a.id for a in actors if a.attributes.get("role_name", "").startswith(ROLE_PREFIX)}
+        riding = [a for a in actors if a.type_id.startswith("sensor.") and a.parent and a.parent.id in ours]
+        ids = {a.id for a in riding}
+        self.destroy([*riding, *(a for a in actors if a.id in ours - ids)])
+
+    def _set_synchronous(self, synchronous: bool) -> None:
+        settings = self._world.get_settings()
+        settings.synchronous_mode = synchronous
+        settings.fixed_delta_seconds = self.config.fixed_delta_s if synchronous else None
+        settings.substepping, settings.max_substep_delta_time, settings.max_substeps = True, 0.01, 10
+        self._world.apply_settings(settings)
+
+    def _late_frame(self) -> int:
+        """Return the frame of a tick whose reply timed out, once the world shows it (protocol section 5.2)."""
+        deadline = self.tick_started_s + self.config.timeout_s
+        while (frame := int(self._world.get_snapshot().frame)) <= self._frame:
+            self._expect(deadline, "no reply to a tick")
+            time.sleep(0.005)
+        return frame
+
+    def _expect(self, deadline: float, missing: str) -> None:
+        if self._lifeline is None or self._lifeline.lost:
+            raise SimulatorLost(f"The simulator at {self.address} closed its connection: {missing}.")
+        if time.monotonic() >= deadline:
+            raise SimulatorLost(f"The simulator at {self.address} is silent: {missing} in {self.config.timeout_s:g} s.")
+
+    def _nothing_there(self, error: Exception) -> str:
+        return (
+            f"No simulator answered at {self.address} within {self.config.patience_s:g} s ({str(error).rstrip('.')}): "
+            f"start CARLA or `python -m carla_lite --port {self.config.port}` there, or set CARLA_HOST and CARLA_PORT."
+        )

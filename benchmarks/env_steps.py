@@ -1,0 +1,70 @@
+"""Steps a second of the gymnasium environment, image observation, against a carla-lite of its own.
+
+The PID driver drives, so that the car moves and episodes end as they do; resets are counted in. Run:
+``python benchmarks/env_steps.py --steps 2000 --repeats 5 --json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+from lite_server import lite_server, machine
+
+from agent.baselines import PidPurePursuit
+from agent.config import EnvironmentConfig, SimulatorConfig
+from agent.env.driving import DrivingEnv
+
+
+def main(
+    map: Annotated[str, typer.Option(help="Map name or .xodr path.")] = "Lite01",
+    steps: Annotated[int, typer.Option(min=50, help="Steps a repeat.")] = 2000,
+    repeats: Annotated[int, typer.Option(min=1, help="Repeats; the figure is their median.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    with lite_server(map) as port:
+        env = DrivingEnv(EnvironmentConfig(), SimulatorConfig(host="127.0.0.1", port=port))
+        _rate(env, 200)  # caches of server and client fill
+        rates = sorted(_rate(env, steps) for _ in range(repeats))
+        env.close()
+    report: dict[str, Any] = {
+        "what": "environment steps a second, 4×84×84 image and vector, resets included",
+        "map": map,
+        "median": round(statistics.median(rates), 1),
+        "lowest": round(rates[0], 1),
+        "highest": round(rates[-1], 1),
+        "steps": steps,
+        "repeats": repeats,
+        "machine": machine("carla", "gymnasium", "numpy", "opencv-python-headless"),
+    }
+    print(json.dumps(report, indent=2, ensure_ascii=False) if as_json else f"{report['median']} steps/s on {map}")
+
+
+def _rate(env: DrivingEnv, steps: int) -> float:
+    driver = PidPurePursuit()
+    observation, _ = env.reset()
+    before = observation["image"][-1]
+    changed = 0
+    started_s = time.perf_counter()
+    for _ in range(steps):
+        observation, _, terminated, truncated, _ = env.step(driver.act(observation, env.state))
+        changed += int(observation["image"][-1, 42, 42] != before[42, 42])
+        before = observation["image"][-1]
+        if terminated or truncated:
+            observation, _ = env.reset()
+    seconds = time.perf_counter() - started_s
+    # A black or frozen camera would give a flattering figure.
+    assert before.std() > 10, f"the image is flat: standard deviation {before.std():.1f}"
+    assert changed > steps // 10, f"the image hardly changes: {changed} of {steps} steps"
+    return steps / seconds
+
+
+if __name__ == "__main__":
+    typer.run(main)
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from agent.evaluation import PENALTIES, Evaluation, RouteResult, table, write_csv, write_json
+
+
+def result(**values: object) -> RouteResult:
+    base: dict[str, object] = {
+        "route": "a>b",
+        "length_m": 200.0,
+        "turns": 1,
+        "end": "finished",
+        "success": True,
+        "route_completion": 1.0,
+        "driving_score": 100.0,
+        "collisions": 0,
+        "lane_invasions": 0,
+        "distance_m": 200.0,
+        "duration_s": 40.0,
+        "mean_speed_mps": 5.0,
+        "jerk_mps3": 1.0,
+        "reward": 50.0,
+        "steps": 400,
+    }
+    return RouteResult(**{**base, **values})  # type: ignore[arg-type]
+
+
+CRASH = result(end="collision", success=False, route_completion=0.5, driving_score=30.0, collisions=1, distance_m=300.0)
+
+
+def test_totals_are_means_over_routes_and_rates_over_kilometres() -> None:
+    totals = Evaluation("x", "Town", 0, (result(), CRASH)).totals()
+    assert totals["success"] == 0.5
+    assert totals["route_completion"] == 0.75
+    assert totals["driving_score"] == 65.0
+    assert totals["collisions_per_km"] == pytest.approx(2.0)
+    assert totals["mean_speed_mps"] == pytest.approx(500.0 / 80.0)
+
+
+def test_no_route_and_no_metre_divide_nothing_by_zero() -> None:
+    assert Evaluation("x", "Town", 0, ()).totals()["success"] == 0.0
+    stood = Evaluation("x", "Town", 0, (result(distance_m=0.0, duration_s=0.0),))
+    assert stood.totals()["collisions_per_km"] == 0.0
+
+
+def test_penalties_are_the_leaderboards() -> None:
+    assert PENALTIES == {"vehicle": 0.6, "static": 0.65, "pedestrian": 0.5}
+
+
+def test_table_shows_drivers_side_by_side() -> None:
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(table([Evaluation("td3", "Town", 0, (result(),)), Evaluation("stop", "Town", 0, (CRASH,))]))
+    text = console.export_text()
+    assert "td3" in text
+    assert "stop" in text
+    assert "1 routes on Town" in text
+
+
+def test_files_hold_every_route_and_every_driver(tmp_path: Path) -> None:
+    evaluations = [Evaluation("td3", "Town", 7, (result(), CRASH)), Evaluation("stop", "Town", 7, (result(),))]
+    write_json(evaluations, tmp_path / "new" / "e.json")
+    write_csv(evaluations, tmp_path / "new" / "e.csv")
+    plain = json.loads((tmp_path / "new" / "e.json").read_text())
+    rows = list(csv.DictReader((tmp_path / "new" / "e.csv").open()))
+    assert [len(e["routes"]) for e in plain] == [2, 1]
+    assert plain[0]["totals"]["success"] == 0.5
+    assert [row["driver"] for row in rows] == ["td3", "td3", "stop"]
+    assert rows[1]["end"] == "collision"
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["e.csv", "e.json"]

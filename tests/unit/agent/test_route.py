@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import carla
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.config import RouteConfig
+from agent.env.route import Planner, Route, RouteError, held_out_routes
+
+MAPS = Path(__file__).resolve().parents[3].parent / "shared" / "maps"
+CONFIG = RouteConfig()
+
+
+def line(*corners: tuple[float, float]) -> Route:
+    """A route through corners, a point every metre."""
+    points = [np.array(corners[0], float)]
+    for corner in corners[1:]:
+        metres = round(float(np.hypot(*(np.array(corner) - points[-1]))))
+        points.extend(np.linspace(points[-1], corner, metres + 1)[1:])
+    flat = np.array(points)
+    return Route.through("test", np.column_stack([flat, np.zeros(len(flat))]), np.full(len(flat), 2.0), 0)
+
+
+@pytest.fixture(scope="module", params=["Town01", "Town02", "Lite01", "Lite02"])
+def planner(request: pytest.FixtureRequest) -> Planner:
+    if request.param.startswith("Lite"):
+        roads = pytest.importorskip("carla_lite.roads")
+        return Planner(carla.Map(request.param, roads.load(request.param).xodr))
+    path = MAPS / f"{request.param}.xodr"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not beside the repository")
+    return Planner(carla.Map(request.param, path.read_text(encoding="utf-8")))
+
+
+def sampled(planner: Planner, count: int = 25, min_turns: int = 0) -> list[Route]:
+    rng = np.random.default_rng(0)
+    return [planner.sample(rng, CONFIG, "train", min_turns) for _ in range(count)]
+
+
+def test_routes_have_the_length_and_the_turns_asked_for(planner: Planner) -> None:
+    for route in sampled(planner, min_turns=2):
+        assert CONFIG.min_length_m <= route.length_m <= CONFIG.max_length_m
+        assert route.turns >= 2
+
+
+def test_a_route_is_smooth_enough_to_drive(planner: Planner) -> None:
+    for route in sampled(planner):
+        assert 0.8 < np.diff(route.s).min() <= np.diff(route.s).max() < 1.2
+        assert np.abs(np.diff(route.yaw)).max() < 0.6  # no corner; 0.6 rad a metre is a radius under 2 m
+        assert 1.0 < route.half_lane.min() <= route.half_lane.max() < 4.0
+
+
+def test_routes_never_make_a_u_turn(planner: Planner) -> None:
+    for route in sampled(planner):
+        within_15_m = route.yaw[15:] - route.yaw[:-15]
+        assert np.abs(within_15_m).max() < math.radians(170)
+
+
+def test_held_out_routes_are_never_drawn_for_training(planner: Planner) -> None:
+    held_out = {route.name for route in held_out_routes(planner, CONFIG, 10, seed=3)}
+    assert len(held_out) == 10
+    assert not held_out & {route.name for route in sampled(planner, 100)}
+
+
+def test_the_same_seed_draws_the_same_routes(planner: Planner) -> None:
+    again = held_out_routes(planner, CONFIG, 5, seed=3)
+    assert [r.name for r in again] == [r.name for r in held_out_routes(planner, CONFIG, 5, seed=3)]
+    assert [r.name for r in again] != [r.name for r in held_out_routes(planner, CONFIG, 5, seed=4)]
+
+
+def test_a_map_without_the_wanted_route_is_refused_in_one_sentence(planner: Planner) -> None:
+    config = RouteConfig(min_length_m=9_000, max_length_m=9_100)
+    with pytest.raises(RouteError, match=r"has no train route of 9000 to 9100 m .*: widen environment\.route"):
+        planner.sample(np.random.default_rng(0), config)
+
+
+def test_projection_onto_a_crossing_route_does_not_jump() -> None:
+    eight = line((0, 0), (40, 0), (40, 20), (20, 20), (20, -20))  # crosses itself at (20, 0)
+    first = eight.project(20.0, 0.0, hint_s_m=19.0)
+    second = eight.project(20.0, 0.0, hint_s_m=eight.length_m - 21.0)
+    assert first.s_m == pytest.approx(20.0, abs=0.5)
+    assert second.s_m == pytest.approx(eight.length_m - 20.0, abs=1.0)
+
+
+def test_cutting_a_corner_never_skips_arc_length() -> None:
+    """Distance to goal would pay for the diagonal at once; the projection may move on only within its window."""
+    hairpin = line((0, 0), (60, 0), (60, 8), (0, 8))
+    across = hairpin.project(30.0, 8.0, hint_s_m=30.0)
+    assert across.s_m < 40.0
+
+
+@given(st.floats(1.0, 99.0), st.floats(-3.0, 3.0))
+def test_projection_returns_offset_and_side_on_a_straight_line(along: float, right: float) -> None:
+    place = line((0, 0), (100, 0)).project(along, right, hint_s_m=along)
+    assert place.s_m == pytest.approx(along, abs=1e-6)
+    assert place.lateral_m == pytest.approx(right, abs=1e-6)
+    assert place.yaw == pytest.approx(0.0, abs=1e-9)
+
+
+def test_points_past_the_end_repeat_the_last_one() -> None:
+    route = line((0, 0), (100, 0))
+    ahead = route.ahead(90.0, 25, 2.0)
+    assert ahead.shape == (25, 2)
+    np.testing.assert_allclose(ahead[-1], route.points[-1])
+
+
+def test_two_points_are_no_route() -> None:
+    with pytest.raises(RouteError, match="expected at least 3"):
+        Route.through("x", np.zeros((2, 3)), np.ones(2), 0)

@@ -1,0 +1,279 @@
+"""Simulators that die, are missing, or were left untidy by a collector that was killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+import carla
+import numpy as np
+import pytest
+
+from agent.baselines import PidPurePursuit
+from agent.config import ConfigError, EnvironmentConfig, SimulatorConfig
+from agent.env.driving import DrivingEnv
+from agent.env.observation import DriverState, Observation
+from agent.env.route import held_out_routes
+from agent.env.session import NoSimulator, Session
+from agent.evaluation import evaluate
+from tests.conftest import REPOSITORY, Server, StartServer, free_port_pair
+
+GO = np.array((0.0, 0.3), np.float32)
+# Far above what a test may take: whoever waits for the client's own time-out fails.
+LONG_S = 100.0
+
+
+def make(port: int, config: EnvironmentConfig | None = None, **simulator: Any) -> DrivingEnv:
+    return DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port, **{"patience_s": 20.0, **simulator}))
+
+
+@pytest.mark.timeout(60)
+def test_a_killed_simulator_truncates_and_reset_goes_on_with_the_next_one(start_server: StartServer) -> None:
+    server = start_server()
+    env = make(server.port, timeout_s=LONG_S)
+    first, _ = env.reset(seed=1)
+    env.step(GO)
+    server.kill()
+    observation, reward, terminated, truncated, info = env.step(GO)
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    assert info["simulator_lost"]
+    assert info["end"] == "simulator_lost"
+    assert observation["image"].shape == (4, 84, 84)
+    start_server(port=server.port)
+    again, info = env.reset(seed=1)
+    assert (again["image"] == first["image"]).all()
+    assert not info["simulator_lost"]
+    assert not env.step(GO)[4]["simulator_lost"]
+    env.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_simulator_that_dies_under_a_tick_is_noticed_before_the_time_out(start_server: StartServer) -> None:
+    """Stopped, it leaves the tick unanswered; then it dies, while the client would wait on."""
+    server = start_server()
+    env = make(server.port, timeout_s=LONG_S)
+    env.reset()
+    server.process.send_signal(signal.SIGSTOP)
+    killer = subprocess.Popen(["sh", "-c", f"sleep 2; kill -9 {server.process.pid}"])
+    info = env.step(GO)[4]
+    killer.wait()
+    assert info["simulator_lost"]
+    env.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_simulator_that_stalls_and_comes_back_is_not_lost(start_server: StartServer) -> None:
+    server = start_server()
+    env = make(server.port, timeout_s=30.0)
+    env.reset()
+    frame = env.frame
+    server.process.send_signal(signal.SIGSTOP)
+    subprocess.Popen(["sh", "-c", f"sleep 2.5; kill -CONT {server.process.pid}"])
+    info = env.step(GO)[4]
+    assert not info["simulator_lost"]
+    assert env.frame == frame + 1
+    assert not env.step(GO)[4]["simulator_lost"]
+    assert env.frame == frame + 2
+    env.close()
+
+
+def test_a_silent_simulator_is_lost_after_the_time_out(start_server: StartServer) -> None:
+    server = start_server()
+    env = make(server.port, timeout_s=2.0)
+    env.reset()
+    server.process.send_signal(signal.SIGSTOP)
+    assert env.step(GO)[4]["simulator_lost"]
+    server.kill()
+    env.close()
+
+
+def test_the_loss_is_told_to_whoever_asked(start_server: StartServer) -> None:
+    server = start_server()
+    told: list[float] = []
+    session = Session(SimulatorConfig(host="127.0.0.1", port=server.port), on_lost=lambda: told.append(time.time()))
+    session.connect()
+    session.tick()
+    assert session.ticks == 1
+    assert not told
+    server.kill()
+    for _ in range(200):
+        if told:
+            break
+        time.sleep(0.01)
+    assert len(told) == 1
+    assert not session.connected
+    session.close()
+
+
+def test_nothing_at_the_address_is_one_sentence_naming_it() -> None:
+    port = free_port_pair()
+    with pytest.raises(NoSimulator, match=rf"127\.0\.0\.1:{port} within 0\.5 s .*start CARLA or"):
+        make(port, patience_s=0.5).reset()
+
+
+def test_a_listener_that_is_no_simulator_is_not_taken_for_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as dumb:
+        port = dumb.getsockname()[1]
+        with pytest.raises(NoSimulator, match=str(port)):
+            make(port, patience_s=1.0, timeout_s=1.0).reset()
+
+
+def test_the_simulator_may_start_later_than_the_environment(start_server: StartServer) -> None:
+    port = free_port_pair()
+    command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port), "--map", "Lite01"]
+    late = subprocess.Popen(["sh", "-c", f"sleep 1; exec {' '.join(command)}"])
+    try:
+        env = make(port)
+        assert env.reset()[1]["end"] is None
+        env.close()
+    finally:
+        late.terminate()
+        late.wait(10)
+
+
+def test_close_leaves_no_actor_and_asynchronous_mode(start_server: StartServer) -> None:
+    server = start_server()
+    env = make(server.port)
+    env.reset()
+    env.step(GO)
+    spectator = env.session.world.get_spectator().get_transform()
+    env.close()
+    world = other_client(server).get_world()
+    assert not world.get_settings().synchronous_mode
+    assert [actor.type_id for actor in world.get_actors()] == ["spectator"]
+    assert world.get_spectator().get_transform() == spectator
+
+
+def test_what_a_killed_collector_left_is_removed_and_nothing_else(start_server: StartServer) -> None:
+    server = start_server()
+    library = (world := other_client(server).get_world()).get_blueprint_library()
+    foreign = world.spawn_actor(library.find("vehicle.tesla.model3"), world.get_map().get_spawn_points()[7])
+    script = (
+        "import os\nfrom agent.config import *\nfrom agent.env.driving import DrivingEnv\n"
+        f"env = DrivingEnv(None, SimulatorConfig(host='127.0.0.1', port={server.port}))\n"
+        "env.reset(); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == -signal.SIGKILL
+    env = make(server.port)
+    env.reset()
+    env.session.tick()
+    kinds = sorted(actor.type_id for actor in env.session.world.get_actors() if actor.id != foreign.id)
+    assert kinds == [
+        "sensor.camera.rgb",
+        "sensor.other.collision",
+        "sensor.other.lane_invasion",
+        "spectator",
+        "vehicle.tesla.model3",
+    ]
+    assert foreign.id in {actor.id for actor in env.session.world.get_actors()}
+    env.close()
+
+
+def test_a_map_the_simulator_does_not_have_is_refused_naming_those_it_has(start_server: StartServer) -> None:
+    with pytest.raises(ConfigError, match=r"'Nowhere'.* has .*Lite01"):
+        make(start_server().port, map="Nowhere").reset()
+
+
+def test_another_map_is_loaded_and_the_same_one_is_not(start_server: StartServer) -> None:
+    server = start_server(map="Lite01")
+    before = other_client(server).get_world().id
+    same = make(server.port, map="Lite01")
+    assert same.planner.name == "Lite01"
+    assert same.session.world.id == before
+    same.close()
+    other = make(server.port, map="Lite02")
+    assert other.planner.name == "Lite02"
+    assert other.reset()[1]["end"] is None
+    other.close()
+
+
+def test_an_opendrive_file_is_loaded_unless_the_simulator_has_it_already(start_server: StartServer) -> None:
+    town = REPOSITORY.parent / "shared" / "maps" / "Town02.xodr"
+    if not town.exists():
+        pytest.skip("Town02.xodr is not beside the repository")
+    served = start_server(map=str(town))
+    before = other_client(served).get_world().id
+    env = make(served.port, map=str(town))
+    assert env.reset()[1]["end"] is None
+    assert env.session.world.id == before
+    env.close()
+    env = make(start_server(map="Lite01").port, map=str(town))
+    assert env.reset()[1]["end"] is None
+    assert env.session.map.to_opendrive().strip() == town.read_text(encoding="utf-8").strip()
+    env.close()
+
+
+class Killer(PidPurePursuit):
+    """Drives well, and kills the simulator once on the way."""
+
+    def __init__(self, server: Server, start_server: StartServer) -> None:
+        super().__init__()
+        self._server, self._start, self.steps = server, start_server, 0
+
+    def act(self, observation: Observation, state: DriverState) -> np.ndarray:
+        self.steps += 1
+        if self.steps == 30:
+            self._server.kill()
+            self._start(port=self._server.port)
+        return super().act(observation, state)
+
+
+def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServer) -> None:
+    server = start_server()
+    env = make(server.port)
+    chosen = held_out_routes(env.planner, env.config.route, 2, seed=1)
+    evaluation = evaluate(env, Killer(server, start_server), chosen, "pid")
+    assert [result.route for result in evaluation.routes] == [route.name for route in chosen]
+    assert all(result.success for result in evaluation.routes)
+    env.close()
+
+
+TRAFFIC = """
+import hashlib, json, os, sys
+import numpy as np
+from agent.baselines import PidPurePursuit
+from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
+from agent.env.driving import DrivingEnv
+config = EnvironmentConfig(traffic=TrafficConfig(vehicles=6))
+env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=int(sys.argv[1])), seed=4)
+driver = PidPurePursuit()
+observation, info = env.reset(seed=4)
+digest = hashlib.sha256()
+cars = [a for a in env.session.world.get_actors() if a.attributes.get("role_name") == "td3-traffic"]
+before = {a.id: a.get_location() for a in cars}
+for _ in range(150):
+    observation, reward, terminated, truncated, info = env.step(driver.act(observation, env.state))
+    digest.update(observation["image"].tobytes() + repr(reward).encode())
+    if terminated or truncated:
+        observation, info = env.reset()
+moved = [a.get_location().distance(before[a.id]) for a in cars]
+env.close()
+print(json.dumps({"cars": len(cars), "moved": moved, "digest": digest.hexdigest()}), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: StartServer) -> None:
+    reports = []
+    for _ in range(2):
+        server = start_server(seed=2)
+        command = [sys.executable, "-c", TRAFFIC, str(server.port)]
+        done = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True)
+        reports.append(json.loads(done.stdout.splitlines()[-1]))
+        left = other_client(server).get_world().get_actors()
+        assert [actor.type_id for actor in left] == ["spectator"]
+    assert reports[0]["cars"] == 6
+    assert sum(metres > 5.0 for metres in reports[0]["moved"]) >= 3
+    assert reports[0] == reports[1]
+
+
+def other_client(server: Server) -> carla.Client:
+    client = carla.Client("127.0.0.1", server.port)
+    client.set_timeout(10.0)
+    return client

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -61,6 +62,15 @@ def test_nothing_solid_stands_where_cars_drive(network: RoadNetwork):
             half = 0.5 * float(lane.width_m.min())
             for x, y, _ in lane.centre[::3]:
                 assert not [box for box in scene.near(x, y, half) if box.solid], (lane.road_id, lane.lane_id, x, y)
+
+
+def test_between_the_turns_of_a_junction_there_is_no_grass():
+    ground = paint(roads.load("Lite02"), [], 0)
+    pixels = ground.levels[2].astype(int)
+    grass = (pixels[:, :, 1] - pixels[:, :, 2] > 15).astype(np.uint8)
+    _, _, patches, _ = cv2.connectedComponentsWithStats(grass)
+    square_metres = patches[1:, cv2.CC_STAT_AREA] * (4 * ground.metres_per_pixel) ** 2
+    assert square_metres.min() > 1000.0
 
 
 def test_buildings_do_not_overlap_each_other(network: RoadNetwork):

@@ -1,7 +1,7 @@
 """The agent's configuration: one pydantic model a section, YAML over the defaults.
 
-Owns the schema, the defaults and the sentences a person reads when a file is wrong. Reads no environment
-variable except the simulator's address (``CARLA_HOST``, ``CARLA_PORT``) and ``AGENT_DEVICE``.
+Owns the schema, the defaults and the sentences a person reads when a file is wrong. Three environment variables win
+over a file, because they say where something runs and not what: ``CARLA_HOST``, ``CARLA_PORT`` and ``AGENT_DEVICE``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from agent import layered_yaml
 from agent.layered_yaml import ConfigError as ConfigError
 
+ENVIRONMENT = {"simulator.host": "CARLA_HOST", "simulator.port": "CARLA_PORT", "device": "AGENT_DEVICE"}
+
 
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors, values are frozen."""
@@ -28,14 +30,8 @@ class Section(BaseModel):
 class SimulatorConfig(Section):
     """Where the simulator is and how long to wait for it."""
 
-    host: str = Field(default_factory=lambda: os.environ.get("CARLA_HOST", "127.0.0.1"), description="Host name.")
-    port: int = Field(
-        default_factory=lambda: os.environ.get("CARLA_PORT", "2000"),
-        validate_default=True,
-        ge=1,
-        le=65533,
-        description="RPC port.",
-    )
+    host: str = Field("127.0.0.1", description="Host name; CARLA_HOST.")
+    port: int = Field(2000, ge=1, le=65533, description="RPC port; CARLA_PORT.")
     map: str | None = Field(None, description="Map name, or path of an .xodr file; null keeps the simulator's map.")
     timeout_s: float = Field(
         20.0, gt=0, description="Client time-out. Not below 20 with traffic: a stall past it aborts the collector."
@@ -147,7 +143,11 @@ class TrainingConfig(Section):
     lockstep: bool = Field(False, description="Collector and learner take turns: bit for bit reproducible, and slower.")
     max_lead_steps: int = Field(256, ge=1, description="How far collecting may run ahead of updating (free-running).")
     publish_every_updates: int = Field(10, ge=1, description="Updates between two sets of weights for the collector.")
-    learner_threads: int = Field(0, ge=0, description="torch threads of the learner; 0 = one a core.")
+    learner_threads: int = Field(
+        0,
+        ge=0,
+        description="torch threads of the learner; 0 = the cores less the one that simulator and collector need.",
+    )
     log_every_steps: int = Field(500, gt=0, description="Between two rows in TensorBoard.")
     checkpoint_every_steps: int = Field(5_000, gt=0, description="Between two checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="The newest this many are kept, and the best.")
@@ -178,11 +178,9 @@ class AgentConfig(Section):
 
     seed: int = Field(0, ge=0, description="Of networks, exploration, routes and traffic.")
     device: Literal["auto", "cpu", "cuda"] = Field(
-        default_factory=lambda: os.environ.get("AGENT_DEVICE", "auto"),
-        validate_default=True,
-        description="Of the learner; the collector acts on the CPU.",
+        "auto", description="Of the learner; AGENT_DEVICE. The collector acts on the CPU."
     )
-    simulator: SimulatorConfig = Field(default_factory=dict, validate_default=True)
+    simulator: SimulatorConfig = SimulatorConfig()
     environment: EnvironmentConfig = EnvironmentConfig()
     td3: TD3Config = TD3Config()
     replay: ReplayConfig = ReplayConfig()
@@ -200,8 +198,8 @@ class AgentConfig(Section):
         return self
 
     def digest(self) -> str:
-        """Return 16 hex digits of the whole configuration, for checkpoints and reports."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        """Return 16 hex digits of the configuration less the simulator's address, for checkpoints and reports."""
+        return hashlib.sha256(json.dumps(dump(self, address=False)).encode()).hexdigest()[:16]
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
@@ -209,15 +207,17 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
 
     Args:
         path: the file; its key ``extends`` names another one, relative to it.
-        overrides: dotted keys to values, ``{"td3.batch_size": 64}``; the command line and ``overrides.yaml``.
+        overrides: dotted keys to values, ``{"td3.batch_size": 64}``; the command line and ``overrides.yaml``. They
+            win over the environment, which wins over the file.
 
     Raises:
         ConfigError: the file is missing, isn't YAML, or a key or value is wrong.
     """
     values = layered_yaml.read(path)
-    for dotted, value in (overrides or {}).items():
+    given = {key: os.environ[name] for key, name in ENVIRONMENT.items() if name in os.environ}
+    for dotted, value in {**given, **(overrides or {})}.items():
         layered_yaml.assign(values, dotted, value)
-    return validate(values, source=str(path))
+    return validate(values, source=" with ".join([str(path), *(ENVIRONMENT[key] for key in given)]))
 
 
 def validate(values: Mapping[str, Any], source: str) -> AgentConfig:
@@ -232,9 +232,10 @@ def validate(values: Mapping[str, Any], source: str) -> AgentConfig:
         raise ConfigError(_sentence(error, source)) from None
 
 
-def dump(config: AgentConfig) -> dict[str, Any]:
-    """Return the resolved configuration as plain data for YAML."""
-    plain: dict[str, Any] = json.loads(config.model_dump_json())
+def dump(config: AgentConfig, address: bool = True) -> dict[str, Any]:
+    """Return the resolved configuration as plain data for YAML, with or without the simulator's address."""
+    excluded = {} if address else {"simulator": {"host", "port"}}
+    plain: dict[str, Any] = json.loads(config.model_dump_json(exclude=excluded))
     return plain
 
 

@@ -71,8 +71,23 @@ def test_no_reward_weight_can_turn_a_penalty_into_pay(tmp_path: Path, field: str
 
 def test_a_bad_address_in_the_environment_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CARLA_PORT", "two thousand")
-    with pytest.raises(config.ConfigError, match=r"`simulator\.port` is 'two thousand'"):
+    with pytest.raises(config.ConfigError, match=r"me.yaml with CARLA_PORT: `simulator\.port` is 'two thousand'"):
         config.load(write(tmp_path / "me.yaml", ""))
+
+
+def test_the_environment_says_where_and_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARLA_PORT", "2345")
+    path = write(tmp_path / "me.yaml", "simulator: {port: 2001, host: elsewhere}")
+    loaded = config.load(path)
+    assert (loaded.simulator.host, loaded.simulator.port) == ("elsewhere", 2345)
+    assert config.load(path, {"simulator.port": 2222}).simulator.port == 2222
+
+
+def test_a_run_may_move_to_another_simulator_and_stay_the_same(tmp_path: Path) -> None:
+    empty = write(tmp_path / "me.yaml", "")
+    moved = config.load(empty, {"simulator.port": 3000})
+    assert moved.digest() == config.load(empty).digest()
+    assert "port" not in config.dump(moved, address=False)["simulator"]
 
 
 def test_the_digest_follows_the_values(tmp_path: Path) -> None:

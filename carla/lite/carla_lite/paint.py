@@ -192,7 +192,8 @@ def _surfaces(network: RoadNetwork, canvas: _Canvas) -> Image:
 def _fill_holes(mask: Image, largest: float) -> None:
     """Cover what a mask encloses if it has at most ``largest`` pixels: in a junction no lane runs over every spot."""
     outlines, tree = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
-    for outline, (_, _, _, parent) in zip(outlines, tree[0], strict=True):
+    parents = [] if tree is None else tree[0][:, 3]
+    for outline, parent in zip(outlines, parents, strict=True):
         if parent >= 0 and cv2.contourArea(outline) <= largest:
             cv2.drawContours(mask, [outline], 0, (255,), cv2.FILLED)
 

@@ -1,0 +1,166 @@
+"""The agent's commands, and how an error becomes one sentence and an exit code.
+
+Owns what each command does in which order. Imports torch and ``carla`` only inside the command that needs them:
+``--help`` stays quick, and training's own process never sees the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from agent import options
+from agent.exits import Exit, exit_code
+from agent.signals import StoppedAtOnce, StopRequest
+
+LOG_COLUMNS = 120
+
+
+def train(
+    *,
+    config: options.ConfigPath = None,
+    run_name: options.RunName = "td3",
+    run_dir: options.RunDir = None,
+    settings: options.Settings = None,
+    map: options.Map = None,
+    seed: options.Seed = None,
+    max_timesteps: options.MaxTimesteps = None,
+    eval_freq: options.EvalFreq = None,
+    checkpoint_freq: options.CheckpointFreq = None,
+    num_eval_episodes: options.EvalEpisodes = None,
+    device: options.Device = None,
+    resume: options.Resume = False,
+    debug: options.Debug = False,
+) -> None:
+    """Train a TD3 driver against the simulator at CARLA_HOST:CARLA_PORT; evaluate it; leave a run directory.
+
+    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 out of memory, 75 stopped on request.
+    """
+    stop = StopRequest()
+    stop.install()
+    out = console()
+    with sentences(debug):
+        run = options.run_directory(run_dir, run_name)
+        named = {
+            "simulator.map": map,
+            "seed": seed,
+            "training.total_steps": max_timesteps,
+            "evaluation.every_steps": eval_freq,
+            "training.checkpoint_every_steps": checkpoint_freq,
+            "evaluation.episodes": num_eval_episodes,
+            "evaluation.final_episodes": num_eval_episodes,
+            "device": device,
+        }
+        resolved = options.resolve(config, run, settings, named)
+        with run.prepare(resume):
+            from agent.training import Training
+
+            training = Training(resolved, run, out, stop)
+            if training.finished:
+                out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)
+                return
+            run.save_config(resolved)
+            code = training.run()
+            training.summarise(out)
+    raise typer.Exit(code)
+
+
+def evaluate(
+    *,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A run directory (its latest checkpoint), or one checkpoints/step-… in it.")
+    ] = None,
+    routes: Annotated[int, typer.Option(min=1, help="Held-out routes to drive.")] = 20,
+    min_turns: Annotated[int, typer.Option(min=0, help="Junction turns that each route must have.")] = 0,
+    drivers: Annotated[
+        str | None, typer.Option(help="Of td3, stop, random, pid; commas between. Default: all that can drive here.")
+    ] = None,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+    map: options.Map = None,
+    seed: options.Seed = None,
+    csv: Annotated[Path | None, typer.Option(help="Write one row a driver and route there.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write totals and routes there.")] = None,
+    video: Annotated[Path | None, typer.Option(help="Record the first driver there, .mp4.")] = None,
+    debug: options.Debug = False,
+) -> None:
+    """Drive held-out routes and print success, completion, driving score and comfort, a line a driver."""
+    with leaving(debug):
+        from agent import judging
+
+        named = {"simulator.map": map, "seed": seed}
+        trained = judging.trained(checkpoint, config, settings, named)
+        names = tuple(drivers.split(",")) if drivers else trained.drivers
+        judging.judge(trained, names, routes, min_turns, outputs=judging.Outputs(csv, json, video), out=console())
+
+
+def stability(
+    *,
+    steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,
+    run_dir: Annotated[Path, typer.Option(help="A run directory that doesn't exist yet.")] = Path("runs/stability"),
+    tolerance_mib: Annotated[
+        float, typer.Option(help="Fitted growth of either process, half-way to end, that still counts as flat, MiB.")
+    ] = 8.0,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+    debug: options.Debug = False,
+) -> None:
+    """Train for a while and say whether memory was flat after warm-up; exit 0 if it was, 1 if not."""
+    with sentences(debug):
+        from agent.stability import measure
+
+        verdict = measure(steps, run_dir, tolerance_mib, config, settings or [])
+        console().print(verdict.table())
+    raise typer.Exit(Exit.FINISHED if verdict.flat else Exit.CRASH)
+
+
+def console() -> Console:
+    """Return the place to print; in a pipe or a log wide enough for a table."""
+    return Console(width=None if sys.stdout.isatty() else LOG_COLUMNS)
+
+
+@contextlib.contextmanager
+def sentences(debug: bool) -> Iterator[None]:
+    """Turn the errors that a person can mend into one sentence on stderr and an exit code."""
+    try:
+        yield
+    except StoppedAtOnce:
+        typer.echo("Stopped at once; the last checkpoint stands.", err=True)
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except Exception as error:
+        code = exit_code(error)
+        if code is None or debug:
+            raise
+        typer.echo(str(error), err=True)
+        raise typer.Exit(code) from None
+
+
+@contextlib.contextmanager
+def leaving(debug: bool) -> Iterator[None]:
+    """As :func:`sentences`, for a process that used the client: left by ``os._exit`` (protocol section 5.5)."""
+    code = Exit.FINISHED
+    try:
+        with sentences(debug):
+            yield
+    except typer.Exit as error:
+        code = Exit(error.exit_code)
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED
+    except Exception:
+        Console(stderr=True).print_exception()
+        code = Exit.CRASH
+    leave(code)
+
+
+def leave(code: Exit) -> NoReturn:
+    """End the process without running what the interpreter runs at its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,62 @@
+"""The agent's exit codes, and the errors that end it with a sentence instead of a traceback.
+
+Owns the numbers that the launcher and Compose read (DESIGN.md, "What passes between the rooms"). Decides
+nothing: whoever meets the problem raises the error, whoever owns the process turns it into the code.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What the agent's exit code says."""
+
+    FINISHED = 0
+    CRASH = 1
+    USAGE = 2
+    BAD_CONFIG = 65
+    NO_SIMULATOR = 69
+    OUT_OF_MEMORY = 71
+    STOPPED = 75
+    INTERRUPTED = 130
+    """A second Ctrl-C: ended at once, no checkpoint of the last minutes (128 + SIGINT)."""
+
+
+class AgentError(Exception):
+    """Something a person must know: one sentence, and the exit code that goes with it."""
+
+    def __init__(self, sentence: str, code: Exit) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+_BAD_CONFIG = frozenset({"ConfigError", "CheckpointError", "ReplayError", "RouteError", "WeightsError"})
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether the error is one of the forms that exhausted memory takes (facts.md section 3)."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(form in str(error) for form in _OUT_OF_MEMORY)
+
+
+def exit_code(error: BaseException) -> Exit | None:
+    """Return the exit code of an error whose message is for a person; None for a mistake of ours.
+
+    The rooms' own errors are known by name: importing them would bring torch, or the client, into every process.
+    """
+    if isinstance(error, AgentError):
+        return error.code
+    if is_out_of_memory(error):
+        return Exit.OUT_OF_MEMORY
+    name = type(error).__name__
+    if name in _BAD_CONFIG:
+        return Exit.BAD_CONFIG
+    return Exit.NO_SIMULATOR if name == "NoSimulator" else None

@@ -1,0 +1,123 @@
+"""The heartbeat: ``agent.json`` once a second, from a thread of the learner.
+
+Owns that file and the watermarks of memory by phase. Reads figures that others set, never waits for them, and
+never stops training: a failed write is counted and forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.run_directory import RunDirectory, write_whole
+from agent.status import Doing, Status
+
+INTERVAL_S = 1.0
+
+
+@dataclass
+class Vitals:
+    """What the learner's main thread says about itself; each field is set by one assignment."""
+
+    phase: str = "starting"
+    """starting, warming (only collecting yet), collecting (waiting for steps), updating, evaluating, saving, stopping,
+    finished; the heartbeat itself says waiting_for_simulator while the collector connects."""
+    step: int = 0
+    updates: int = 0
+    total_steps: int = 0
+    device: str = ""
+    batch: int = 0
+    micro_batch: int = 0
+    update_ms: float | None = None
+    collector_pid: int | None = None
+    collector_restarts: int = 0
+    episode: int = 0
+    exit_code: int | None = None
+    peaks_mib: dict[str, float] = field(default_factory=dict)
+    """Highest sum of both processes' memory, by phase."""
+
+
+class Heartbeat:
+    """The thread. Use as a context manager: the last line is written when it ends."""
+
+    def __init__(self, run: RunDirectory, vitals: Vitals, status: Status) -> None:
+        self._run = run
+        self._vitals = vitals
+        self._status = status
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._write()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self._write()
+
+    def _beat(self) -> None:
+        while not self._end.wait(INTERVAL_S):
+            self._write()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            write_whole(self._run.heartbeat, json.dumps(self._figures(), indent=1) + "\n", durable=False)
+
+    def _figures(self) -> dict[str, Any]:
+        vitals, collector = self._vitals, self._status.read()
+        waiting = collector.doing is Doing.CONNECTING and vitals.phase in ("starting", "warming", "collecting")
+        phase = "waiting_for_simulator" if waiting else vitals.phase
+        memory = {"learner_mib": memory_mib(os.getpid()), "collector_mib": memory_mib(vitals.collector_pid)}
+        total = sum(figure for figure in memory.values() if figure is not None)
+        vitals.peaks_mib[phase] = max(total, vitals.peaks_mib.get(phase, 0.0))
+        return {
+            "time": round(time.time(), 3),
+            "pid": os.getpid(),
+            "phase": phase,
+            "step": vitals.step,
+            "total_steps": vitals.total_steps,
+            "updates": vitals.updates,
+            "episode": collector.episodes,
+            "device": vitals.device,
+            "batch": vitals.batch,
+            "micro_batch": vitals.micro_batch,
+            "update_ms": vitals.update_ms,
+            "ticks": collector.ticks,
+            "tick_outstanding_s": round(collector.outstanding_s, 3),
+            "collector": {"pid": vitals.collector_pid, "doing": collector.doing.name.lower()},
+            "collector_restarts": vitals.collector_restarts,
+            "memory": {**memory, "peak_by_phase_mib": dict(vitals.peaks_mib)},
+            "exit_code": vitals.exit_code,
+        }
+
+
+def memory_mib(pid: int | None) -> float | None:
+    """Return a process's RssAnon + RssShmem in MiB; None where Linux doesn't say.
+
+    Pages of mapped files (the replay) are left out: the kernel drops them when memory runs short (facts.md section 6).
+    """
+    if pid is None:
+        return None
+    kib = dict(_kib_lines(pid))
+    if "RssAnon" not in kib:
+        return None
+    return round((kib["RssAnon"] + kib.get("RssShmem", 0)) / 1024, 1)
+
+
+def _kib_lines(pid: int) -> Iterator[tuple[str, int]]:
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as lines:  # noqa: PTH123 – one open a second
+            for line in lines:
+                name, _, rest = line.partition(":")
+                if name in ("RssAnon", "RssShmem"):
+                    yield name, int(rest.split()[0])
+    except OSError:
+        return

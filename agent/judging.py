@@ -1,0 +1,111 @@
+"""``python -m agent evaluate`` and the visual test: trained and other drivers on held-out routes, in this process.
+
+Owns finding a checkpoint and its configuration, and the outputs. Whoever calls it leaves by ``os._exit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from agent import checkpoint, options
+from agent.assessment import BASELINES, TD3_DRIVER, assess, driver, routes_to_judge_by
+from agent.config import AgentConfig
+from agent.env.driving import DrivingEnv
+from agent.evaluation import table, write_csv, write_json
+from agent.learner import architecture
+from agent.run_directory import RunDirectory
+from agent.td3.networks import Policy
+from agent.visual import VideoSummary, record
+
+_ONLINE = "online."
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A configuration, and the policy that was trained with it; None without a checkpoint."""
+
+    config: AgentConfig
+    policy: Policy | None
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """Everybody who can drive."""
+        return BASELINES if self.policy is None else (TD3_DRIVER, *BASELINES)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where results go beside the terminal."""
+
+    csv: Path | None = None
+    json: Path | None = None
+    video: Path | None = None
+
+
+def trained(
+    path: Path | None, config: Path | None, settings: Sequence[str] | None, named: Mapping[str, Any]
+) -> Trained:
+    """Return what a checkpoint (a run directory or one ``step-…`` of it) and the options say.
+
+    Raises:
+        ConfigError: of the configuration.
+        CheckpointError: the checkpoint is missing, damaged or of another architecture.
+    """
+    if path is None:
+        return Trained(options.resolve(config, None, settings, named), None)
+    one = path.name.startswith("step-")
+    run = RunDirectory(path.parent.parent if one else path)
+    resolved = options.resolve(config, run, settings, named)
+    widths = architecture(resolved)
+    found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)
+    policy = Policy(resolved.td3.network)
+    policy.load_state_dict({name: found.tensors[_ONLINE + name] for name in policy.state_dict()})
+    return Trained(resolved, policy)
+
+
+def judge(
+    trained: Trained, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console
+) -> None:
+    """Let the drivers drive ``count`` held-out routes; print the table, write the outputs.
+
+    Raises:
+        NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
+    """
+    with _environment(trained.config) as env:
+        routes = routes_to_judge_by(env, trained.config, count, min_turns)
+        found = assess(env, trained.config, trained.policy, names, routes)
+        out.print(table(found))
+        if outputs.csv is not None:
+            write_csv(found, outputs.csv)
+        if outputs.json is not None:
+            write_json(found, outputs.json)
+        if outputs.video is not None:
+            record(env, driver(names[0], trained.policy, trained.config), routes, outputs.video)
+
+
+def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
+    """Record one driver for a number of steps on held-out routes.
+
+    Raises:
+        NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
+    """
+    seconds = steps * trained.config.simulator.fixed_delta_s
+    with _environment(trained.config) as env:
+        routes = routes_to_judge_by(env, trained.config, trained.config.evaluation.episodes)
+        filmed = driver(name, trained.policy, trained.config)
+        return record(env, filmed, routes, path, min_seconds=seconds, min_metres=0.0, max_seconds=seconds)
+
+
+@contextmanager
+def _environment(config: AgentConfig) -> Iterator[DrivingEnv]:
+    env = DrivingEnv(config.environment, config.simulator, config.seed)
+    try:
+        yield env
+    finally:
+        env.close()

@@ -1,0 +1,166 @@
+"""The learner's side of the data: batches in, weights out, checkpoints kept.
+
+Owns the TD3 state, the reading end of the replay and the writing end of the weights. Never imports ``carla`` or the
+environment (a test holds that): the process it lives in must survive what the client library does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from agent import checkpoint
+from agent.config import AgentConfig, ConfigError
+from agent.pacing import Counters
+from agent.run_directory import RunDirectory
+from agent.seeding import Purpose, generator
+from agent.td3.replay import Replay, ReplayError
+from agent.td3.td3 import TD3
+from agent.weights import WeightsFile, flatten
+
+_SMOOTHING = 0.05
+"""Of the milliseconds an update takes: a mean over about the last 20."""
+
+
+class Learner:
+    """Networks of one run, continued from its last checkpoint if there is one.
+
+    Raises:
+        ConfigError: the device isn't there.
+        CheckpointError: the run's checkpoint is damaged or of another architecture.
+    """
+
+    def __init__(self, config: AgentConfig, run: RunDirectory) -> None:
+        self._config = config
+        self._run = run
+        # A thread that shares its core stalls all of them at every barrier: on 2 cores beside a busy simulator
+        # 2 threads made 1 update a second, and 1 thread 28.
+        torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
+        self.device = choose_device(config.device)
+        self._td3 = TD3(config.td3, self.device, config.seed)
+        self._counters = Counters(steps=0, updates=0)
+        if checkpoint.exists(run.path):
+            self._restore()
+        policy = flatten(self._td3.policy_state())
+        self._weights = WeightsFile.create(run.exchange / "weights.bin", policy.size)
+        self._replay: Replay | None = None
+        # A ring that can't be opened yet was left half made; the collector makes it whole, or says what is wrong.
+        with contextlib.suppress(ReplayError):
+            self.open_replay()
+        self._losses: dict[str, _Mean] = {}
+        self.update_ms: float | None = None
+        """Milliseconds an update takes, sampling included; None before the first."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps: the finished transitions on disk."""
+        return 0 if self._replay is None else self._replay.steps
+
+    @property
+    def updates(self) -> int:
+        """Updates made, in all processes of this run."""
+        return self._td3.updates
+
+    def counters(self) -> Counters:
+        """Return where the run stands: updates of its checkpoint, steps of its replay."""
+        return replace(self._counters, steps=self.steps, updates=self.updates)
+
+    def open_replay(self) -> None:
+        """Map the replay that the collector has made."""
+        if self._replay is None:
+            self._replay = Replay.open(self._run.replay)
+
+    def update(self) -> None:
+        """Sample one batch and make one update."""
+        assert self._replay is not None, "an update is owed only once there are steps"
+        begun_s = time.perf_counter()
+        rng = generator(self._config.seed, Purpose.SAMPLING, self.updates)
+        for name, value in self._td3.update(self._replay.sample(self._config.td3.batch_size, rng)).items():
+            self._losses.setdefault(name, _Mean()).add(value)
+        took_ms = 1000 * (time.perf_counter() - begun_s)
+        before = took_ms if self.update_ms is None else self.update_ms
+        self.update_ms = round(before + _SMOOTHING * (took_ms - before), 3)
+
+    def publish(self) -> None:
+        """Give the present policy to the collector."""
+        self._weights.publish(flatten(self._td3.policy_state()), self.updates)
+
+    def losses(self) -> dict[str, float]:
+        """Return the means since the last call, by name; waits for the device."""
+        means = {name: mean.value() for name, mean in self._losses.items()}
+        self._losses.clear()
+        return means
+
+    def save(self, counters: Counters, score: float | None) -> None:
+        """Write a checkpoint of the present state.
+
+        Raises:
+            CheckpointError: it can't be written; the earlier ones stand.
+        """
+        values = {
+            "steps": counters.steps,
+            "updates": self.updates,
+            "evaluated_at": counters.evaluated_at,
+            "finally_evaluated": counters.finally_evaluated,
+            "replay_rows": 0 if self._replay is None else self._replay.rows,
+        }
+        checkpoint.save(
+            self._run.path,
+            counters.steps,
+            self._td3.state(),
+            values,
+            architecture=architecture(self._config),
+            config_digest=self._config.digest(),
+            keep=self._config.training.keep_checkpoints,
+            score=score,
+        )
+
+    def _restore(self) -> None:
+        found = checkpoint.load(self._run.path, architecture(self._config))
+        self._td3.load_state(found.tensors)
+        self._counters = Counters(
+            steps=found.step,
+            updates=self._td3.updates,
+            evaluated_at=int(found.values["evaluated_at"]),
+            saved_updates=self._td3.updates,
+            finally_evaluated=bool(found.values["finally_evaluated"]),
+        )
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` names here.
+
+    Raises:
+        ConfigError: CUDA is asked for and isn't there.
+    """
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise ConfigError("device is cuda, but torch sees no CUDA device: use --device auto or --device cpu.")
+    return torch.device("cuda" if wanted in ("auto", "cuda") and available else "cpu")
+
+
+def architecture(config: AgentConfig) -> dict[str, Any]:
+    """Return what a checkpoint's loader must share, under the configuration's own keys."""
+    widths = config.td3.network.model_dump(mode="json")
+    return {f"td3.network.{name}": value for name, value in widths.items()}
+
+
+@dataclass
+class _Mean:
+    """A running mean that stays on the device."""
+
+    total: torch.Tensor | None = None
+    count: int = 0
+
+    def add(self, value: torch.Tensor) -> None:
+        self.total = value.clone() if self.total is None else self.total.add_(value)
+        self.count += 1
+
+    def value(self) -> float:
+        assert self.total is not None
+        return float(self.total) / self.count

@@ -1,0 +1,139 @@
+"""What learner and collector say to each other: orders one way, reports the other, one JSON object a line.
+
+Owns the words and the line protocol over a socket pair. Numbers that change every step are not sent: they lie
+in the mapped blocks of ``agent.status``.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Configure(_Message):
+    """The first order: what to run, and where."""
+
+    kind: Literal["configure"] = "configure"
+    config: dict[str, Any]
+    run_directory: str
+
+
+class Evaluate(_Message):
+    """Drive the held-out routes with the newest weights; ``final`` adds baselines, tables and the video."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    step: int
+    final: bool
+
+
+class Stop(_Message):
+    """End the episode, give the simulator back, exit."""
+
+    kind: Literal["stop"] = "stop"
+
+
+class Ready(_Message):
+    """The environment stands and the replay is open."""
+
+    kind: Literal["ready"] = "ready"
+    steps: int
+
+
+class EpisodeEnded(_Message):
+    """One training episode."""
+
+    kind: Literal["episode"] = "episode"
+    steps: int
+    """Rows in the replay when it ended."""
+    length: int
+    reward: float
+    reward_terms: dict[str, float]
+    route_completion: float
+    success: bool
+    end: str
+    """Why it ended: collision, off_road, finished, time, stuck or simulator_lost."""
+
+
+class Evaluated(_Message):
+    """The answer to :class:`Evaluate`: each driver's totals, the trained one's score, and a table to print."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    step: int
+    final: bool
+    totals: dict[str, dict[str, float]]
+    score: float
+    table: str
+    video: str | None = None
+
+
+class Failed(_Message):
+    """The collector can't go on, and a new one couldn't either; ``code`` is the agent's exit code."""
+
+    kind: Literal["failed"] = "failed"
+    code: int
+    sentence: str
+
+
+Order = Configure | Evaluate | Stop
+Report = Ready | EpisodeEnded | Evaluated | Failed
+_MESSAGE: TypeAdapter[Order | Report] = TypeAdapter(Annotated[Order | Report, Field(discriminator="kind")])
+
+
+class ChannelClosedError(Exception):
+    """The other side is gone."""
+
+
+class Channel:
+    """One end of the socket pair."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._partial = b""
+        self._messages: deque[Order | Report] = deque()
+        self._closed = False
+
+    def send(self, message: _Message) -> None:
+        """Send one message.
+
+        Raises:
+            ChannelClosedError: nobody is there to read it.
+        """
+        try:
+            self._socket.sendall(message.model_dump_json().encode() + b"\n")
+        except OSError as error:
+            raise ChannelClosedError from error
+
+    def receive(self, timeout_s: float = 0.0) -> Order | Report | None:
+        """Return the next message, or None when none comes within ``timeout_s``.
+
+        Raises:
+            ChannelClosedError: the other side is gone, and all that it said has been returned.
+        """
+        if not self._messages and not self._closed and select.select([self._socket], [], [], timeout_s)[0]:
+            self._read()
+        if self._messages:
+            return self._messages.popleft()
+        if self._closed:
+            raise ChannelClosedError
+        return None
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(1 << 16)
+        except ConnectionError:
+            data = b""
+        self._closed = not data
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        self._messages.extend(_MESSAGE.validate_json(line) for line in lines)

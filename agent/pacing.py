@@ -1,0 +1,129 @@
+"""Who does what next: pure decisions over counters, one mechanism for free-running and lockstep training.
+
+The learner publishes a ``step_limit``; the collector takes steps while it has fewer. Everything else follows
+from the two counters that survive a crash: steps (rows in the replay) and updates (of the last checkpoint).
+Owns no clock, no file and no process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from math import ceil, floor
+
+from agent.config import AgentConfig
+
+
+class Action(Enum):
+    """What the learner does next."""
+
+    UPDATE = "update"
+    WAIT = "wait"
+    EVALUATE = "evaluate"
+    EVALUATE_FINALLY = "evaluate finally"
+    SAVE = "save"
+    FINISH = "finish"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The configuration's part in it. ``ratio`` is exact, so that learner and collector never round apart."""
+
+    total_steps: int
+    warmup_steps: int
+    ratio: Fraction
+    max_lead_steps: int
+    lockstep: bool
+    evaluate_every_steps: int
+    evaluate_finally: bool
+    checkpoint_every_steps: int
+
+    @classmethod
+    def of(cls, config: AgentConfig) -> Plan:
+        """Return the plan of a configuration."""
+        training = config.training
+        return cls(
+            total_steps=training.total_steps,
+            warmup_steps=training.warmup_steps,
+            ratio=Fraction(str(training.updates_per_step)),
+            max_lead_steps=training.max_lead_steps,
+            lockstep=training.lockstep,
+            evaluate_every_steps=config.evaluation.every_steps,
+            evaluate_finally=config.evaluation.final_episodes > 0,
+            checkpoint_every_steps=training.checkpoint_every_steps,
+        )
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Where the run stands."""
+
+    steps: int
+    updates: int
+    evaluated_at: int = 0
+    """Steps at the last evaluation."""
+    saved_updates: int = -1
+    """Updates in the last checkpoint; -1 before the first."""
+    evaluating: bool = False
+    """An evaluation is under way in the collector."""
+    finally_evaluated: bool = False
+    """The last evaluation, after the last update, is done."""
+
+
+def updates_owed(plan: Plan, steps: int) -> int:
+    """Return how many updates so many steps call for."""
+    return floor(plan.ratio * max(0, min(steps, plan.total_steps) - plan.warmup_steps))
+
+
+def next_evaluation(plan: Plan, evaluated_at: int) -> int | None:
+    """Return the step of the next evaluation; None when the last one of the run comes first."""
+    if plan.evaluate_every_steps == 0:
+        return None
+    step = (evaluated_at // plan.evaluate_every_steps + 1) * plan.evaluate_every_steps
+    return step if step < plan.total_steps else None
+
+
+def step_limit(plan: Plan, counters: Counters) -> int:
+    """Return how many steps the collector may have.
+
+    Lockstep: the step after the last one whose updates are all done, so nothing depends on speed. Free-running:
+    ``max_lead_steps`` further than the updates have come. Both stop at an evaluation, which so falls on its step.
+    """
+    limit = plan.warmup_steps + ceil((counters.updates + 1) / plan.ratio)
+    if not plan.lockstep:
+        lead = plan.warmup_steps + floor(counters.updates / plan.ratio) + plan.max_lead_steps
+        limit = max(limit, lead)
+    evaluation = next_evaluation(plan, counters.evaluated_at)
+    return min(limit, plan.total_steps, plan.total_steps if evaluation is None else evaluation)
+
+
+def decide(plan: Plan, counters: Counters) -> Action:
+    """Return the learner's next action. It rests during an evaluation, whose score so belongs to one set of weights."""
+    if counters.evaluating:
+        return Action.WAIT
+    if _save_due(plan, counters):
+        return Action.SAVE
+    behind = counters.updates < updates_owed(plan, counters.steps)
+    evaluation = next_evaluation(plan, counters.evaluated_at)
+    if evaluation is not None and counters.steps >= evaluation and not (plan.lockstep and behind):
+        return Action.EVALUATE
+    if behind:
+        return Action.UPDATE
+    if counters.steps < plan.total_steps:
+        return Action.WAIT
+    return _last_actions(plan, counters)
+
+
+def _last_actions(plan: Plan, counters: Counters) -> Action:
+    if counters.saved_updates < counters.updates:
+        return Action.SAVE
+    if plan.evaluate_finally and not counters.finally_evaluated:
+        return Action.EVALUATE_FINALLY
+    return Action.FINISH
+
+
+def _save_due(plan: Plan, counters: Counters) -> bool:
+    # Counted in updates: steps are on disk anyway, and a learner that catches up makes updates without steps.
+    every = ceil(plan.checkpoint_every_steps * plan.ratio)
+    return counters.updates // every > max(0, counters.saved_updates) // every

@@ -1,0 +1,123 @@
+"""Everything a running training tells: heartbeat, metrics, progress line. One object, so that the loop has one line.
+
+Owns the vitals, the averages and the rates. Decides nothing and never waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+from rich.console import Console
+
+from agent.config import AgentConfig
+from agent.heartbeat import Heartbeat, Vitals
+from agent.learner import Learner
+from agent.messages import EpisodeEnded
+from agent.pacing import Counters
+from agent.progress import ProgressLine, Shown
+from agent.run_directory import RunDirectory
+from agent.status import Status
+from agent.telemetry import Episodes, Metrics
+
+RATE_WINDOW_S = 2.0
+"""Between two measurements of steps/s and updates/s."""
+
+
+class Reporter:
+    """Use as a context manager around the run."""
+
+    def __init__(self, config: AgentConfig, run: RunDirectory, learner: Learner, status: Status, out: Console) -> None:
+        self.vitals = Vitals(
+            total_steps=config.training.total_steps,
+            device=str(learner.device),
+            batch=config.td3.batch_size,
+            micro_batch=config.td3.batch_size,
+        )
+        self._learner = learner
+        self._every_steps = config.training.log_every_steps
+        self._logged_at = learner.steps
+        self._episodes = Episodes()
+        self._rate = _Rate(learner.steps, learner.updates)
+        self._metrics = Metrics(run.tensorboard, run.metrics)
+        self._progress = ProgressLine(config.training.total_steps, out)
+        self._heartbeat = Heartbeat(run, self.vitals, status)
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Reporter:
+        self._stack.callback(self._metrics.close)
+        self._stack.enter_context(self._heartbeat)
+        self._stack.enter_context(self._progress)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def take_episode(self, episode: EpisodeEnded) -> None:
+        """Count an episode in the averages."""
+        self._episodes.add(episode)
+
+    def take_evaluation(self, step: int, totals: Mapping[str, float]) -> None:
+        """Write an evaluation's row."""
+        self._metrics.write(step, {f"eval/{name}": value for name, value in totals.items()})
+
+    def tell(self, counters: Counters, phase: str) -> None:
+        """Show where the run stands; cheap, called at every turn of the loop."""
+        vitals = self.vitals
+        vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
+        vitals.update_ms = self._learner.update_ms
+        self._rate.see(counters.steps, counters.updates)
+        self._progress.show(
+            Shown(
+                steps=counters.steps,
+                steps_per_s=self._rate.steps_per_s,
+                updates_per_s=self._rate.updates_per_s,
+                mean_return=self._episodes.mean_return,
+                mean_completion=self._episodes.mean_completion,
+                phase=phase,
+            )
+        )
+        if counters.steps // self._every_steps > self._logged_at // self._every_steps:
+            self.log(counters)
+
+    def log(self, counters: Counters) -> None:
+        """Write one row of training metrics; waits for the device once."""
+        self._logged_at = counters.steps
+        self._metrics.write(
+            counters.steps,
+            {
+                **self._episodes.scalars(),
+                **{f"train/{name}": value for name, value in self._learner.losses().items()},
+                "train/n_updates": counters.updates,
+                "time/fps": self._rate.mean_steps_per_s,
+                "time/total_timesteps": counters.steps,
+            },
+        )
+
+
+class _Rate:
+    """Steps and updates a second: over the last moments, and since the start."""
+
+    def __init__(self, steps: int, updates: int) -> None:
+        self._first = self._last = (time.monotonic(), steps, updates)
+        self._steps = steps
+        self.steps_per_s = 0.0
+        self.updates_per_s = 0.0
+
+    @property
+    def mean_steps_per_s(self) -> float:
+        """Since this process began, as Stable-Baselines3 counts."""
+        return (self._steps - self._first[1]) / max(1e-9, time.monotonic() - self._first[0])
+
+    def see(self, steps: int, updates: int) -> None:
+        self._steps = steps
+        now_s = time.monotonic()
+        then_s, steps_then, updates_then = self._last
+        if (elapsed_s := now_s - then_s) >= RATE_WINDOW_S:
+            self.steps_per_s = (steps - steps_then) / elapsed_s
+            self.updates_per_s = (updates - updates_then) / elapsed_s
+            self._last = (now_s, steps, updates)

@@ -1,0 +1,186 @@
+"""What the collector is doing, and how far it may go: two small blocks of numbers in mapped files.
+
+Owns their layout. Every field is 8 bytes at a multiple of 8, so one store or load is never torn; no field
+depends on another. Times are CLOCK_MONOTONIC, which all processes of a machine share. Knows no policy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+
+
+class Doing(IntEnum):
+    """What the collector is at, and so why it takes no step."""
+
+    STARTING = 0
+    CONNECTING = 1
+    RESETTING = 2
+    STEPPING = 3
+    WAITING = 4
+    """For the learner: it has taken all steps that it may."""
+    EVALUATING = 5
+    RECORDING = 6
+    STOPPING = 7
+
+
+_STATUS = np.dtype(
+    [
+        ("doing", "i8"),
+        ("steps", "i8"),
+        ("episodes", "i8"),
+        ("ticks", "i8"),
+        ("weights_version", "i8"),
+        ("in_call", "i8"),
+        ("sign_s", "f8"),
+        ("limit_s", "f8"),
+        ("idle_limit_s", "f8"),
+    ]
+)
+_PACE = np.dtype([("step_limit", "i8")])
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The status at one moment."""
+
+    doing: Doing
+    steps: int
+    episodes: int
+    ticks: int
+    """Of the simulator, in all collectors of this run."""
+    weights_version: int
+    in_call: bool
+    """Whether a call into the environment is in flight."""
+    silent_s: float
+    """Since the last sign of life."""
+    limit_s: float
+    """How long the silence may last."""
+
+    @property
+    def outstanding_s(self) -> float:
+        """How long the call in flight has been out; 0 when none is."""
+        return self.silent_s if self.in_call else 0.0
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the collector hangs, in a call or outside."""
+        return self.silent_s > self.limit_s
+
+
+class Status:
+    """The collector's block: it writes, the learner reads (and clears it between two collectors)."""
+
+    def __init__(self, path: Path) -> None:
+        self._block = _mapped(path, _STATUS)
+
+    def begin_collector(self, start_limit_s: float, idle_limit_s: float) -> None:
+        """Say that a new process starts.
+
+        Args:
+            start_limit_s: until its first sign of life.
+            idle_limit_s: between two signs of life outside of calls.
+        """
+        self.doing = Doing.STARTING
+        self._block["in_call"] = 0
+        self._block["idle_limit_s"] = idle_limit_s
+        self._sign(start_limit_s)
+
+    def alive(self) -> None:
+        """Give a sign of life."""
+        self._sign(float(self._block["idle_limit_s"][0]))
+
+    @property
+    def doing(self) -> Doing:
+        """What the collector is at."""
+        return Doing(int(self._block["doing"][0]))
+
+    @doing.setter
+    def doing(self, doing: Doing) -> None:
+        self._block["doing"] = doing
+
+    @property
+    def ticks(self) -> int:
+        """Ticks of the simulator, in all collectors of this run."""
+        return int(self._block["ticks"][0])
+
+    @ticks.setter
+    def ticks(self, ticks: int) -> None:
+        self._block["ticks"] = ticks
+
+    def count(self, steps: int, episodes: int) -> None:
+        """Publish how many steps the replay holds on disk, and how many episodes ended."""
+        self._block["steps"] = steps
+        self._block["episodes"] = episodes
+
+    def acting_with(self, weights_version: int) -> None:
+        """Publish which weights drive."""
+        self._block["weights_version"] = weights_version
+
+    @contextlib.contextmanager
+    def calling(self, limit_s: float) -> Iterator[None]:
+        """Mark a call that the client library may never return from."""
+        self._sign(limit_s)
+        self._block["in_call"] = 1
+        try:
+            yield
+        finally:
+            self._block["in_call"] = 0
+            self.alive()
+
+    def read(self) -> Snapshot:
+        """Return what the block says now."""
+        block = self._block[0]
+        return Snapshot(
+            doing=self.doing,
+            steps=int(block["steps"]),
+            episodes=int(block["episodes"]),
+            ticks=self.ticks,
+            weights_version=int(block["weights_version"]),
+            in_call=bool(block["in_call"]),
+            silent_s=max(0.0, time.monotonic() - float(block["sign_s"])),
+            limit_s=float(block["limit_s"]),
+        )
+
+    def _sign(self, limit_s: float) -> None:
+        # The longer limit first: a reader between the two stores must not see an old time with a short limit.
+        now_s = time.monotonic()
+        if limit_s >= float(self._block["limit_s"][0]):
+            self._block["limit_s"] = limit_s
+            self._block["sign_s"] = now_s
+        else:
+            self._block["sign_s"] = now_s
+            self._block["limit_s"] = limit_s
+
+
+class Pace:
+    """The learner's block: the collector takes steps while it has fewer than ``step_limit``."""
+
+    def __init__(self, path: Path) -> None:
+        self._block = _mapped(path, _PACE)
+
+    @property
+    def step_limit(self) -> int:
+        """How many steps may lie in the replay before the collector waits."""
+        return int(self._block["step_limit"][0])
+
+    @step_limit.setter
+    def step_limit(self, steps: int) -> None:
+        self._block["step_limit"] = steps
+
+
+def _mapped(path: Path, layout: np.dtype[np.void]) -> np.memmap[tuple[int], np.dtype[np.void]]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        # Allocated, not sparse: a store into a hole on a full disk is a SIGBUS (facts.md section 6).
+        os.posix_fallocate(descriptor, 0, layout.itemsize)
+    finally:
+        os.close(descriptor)
+    return np.memmap(path, dtype=layout, mode="r+", shape=(1,))

@@ -1,0 +1,208 @@
+"""The replay: episodes in, batches out; every frame stored once, one writer, many readers.
+
+Owns what a row means and which rows may be drawn; the files are ``ring``'s. Never touches networks or the environment.
+A row holds one observation and the transition that *arrived* at it, and never changes once published. So a writer
+killed at any instant loses no finished transition, an episode of T transitions takes T + 1 rows, and readers need no
+lock. An episode's first row (age 0) is no transition and is never drawn; the others' stacks reach back to it at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agent.td3.frames import FRAME_SHAPE, STACK, space_to_depth
+from agent.td3.ring import FRAME_BYTES, ReplayError, Ring
+
+__all__ = ["Batch", "Replay", "ReplayError"]
+
+_STRIP = np.arange(-STACK, 1)  # frames t-3..t+1, counted from the row that the transition arrives at
+# Rows that the writer may be changing: an episode's first observation is published together with its first step.
+_IN_FLIGHT = 2
+# Rows left out at the old end of a full ring: those in flight, the oldest strip's, and some that the writer may
+# advance while a batch is read.
+_MARGIN = _IN_FLIGHT + STACK + 10
+MIN_CAPACITY = 2 * _MARGIN
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions. One strip of five frames t-3..t+1 holds the stacks of both s and s'."""
+
+    frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth; before an episode's start its first frame, repeated
+    vector: Tensor  # (B, 53) float32, of s
+    next_vector: Tensor  # (B, 53) float32, of s'
+    action: Tensor  # (B, 2) float32 in [-1, 1]
+    reward: Tensor  # (B,) float32
+    terminated: Tensor  # (B,) float32: 1 where s' is terminal; 0 also where a time limit ended the episode
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device; the same tensors where they are there already."""
+        return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+
+
+class Replay:
+    """The ring of transitions: ``create`` for the one writer, ``open`` for everybody else."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._age: int | None = None  # of the newest row written; None outside an episode
+        self._frames_out: dict[int, NDArray[np.uint8]] = {}  # a page fault for each fresh 4 KiB would double the time
+
+    @classmethod
+    def create(cls, directory: Path, capacity: int) -> Replay:
+        """Open the replay for writing and go on with what it holds; allocate it whole where there is none.
+
+        Raises:
+            ReplayError: the disk is too small, another process writes, or the ring has another capacity or layout.
+        """
+        if capacity < MIN_CAPACITY:
+            raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
+        return cls(Ring.create(directory, capacity))
+
+    @classmethod
+    def open(cls, directory: Path, writable: bool = False) -> Replay:
+        """Open an existing replay, whatever its capacity.
+
+        Raises:
+            ReplayError: there is none, it has another layout, or (writable) another process writes.
+        """
+        return cls(Ring.open(directory, writable))
+
+    def close(self) -> None:
+        """Let another writer in; the mapping itself goes with the last reference to it."""
+        if self._ring.lock is not None:
+            self._ring.lock.close()
+
+    @property
+    def capacity(self) -> int:
+        """Rows that fit."""
+        return self._ring.capacity
+
+    @property
+    def rows(self) -> int:
+        """Rows ever published: one a transition and one an episode."""
+        return int(self._ring.published[0])
+
+    @property
+    def size(self) -> int:
+        """Rows held now."""
+        return min(self.rows, self.capacity)
+
+    @property
+    def steps(self) -> int:
+        """Finished transitions ever written."""
+        rows = self.rows
+        return self._step(rows - 1) if rows else 0
+
+    def start_episode(self, frame: NDArray[np.uint8], vector: NDArray[np.float32]) -> None:
+        """Take an episode's first observation: frame (84, 84), vector (53,). Published with the first transition."""
+        self._age = 0
+        self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""))
+
+    def append(
+        self,
+        action: NDArray[np.float32],
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        frame: NDArray[np.uint8],
+        vector: NDArray[np.float32],
+    ) -> None:
+        """Publish a transition: action (2,), reward, how the episode ended, and the observation that it led to.
+
+        Raises:
+            ReplayError: no episode is open; after a final transition, or a restart, ``start_episode`` comes first.
+        """
+        if self._age is None:
+            raise ReplayError(f"{self._ring.directory}: a transition outside an episode; call start_episode first.")
+        row = self.rows + (self._age == 0)
+        self._age += 1
+        self._write(row, frame, (self.steps + 1, vector, action, reward, self._age, terminated, truncated, b""))
+        self._ring.published[0] = row + 1  # one aligned store, after all that it announces
+        if terminated or truncated:
+            self._age = None
+
+    def sample(self, batch: int, rng: np.random.Generator, until: int | None = None) -> Batch:
+        """Draw transitions uniformly, with replacement.
+
+        Args:
+            batch: how many, B.
+            rng: the only source of chance: the same state and the same rows give the same batch.
+            until: draw from the first so many transitions ever written (of those still held); None: from all.
+                The batch then does not depend on what a writer, up to 10 rows ahead, has added since.
+
+        Returns:
+            The batch on the CPU. Its ``frames`` are overwritten by the next call with the same B.
+
+        Raises:
+            ReplayError: there is nothing to draw from.
+        """
+        head = self._head(until)
+        oldest = self._oldest(head)
+        while True:
+            drawn = self._draw(batch, rng, max(oldest, self._oldest_whole()), head)
+            result = self._gather(drawn)
+            if drawn.min() >= self._oldest_whole():
+                return result
+            # The writer came round while this process was held up: what was read may be torn.
+            oldest = self._oldest(self.rows)
+
+    def _oldest(self, head: int) -> int:
+        return max(0, head - self.capacity + _MARGIN)
+
+    def _oldest_whole(self) -> int:
+        """Return the oldest row whose strip the writer can't be changing now."""
+        return max(0, self.rows - self.capacity + _IN_FLIGHT + STACK)
+
+    def _head(self, until: int | None) -> int:
+        """Return the row after the last that may be drawn: steps grow with the rows, so it is found by bisection."""
+        high = self.rows
+        if until is None or high == 0 or self._step(high - 1) <= until:
+            return high
+        low = self._oldest_whole()
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._step(middle) < until else (low, middle)
+        return low + (self._step(low) == until)  # not the next episode's first row, which may or may not be there yet
+
+    def _draw(self, batch: int, rng: np.random.Generator, oldest: int, head: int) -> NDArray[np.int64]:
+        """Return rows in [oldest, head) that a transition arrives at; first observations are drawn again."""
+        if head <= oldest or self._step(head - 1) == self._step(oldest) - (self._ages(oldest) > 0):
+            raise ReplayError(f"{self._ring.directory}: no transition to sample; collect some steps first.")
+        rows = rng.integers(oldest, head, batch)
+        while (first := self._ages(rows) == 0).any():
+            rows[first] = rng.integers(oldest, head, int(first.sum()))
+        return rows
+
+    def _gather(self, rows: NDArray[np.int64]) -> Batch:
+        strips = np.maximum(rows[:, None] + _STRIP, (rows - self._ages(rows))[:, None]) % self.capacity
+        if len(rows) not in self._frames_out:
+            self._frames_out[len(rows)] = np.empty((strips.size, FRAME_BYTES), dtype=np.uint8)
+        frames = self._frames_out[len(rows)]
+        np.take(self._ring.frames, strips.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
+        before = self._ring.rows["vector"][(rows - 1) % self.capacity]
+        arrived = self._ring.rows[rows % self.capacity]
+        columns = (before, arrived["vector"], arrived["action"], arrived["reward"], arrived["terminated"])
+        return Batch(
+            torch.from_numpy(frames).view(*strips.shape, *FRAME_SHAPE),
+            *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
+        )
+
+    def _step(self, row: int) -> int:
+        return int(self._ring.rows["step"][row % self.capacity])
+
+    def _ages(self, rows: Any) -> NDArray[np.int64]:
+        ages: NDArray[np.int64] = self._ring.rows["age"][rows % self.capacity].astype(np.int64)
+        return ages
+
+    def _write(self, row: int, frame: NDArray[np.uint8], values: tuple[Any, ...]) -> None:
+        slot = row % self.capacity
+        self._ring.frames[slot] = space_to_depth(frame).reshape(-1)
+        self._ring.rows[slot] = values

@@ -1,0 +1,212 @@
+"""One training run: the loop that asks ``pacing`` what is next and has learner and collector do it.
+
+Owns the counters, the restarts of the collector and the order in which a run ends. Knows no ``carla`` (the client
+can abort its process; this one must live) and no arithmetic of the update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.console import Console
+
+from agent.collector_process import CollectorProcess
+from agent.config import AgentConfig
+from agent.exits import AgentError, Exit, exit_code
+from agent.learner import Learner
+from agent.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Report
+from agent.pacing import Action, Plan, decide, step_limit
+from agent.reporting import Reporter
+from agent.run_directory import RunDirectory, provenance
+from agent.signals import StopRequest
+from agent.status import Pace, Status
+from agent.telemetry import EventLog
+
+WAIT_S = 0.001
+"""The learner's look at the collector when it has nothing to do; a report ends the wait earlier."""
+
+
+class Training:
+    """A run from its start or its last checkpoint to its end."""
+
+    def __init__(self, config: AgentConfig, run: RunDirectory, out: Console, stop: StopRequest) -> None:
+        self._config = config
+        self._run = run
+        self._stop = stop
+        self._plan = Plan.of(config)
+        self._events = EventLog(run.events)
+        self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
+        self._learner = Learner(config, run)
+        self._counters = self._learner.counters()
+        self._collector = CollectorProcess(config, run, self._status)
+        self._reporter = Reporter(config, run, self._learner, self._status, out)
+        self._fruitless = 0
+        self._steps_at_start = self._counters.steps
+        self._last_evaluation: Evaluated | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return decide(self._plan, self._counters) is Action.FINISH
+
+    def run(self) -> Exit:
+        """Train, evaluate, leave; return FINISHED or STOPPED.
+
+        Raises:
+            AgentError: the run can't go on; what was learned is in the last checkpoint.
+        """
+        self._announce()
+        with self._reporter:
+            try:
+                self._learner.publish()
+                self._start_collector()
+                code = self._loop()
+                self._end(code)
+            except Exception as error:
+                self._fail(error)
+                raise
+            finally:
+                self._collector.close()
+        return code
+
+    def summarise(self, out: Console) -> None:
+        """Print what the run left, and where."""
+        counters, found = self._counters, self._last_evaluation
+        if found is not None:
+            out.print(found.table, highlight=False, soft_wrap=True)
+        video = f", video {self._run.path / found.video}" if found is not None and found.video else ""
+        words = f"{self._run.path}: {counters.steps} steps, {counters.updates} updates{video}"
+        out.print(words, highlight=False, soft_wrap=True)
+
+    def _announce(self) -> None:
+        self._events.append(
+            "started" if self._counters.saved_updates < 0 and self._counters.steps == 0 else "resumed",
+            steps=self._counters.steps,
+            updates=self._counters.updates,
+            config_digest=self._config.digest(),
+            overrides=self._run.read_overrides(),
+            **provenance(),
+        )
+
+    def _loop(self) -> Exit:
+        while self._stop.signal is None:
+            self._count()
+            self._pace.step_limit = step_limit(self._plan, self._counters)
+            action = decide(self._plan, self._counters)
+            if action is Action.FINISH:
+                return Exit.FINISHED
+            self._reporter.tell(self._counters, self._phase(action))
+            self._perform(action)
+            self._hear(self._collector.reports(WAIT_S if action is Action.WAIT else 0.0))
+            self._watch()
+        return Exit.STOPPED
+
+    def _perform(self, action: Action) -> None:
+        if action is Action.UPDATE:
+            self._learner.update()
+            every = 1 if self._plan.lockstep else self._config.training.publish_every_updates
+            if self._learner.updates % every == 0:
+                self._learner.publish()
+        elif action is Action.SAVE:
+            self._save("last update" if self._counters.steps >= self._plan.total_steps else "interval")
+        elif action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+            self._learner.publish()
+            self._counters = replace(self._counters, evaluating=True)
+            self._order_evaluation()
+
+    def _phase(self, action: Action) -> str:
+        if self._counters.evaluating or action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+            return "evaluating"
+        if action is Action.SAVE:
+            return "saving"
+        if self._counters.steps < self._plan.warmup_steps:
+            return "warming"
+        return "updating" if action is Action.UPDATE else "collecting"
+
+    def _count(self) -> None:
+        self._counters = replace(self._counters, steps=self._learner.steps, updates=self._learner.updates)
+
+    def _start_collector(self) -> None:
+        self._collector.start()
+        self._reporter.vitals.collector_pid = self._collector.pid
+        self._steps_at_start = self._counters.steps
+        if self._counters.evaluating:
+            self._order_evaluation()
+
+    def _order_evaluation(self) -> None:
+        final = self._counters.steps >= self._plan.total_steps
+        self._collector.send(Evaluate(step=self._counters.steps, final=final))
+
+    def _watch(self) -> None:
+        """Replace a collector that ended or hangs."""
+        cause = self._collector.ended()
+        if cause is None:
+            return
+        self._hear(self._collector.reports())
+        self._count()
+        fruitful = self._counters.steps > self._steps_at_start
+        self._fruitless = 0 if fruitful else self._fruitless + 1
+        if self._fruitless >= self._config.collector.attempts:
+            raise AgentError(
+                f"The collector ended {self._fruitless} times in a row without a finished step (last: {cause}): "
+                f"{self._run.collector_log} has what it said.",
+                Exit.CRASH,
+            )
+        self._reporter.vitals.collector_restarts += 1
+        restarts = self._reporter.vitals.collector_restarts
+        self._events.append("collector_restarted", cause, restarts=restarts, steps=self._counters.steps)
+        self._collector.close()
+        self._start_collector()
+
+    def _hear(self, reports: list[Order | Report]) -> None:
+        for report in reports:
+            if isinstance(report, EpisodeEnded):
+                self._reporter.take_episode(report)
+            elif isinstance(report, Evaluated):
+                self._take_evaluation(report)
+            elif isinstance(report, Failed):
+                raise AgentError(report.sentence, Exit(report.code))
+            elif isinstance(report, Ready):
+                self._learner.open_replay()
+                self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps)
+
+    def _take_evaluation(self, report: Evaluated) -> None:
+        self._fruitless = 0
+        self._last_evaluation = report
+        self._reporter.take_evaluation(report.step, report.totals["td3"])
+        self._events.append("evaluated", step=report.step, final=report.final, totals=report.totals, video=report.video)
+        self._counters = replace(
+            self._counters, evaluating=False, evaluated_at=report.step, finally_evaluated=report.final
+        )
+        # Nothing was updated meanwhile, so the score belongs to these very weights.
+        self._save("evaluated", report.score)
+
+    def _save(self, cause: str, score: float | None = None) -> None:
+        self._count()
+        self._learner.save(self._counters, score)
+        self._counters = replace(self._counters, saved_updates=self._counters.updates)
+        self._events.append("checkpoint", cause, steps=self._counters.steps, updates=self._counters.updates)
+
+    def _end(self, code: Exit) -> None:
+        """Checkpoint if the run was stopped, then let the collector give the simulator back."""
+        self._pace.step_limit = 0
+        if code is Exit.STOPPED:
+            self._reporter.tell(self._counters, "saving")
+            self._save("stop requested")
+        self._reporter.tell(self._counters, "stopping")
+        self._collector.stop(self._config.collector.stop_grace_s)
+        self._count()
+        self._reporter.log(self._counters)
+        word = "finished" if code is Exit.FINISHED else "stopped"
+        self._reporter.tell(self._counters, word)
+        self._reporter.vitals.exit_code = code
+        cause = "" if self._stop.signal is None else self._stop.signal.name
+        self._events.append(word, cause, steps=self._counters.steps, updates=self._counters.updates)
+
+    def _fail(self, error: Exception) -> None:
+        """Say why the run ends; keep what was learned if it is only the simulator that is missing."""
+        code = exit_code(error) or Exit.CRASH
+        self._reporter.vitals.exit_code = code
+        self._events.append("failed", str(error), exit_code=int(code), steps=self._counters.steps)
+        if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
+            self._save("no simulator")

@@ -1,0 +1,64 @@
+"""The environment as the collector uses it: every call that may hang is marked, every step looks for orders.
+
+Owns the marks in the status block. Adds nothing to the environment's behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.config import AgentConfig
+from agent.env.driving import DrivingEnv
+from agent.env.observation import Observation
+from agent.status import Doing, Status
+
+
+class WatchedEnv(DrivingEnv):
+    """A driving environment whose calls the learner can see from outside.
+
+    Args:
+        status: the block in which calls are marked.
+        on_step: called before each step; raises to end whatever is going on.
+        on_lost: see ``Session``.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        status: Status,
+        on_step: Callable[[], None],
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(config.environment, config.simulator, config.seed, on_lost)
+        self._status = status
+        self._on_step = on_step
+        self._ticks_before = status.ticks
+        self._call_limit_s = config.simulator.timeout_s + config.collector.hang_margin_s
+        self._connect_limit_s = config.simulator.patience_s + self._call_limit_s
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin a drive; waiting for a simulator is no hang."""
+        self._on_step()
+        before = self._status.doing
+        if not self.session.connected:
+            self._status.doing = Doing.CONNECTING
+        try:
+            with self._status.calling(self._call_limit_s if self.session.connected else self._connect_limit_s):
+                return super().reset(seed=seed, options=options)
+        finally:
+            self._status.doing = before
+            self._status.ticks = self._ticks_before + self.session.ticks
+
+    def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Drive one step."""
+        self._on_step()
+        with self._status.calling(self._call_limit_s):
+            result = super().step(action)
+        self._status.ticks = self._ticks_before + self.session.ticks
+        return result

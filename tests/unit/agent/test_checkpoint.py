@@ -1,0 +1,197 @@
+"""Checkpoints are complete or absent, verified, and an error never harms an earlier one."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agent import checkpoint
+from agent.checkpoint import CheckpointError
+
+WIDTHS = {"channels": (32, 64, 64), "features": 512, "hidden": (256, 256)}
+TENSORS = {"weight": torch.arange(12, dtype=torch.float32).reshape(3, 4), "noise": torch.arange(8, dtype=torch.uint8)}
+
+
+def save(run_dir: Path, step: int, keep: int = 3, score: float | None = None, **values: Any) -> Path:
+    return checkpoint.save(
+        run_dir,
+        step,
+        TENSORS,
+        {"updates": step, **values},
+        architecture=WIDTHS,
+        config_digest="abc",
+        keep=keep,
+        score=score,
+    )
+
+
+def names(run_dir: Path) -> list[str]:
+    return sorted(path.name for path in (run_dir / "checkpoints").iterdir())
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    path = save(tmp_path, 120_000, rng=rng.bit_generator.state)
+    assert path == tmp_path / "checkpoints" / "step-000120000"
+    loaded = checkpoint.load(tmp_path, WIDTHS)
+    assert loaded.step == 120_000
+    assert loaded.values["updates"] == 120_000
+    assert loaded.manifest["config_digest"] == "abc"
+    assert loaded.manifest["versions"]["torch"] == torch.__version__
+    assert loaded.skipped == ()
+    for name, value in TENSORS.items():
+        assert torch.equal(loaded.tensors[name], value)
+    again = np.random.default_rng(0)
+    again.bit_generator.state = loaded.values["rng"]
+    assert again.random() == rng.random()
+
+
+def test_latest_names_the_newest_and_old_ones_go(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        save(tmp_path, step, keep=3)
+    assert names(tmp_path) == ["latest", "step-000000003", "step-000000004", "step-000000005"]
+    assert (tmp_path / "checkpoints" / "latest").read_text() == "step-000000005\n"
+
+
+def test_the_best_is_kept(tmp_path: Path) -> None:
+    save(tmp_path, 1, keep=2, score=0.2)
+    save(tmp_path, 2, keep=2, score=0.9)
+    for step in range(3, 7):
+        save(tmp_path, step, keep=2, score=0.5 if step == 3 else None)
+    assert names(tmp_path) == ["latest", "step-000000002", "step-000000005", "step-000000006"]
+
+
+def test_the_same_step_again_replaces(tmp_path: Path) -> None:
+    save(tmp_path, 7, note="first")
+    save(tmp_path, 7, note="second")
+    assert checkpoint.load(tmp_path, WIDTHS).values["note"] == "second"
+    assert names(tmp_path) == ["latest", "step-000000007"]
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors", "values.json", "manifest.json"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_loads(tmp_path: Path, name: str, damage: str) -> None:
+    save(tmp_path, 1)
+    file = save(tmp_path, 2) / name
+    content = bytearray(file.read_bytes())
+    if damage == "gone":
+        file.unlink()
+    elif damage == "cut":
+        file.write_bytes(content[: len(content) // 2])
+    else:
+        content[3] ^= 0x7F
+        file.write_bytes(content)
+    loaded = checkpoint.load(tmp_path, WIDTHS)
+    assert loaded.step == 1
+    assert len(loaded.skipped) == 1
+    assert "step-000000002" in loaded.skipped[0]
+
+
+def test_nothing_whole_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        checkpoint.load(tmp_path, WIDTHS)
+    assert not checkpoint.exists(tmp_path)
+    (save(tmp_path, 1) / "values.json").write_bytes(b"{}")
+    assert checkpoint.exists(tmp_path)
+    with pytest.raises(CheckpointError, match=r"values.json: is damaged .* No older one is whole"):
+        checkpoint.load(tmp_path, WIDTHS)
+
+
+def test_another_architecture_names_the_width_that_differs(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    with pytest.raises(CheckpointError, match=r"trained with hidden = \[256, 256\], the configuration says \[64\]"):
+        checkpoint.load(tmp_path, {**WIDTHS, "hidden": (64,)})
+
+
+def test_a_pointer_to_nothing_falls_back_to_the_newest(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / "checkpoints" / "latest").write_text("step-000000009\n")
+    assert checkpoint.load(tmp_path, WIDTHS).step == 1
+
+
+def test_a_run_that_went_back_loads_what_latest_names(tmp_path: Path) -> None:
+    """After a resume from step 5 in a run that holds step 9, ``latest`` decides, not the highest number."""
+    save(tmp_path, 9)
+    save(tmp_path, 5)
+    assert checkpoint.load(tmp_path, WIDTHS).step == 5
+
+
+def test_full_disk_is_one_sentence_and_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # writes fail in the middle, as on a full disk
+    try:
+        with pytest.raises(CheckpointError, match=r"can't be written .* earlier checkpoints are untouched"):
+            save(tmp_path, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert names(tmp_path) == ["latest", "step-000000001"]
+    assert checkpoint.load(tmp_path, WIDTHS).step == 1
+    save(tmp_path, 3)
+    assert checkpoint.load(tmp_path, WIDTHS).step == 3
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only directories")
+def test_read_only_directory_is_one_sentence(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / "checkpoints").chmod(0o500)
+    try:
+        with pytest.raises(CheckpointError, match="can't be written"):
+            save(tmp_path, 2)
+    finally:
+        (tmp_path / "checkpoints").chmod(0o700)
+
+
+def test_a_file_in_the_directorys_place_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("")
+    with pytest.raises(CheckpointError, match="can't be written"):
+        save(tmp_path, 1)
+
+
+def test_a_checkpoint_holds_no_pickle(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    assert {file.suffix for file in path.iterdir()} == {".safetensors", ".json"}
+    assert json.loads((path / "values.json").read_text()) == {"updates": 1}
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import torch
+from agent import checkpoint
+tensors = {"weight": torch.zeros(200_000)}
+step = 0
+while True:
+    step += 1
+    tensors["weight"].fill_(step)
+    checkpoint.save(Path(sys.argv[1]), step, tensors, {"updates": step}, architecture={}, config_digest="", keep=2)
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 4, 9])
+def test_killed_while_saving_the_last_finished_one_loads(tmp_path: Path, after: int) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    finished = 0
+    while finished < after:
+        finished = int(writer.stdout.readline())
+    writer.kill()
+    writer.wait()
+    writer.stdout.close()
+    loaded = checkpoint.load(tmp_path, {})
+    assert loaded.step >= finished
+    assert loaded.skipped == ()
+    assert (loaded.tensors["weight"] == loaded.step).all()

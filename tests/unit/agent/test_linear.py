@@ -1,0 +1,32 @@
+"""The fast linear layer computes what the plain one does, forward and backward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from agent.td3.linear import Linear
+
+
+@pytest.mark.parametrize("batch", [1, 16, 37])
+def test_fast_linear_equals_the_plain_one_with_its_gradients(batch: int) -> None:
+    torch.manual_seed(0)
+    plain, fast = nn.Linear(70, 30), Linear(70, 30)
+    fast.load_state_dict(plain.state_dict())
+    inputs = [torch.randn(batch, 70).requires_grad_() for _ in range(2)]
+    inputs[1].data.copy_(inputs[0].data)
+    weights = torch.randn(batch, 30)
+    for layer, x in zip((plain, fast), inputs, strict=True):
+        (layer(x) * weights).sum().backward()
+    torch.testing.assert_close(fast(inputs[1]), plain(inputs[0]))
+    torch.testing.assert_close(inputs[1].grad, inputs[0].grad)
+    torch.testing.assert_close(fast.weight.grad, plain.weight.grad)
+    torch.testing.assert_close(fast.bias.grad, plain.bias.grad)
+
+
+def test_an_expanded_gradient_is_taken_as_it_comes() -> None:
+    fast = Linear(8, 4)
+    x = torch.randn(20, 8).requires_grad_()
+    fast(x).sum().backward()  # its gradient is one number, expanded
+    torch.testing.assert_close(x.grad, fast.weight.sum(0).expand(20, 8))

@@ -1,0 +1,132 @@
+"""Who does what next: tables for the decisions, properties for their interplay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.pacing import Action, Counters, Plan, decide, next_evaluation, step_limit, updates_owed
+
+PLAN = Plan(
+    total_steps=1000,
+    warmup_steps=100,
+    ratio=Fraction(1),
+    max_lead_steps=50,
+    lockstep=False,
+    evaluate_every_steps=0,
+    evaluate_finally=True,
+    checkpoint_every_steps=10_000,
+)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "steps", "owed"),
+    [("1", 99, 0), ("1", 100, 0), ("1", 101, 1), ("0.5", 103, 1), ("1.5", 102, 3), ("0.1", 110, 1), ("1", 5000, 900)],
+)
+def test_updates_owed_is_the_ratio_of_the_steps_after_warm_up(ratio: str, steps: int, owed: int) -> None:
+    assert updates_owed(replace(PLAN, ratio=Fraction(ratio)), steps) == owed
+
+
+@pytest.mark.parametrize(
+    ("plan", "counters", "limit"),
+    [
+        (PLAN, Counters(0, 0), 150),
+        (PLAN, Counters(140, 30), 180),
+        (PLAN, Counters(990, 900), 1000),
+        (replace(PLAN, lockstep=True), Counters(0, 0), 101),
+        (replace(PLAN, lockstep=True), Counters(130, 30), 131),
+        (replace(PLAN, lockstep=True, ratio=Fraction(1, 2)), Counters(100, 0), 102),
+        (replace(PLAN, lockstep=True, ratio=Fraction(2)), Counters(101, 1), 101),
+        (replace(PLAN, evaluate_every_steps=120), Counters(110, 10), 120),
+        (replace(PLAN, evaluate_every_steps=120), Counters(120, 20, evaluated_at=120), 170),
+    ],
+)
+def test_step_limit(plan: Plan, counters: Counters, limit: int) -> None:
+    assert step_limit(plan, counters) == limit
+
+
+@pytest.mark.parametrize(
+    ("plan", "counters", "action"),
+    [
+        (PLAN, Counters(50, 0), Action.WAIT),
+        (PLAN, Counters(101, 0), Action.UPDATE),
+        (PLAN, Counters(101, 1), Action.WAIT),
+        (PLAN, Counters(1000, 899), Action.UPDATE),
+        (PLAN, Counters(1000, 900), Action.SAVE),
+        (PLAN, Counters(1000, 900, saved_updates=900), Action.EVALUATE_FINALLY),
+        (PLAN, Counters(1000, 900, saved_updates=900, evaluating=True), Action.WAIT),
+        (PLAN, Counters(1000, 900, saved_updates=900, finally_evaluated=True), Action.FINISH),
+        (replace(PLAN, evaluate_finally=False), Counters(1000, 900, saved_updates=900), Action.FINISH),
+        (replace(PLAN, checkpoint_every_steps=100), Counters(250, 100), Action.SAVE),
+        (replace(PLAN, checkpoint_every_steps=100), Counters(250, 150, saved_updates=100), Action.WAIT),
+        (replace(PLAN, checkpoint_every_steps=100), Counters(1000, 200, saved_updates=100), Action.SAVE),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100), Action.EVALUATE),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 90), Action.EVALUATE),
+        (replace(PLAN, evaluate_every_steps=200, lockstep=True), Counters(200, 90), Action.UPDATE),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, evaluating=True), Action.WAIT),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 90, evaluating=True), Action.WAIT),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, evaluated_at=200), Action.WAIT),
+    ],
+)
+def test_next_action(plan: Plan, counters: Counters, action: Action) -> None:
+    assert decide(plan, counters) is action
+
+
+def test_the_last_evaluation_takes_the_place_of_one_at_the_last_step() -> None:
+    assert next_evaluation(replace(PLAN, evaluate_every_steps=500), evaluated_at=500) is None
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    total = draw(st.integers(2, 60))
+    return Plan(
+        total_steps=total,
+        warmup_steps=draw(st.integers(0, total - 1)),
+        ratio=draw(st.sampled_from([Fraction(r) for r in ("0.1", "0.3", "0.5", "1", "1.5", "2", "4")])),
+        max_lead_steps=draw(st.integers(1, 20)),
+        lockstep=draw(st.booleans()),
+        evaluate_every_steps=draw(st.integers(0, 30)),
+        evaluate_finally=draw(st.booleans()),
+        checkpoint_every_steps=draw(st.integers(1, 30)),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(plans(), st.randoms(use_true_random=False))
+def test_every_plan_comes_to_its_end_with_the_ratio_kept(plan: Plan, chance: object) -> None:
+    counters = Counters(0, 0)
+    taken: list[tuple[int, int]] = []
+    for _ in range(10_000):
+        allowed = step_limit(plan, counters)
+        if counters.steps < allowed and not counters.evaluating and chance.random() < 0.5:  # type: ignore[attr-defined]
+            taken.append((counters.steps, counters.updates))
+            counters = replace(counters, steps=counters.steps + 1)
+            continue
+        action = decide(plan, counters)
+        if action is Action.FINISH:
+            break
+        counters = _after(action, counters, plan)
+    assert counters.steps == plan.total_steps
+    assert counters.updates == updates_owed(plan, plan.total_steps)
+    assert counters.saved_updates == counters.updates
+    assert counters.finally_evaluated == plan.evaluate_finally
+    if plan.lockstep:
+        # Whatever the order of events, a step is taken at one number of updates only.
+        assert all(updates == updates_owed(plan, steps) for steps, updates in taken)
+
+
+def _after(action: Action, counters: Counters, plan: Plan) -> Counters:
+    if action is Action.UPDATE:
+        return replace(counters, updates=counters.updates + 1)
+    if action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+        return replace(counters, evaluating=True)
+    if action is Action.SAVE:
+        return replace(counters, saved_updates=counters.updates)
+    if counters.evaluating:
+        final = counters.steps == plan.total_steps
+        return replace(counters, evaluating=False, evaluated_at=counters.steps, finally_evaluated=final)
+    return counters

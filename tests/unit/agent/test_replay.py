@@ -1,0 +1,341 @@
+"""The replay against a naive list: borders, endings, wrap-around, reopening, and a writer killed for real."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.td3.frames import space_to_depth
+from agent.td3.replay import MIN_CAPACITY, Replay, ReplayError
+
+RNG = np.random.default_rng
+
+
+def frame(number: int) -> np.ndarray:
+    """Return a frame that its number can be read from: every pixel differs from the neighbouring numbers'."""
+    return ((np.arange(84 * 84) + 7 * number) % 251).astype(np.uint8).reshape(84, 84)
+
+
+def vector(number: int) -> np.ndarray:
+    return np.full(53, number, dtype=np.float32)
+
+
+class Transition(NamedTuple):
+    frames: tuple[int, ...]  # numbers of the strip t-3..t+1
+    action: float
+    reward: float
+    terminated: bool
+
+
+class Naive:
+    """The same episodes in a list, with no cleverness."""
+
+    def __init__(self) -> None:
+        self.transitions: list[Transition] = []
+        self.arrivals: list[int] = []  # the row that each arrives at
+        self.rows = 0
+
+    def episode(self, numbers: list[int], terminated: bool) -> None:
+        for step in range(1, len(numbers)):
+            strip = tuple(numbers[max(0, step + offset)] for offset in range(-4, 1))
+            last = step == len(numbers) - 1
+            self.transitions.append(Transition(strip, step / 100, float(numbers[step]), terminated and last))
+            self.arrivals.append(self.rows + step)
+        self.rows += len(numbers)
+
+
+def drive(replay: Replay, numbers: list[int], terminated: bool, finish: bool = True) -> None:
+    replay.start_episode(frame(numbers[0]), vector(numbers[0]))
+    for step, number in enumerate(numbers[1:], start=1):
+        last = finish and step == len(numbers) - 1
+        action = np.full(2, step / 100, dtype=np.float32)
+        replay.append(
+            action, float(number), terminated and last, not terminated and last, frame(number), vector(number)
+        )
+
+
+def fill(replay: Replay, lengths: list[tuple[int, bool]], start: int = 0) -> Naive:
+    naive, number = Naive(), start
+    for steps, terminated in lengths:
+        numbers = list(range(number, number + steps + 1))
+        drive(replay, numbers, terminated)
+        naive.episode(numbers, terminated)
+        number += steps + 1
+    return naive
+
+
+def drawn(replay: Replay, count: int = 400, until: int | None = None) -> set[Transition]:
+    """Return what ``sample`` gives as naive transitions, after checking the pixels and both vectors."""
+    batch = replay.sample(count, RNG(0), until)
+    seen = set()
+    for index in range(count):
+        newest = int(batch.next_vector[index, 0])
+        assert int(batch.vector[index, 0]) == newest - 1  # numbers grow by one within an episode
+        start = newest - round(float(batch.action[index, 0]) * 100)
+        strip = tuple(max(start, newest + offset) for offset in range(-4, 1))
+        expected = np.stack([space_to_depth(frame(number)) for number in strip])
+        np.testing.assert_array_equal(batch.frames[index].numpy(), expected)
+        action = round(float(batch.action[index, 1]), 2)
+        seen.add(Transition(strip, action, float(batch.reward[index]), bool(batch.terminated[index])))
+    return seen
+
+
+EPISODES = st.lists(st.tuples(st.integers(1, 30), st.booleans()), min_size=1, max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(lengths=EPISODES, extra=st.integers(0, 40))
+def test_samples_are_the_naive_lists_transitions(lengths: list[tuple[int, bool]], extra: int) -> None:
+    """Every draw is exactly one of the list's; with wrap-around only overwritten and nearly overwritten ones miss."""
+    with tempfile.TemporaryDirectory() as directory:
+        replay = Replay.create(Path(directory) / "replay", MIN_CAPACITY + extra)
+        naive = fill(replay, lengths)
+        assert replay.steps == len(naive.transitions)
+        assert replay.rows == naive.rows
+        assert replay.size == min(naive.rows, replay.capacity)
+        seen = drawn(replay)
+        held = {t for t, row in zip(naive.transitions, naive.arrivals, strict=True) if row >= naive.rows - replay.size}
+        assert seen <= held
+        newest = {
+            t for t, row in zip(naive.transitions, naive.arrivals, strict=True) if row >= naive.rows - replay.size + 16
+        }
+        assert len(newest) == 0 or len(seen & newest) > 0.9 * len(newest)
+
+
+@settings(max_examples=40, deadline=None)
+@given(lengths=EPISODES, later=EPISODES, until=st.integers(1, 100))
+def test_until_makes_a_batch_independent_of_later_rows(
+    lengths: list[tuple[int, bool]], later: list[tuple[int, bool]], until: int
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        replay = Replay.create(Path(directory) / "replay", 1_000)
+        naive = fill(replay, lengths)
+        until = min(until, replay.steps)
+        before = replay.sample(64, RNG(5), until)
+        kept = before.frames.clone()
+        fill(replay, later, start=10_000)
+        after = replay.sample(64, RNG(5), until)
+        assert (after.frames == kept).all()
+        assert (after.reward == before.reward).all()
+        assert drawn(replay, until=until) <= set(naive.transitions[:until])
+
+
+def test_one_step_episodes_never_mix(tmp_path: Path) -> None:
+    replay = Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    naive = fill(replay, [(1, True)] * 60)
+    assert drawn(replay) <= set(naive.transitions)
+
+
+def test_truncation_is_no_termination(tmp_path: Path) -> None:
+    replay = Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    fill(replay, [(3, False)])
+    assert replay.sample(64, RNG(0)).terminated.max() == 0
+    fill(replay, [(3, True)], start=100)
+    assert replay.sample(256, RNG(0)).terminated.max() == 1
+
+
+def test_an_open_episode_can_be_sampled_up_to_its_last_step(tmp_path: Path) -> None:
+    replay = Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    drive(replay, [0, 1, 2, 3], terminated=False, finish=False)
+    assert len(drawn(replay)) == 3
+
+
+def test_sample_depends_only_on_the_generator(tmp_path: Path) -> None:
+    replay = Replay.create(tmp_path / "replay", 200)
+    fill(replay, [(20, True)] * 5)
+    first = replay.sample(32, RNG(3)).reward
+    assert (replay.sample(32, RNG(3)).reward == first).all()
+    assert not (replay.sample(32, RNG(4)).reward == first).all()
+
+
+def test_nothing_to_sample_is_one_sentence(tmp_path: Path) -> None:
+    replay = Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    with pytest.raises(ReplayError, match="no transition to sample"):
+        replay.sample(4, RNG(0))
+    replay.start_episode(frame(0), vector(0))
+    with pytest.raises(ReplayError, match="no transition to sample"):
+        replay.sample(4, RNG(0))
+    drive(replay, [0, 1], terminated=True)
+    with pytest.raises(ReplayError, match="no transition to sample"):
+        replay.sample(4, RNG(0), until=0)
+
+
+def test_transitions_that_are_overwritten_are_not_replaced_by_later_ones(tmp_path: Path) -> None:
+    replay = Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    fill(replay, [(9, True)] * 20)
+    with pytest.raises(ReplayError, match="no transition to sample"):
+        replay.sample(4, RNG(0), until=100)
+    assert replay.sample(64, RNG(0), until=170).reward.max() <= 188  # the reward is the frame's number
+
+
+def test_a_start_without_a_step_leaves_no_row(tmp_path: Path) -> None:
+    replay = Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    for _ in range(100):  # a simulator that is lost at each reset
+        replay.start_episode(frame(0), vector(0))
+    assert replay.rows == 0
+
+
+def test_appending_outside_an_episode_is_refused(tmp_path: Path) -> None:
+    replay = Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    drive(replay, [0, 1], terminated=True)
+    with pytest.raises(ReplayError, match="start_episode"):
+        replay.append(np.zeros(2, np.float32), 0.0, False, False, frame(2), vector(2))
+
+
+def test_a_reader_sees_what_the_writer_publishes(tmp_path: Path) -> None:
+    writer = Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    reader = Replay.open(tmp_path / "replay")
+    assert reader.capacity == MIN_CAPACITY
+    drive(writer, [0, 1, 2], terminated=True)
+    assert reader.steps == 2
+    assert len(drawn(reader)) == 2
+
+
+def test_a_second_writer_is_refused_until_the_first_closes(tmp_path: Path) -> None:
+    first = Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    with pytest.raises(ReplayError, match="another process writes"):
+        Replay.create(tmp_path / "replay", MIN_CAPACITY)
+    with pytest.raises(ReplayError, match="another process writes"):
+        Replay.open(tmp_path / "replay", writable=True)
+    first.close()
+    Replay.open(tmp_path / "replay", writable=True).close()
+
+
+def test_reopened_replay_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    first = Replay.create(tmp_path / "replay", 100)
+    drive(first, [0, 1, 2, 3], terminated=False, finish=False)  # ends in mid-episode, as a kill does
+    first.close()
+    second = Replay.create(tmp_path / "replay", 100)
+    assert second.steps == 3
+    drive(second, [50, 51], terminated=True)
+    assert second.steps == 4
+    assert {t.frames for t in drawn(second)} == {
+        (0, 0, 0, 0, 1),
+        (0, 0, 0, 1, 2),
+        (0, 0, 1, 2, 3),
+        (50, 50, 50, 50, 51),
+    }
+
+
+def test_another_capacity_is_refused_and_nothing_overwritten(tmp_path: Path) -> None:
+    first = Replay.create(tmp_path / "replay", 100)
+    drive(first, [0, 1], terminated=True)
+    first.close()
+    with pytest.raises(ReplayError, match="holds a ring of 100 rows, the configuration asks for 200"):
+        Replay.create(tmp_path / "replay", 200)
+    assert Replay.create(tmp_path / "replay", 100).steps == 1
+
+
+def test_a_disk_that_is_too_small_is_refused_with_what_would_fit(tmp_path: Path) -> None:
+    with pytest.raises(ReplayError, match=r"needs .* MiB and the disk has .* set replay.capacity to at most \d+"):
+        Replay.create(tmp_path / "replay", 10**10)
+    assert not list((tmp_path / "replay").glob("*.u8"))
+    Replay.create(tmp_path / "replay", 100)  # a smaller one can follow at once
+
+
+def test_the_ring_is_allocated_whole(tmp_path: Path) -> None:
+    Replay.create(tmp_path / "replay", 5_000)
+    status = (tmp_path / "replay" / "frames.u8").stat()
+    assert status.st_size == 5_000 * 7056
+    assert status.st_blocks * 512 >= status.st_size
+
+
+@pytest.mark.parametrize("name", ["frames.u8", "rows.bin"])
+def test_files_cut_short_are_refused_before_they_are_mapped(tmp_path: Path, name: str) -> None:
+    Replay.create(tmp_path / "replay", 100).close()
+    with (tmp_path / "replay" / name).open("r+b") as file:
+        file.truncate(50)
+    with pytest.raises(ReplayError, match="cut short"):
+        Replay.open(tmp_path / "replay")
+
+
+def test_no_replay_and_a_broken_layout_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ReplayError, match="holds no replay"):
+        Replay.open(tmp_path / "replay")
+    Replay.create(tmp_path / "replay", 100).close()
+    (tmp_path / "replay" / "replay.json").write_text("{")
+    with pytest.raises(ReplayError, match="can't be read"):
+        Replay.open(tmp_path / "replay")
+
+
+def test_a_creation_killed_halfway_is_started_again(tmp_path: Path) -> None:
+    (tmp_path / "replay").mkdir()
+    (tmp_path / "replay" / "frames.u8").write_bytes(b"\xff" * 1000)  # no replay.json: it never got that far
+    replay = Replay.create(tmp_path / "replay", 100)
+    assert replay.rows == 0
+
+
+def test_hundred_thousand_transitions_fit_the_budget() -> None:
+    from agent.td3.ring import bytes_for
+
+    assert bytes_for(100_000 + 200) <= 725 * 2**20  # 500-step episodes: 200 rows more
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from agent.td3.replay import Replay
+replay = Replay.create(Path(sys.argv[1]), 300)
+number = 0
+while True:
+    frame = lambda n: ((np.arange(84 * 84) + 7 * n) % 251).astype(np.uint8).reshape(84, 84)
+    vector = lambda n: np.full(53, n, dtype=np.float32)
+    replay.start_episode(frame(number), vector(number))
+    for step in range(1, 14):
+        number += 1
+        last = step == 13
+        replay.append(np.full(2, step / 100, np.float32), float(number), last, False, frame(number), vector(number))
+        sys.stdout.write(f"{replay.steps}\\n")
+        sys.stdout.flush()
+    number += 1
+"""
+
+
+@pytest.mark.parametrize("after", [3, 40, 700])  # in the first episode, later, and after several turns of the ring
+def test_killed_writer_loses_no_finished_transition(tmp_path: Path, after: int) -> None:
+    directory = tmp_path / "replay"
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(directory)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    for _ in range(after):
+        writer.stdout.readline()
+    reader = Replay.open(directory)
+    drawn(reader, 64)  # while it is being written
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    reported = [int(line) for line in writer.stdout.read().splitlines() if line]
+    writer.stdout.close()
+    replay = Replay.create(directory, 300)  # the lock went with the process
+    assert replay.steps >= max([after, *reported[:-1]])
+    seen = drawn(replay)
+    assert {transition.terminated for transition in seen} <= {False, True}
+    before = replay.steps
+    drive(replay, [100_000, 100_001, 100_002], terminated=True)
+    assert replay.steps == before + 2
+    assert (99_999 in {n for t in drawn(replay) for n in t.frames}) is False
+
+
+def test_reader_never_sees_a_torn_row_while_a_fast_writer_laps_it(tmp_path: Path) -> None:
+    directory = tmp_path / "replay"
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(directory)], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not (directory / "replay.json").exists() or Replay.open(directory).steps < 400:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        reader = Replay.open(directory)
+        for _ in range(20):
+            drawn(reader, 128)  # compares every pixel with what its row says it is
+    finally:
+        writer.kill()
+        writer.wait()

@@ -1,0 +1,94 @@
+"""The run directory: locking, refusing, saving."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent import config
+from agent.exits import AgentError, Exit
+from agent.run_directory import RunDirectory, write_whole
+
+
+def test_a_fresh_directory_is_made_with_its_parents(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "runs" / "first")
+    with run.prepare(resume=False):
+        assert run.exchange.is_dir()
+        assert not run.holds_a_run()
+
+
+def test_resuming_what_never_ran_starts_it(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "new").prepare(resume=True):
+        pass
+
+
+def test_a_directory_with_a_run_is_refused_without_resume_and_left_as_it_was(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.replay.mkdir()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(AgentError, match="already holds a run: add --resume") as caught:
+        run.prepare(resume=False)
+    assert caught.value.code is Exit.BAD_CONFIG
+    assert sorted(tmp_path.iterdir()) == before
+    with run.prepare(resume=True):
+        pass
+
+
+def test_a_second_learner_is_refused_with_the_first_one_named(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    program = (
+        "import sys, pathlib; from agent.run_directory import RunDirectory; from agent.exits import AgentError\n"
+        "try: RunDirectory(pathlib.Path(sys.argv[1])).prepare(resume=True)\n"
+        "except AgentError as error: print(error)\n"
+    )
+    with run.prepare(resume=False):
+        other = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+        )
+        assert f"is being trained by process {os.getpid()}" in other.stdout
+    other = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert other.stdout == ""
+
+
+def test_a_file_in_the_way_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(AgentError, match="can't be written"):
+        RunDirectory(tmp_path / "runs" / "x").prepare(resume=False)
+
+
+def test_the_saved_configuration_is_one_that_can_be_given_again(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    resolved = config.validate({"td3": {"batch_size": 64}, "seed": 3}, source="test")
+    run.save_config(resolved)
+    assert config.load(run.config) == resolved
+    head = run.config.read_text()
+    for word in ("# command: ", "# revision: ", "# torch: ", "# carla: ", "# python: "):
+        assert word in head
+
+
+def test_overrides_are_dotted_keys_however_they_are_written(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    assert run.read_overrides() == {}
+    run.overrides.write_text("td3:\n  batch_size: 32\ntraining.learner_threads: 1\ndevice: cpu\n")
+    assert run.read_overrides() == {"td3.batch_size": 32, "training.learner_threads": 1, "device": "cpu"}
+
+
+@pytest.mark.parametrize("text", ["- 1\n", "a: [\n"])
+def test_broken_overrides_are_one_sentence(tmp_path: Path, text: str) -> None:
+    run = RunDirectory(tmp_path)
+    run.overrides.write_text(text)
+    with pytest.raises(config.ConfigError, match=r"overrides\.yaml"):
+        run.read_overrides()
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "agent.json"
+    write_whole(path, "old")
+    (tmp_path / f".agent.json.{os.getpid()}").mkdir()  # the new one can't be written
+    with pytest.raises(OSError, match="directory"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"

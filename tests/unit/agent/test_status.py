@@ -1,0 +1,76 @@
+"""The two mapped blocks: what one process writes, another reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.status import Doing, Pace, Status
+
+
+def test_another_process_reads_what_was_written(tmp_path: Path) -> None:
+    status = Status(tmp_path / "status.bin")
+    status.doing = Doing.EVALUATING
+    status.count(steps=123_456_789_012, episodes=7)
+    program = (
+        "import sys, pathlib; from agent.status import Status;"
+        "seen = Status(pathlib.Path(sys.argv[1])).read(); print(seen.doing.name, seen.steps, seen.episodes)"
+    )
+    seen = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "status.bin")], capture_output=True, text=True, check=True
+    )
+    assert seen.stdout.split() == ["EVALUATING", "123456789012", "7"]
+
+
+def test_a_call_in_flight_is_seen_from_outside(tmp_path: Path) -> None:
+    status, watcher = Status(tmp_path / "status.bin"), Status(tmp_path / "status.bin")
+    status.begin_collector(start_limit_s=60.0, idle_limit_s=60.0)
+    assert watcher.read().outstanding_s == 0
+    with status.calling(limit_s=0.01):
+        time.sleep(0.02)
+        assert watcher.read().outstanding_s >= 0.02
+        assert watcher.read().overdue
+    assert watcher.read().outstanding_s == 0
+    assert not watcher.read().overdue
+
+
+def test_a_call_that_failed_is_in_flight_no_more(tmp_path: Path) -> None:
+    status = Status(tmp_path / "status.bin")
+    with pytest.raises(RuntimeError), status.calling(limit_s=1):
+        raise RuntimeError
+    assert status.read().outstanding_s == 0
+
+
+def test_ticks_go_on_counting_where_the_last_collector_stopped(tmp_path: Path) -> None:
+    Status(tmp_path / "status.bin").ticks = 500
+    assert Status(tmp_path / "status.bin").read().ticks == 500
+
+
+def test_a_collector_that_never_starts_is_overdue(tmp_path: Path) -> None:
+    status = Status(tmp_path / "status.bin")
+    status.begin_collector(start_limit_s=0.0, idle_limit_s=60.0)
+    time.sleep(0.001)
+    assert status.read().overdue
+    status.alive()
+    assert not status.read().overdue
+
+
+def test_the_step_limit_is_seen_by_the_other_side(tmp_path: Path) -> None:
+    learner, collector = Pace(tmp_path / "pace.bin"), Pace(tmp_path / "pace.bin")
+    assert collector.step_limit == 0
+    learner.step_limit = 1_000_000
+    assert collector.step_limit == 1_000_000
+
+
+def test_silence_outside_of_calls_is_a_hang_too(tmp_path: Path) -> None:
+    status = Status(tmp_path / "status.bin")
+    status.begin_collector(start_limit_s=60.0, idle_limit_s=0.01)
+    assert not status.read().overdue
+    status.alive()
+    time.sleep(0.02)
+    assert status.read().overdue
+    assert status.read().outstanding_s == 0

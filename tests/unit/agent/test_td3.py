@@ -1,0 +1,197 @@
+"""The update follows the paper, trains every module it should, and resumes bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from agent.config import NetworkConfig, TD3Config
+from agent.td3.networks import Policy
+from agent.td3.replay import Batch
+from agent.td3.td3 import TD3
+
+SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
+CPU = torch.device("cpu")
+
+
+def _batch(seed: int, size: int = 8) -> Batch:
+    rng = torch.Generator().manual_seed(seed)
+    return Batch(
+        frames=torch.randint(0, 256, (size, 5, 21, 21, 16), generator=rng, dtype=torch.uint8),
+        vector=torch.randn(size, 53, generator=rng),
+        next_vector=torch.randn(size, 53, generator=rng),
+        action=torch.rand(size, 2, generator=rng) * 2 - 1,
+        reward=torch.randn(size, generator=rng),
+        terminated=(torch.rand(size, generator=rng) < 0.3).float(),
+    )
+
+
+def _changed(before: dict[str, Tensor], after: dict[str, Tensor], prefix: str) -> set[str]:
+    return {name for name in before if name.startswith(prefix) and not torch.equal(before[name], after[name])}
+
+
+def _names(state: dict[str, Tensor], prefix: str) -> set[str]:
+    return {name for name in state if name.startswith(prefix)}
+
+
+def test_critic_update_moves_encoder_and_both_critics_and_nothing_else() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    before = td3.state()
+    td3.update(_batch(0))  # the first of two: the policy is delayed
+    after = td3.state()
+    assert _changed(before, after, "online.encoder") == _names(before, "online.encoder")
+    assert _changed(before, after, "online.critic") == _names(before, "online.critic")
+    assert not _changed(before, after, "online.actor")
+    assert not _changed(before, after, "target.")
+
+
+def test_delayed_update_moves_the_actor_and_every_target() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    td3.update(_batch(0))
+    before = td3.state()
+    td3.update(_batch(1))
+    after = td3.state()
+    assert _changed(before, after, "online.actor") == _names(before, "online.actor")
+    assert _changed(before, after, "target.") == _names(before, "target.")
+
+
+def test_the_actor_loss_gives_the_encoder_and_the_critics_no_gradient() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    td3.update(_batch(0))
+    batch = _batch(1)
+    features, _ = td3._update_critic(batch, torch.zeros(8, 2))
+    gradients = {n: p.grad.clone() for n, p in td3.online.named_parameters() if p.grad is not None}
+    td3._update_actor(features, batch.vector)
+    for name, parameter in td3.online.named_parameters():
+        if not name.startswith("actor"):
+            assert parameter.grad is not None
+            assert torch.equal(parameter.grad, gradients[name]), name
+
+
+def test_targets_follow_by_tau() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    td3.update(_batch(0))
+    before = td3.state()
+    td3.update(_batch(1))
+    after = td3.state()
+    for name in _names(before, "target."):
+        online = after["online." + name.removeprefix("target.")]
+        expected = (1 - SMALL.tau) * before[name] + SMALL.tau * online
+        torch.testing.assert_close(after[name], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_target_bootstraps_through_truncation_but_not_through_termination() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    batch = _batch(0)
+    no_noise = torch.zeros(8, 2)
+    ended = td3._bellman_target(dataclasses.replace(batch, terminated=torch.ones(8)), no_noise)
+    torch.testing.assert_close(ended, batch.reward)
+    # A truncated transition is stored with terminated = 0: its target holds the next state's value.
+    truncated = td3._bellman_target(dataclasses.replace(batch, terminated=torch.zeros(8)), no_noise)
+    target = td3.target
+    features = target.encoder(batch.frames[:, 1:])
+    action = target.actor(features, batch.next_vector)
+    smaller = torch.minimum(*target.critic(features, batch.next_vector, action))
+    torch.testing.assert_close(truncated, batch.reward + SMALL.gamma * smaller)
+
+
+def test_smoothing_noise_is_clipped_and_the_noisy_action_stays_in_range() -> None:
+    td3 = TD3(SMALL.model_copy(update={"target_noise": 5.0}), CPU, seed=0)
+    noise = td3._smoothing_noise(1000)
+    assert noise.abs().max() == SMALL.target_noise_clip
+    seen: list[Tensor] = []
+    td3.target.critic.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[2]))
+    output = td3.target.actor.body[-1]
+    assert isinstance(output, torch.nn.Linear)
+    output.bias.data.fill_(3.0)  # π' at tanh(1), so that the noise reaches past the range
+    td3._bellman_target(_batch(0), torch.full((8, 2), 0.5))
+    assert seen[0].max() == 1.0
+
+
+def test_metrics_show_q_on_replayed_and_on_own_actions() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    first, second = td3.update(_batch(0)), td3.update(_batch(1))
+    assert first.keys() == {"critic_loss", "q_buffer", "q_target"}
+    assert second.keys() == first.keys() | {"actor_loss", "q_policy"}
+    assert all(isinstance(value, Tensor) and value.shape == () for value in second.values())
+
+
+def test_global_random_state_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    td3 = TD3(SMALL, CPU, seed=3)
+    td3.update(_batch(0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
+    one, same, other = (TD3(SMALL, CPU, seed=seed).state() for seed in (1, 1, 2))
+    assert not _changed(one, same, "")
+    assert _changed(one, other, "online.")
+
+
+@pytest.mark.parametrize("done", [0, 3, 4])  # before Adam's first step; in the middle of a policy delay; at its end
+def test_resumed_run_goes_on_bit_for_bit(done: int) -> None:
+    straight = TD3(SMALL, CPU, seed=0)
+    for index in range(done):
+        straight.update(_batch(index))
+    resumed = TD3(SMALL, CPU, seed=99)
+    resumed.load_state(straight.state())
+    for index in range(done, done + 5):
+        expected, metrics = straight.update(_batch(index)), resumed.update(_batch(index))
+        assert expected.keys() == metrics.keys()
+    assert not _changed(straight.state(), resumed.state(), "")
+    assert straight.updates == resumed.updates == done + 5
+
+
+def test_state_is_a_copy_that_later_updates_do_not_touch() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    state = td3.state()
+    kept = {name: value.clone() for name, value in state.items()}
+    td3.update(_batch(0))
+    assert not _changed(kept, state, "")
+
+
+def test_adam_with_its_state_in_place_steps_like_a_fresh_one() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    fresh = torch.optim.Adam([*td3.online.encoder.parameters(), *td3.online.critic.parameters()], lr=3e-4, fused=True)
+    twin = TD3(SMALL, CPU, seed=0)
+    td3._critic_optimizer = fresh
+    td3.update(_batch(0))
+    twin.update(_batch(0))
+    for ours, theirs in zip(twin.online.parameters(), td3.online.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_policy_takes_the_learners_weights_and_acts_like_its_actor() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    for index in range(2):
+        td3.update(_batch(index))
+    policy = Policy(SMALL.network)
+    policy.load_state_dict(td3.policy_state())
+    batch = _batch(5)
+    with torch.no_grad():
+        expected = td3.online.actor(td3.online.encoder(batch.frames[:, :4]), batch.vector)
+        torch.testing.assert_close(policy.actor(policy.encoder(batch.frames[:, :4]), batch.vector), expected)
+
+
+def test_bfloat16_update_stays_near_the_float32_one() -> None:
+    losses = []
+    for precision in ("float32", "bfloat16"):
+        td3 = TD3(SMALL.model_copy(update={"precision": precision}), CPU, seed=0)
+        losses.append(td3.update(_batch(0))["critic_loss"])
+        assert all(p.dtype == torch.float32 for p in td3.online.parameters())
+    torch.testing.assert_close(losses[0], losses[1], rtol=0.05, atol=0.05)
+
+
+def test_loss_is_the_papers() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    twin = TD3(SMALL, CPU, seed=0)
+    batch = _batch(0)
+    y = twin._bellman_target(batch, twin._smoothing_noise(8))
+    q1, q2 = twin.online.critic(twin.online.encoder(batch.frames[:, :4]), batch.vector, batch.action)
+    expected = functional.mse_loss(q1, y) + functional.mse_loss(q2, y)
+    torch.testing.assert_close(td3.update(batch)["critic_loss"], expected.detach())

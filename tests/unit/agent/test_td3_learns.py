@@ -1,0 +1,120 @@
+"""TD3 solves small tasks: one told by the vector, one that only the image tells, one that needs the future."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from agent.config import NetworkConfig, TD3Config
+from agent.td3.frames import space_to_depth
+from agent.td3.networks import Policy
+from agent.td3.replay import Batch
+from agent.td3.td3 import TD3
+
+CONFIG = TD3Config(
+    network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(64, 64)),
+    batch_size=32,
+    gamma=0.9,
+    tau=0.02,
+    actor_learning_rate=1e-3,
+    critic_learning_rate=1e-3,
+)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """On a busy machine several threads wait for each other far longer than these small networks compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def _images(angle: np.ndarray) -> np.ndarray:
+    """Return images (n, 5, 84, 84) with a bright bar at x = angle in [-1, 1]."""
+    columns = np.linspace(-1, 1, 84)
+    bar = (np.abs(columns - angle[:, None]) < 0.15) * 200 + 20
+    return np.broadcast_to(bar[:, None, None, :], (len(angle), 5, 84, 84)).astype(np.uint8)
+
+
+def _bandit(rng: np.random.Generator, seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], size: int) -> Batch:
+    """One-step episodes: the reward is highest where the steering is the hidden target and the throttle 0.3."""
+    target = rng.uniform(-0.8, 0.8, size).astype(np.float32)
+    action = rng.uniform(-1, 1, (size, 2)).astype(np.float32)
+    reward = 1 - (action[:, 0] - target) ** 2 - (action[:, 1] - 0.3) ** 2
+    images, vector = seen(target)
+    frames = torch.from_numpy(space_to_depth(images))
+    vectors = torch.from_numpy(vector)
+    return Batch(frames, vectors, vectors, torch.from_numpy(action), torch.from_numpy(reward), torch.ones(size))
+
+
+def _error(td3: TD3, seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> float:
+    policy = Policy(CONFIG.network)
+    policy.load_state_dict(td3.policy_state())
+    targets = np.linspace(-0.7, 0.7, 21).astype(np.float32)
+    images, vectors = seen(targets)
+    actions = np.array([policy.act(image[:4], vector) for image, vector in zip(images, vectors, strict=True)])
+    return float(np.abs(actions - np.stack([targets, np.full(21, 0.3)], axis=1)).mean())
+
+
+def _learn(seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], updates: int) -> tuple[float, float]:
+    td3 = TD3(CONFIG, CPU, seed=0)
+    rng = np.random.default_rng(0)
+    before = _error(td3, seen)
+    for _ in range(updates):
+        td3.update(_bandit(rng, seen, CONFIG.batch_size))
+    return before, _error(td3, seen)
+
+
+def test_learns_what_the_vector_tells() -> None:
+    noise = np.random.default_rng(1)
+
+    def seen(target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        vector = noise.normal(size=(len(target), 53)).astype(np.float32) * 0.03
+        vector[:, 0] = target
+        return _images(np.zeros_like(target)), vector
+
+    before, after = _learn(seen, updates=500)
+    assert before > 0.3
+    assert after < 0.12
+
+
+def test_learns_what_only_the_image_tells() -> None:
+    def seen(target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _images(target), np.zeros((len(target), 53), dtype=np.float32)
+
+    before, after = _learn(seen, updates=500)
+    assert before > 0.3
+    assert after < 0.12
+
+
+def test_learns_to_reach_a_target_that_pays_only_later() -> None:
+    """A point on a line, moved by 0.2 · action; being near 0 pays: the way there pays nothing by itself."""
+    rng = np.random.default_rng(0)
+    td3 = TD3(CONFIG, CPU, seed=0)
+    blank = torch.zeros(CONFIG.batch_size, 5, 21, 21, 16, dtype=torch.uint8)
+
+    def vectors(position: np.ndarray) -> torch.Tensor:
+        vector = np.zeros((len(position), 53), dtype=np.float32)
+        vector[:, 0] = position
+        return torch.from_numpy(vector)
+
+    for _ in range(600):
+        position = rng.uniform(-1, 1, CONFIG.batch_size).astype(np.float32)
+        action = rng.uniform(-1, 1, (CONFIG.batch_size, 2)).astype(np.float32)
+        arrived = np.clip(position + 0.2 * action[:, 0], -1, 1)
+        reward = torch.from_numpy((np.abs(arrived) < 0.2).astype(np.float32))
+        never = torch.zeros(CONFIG.batch_size)
+        td3.update(Batch(blank, vectors(position), vectors(arrived), torch.from_numpy(action), reward, never))
+    policy = Policy(CONFIG.network)
+    policy.load_state_dict(td3.policy_state())
+    position = np.array([-0.9, -0.5, 0.5, 0.9], dtype=np.float32)
+    for _ in range(8):
+        images = np.zeros((4, 84, 84), dtype=np.uint8)
+        steering = np.array([policy.act(images, vector)[0] for vector in vectors(position).numpy()])
+        position = np.clip(position + 0.2 * steering, -1, 1)
+    assert np.abs(position).max() < 0.25

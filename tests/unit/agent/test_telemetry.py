@@ -1,0 +1,139 @@
+"""Events, metrics, heartbeat and messages."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.heartbeat import Heartbeat, Vitals, memory_mib
+from agent.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
+from agent.run_directory import RunDirectory
+from agent.status import Doing, Status
+from agent.telemetry import Episodes, EventLog, JsonLines, Metrics
+
+
+def episode(reward: float, success: bool = False) -> EpisodeEnded:
+    return EpisodeEnded(
+        steps=10,
+        length=5,
+        reward=reward,
+        reward_terms={"progress": reward},
+        route_completion=0.5,
+        success=success,
+        end="time",
+    )
+
+
+def test_an_event_is_one_line_with_time_cause_and_numbers(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "agent-events.jsonl", clock=lambda: 12.3456)
+    log.append("collector_restarted", cause="killed by SIGKILL", restarts=1)
+    log.append("finished")
+    first, second = (json.loads(line) for line in (tmp_path / "agent-events.jsonl").read_text().splitlines())
+    assert first == {"time": 12.346, "event": "collector_restarted", "cause": "killed by SIGKILL", "restarts": 1}
+    assert second["event"] == "finished"
+
+
+def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
+    JsonLines(tmp_path / "rows").append({"a": float("nan"), "b": float("inf"), "c": 1.5})
+    assert json.loads((tmp_path / "rows").read_text()) == {"a": None, "b": None, "c": 1.5}
+
+
+def test_a_line_that_cannot_be_written_is_said_once_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = JsonLines(tmp_path / "absent" / "rows")
+    lines.append({"a": 1})
+    lines.append({"a": 2})
+    assert capsys.readouterr().err.count("lines are being lost") == 1
+
+
+def test_metrics_reach_tensorboard_and_the_lines_alike(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
+        EventAccumulator,
+    )
+
+    metrics = Metrics(tmp_path / "tensorboard", tmp_path / "metrics.jsonl")
+    metrics.write(500, {"train/critic_loss": 0.25, "time/fps": 100.0})
+    metrics.close()
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {
+        "step": 500,
+        "train/critic_loss": 0.25,
+        "time/fps": 100.0,
+    }
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    assert [(e.step, e.value) for e in board.Scalars("train/critic_loss")] == [(500, 0.25)]
+
+
+def test_episodes_are_averaged_over_the_window() -> None:
+    episodes = Episodes(window=2)
+    assert episodes.scalars() == {}
+    assert episodes.mean_return is None
+    for reward in (100.0, 1.0, 3.0):
+        episodes.add(episode(reward, success=reward == 3.0))
+    assert episodes.scalars() == {
+        "rollout/ep_rew_mean": 2.0,
+        "rollout/ep_len_mean": 5.0,
+        "rollout/success_rate": 0.5,
+        "rollout/route_completion": 0.5,
+        "reward/progress": 2.0,
+    }
+
+
+def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
+    run, vitals = RunDirectory(tmp_path), Vitals(total_steps=100, device="cpu")
+    status = Status(tmp_path / "status.bin")
+    with Heartbeat(run, vitals, status):
+        first = json.loads(run.heartbeat.read_text())
+        assert first["phase"] == "starting"
+        assert first["collector"] == {"pid": None, "doing": "starting"}
+        assert first["memory"]["learner_mib"] > 10
+        status.doing = Doing.CONNECTING
+        with status.calling(limit_s=60):
+            time.sleep(1.2)
+            second = json.loads(run.heartbeat.read_text())
+        assert second["phase"] == "waiting_for_simulator"
+        assert second["tick_outstanding_s"] > 0
+        status.doing = Doing.STEPPING
+        vitals.phase, vitals.step, vitals.exit_code = "finished", 100, 0
+    last = json.loads(run.heartbeat.read_text())
+    assert (last["phase"], last["step"], last["exit_code"]) == ("finished", 100, 0)
+    assert set(last["memory"]["peak_by_phase_mib"]) == {"starting", "waiting_for_simulator", "finished"}
+
+
+def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    with Heartbeat(RunDirectory(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin")):
+        pass
+
+
+def test_memory_of_a_process_that_is_gone_is_unknown() -> None:
+    assert memory_mib(None) is None
+    assert memory_mib(2**22 + 1) is None
+
+
+def test_messages_arrive_whole_and_in_order() -> None:
+    left, right = socket.socketpair()
+    learner, collector = Channel(left), Channel(right)
+    learner.send(Evaluate(step=7, final=False))
+    learner.send(Stop())
+    assert collector.receive(1.0) == Evaluate(step=7, final=False)
+    assert collector.receive() == Stop()
+    assert collector.receive() is None
+    collector.send(episode(2.5))
+    assert learner.receive(1.0) == episode(2.5)
+
+
+def test_what_a_dead_side_said_is_still_heard() -> None:
+    left, right = socket.socketpair()
+    learner, collector = Channel(left), Channel(right)
+    collector.send(episode(1.0))
+    collector.close()
+    assert learner.receive(1.0) == episode(1.0)
+    with pytest.raises(ChannelClosedError):
+        learner.receive(1.0)
+    with pytest.raises(ChannelClosedError):
+        learner.send(Stop())

@@ -1,0 +1,242 @@
+"""What training promises without a simulator: imports, bad input, memory verdicts, seeds, lifetimes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from agent import config, options
+from agent.checkpoint import CheckpointError
+from agent.exits import AgentError, Exit, exit_code, is_out_of_memory
+from agent.learner import Learner, architecture
+from agent.pacing import Counters
+from agent.run_directory import RunDirectory
+from agent.seeding import Purpose, derived_seed, generator
+from agent.signals import StoppedAtOnce, StopRequest
+from agent.stability import Sample, judge
+from agent.td3.replay import ReplayError
+from agent.weights import WeightsError
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
+
+
+def agent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "agent", *arguments]
+    variables = {**os.environ, **environment}
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=REPOSITORY, env=variables, timeout=60
+    )
+
+
+def test_the_process_that_trains_never_imports_the_client() -> None:
+    program = (
+        "import sys, agent.__main__, agent.training\n"
+        "found = [name for name in sys.modules if name.split('.')[0] == 'carla' or name.startswith('agent.env')]\n"
+        "print(found)"
+    )
+    seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert seen.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--config", "absent.yaml"), "absent.yaml: can't be read"),
+        (("--set", "td3.bath_size=64"), "unknown key `td3.bath_size`"),
+        (("--set", "td3.batch_size=many"), "`td3.batch_size` is 'many'"),
+        (("--set", "td3.batch_size"), "expected KEY=VALUE"),
+        (("--set", "seed=[1"), "isn't a YAML value"),
+        (("--device", "tpu"), "`device` is 'tpu'"),
+        (("--max-timesteps", "10"), "leaves nothing to learn of training.total_steps 10"),
+    ],
+)
+def test_bad_options_are_one_sentence_and_leave_nothing(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    ended = agent("train", "--run-dir", str(tmp_path / "run"), *arguments)
+    assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
+    assert sentence in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_simulator_is_one_sentence_within_the_patience(tmp_path: Path) -> None:
+    ended = agent(
+        "train", "--run-dir", str(tmp_path), "--set", "simulator.patience_s=1", CARLA_PORT="1", CARLA_HOST="127.0.0.1"
+    )
+    assert ended.returncode == Exit.NO_SIMULATOR, ended.stderr
+    assert "No simulator answered at 127.0.0.1:1" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    beat = json.loads((tmp_path / "agent.json").read_text())
+    assert beat["exit_code"] == Exit.NO_SIMULATOR
+    assert json.loads((tmp_path / "agent-events.jsonl").read_text().splitlines()[-1])["event"] == "failed"
+
+
+def test_evaluating_without_a_simulator_is_one_sentence() -> None:
+    ended = agent("evaluate", "--set", "simulator.patience_s=0.5", CARLA_PORT="1")
+    assert ended.returncode == Exit.NO_SIMULATOR, ended.stderr
+    assert ended.stderr.startswith("No simulator answered")
+
+
+def test_evaluating_a_run_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    ended = agent("evaluate", "--checkpoint", str(tmp_path / "absent"))
+    assert ended.returncode == Exit.BAD_CONFIG
+    assert "holds no checkpoint" in ended.stderr
+
+
+def test_stopped_while_it_waits_for_a_simulator(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "agent", "train", "--run-dir", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=REPOSITORY, env={**os.environ, "CARLA_PORT": "1"})
+    try:
+        wait_for(lambda: (tmp_path / "agent.json").exists() and "waiting_for" in (tmp_path / "agent.json").read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == Exit.STOPPED
+    finally:
+        process.kill()
+    assert (tmp_path / "checkpoints" / "latest").exists()
+
+
+def wait_for(condition: object, timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "it didn't happen in time"
+        time.sleep(0.05)
+
+
+def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_last_word(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.save_config(config.validate({"td3": {"batch_size": 32}, "seed": 5}, source="test"))
+    run.overrides.write_text("td3: {batch_size: 16}\n")
+    resolved = options.resolve(None, run, ["td3.batch_size=8", "td3.tau=0.01"], {"seed": 7, "device": None})
+    assert (resolved.td3.batch_size, resolved.td3.tau, resolved.seed) == (16, 0.01, 7)
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None:
+    small = config.validate({"td3": {"network": SMALL}}, source="test")
+    run = RunDirectory(tmp_path)
+    with run.prepare(resume=False):
+        Learner(small, run).save(Counters(steps=5, updates=0), score=None)
+    run.save_config(small)
+    ended = agent("train", "--run-dir", str(tmp_path), "--resume", "--set", "td3.network.features=32")
+    assert ended.returncode == Exit.BAD_CONFIG
+    assert "td3.network.features = 16, the configuration says 32" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    small = config.validate({"td3": {"network": SMALL}}, source="test")
+    run = RunDirectory(tmp_path)
+    with run.prepare(resume=False):
+        first = Learner(small, run)
+        first.save(Counters(steps=5, updates=0, evaluated_at=3, finally_evaluated=True), score=None)
+        second = Learner(small, run)
+    assert second.counters() == Counters(
+        steps=0, updates=0, evaluated_at=3, saved_updates=0, finally_evaluated=True
+    )  # steps are counted on disk, and there is no replay
+    assert architecture(small)["td3.network.features"] == 16
+
+
+def test_draws_depend_on_seed_purpose_and_counter_alone() -> None:
+    first = generator(1, Purpose.SAMPLING, 7).random(4)
+    assert np.array_equal(first, generator(1, Purpose.SAMPLING, 7).random(4))
+    for other in (
+        generator(2, Purpose.SAMPLING, 7),
+        generator(1, Purpose.WARM_UP, 7),
+        generator(1, Purpose.SAMPLING, 8),
+    ):
+        assert not np.array_equal(first, other.random(4))
+    assert 0 <= derived_seed(0, Purpose.EPISODE, 10**9) < 2**32
+
+
+def test_the_second_signal_ends_at_once() -> None:
+    stop = StopRequest()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        stop.install()
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.signal is signal.SIGTERM
+        with pytest.raises(StoppedAtOnce):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("shape mismatch"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_out_of_memory_is_known_in_its_forms(error: Exception, known: bool) -> None:
+    assert is_out_of_memory(error) is known
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (AgentError("x", Exit.CRASH), Exit.CRASH),
+        (config.ConfigError("x"), Exit.BAD_CONFIG),
+        (CheckpointError("x"), Exit.BAD_CONFIG),
+        (ReplayError("x"), Exit.BAD_CONFIG),
+        (WeightsError("x"), Exit.BAD_CONFIG),
+        (MemoryError(), Exit.OUT_OF_MEMORY),
+        (KeyError("x"), None),
+    ],
+)
+def test_every_error_for_people_has_its_exit_code(error: Exception, code: Exit | None) -> None:
+    assert exit_code(error) is code
+
+
+@pytest.mark.parametrize(
+    ("growth_mib", "noise_mib", "flat"), [(0, 0, True), (0, 2, True), (10, 0, True), (20, 0, False), (200, 2, False)]
+)
+def test_memory_is_flat_within_the_tolerance(growth_mib: float, noise_mib: float, flat: bool) -> None:
+    samples = [Sample(500 + 10 * i, 300.0, 200 + growth_mib * i / 50 + noise_mib * (i % 2)) for i in range(51)]
+    assert judge(samples, tolerance_mib=16).flat is flat
+
+
+def test_too_few_samples_are_no_verdict() -> None:
+    with pytest.raises(AgentError, match="too few"):
+        judge([Sample(1, 1.0, 1.0)] * 10, tolerance_mib=16)
+
+
+def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
+    child = (
+        "import os, sys, time, pathlib; from agent.parent import die_with;"
+        "die_with(int(sys.argv[1])); pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); time.sleep(60)"
+    )
+    parent = (
+        "import os, subprocess, sys, time;"
+        "subprocess.Popen([sys.executable, '-c', sys.argv[1], str(os.getpid()), sys.argv[2]]); time.sleep(60)"
+    )
+    told = tmp_path / "pid"
+    process = subprocess.Popen([sys.executable, "-c", parent, child, str(told)])
+    wait_for(lambda: told.exists() and told.read_text())
+    pid = int(told.read_text())
+    process.kill()
+    process.wait()
+    wait_for(lambda: not running(pid), timeout_s=5)
+
+
+def running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,169 @@
+"""Is there a simulator at this address? It answers ``version`` and its frames advance.
+
+Speaks CARLA's wire protocol itself (carla-wire-protocol.md, sections 2 and 3), without the client: the client has no
+short time-out, prints to the terminal and can abort its process. Starts and stops nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+STREAM_HEADER = struct.Struct("<QQ")  # sensor type index, frame; 32 more bytes follow
+WORLD_OBSERVER = 17
+# stream id, port, protocol, address type (0: the host that was asked, 1: the four bytes that follow)
+TOKEN = struct.Struct("<IHBB4s12x")
+MAX_MESSAGE_BYTES = 64 * 2**20
+FRAMES_READ = 50
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a simulator's RPC port is."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Health:
+    """What a check found; ``problem`` is empty when all is well, otherwise half a sentence for people."""
+
+    version: str = ""
+    frame: int = 0
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Return whether the simulator answers and ticks."""
+        return not self.problem
+
+
+class ProtocolError(Exception):
+    """The other side answered, but not as CARLA does."""
+
+
+def check(address: Address, timeout_s: float = 1.0, in_use: bool = False) -> Health:
+    """Return the simulator's health; never raises, takes a few ``timeout_s`` at most.
+
+    An open port proves nothing, and ``version`` is answered even when CARLA's simulation hangs (facts.md section 4):
+    so two different frame numbers must be seen. In synchronous mode a simulator only moves when told: one that a dead
+    client left so is ticked twice; one ``in_use`` is its client's to tick, and that it has a client is sign enough.
+    """
+    try:
+        with Rpc(address, timeout_s) as rpc:
+            version = str(rpc.call("version"))
+            synchronous = bool(rpc.call("get_episode_settings")[0])
+            if synchronous and in_use:
+                return Health(version)
+            return _ticking(rpc, version, address, timeout_s, synchronous)
+    except ConnectionRefusedError:
+        return Health(problem="nothing listens there")
+    except TimeoutError:
+        return Health(problem="the port is open, but `version` isn't answered")
+    except (OSError, ValueError, LookupError, TypeError, msgpack.UnpackException, ProtocolError) as error:
+        return Health(problem=f"what listens there doesn't speak CARLA's protocol ({error})")
+
+
+def _ticking(rpc: Rpc, version: str, address: Address, timeout_s: float, synchronous: bool) -> Health:
+    try:
+        return Health(version, _advancing_frame(rpc, address, timeout_s, synchronous))
+    except TimeoutError:
+        return Health(version, problem=f"`version` is answered ({version}), but its frames don't advance")
+
+
+class Rpc:
+    """One msgpack-rpc connection; each call waits for its own reply."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self._socket = socket.create_connection((address.host, address.port), timeout_s)
+        self._replies = msgpack.Unpacker(max_buffer_size=MAX_MESSAGE_BYTES)
+        self._ids = itertools.count(1)
+
+    def __enter__(self) -> Rpc:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def call(self, method: str) -> Any:
+        """Return the value of a call without arguments.
+
+        Raises:
+            TimeoutError: no reply.
+            ProtocolError: an error, or something that is no reply.
+        """
+        number = next(self._ids)
+        self._socket.sendall(msgpack.packb([0, number, method, [[False]]]))  # [False]: not asynchronous
+        while True:
+            for reply in self._replies:
+                if not isinstance(reply, list) or len(reply) != 4 or reply[0] != 1:
+                    raise ProtocolError(f"answered {str(reply)[:60]!r}")
+                if reply[1] == number:
+                    return _value(method, reply)
+            received = self._socket.recv(65_536)
+            if not received:
+                raise ProtocolError("closed the connection")
+            self._replies.feed(received)
+
+
+def _value(method: str, reply: list[Any]) -> Any:
+    """Return T out of ``[1, id, nil, [[1, T]]]`` (protocol section 2.1)."""
+    match reply[3]:
+        case [[1, value]]:
+            return value
+    raise ProtocolError(f"{method} answered {str(reply[2] or reply[3])[:60]!r}")
+
+
+def _advancing_frame(rpc: Rpc, address: Address, timeout_s: float, synchronous: bool) -> int:
+    """Return a frame number later than the first one seen.
+
+    Raises:
+        TimeoutError: frames stand still.
+    """
+    match rpc.call("get_episode_info"):
+        case [_, [bytes(packed)]] if len(packed) == TOKEN.size:
+            stream_id, port, _, address_type, ip = TOKEN.unpack(packed)
+        case other:
+            raise ProtocolError(f"get_episode_info answered {str(other)[:60]!r}")
+    host = socket.inet_ntoa(ip) if address_type == 1 else address.host
+    with socket.create_connection((host, port), timeout_s) as stream:
+        stream.sendall(struct.pack("<I", stream_id))
+        first: int | None = None
+        for _ in range(FRAMES_READ):
+            if synchronous:
+                rpc.call("tick_cue")
+            frame = _frame(stream)
+            if first is not None and frame > first:
+                return frame
+            first = frame if first is None else first
+    raise TimeoutError
+
+
+def _frame(stream: socket.socket) -> int:
+    """Return the frame number of the stream's next message (protocol section 3)."""
+    (size,) = struct.unpack("<I", _exactly(stream, 4))
+    if not STREAM_HEADER.size <= size <= MAX_MESSAGE_BYTES:
+        raise ProtocolError(f"a world message of {size} bytes")
+    kind, frame = STREAM_HEADER.unpack_from(_exactly(stream, size))
+    if kind != WORLD_OBSERVER:
+        raise ProtocolError(f"a message of type {kind} on the world's stream")
+    return int(frame)
+
+
+def _exactly(stream: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        part = stream.recv(count - len(received))
+        if not part:
+            raise ProtocolError("closed the world's stream")
+        received += part
+    return bytes(received)

@@ -1,0 +1,118 @@
+"""The runtime of local processes: every job under a keeper, so that nothing outlives a launcher that was killed.
+
+Owns the pipes between launcher and keepers, and the choice of a free port pair. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from launcher import keeper
+from launcher.runtime import Job, Role
+
+KEEPER_PATIENCE_S = 8.0
+LOWEST_PORT = 20_000
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class KeptProcess:
+    """A job under its keeper; a ``runtime.Child``."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pid: int) -> None:
+        self._process = process
+        self._pid = pid
+
+    @property
+    def pid(self) -> int:
+        """Return the program's process id, not its keeper's."""
+        return self._pid
+
+    def poll(self) -> int | None:
+        """Return None while it runs, then its exit code; 128 + n if signal n ended it or its keeper."""
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def terminate(self) -> None:
+        """Have the keeper send SIGTERM to the program, not to its children: stopping those is its own business."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Have the keeper kill the whole tree and wait for it."""
+        self._process.send_signal(signal.SIGQUIT)
+        try:
+            self._process.wait(KEEPER_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its death signal takes the program along
+            self._process.wait()
+
+
+class ProcessRuntime:
+    """Starts jobs as local processes.
+
+    Two pipes that nobody ever writes to are the lifelines. The agent's keeper reads the launcher's, the simulator's
+    keeper reads one whose other end the launcher and the agent's keeper hold: a killed launcher stops the agent,
+    and only when that has written its checkpoint and gone does the simulator stop.
+    """
+
+    def __init__(self, inherited: tuple[int, ...] = ()) -> None:
+        """``inherited``: descriptors that the keepers hold too, such as the run's lock."""
+        self._inherited = inherited
+        self._launcher_lives, self._launcher_end = os.pipe()
+        self._work_goes_on, self._work_end = os.pipe()
+
+    def start(self, job: Job) -> KeptProcess:
+        """Start a job under a keeper and return once the program's process id is known (milliseconds)."""
+        agent = job.role is Role.AGENT
+        lifeline = self._launcher_lives if agent else self._work_goes_on
+        held = (*self._inherited, self._work_end) if agent else self._inherited
+        answer, report = os.pipe()
+        with os.fdopen(answer, "rb") as line:
+            options = [f"--lifeline={lifeline}", f"--report={report}", f"--grace-s={job.grace_s}", f"--log={job.log}"]
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", keeper.__file__, *options, *(["--show"] * job.show), "--", *job.command],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **job.environment},
+                pass_fds=(lifeline, report, *held),
+                start_new_session=True,  # Ctrl-C reaches the launcher alone, which knows the order
+            )
+            os.close(report)
+            written = line.readline().strip()
+        return KeptProcess(process, int(written) if written else process.pid)
+
+    def close(self) -> None:
+        """Let go of the lifelines; for tests and a launcher that goes on to something else."""
+        for end in (self._launcher_lives, self._launcher_end, self._work_goes_on, self._work_end):
+            os.close(end)
+
+
+def free_port_pair(rng: random.Random, attempts: int = 500) -> int | None:
+    """Return a port N with N and N+1 free on the loopback, or None if none was found.
+
+    Below the range that the kernel takes for outgoing connections: while the simulator is being restarted, a client
+    that retries to connect could otherwise be given the very port as its own and connect to itself.
+    """
+    highest = 32_768
+    with contextlib.suppress(OSError, ValueError):
+        highest = int(PORT_RANGE.read_text(encoding="ascii").split()[0])
+    lowest = LOWEST_PORT if highest > LOWEST_PORT + 1000 else 2000
+    for _ in range(attempts):
+        port = rng.randrange(lowest, max(highest, lowest + 1000) - 2)
+        if _is_free(port) and _is_free(port + 1):
+            return port
+    return None
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

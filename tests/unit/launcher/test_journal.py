@@ -1,0 +1,112 @@
+"""State and events survive whatever happens while they are written; a run has one launcher."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher import dashboard
+from launcher.journal import Journal, LauncherState, ProcessState, RunInUseError, RunLock, is_held
+from launcher.run_directory import RunDirectory, last_lines, newest, read_lines, read_object, read_objects, read_yaml
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    (tmp_path / "run").mkdir()
+    return RunDirectory(tmp_path / "run")
+
+
+def journal(run: RunDirectory, now: float = 1000.0) -> Journal:
+    return Journal(run, LauncherState("run", "process", "127.0.0.1", 2000, "Lite01", 3), lambda: now)
+
+
+def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunDirectory) -> None:
+    written = journal(run)
+    written.state.simulator = ProcessState(7, "python", "log")
+    written.event("simulator_failed", "signal 11", in_a_row=2)
+    written.event("run_ended")
+    assert read_lines(run.launcher_events)[0] == {
+        "time": 1000.0,
+        "event": "simulator_failed",
+        "cause": "signal 11",
+        "in_a_row": 2,
+    }
+    state = read_object(run.launcher_state)
+    assert (state["simulator"]["pid"], state["map"], state["updated"]) == (7, "Lite01", 1000.0)
+    assert not list(run.path.glob("launcher.[0-9]*")), "no temporary file stays"
+
+
+def test_a_torn_last_line_is_no_line(run: RunDirectory) -> None:
+    journal(run).event("whole")
+    with run.launcher_events.open("a", encoding="utf-8") as file:
+        file.write('{"time": 1, "eve')
+    assert [row["event"] for row in read_lines(run.launcher_events)] == ["whole"]
+
+
+def test_missing_and_broken_files_read_as_empty(run: RunDirectory) -> None:
+    broken = run.path / "broken"
+    for content in (None, b"", b"[1", b"\xff\xfe", b"3", b"[" * 100_000, b"a: [b: }"):
+        if content is not None:
+            broken.write_bytes(content)
+        assert (read_object(broken), read_objects(broken), read_lines(broken), read_yaml(broken)) == ({}, [], [], {})
+
+
+def test_a_run_has_one_launcher_and_the_second_is_told_who(run: RunDirectory) -> None:
+    lock = RunLock(run)
+    with pytest.raises(RunInUseError, match=f"in use by the launcher with process id {os.getpid()}"):
+        RunLock(run)
+    lock.release()
+    RunLock(run).release()
+
+
+def test_the_lock_stays_with_a_child_that_inherited_it(run: RunDirectory) -> None:
+    lock = RunLock(run)
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(lock.descriptor,)) as child:
+        lock.release()
+        assert is_held(run.lock)
+        child.communicate(b"\n")
+    assert not is_held(run.lock)
+
+
+def test_status_knows_a_launcher_that_was_killed_from_one_that_runs(run: RunDirectory) -> None:
+    written = journal(run)
+    written.state.state = "running"
+    written.save()
+    run.agent_status.write_text('{"time": 990.0, "phase": "updating", "step": 5, "memory": {"learner_mib": 12.5}}')
+    lock = RunLock(run)
+    found = dashboard.status(run, now=1000.0)
+    assert (found["state"], found["alive"], found["heartbeat_age_s"]) == ("running", True, 10.0)
+    assert found["heartbeat"]["phase"] == "updating"
+    lock.release()
+    assert dashboard.status(run, now=1000.0)["state"] == "killed"
+    assert dashboard.table(dashboard.status(run, now=1000.0)).row_count > 3
+
+
+def test_status_of_a_folder_without_files_is_unknown(run: RunDirectory) -> None:
+    found = dashboard.status(run, now=0.0)
+    assert (found["state"], found["alive"], found["heartbeat_age_s"]) == ("unknown", False, None)
+    assert dashboard.table(found).row_count > 0
+
+
+def test_the_newest_run_is_the_one_written_last(tmp_path: Path) -> None:
+    assert newest(tmp_path) is None
+    for name, when in (("b", 200), ("a", 300), ("c", 100)):
+        (tmp_path / name).mkdir()
+        state = tmp_path / name / "launcher.json"
+        state.write_text("{}")
+        os.utime(state, (when, when))
+    found = newest(tmp_path)
+    assert found is not None
+    assert found.path.name == "a"
+
+
+def test_the_end_of_a_log_skips_empty_lines_and_reads_little(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert last_lines(log) == ""
+    log.write_text("x" * 100_000 + "\nfirst\n\nsecond\n\n")
+    assert last_lines(log, 2) == "first\nsecond"

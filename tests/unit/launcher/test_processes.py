@@ -1,0 +1,232 @@
+"""Real processes under real signals: nothing that was started stays behind, however the launcher ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.keeper import plain
+from launcher.processes import ProcessRuntime, free_port_pair
+from launcher.runtime import Child, Job, Role
+
+PATIENCE_S = 15.0
+# Writes down its own process id and that of a child in a session of its own, as the agent's collector is.
+FAMILY = """
+import os, pathlib, signal, subprocess, sys, time
+folder = pathlib.Path(sys.argv[1])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+def stop(number, frame):
+    (folder / "stopped").write_text(str(time.monotonic()))
+    time.sleep(float(sys.argv[2]))
+    os._exit(75)
+signal.signal(signal.SIGTERM, stop)
+(folder / "pids.part").write_text(f"{os.getpid()} {child.pid}")
+(folder / "pids.part").rename(folder / "pids")
+time.sleep(600)
+"""
+# A launcher in small: starts a simulator and an agent, then waits to be killed.
+LAUNCHER = f"""
+import pathlib, sys, time
+from launcher.processes import ProcessRuntime
+from launcher.runtime import Job, Role
+folder, runtime = pathlib.Path(sys.argv[1]), ProcessRuntime()
+for role in (Role.SIMULATOR, Role.AGENT):
+    own = folder / role.value
+    own.mkdir()
+    command = (sys.executable, "-c", {FAMILY!r}, str(own), sys.argv[2])
+    runtime.start(Job(role, command, own / "log", float(sys.argv[3])))
+time.sleep(600)
+"""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def family(folder: Path) -> list[int]:
+    until((folder / "pids").exists)
+    return [int(pid) for pid in (folder / "pids").read_text().split()]
+
+
+@pytest.fixture
+def runtime() -> Iterator[ProcessRuntime]:
+    runtime = ProcessRuntime()
+    yield runtime
+    runtime.close()
+
+
+def start(runtime: ProcessRuntime, folder: Path, program: str, *arguments: str, show: bool = False) -> Child:
+    command = (sys.executable, "-c", program, *arguments)
+    return runtime.start(Job(Role.AGENT, command, folder / "log", 1.0, {"GREETING": "hello"}, show))
+
+
+def end_of(child: Child) -> int:
+    until(lambda: child.poll() is not None)
+    code = child.poll()
+    assert code is not None
+    return code
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("raise SystemExit(65)", 65),
+        ("import os; os.kill(os.getpid(), 11)", 139),
+        ("import os; os.abort()", 134),
+    ],
+)
+def test_the_exit_code_comes_back(runtime: ProcessRuntime, tmp_path: Path, program: str, code: int) -> None:
+    assert end_of(start(runtime, tmp_path, program)) == code
+
+
+def test_a_program_that_does_not_exist_is_said_in_the_log(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    assert end_of(runtime.start(Job(Role.AGENT, ("no-such-program",), tmp_path / "log", 1.0))) == 127
+    assert "no-such-program can't be started" in (tmp_path / "log").read_text()
+
+
+def test_environment_and_output_arrive(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    assert end_of(start(runtime, tmp_path, "import os; print(os.environ['GREETING'])")) == 0
+    assert (tmp_path / "log").read_text() == "hello\n"
+
+
+def test_a_child_that_ends_takes_its_orphans_along(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    child = start(runtime, tmp_path, FAMILY, str(tmp_path), "0")
+    leader, orphan = family(tmp_path)
+    assert leader == child.pid
+    os.kill(leader, signal.SIGKILL)
+    assert end_of(child) == 137
+    assert not alive(orphan)
+
+
+def test_terminate_lets_it_finish_and_kill_does_not(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    for name, wait_s, code in (("soft", "0.1", 75), ("hard", "600", 137)):
+        folder = tmp_path / name
+        folder.mkdir()
+        child = start(runtime, folder, FAMILY, str(folder), wait_s)
+        pids = family(folder)
+        child.terminate()
+        until((folder / "stopped").exists)
+        if name == "hard":
+            child.kill()
+        assert end_of(child) == code
+        assert not any(map(alive, pids))
+
+
+def test_a_keeper_that_is_killed_takes_its_child_along(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    child = start(runtime, tmp_path, FAMILY, str(tmp_path), "0")
+    leader, orphan = family(tmp_path)
+    keeper = int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(keeper, signal.SIGKILL)
+    assert end_of(child) == 137
+    until(lambda: not alive(leader))
+    os.kill(orphan, signal.SIGKILL)  # its own parent's death signal would do this, as the agent's collector has it
+
+
+@pytest.mark.parametrize(("answer_s", "grace_s"), [("0.5", "10"), ("600", "0.5")])
+def test_a_launcher_killed_leaves_nothing_and_the_simulator_goes_last(
+    tmp_path: Path, answer_s: str, grace_s: str
+) -> None:
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, str(tmp_path), answer_s, grace_s])
+    simulator, agent = (family(tmp_path / role) for role in ("simulator", "agent"))
+    launcher.kill()
+    launcher.wait()
+    killed_s = time.monotonic()
+    until(lambda: not any(map(alive, [*agent, *simulator])))
+    agent_asked_s, simulator_asked_s = (
+        float((tmp_path / role / "stopped").read_text()) for role in ("agent", "simulator")
+    )
+    assert agent_asked_s - killed_s < 1.0
+    assert simulator_asked_s >= agent_asked_s + min(float(answer_s), float(grace_s))
+
+
+def test_the_agents_bar_is_shown_as_on_a_terminal_and_its_lines_are_kept(tmp_path: Path) -> None:
+    program = r"""
+import os, sys
+print(os.isatty(1), os.get_terminal_size())
+for step in range(5): print(f"\r\x1b[2Kstep {step}", end="", flush=True)
+print("\r\x1b[2K\x1b[1mdone\x1b[0m")
+"""
+    outer = f"""
+import pathlib, sys, time
+from launcher.processes import ProcessRuntime
+from launcher.runtime import Job, Role
+log = pathlib.Path({str(tmp_path / "log")!r})
+child = ProcessRuntime().start(Job(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
+while child.poll() is None: time.sleep(0.02)
+"""
+    source, sink = pty.openpty()
+    subprocess.run([sys.executable, "-c", outer], stdout=sink, check=True, timeout=PATIENCE_S)
+    os.close(sink)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: all has been read
+        while chunk := os.read(source, 4096):
+            shown += chunk
+    os.close(source)
+    assert b"True" in shown
+    assert b"\x1b[2Kstep 3" in shown
+    assert (tmp_path / "log").read_text().splitlines()[1:] == ["done"]
+
+
+def test_a_child_survives_a_terminal_that_is_gone(tmp_path: Path) -> None:
+    program = "import time\nfor _ in range(20): print('line ' * 100, flush=True); time.sleep(0.01)"
+    outer = f"""
+import pathlib, sys, time
+from launcher.processes import ProcessRuntime
+from launcher.runtime import Job, Role
+log = pathlib.Path({str(tmp_path / "log")!r})
+child = ProcessRuntime().start(Job(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
+while child.poll() is None: time.sleep(0.02)
+sys.exit(child.poll())
+"""
+    source, sink = os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", outer], stdout=sink)
+    os.close(sink)
+    os.close(source)
+    assert process.wait(PATIENCE_S) == 0
+    assert len((tmp_path / "log").read_text().splitlines()) == 20
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        (b"plain", b"plain\n"),
+        (b"plain\r", b"plain\n"),
+        (b"10 %\r20 %\rdone", b"done\n"),
+        (b"\x1b[2K\x1b[1;32mgreen\x1b[0m", b"green\n"),
+        (b"", b"\n"),
+    ],
+)
+def test_a_log_keeps_what_stays_visible(line: bytes, kept: bytes) -> None:
+    assert plain(line) == kept
+
+
+def test_a_port_pair_is_free_and_below_the_ports_of_outgoing_connections() -> None:
+    port = free_port_pair(random.Random(1))
+    assert port is not None
+    lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert port + 1 < max(lowest_outgoing, 3000)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port + 1))
+        assert free_port_pair(random.Random(1)) != port

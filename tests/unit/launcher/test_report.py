@@ -1,0 +1,167 @@
+"""The report is made of whatever is there, and is whole and safe whatever that is."""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher import report
+from launcher.chart import line_chart
+from launcher.run_directory import RunDirectory
+
+VOID = {"meta", "br"}
+TOTALS = {"success": 0.5, "route_completion": 0.75, "driving_score": 61.0, "collisions_per_km": 1.25}
+FILES: dict[str, str] = {
+    "launcher.json": json.dumps(
+        {"host": "127.0.0.1", "port": 2000, "started": 1e9, "updated": 1e9 + 3661, "exit_code": 0, "reason": "done"}
+    ),
+    "launcher-events.jsonl": '{"time": 1000000000, "event": "simulator_failed", "cause": "signal 11", "in_a_row": 1}\n',
+    "agent-events.jsonl": '{"time": 1000000060, "event": "checkpoint", "cause": "", "steps": 500}\n',
+    "agent.json": json.dumps({"step": 1500, "updates": 700, "memory": {"peak_by_phase_mib": {"updating": 512.4}}}),
+    "config.yaml": "# command: train\nseed: 3\nsimulator: {map: Town01}\n",
+    "metrics.jsonl": "".join(
+        json.dumps({"step": step, "rollout/ep_rew_mean": step / 10, "memory/learner_mib": 300.0}) + "\n"
+        for step in range(0, 5000, 500)
+    ),
+    "evaluation.json": json.dumps([{"name": "td3", "map": "Lite02", "routes": [], "totals": TOTALS}]),
+}
+
+
+class Balance(HTMLParser):
+    """Every element that is opened is closed, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def page(folder: Path, files: dict[str, str] | dict[str, bytes]) -> str:
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        (folder / name).write_bytes(data)
+    text = report.write(RunDirectory(folder)).read_text(encoding="utf-8")
+    balance = Balance()
+    balance.feed(text)
+    assert not balance.open
+    return text
+
+
+def test_a_whole_run_shows_outcome_table_curve_events_and_memory(tmp_path: Path) -> None:
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "td3.mp4").touch()
+    text = page(tmp_path, FILES)
+    for expected in (
+        "done (exit code 0)",
+        "<dd>1:01:01</dd>",
+        "<td>75.0%</td>",
+        "on Lite02",
+        'src="videos/td3.mp4"',
+        "<polyline",
+        "memory/learner_mib",
+        "simulator failed",
+        "signal 11",
+        "<td>0:01:00</td><td>agent</td><th>checkpoint</th>",
+        "<td>512</td>",
+        "# command: train",
+    ):
+        assert expected in text
+    assert "http://" not in text
+    assert "https://" not in text
+
+
+def test_an_empty_folder_makes_a_page_too(tmp_path: Path) -> None:
+    assert "<h2>" not in page(tmp_path, {})
+
+
+def test_what_is_in_the_files_is_text_and_never_markup(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    event = json.dumps({"time": 1, "event": evil, "cause": evil, evil: evil})
+    files = {
+        "launcher.json": json.dumps({"exit_code": evil, "reason": evil, "map": evil}),
+        "launcher-events.jsonl": event,
+        "config.yaml": evil,
+        "evaluation.json": json.dumps([{"name": evil, "map": evil, "totals": TOTALS}]),
+        "agent.json": json.dumps({"device": evil, "memory": {"peak_by_phase_mib": {evil: 1}}}),
+        "metrics.jsonl": "\n".join(json.dumps({"step": step, f"memory/{evil}": step}) for step in range(3)),
+    }
+    text = page(tmp_path, files)
+    assert "<script" not in text
+    assert text.count("&lt;script") > 8
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_files_torn_anywhere_or_overwritten_never_stop_the_report(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    torn: dict[str, bytes] = {}
+    for name, content in FILES.items():
+        whole = content.encode()
+        cut = data.draw(st.integers(0, len(whole)), label=name)
+        torn[name] = whole[:cut] + data.draw(st.binary(max_size=8), label=f"then in {name}")
+    page(tmp_path_factory.mktemp("run"), torn)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_values_of_any_kind_never_stop_the_report(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    def anything(keys: tuple[str, ...]) -> dict[str, Any]:
+        return data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(keys, ANYTHING)))
+
+    events = [anything(("time", "event", "cause", "x")) for _ in range(2)]
+    metrics = [anything(("step", "rollout/ep_rew_mean", "memory/x")) for _ in range(3)]
+    files = {
+        "launcher.json": json.dumps(anything(("started", "updated", "exit_code", "reason", "map", "host"))),
+        "launcher-events.jsonl": "\n".join(map(json.dumps, events)),
+        "metrics.jsonl": "\n".join(map(json.dumps, metrics)),
+        "agent.json": json.dumps({"memory": data.draw(ANYTHING), "step": data.draw(ANYTHING)}),
+        "evaluation.json": json.dumps([{"name": data.draw(ANYTHING), "totals": anything(tuple(report.COLUMNS))}]),
+        "config.yaml": json.dumps({"seed": data.draw(ANYTHING), "simulator": data.draw(ANYTHING)}),
+    }
+    page(tmp_path_factory.mktemp("run"), files)
+
+
+@given(st.lists(st.tuples(st.floats(), st.floats())))
+def test_a_curve_stays_inside_its_frame(points: list[tuple[float, float]]) -> None:
+    svg = line_chart(points)
+    usable = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y) and max(abs(x), abs(y)) < 1e100]
+    assert bool(svg) == (len(usable) >= 2)
+    if svg:
+        drawn = ET.fromstring(svg).find("polyline")
+        assert drawn is not None
+        for pair in drawn.attrib["points"].split():
+            x, y = map(float, pair.split(","))
+            assert 0 <= x <= 600
+            assert 0 <= y <= 220
+
+
+def test_a_long_curve_is_thinned() -> None:
+    svg = line_chart([(float(x), math.sin(x / 1000)) for x in range(100_000)])
+    assert len(svg) < 20_000

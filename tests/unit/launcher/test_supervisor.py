@@ -1,0 +1,225 @@
+"""The state machine, with simulated processes and time: who is started and stopped, when and in which order."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.health import Health
+from launcher.policy import Exit
+from launcher.run_directory import RunDirectory, read_lines, read_object
+from launcher.runtime import Role
+from launcher.supervisor import State
+from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(RunDirectory(tmp_path / "run"))
+
+
+def test_the_agent_starts_only_when_the_simulator_answers_and_ticks(world: World) -> None:
+    answers = itertools.chain([DEAD] * 3, itertools.repeat(HEALTHY))
+    world.health = lambda: next(answers)
+    for _ in range(4):
+        world.supervisor.step()
+        assert world.diary == ["start simulator"]
+    world.steps_until(State.RUNNING)
+    assert world.diary == ["start simulator", "start agent"]
+
+
+def test_an_agent_that_finishes_takes_the_simulator_down_and_gives_its_code(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    world.last(Role.AGENT).code = 0
+    world.steps_until(State.STOPPED)
+    assert world.diary[2:] == ["terminate simulator"]
+    assert world.code() == 0
+    assert read_object(world.run.launcher_state)["exit_code"] == 0
+    assert world.events()[-1] == "run_ended"
+
+
+def test_a_request_stops_the_agent_first_and_then_the_simulator(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    world.requests.count = 1
+    world.steps_until(State.STOPPED)
+    assert world.diary[2:] == ["terminate agent", "terminate simulator"]
+    assert world.code() == Exit.STOPPED
+
+
+def test_the_agent_gets_its_whole_grace_and_is_killed_after_it(world: World) -> None:
+    world.agent_stops_with = None
+    world.steps_until(State.RUNNING)
+    world.requests.count = 1
+    world.steps_until(State.DRAINING)
+    asked_s = world.clock.now_s
+    world.steps_until(State.STOPPING_SIMULATOR)
+    assert world.diary[2:4] == ["terminate agent", "kill agent"]
+    assert world.clock.now_s - asked_s == pytest.approx(LIMITS.agent.stop_grace_s, abs=1.0)
+    world.steps_until(State.STOPPED)
+    assert world.code() == Exit.STOPPED
+
+
+def test_a_second_request_ends_both_at_once(world: World) -> None:
+    world.agent_stops_with = world.simulator_stops_with = None
+    world.steps_until(State.RUNNING)
+    world.requests.count = 1
+    world.steps_until(State.DRAINING)
+    world.requests.count = 2
+    asked_s = world.clock.now_s
+    world.steps_until(State.STOPPED)
+    assert world.clock.now_s - asked_s < 2.0
+    assert world.diary[2:] == ["terminate agent", "kill agent", "terminate simulator", "kill simulator"]
+    assert world.code() == Exit.STOPPED
+
+
+def test_a_request_while_the_simulator_starts_starts_no_agent(world: World) -> None:
+    world.health = lambda: DEAD
+    world.steps_until(State.STARTING_SIMULATOR)
+    world.requests.count = 1
+    world.steps_until(State.STOPPED)
+    assert world.diary == ["start simulator", "terminate simulator"]
+    assert world.code() == Exit.STOPPED
+
+
+def test_a_simulator_that_dies_is_noticed_within_a_poll_and_started_again_while_the_agent_stays(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    world.last(Role.SIMULATOR).code = 139
+    world.supervisor.step()
+    assert world.supervisor.state is State.BACKOFF
+    died_s = world.clock.now_s
+    world.steps_until(State.RUNNING)
+    assert world.clock.now_s - died_s < LIMITS.simulator.first_delay_s + 5
+    assert world.diary == ["start simulator", "start agent", "start simulator"]
+    assert world.checks_in_use[-1], "the agent may already tick it: the check must not"
+    assert world.journal.state.simulator_restarts == 1
+    assert {"simulator_failed", "simulator_restart"} <= set(world.events())
+
+
+def test_a_crash_loop_takes_exactly_the_budgets_starts_and_ends_with_70(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    starts_s = []
+    while world.supervisor.state is not State.STOPPED:
+        if world.supervisor.state in (State.RUNNING, State.STARTING_SIMULATOR):
+            starts_s.append(world.clock.now_s)
+            world.last(Role.SIMULATOR).code = 139
+        world.supervisor.step()
+        world.clock.sleep(LIMITS.poll_s)
+    assert world.diary.count("start simulator") == 1 + LIMITS.simulator.restarts
+    assert world.diary.count("start agent") == 1
+    assert world.diary[-1] == "terminate agent"
+    assert world.code() == Exit.BUDGET_SPENT
+    delays_s = [later - sooner for sooner, later in itertools.pairwise(starts_s)]
+    expected_s = [LIMITS.simulator.first_delay_s * 2**index for index in range(LIMITS.simulator.restarts)]
+    assert delays_s == pytest.approx(expected_s, abs=3 * LIMITS.poll_s)
+
+
+def test_failures_far_apart_never_spend_the_budget(world: World) -> None:
+    for _ in range(3 * LIMITS.simulator.restarts):
+        world.steps_until(State.RUNNING)
+        world.clock.sleep(LIMITS.simulator.stable_after_s)
+        world.last(Role.SIMULATOR).code = 139
+        world.supervisor.step()
+        assert world.supervisor.state is State.BACKOFF
+    assert world.journal.state.simulator_failures == 1
+
+
+def test_a_simulator_that_hangs_in_a_restart_is_killed_and_counts(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    world.last(Role.SIMULATOR).code = 139
+    world.health = lambda: DEAD
+    world.supervisor.step()
+    world.steps_until(State.STARTING_SIMULATOR)
+    world.steps_until(State.BACKOFF)
+    assert world.diary[-1] == "kill simulator"
+    assert world.journal.state.simulator_failures == 2
+
+
+def test_a_first_start_that_never_gets_ready_ends_with_69_and_shows_the_log(world: World) -> None:
+    (world.run.logs / "simulator.log").write_text("loading\nno memory for a town\n", encoding="utf-8")
+    world.health = lambda: DEAD
+    began_s = world.clock.now_s
+    world.steps_until(State.STOPPED)
+    assert world.clock.now_s - began_s == pytest.approx(LIMITS.simulator.start_limit_s, abs=2)
+    assert world.code() == Exit.NO_SIMULATOR
+    assert world.diary == ["start simulator", "kill simulator"]
+    assert "no memory for a town" in "".join(world.said)
+
+
+def test_a_simulator_of_somebody_else_is_never_started_or_stopped(tmp_path: Path) -> None:
+    world = World(RunDirectory(tmp_path / "run"), external=True)
+    world.steps_until(State.RUNNING)
+    world.last(Role.AGENT).code = 69
+    world.steps_until(State.STOPPED)
+    assert world.diary == ["start agent"]
+    assert world.code() == 69
+
+
+def test_an_agent_that_crashes_ends_the_run_with_its_code_and_its_log_is_named(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    world.last(Role.AGENT).code = 134
+    world.steps_until(State.STOPPED)
+    assert world.code() == 134
+    assert any("agent.log" in line and "signal 6" in line for line in world.said)
+
+
+def test_an_agent_that_ends_during_the_simulators_back_off_ends_the_run(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    world.last(Role.SIMULATOR).code = 139
+    world.supervisor.step()
+    world.last(Role.AGENT).code = 69
+    world.steps_until(State.STOPPED)
+    assert world.diary.count("start simulator") == 1
+    assert world.code() == 69
+
+
+def test_an_error_in_the_launcher_leaves_no_process(world: World) -> None:
+    world.steps_until(State.RUNNING)
+
+    def broken() -> Health:
+        raise ValueError("a bug")
+
+    world.health = broken
+    world.last(Role.SIMULATOR).code = 139
+    with pytest.raises(ValueError, match="a bug"):
+        world.supervisor.run()
+    assert all(child.code is not None for child in world.children)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["simulator", "agent", "request", "sick", "well"]))),
+    st.sampled_from([0, 1, 75, 139]),
+)
+def test_whatever_happens_the_run_ends_with_nothing_left_and_every_restart_has_a_cause(
+    tmp_path_factory: pytest.TempPathFactory, faults: list[tuple[int, str]], agent_code: int
+) -> None:
+    world = World(RunDirectory(tmp_path_factory.mktemp("run")))
+    for pause, fault in faults:
+        for _ in range(pause):
+            if world.supervisor.state is not State.STOPPED:
+                world.supervisor.step()
+                world.clock.sleep(LIMITS.poll_s)
+        strike(world, fault, agent_code)
+    world.requests.count += 1
+    world.steps_until(State.STOPPED)
+    assert all(child.code is not None for child in world.children)
+    rows: list[dict[str, Any]] = read_lines(world.run.launcher_events)
+    assert all(row["cause"] for row in rows if row["event"] == "simulator_restart")
+    assert json.loads(world.run.launcher_state.read_text())["exit_code"] == world.code()
+
+
+def strike(world: World, fault: str, agent_code: int) -> None:
+    if fault in ("simulator", "agent"):
+        alive = [child for child in world.children if child.role.value == fault and child.code is None]
+        for child in alive:
+            child.code = 139 if fault == "simulator" else agent_code
+    elif fault == "request":
+        world.requests.count += 1
+    else:
+        world.health = (lambda: DEAD) if fault == "sick" else (lambda: HEALTHY)

@@ -1,0 +1,262 @@
+"""The launcher with the real server and the real agent: started, stopped, killed, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.conftest import REPOSITORY, StartServer
+
+PATIENCE_S = 120.0
+QUICK = """
+environment: {max_steps: 60, route: {min_length_m: 60, max_length_m: 150}}
+td3: {batch_size: 8}
+replay: {capacity: 5000}
+training: {total_steps: %(steps)d, warmup_steps: 50, updates_per_step: 0.05, log_every_steps: 50, learner_threads: 1}
+evaluation: {every_steps: 0, final_episodes: 0, baselines: false, video: false}
+"""
+ENDLESS = 1_000_000
+
+
+class Launched:
+    """A launcher under test; ``run`` is its run directory."""
+
+    def __init__(self, folder: Path, steps: int, *options: str) -> None:
+        config = folder / "quick.yaml"
+        config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
+        self.run = folder / "runs" / "test"
+        command = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), "up", "--runtime", "process"]
+        where = ["--config", str(config), "--runs-dir", str(folder / "runs")]
+        named = [] if "--run-name" in options else ["--run-name", "test"]
+        self.process = subprocess.Popen(
+            [*command, *where, *named, *options],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.process.poll() is None, f"ended early: {self.output()}"
+            assert time.monotonic() < deadline, f"waited in vain: {self.read('agent.json')}"
+            time.sleep(0.05)
+
+    def until_training(self, step: int = 60) -> list[psutil.Process]:
+        """Return all descendants, once the agent has taken some steps."""
+        self.until(lambda: int(self.read("agent.json").get("step", 0)) >= step)
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def read(self, name: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.run / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        lines = (self.run / "launcher-events.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def output(self) -> str:
+        return self.process.communicate(timeout=PATIENCE_S)[0]
+
+
+Launch = Callable[..., Launched]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    started: list[Launched] = []
+
+    def start(steps: int, *options: str) -> Launched:
+        launched = Launched(tmp_path, steps, *options)
+        started.append(launched)
+        return launched
+
+    yield start
+    for launched in started:
+        if launched.process.poll() is None:
+            launched.process.kill()  # its keepers end what it started
+        launched.process.communicate(timeout=PATIENCE_S)
+
+
+def assert_gone(processes: list[psutil.Process], within_s: float) -> None:
+    assert len(processes) >= 5, "simulator, learner, collector and two keepers"
+    _, left = psutil.wait_procs(processes, timeout=within_s)
+    assert not left
+
+
+def test_a_short_run_ends_with_0_and_leaves_its_files_and_no_process(launch: Launch) -> None:
+    launched = launch(200, "--seed", "3", "--max-timesteps", "150", "--", "--set", "td3.batch_size=16")
+    processes = launched.until_training(1)
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    assert_gone(processes, 1.0)
+    state, agent = launched.read("launcher.json"), launched.read("agent.json")
+    assert (state["state"], state["exit_code"], state["seed"], state["simulator_restarts"]) == ("stopped", 0, 3, 0)
+    assert (agent["step"], agent["batch"]) == (150, 16)
+    assert [row["event"] for row in launched.events()] == [
+        "run_started",
+        "simulator_started",
+        "simulator_healthy",
+        "agent_started",
+        "agent_ended",
+        "simulator_stopped",
+        "run_ended",
+    ]
+    assert "carla-lite: Lite01" in (launched.run / "logs" / "simulator.log").read_text()
+    assert "150" in (launched.run / "report.html").read_text(encoding="utf-8")
+    assert str(launched.run / "report.html") in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_writes_a_checkpoint_and_ends_with_75(launch: Launch, number: signal.Signals) -> None:
+    launched = launch(ENDLESS)
+    processes = launched.until_training()
+    os.killpg(launched.process.pid, number)  # a terminal's Ctrl-C reaches the whole foreground group
+    output = launched.output()
+    assert launched.process.returncode == 75, output
+    assert_gone(processes, 1.0)
+    assert (launched.run / "checkpoints" / "latest").exists()
+    assert "--run-name test --resume" in output
+
+
+def test_a_launcher_that_is_killed_leaves_a_run_to_resume_and_no_process(launch: Launch) -> None:
+    launched = launch(ENDLESS)
+    processes = launched.until_training()
+    launched.process.kill()
+    assert_gone(processes, 20.0)
+    assert (launched.run / "checkpoints" / "latest").exists()
+    assert launched.read("agent.json")["exit_code"] == 75
+    steps = launched.read("agent.json")["step"]
+    again = launch(steps + 20, "--resume")
+    output = again.output()
+    assert again.process.returncode == 0, output
+    assert again.read("agent.json")["step"] == steps + 20
+
+
+def test_a_second_request_ends_everything_at_once(launch: Launch) -> None:
+    launched = launch(ENDLESS)
+    processes = launched.until_training()
+    agent = psutil.Process(launched.read("launcher.json")["agent"]["pid"])
+    agent.suspend()  # it can't answer the first one
+    launched.process.send_signal(signal.SIGTERM)
+    launched.until(lambda: launched.read("launcher.json")["state"] == "draining")
+    time.sleep(0.6)  # sooner, it would count as the same request
+    launched.process.send_signal(signal.SIGTERM)
+    output = launched.output()
+    assert launched.process.returncode == 75, output
+    assert_gone(processes, 1.0)
+
+
+def test_a_simulator_that_is_killed_comes_back_under_the_same_agent(launch: Launch) -> None:
+    launched = launch(ENDLESS)
+    launched.until_training()
+    before = launched.read("launcher.json")
+    os.kill(before["simulator"]["pid"], signal.SIGKILL)
+    killed = time.time()
+    launched.until(lambda: launched.read("launcher.json")["simulator_restarts"] == 1)
+    launched.until(lambda: launched.read("launcher.json")["state"] == "running")
+    step = launched.read("agent.json")["step"]
+    launched.until(lambda: launched.read("agent.json")["step"] > step + 40)
+    after = launched.read("launcher.json")
+    assert after["simulator"]["pid"] != before["simulator"]["pid"]
+    assert (after["agent"]["pid"], after["port"]) == (before["agent"]["pid"], before["port"])
+    failed = next(row for row in launched.events() if row["event"] == "simulator_failed")
+    assert failed["exit_code"] == 137
+    assert failed["time"] - killed < 2.0
+    launched.process.send_signal(signal.SIGTERM)
+    assert launched.process.wait(PATIENCE_S) == 75
+
+
+def test_an_agent_that_is_killed_ends_the_run_with_its_code(launch: Launch) -> None:
+    launched = launch(ENDLESS)
+    processes = launched.until_training()
+    os.kill(launched.read("launcher.json")["agent"]["pid"], signal.SIGKILL)
+    output = launched.output()
+    assert launched.process.returncode == 137
+    assert "the agent crashed (signal 9); its log is" in output
+    assert_gone(processes, 1.0)
+
+
+def test_a_simulator_of_somebody_else_is_used_and_left_running(launch: Launch, start_server: StartServer) -> None:
+    server = start_server()
+    launched = launch(100, "--simulator-host", "127.0.0.1", "--port", str(server.port))
+    output = launched.output()
+    assert launched.process.returncode == 0, output
+    assert server.process.poll() is None
+    assert launched.read("launcher.json")["simulator"] is None
+
+
+def test_a_second_launcher_on_the_same_run_is_refused_and_changes_nothing(launch: Launch) -> None:
+    first = launch(ENDLESS)
+    first.until_training()
+    events = (first.run / "launcher-events.jsonl").read_bytes()
+    second = launch(ENDLESS, "--resume")
+    assert f"in use by the launcher with process id {first.process.pid}" in second.output()
+    assert second.process.returncode == 65
+    assert (first.run / "launcher-events.jsonl").read_bytes() == events
+    third = launch(ENDLESS)
+    assert "already holds a run: add --resume" in third.output()
+    assert third.process.returncode == 65
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "expected"),
+    [
+        (("--map", "Town99"), 65, "Town99"),
+        (("--map", "nowhere.xodr"), 65, "nowhere.xodr"),
+        (("--", "--set", "td3.bach_size=3"), 65, "bach_size"),
+        (("--", "--no-such-option"), 2, "--no-such-option"),
+        (("--config", "nowhere.yaml"), 65, "nowhere.yaml: there is no such file"),
+        (("--launcher-config", "nowhere.yaml"), 65, "nowhere.yaml: can't be read"),
+        (("--runtime", "podman"), 2, "'process'"),
+        (("--run-name", "file/below"), 65, "can't be written"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_input_is_one_sentence_and_a_code(
+    launch: Launch, tmp_path: Path, options: tuple[str, ...], code: int, expected: str
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "file").touch()
+    launched = launch(100, *options)
+    output = launched.output()
+    assert expected in output
+    assert launched.process.returncode == code, output
+    assert "Traceback" not in output
+    assert not (launched.run / "replay").exists()
+
+
+def test_a_port_in_use_is_said(launch: Launch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        launched = launch(100, "--port", str(taken.getsockname()[1]))
+        output = launched.output()
+    assert launched.process.returncode == 69, output
+    assert "is in use" in output
+
+
+def test_an_address_without_a_simulator_is_said(launch: Launch, tmp_path: Path) -> None:
+    own = tmp_path / "launcher.yaml"
+    shipped = (REPOSITORY / "config" / "launcher.yaml").read_text(encoding="utf-8")
+    own.write_text(shipped.replace("running_limit_s: 10", "running_limit_s: 0.5"), encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as dumb:
+        port = str(dumb.getsockname()[1])
+        launched = launch(100, "--simulator-host", "127.0.0.1", "--port", port, "--launcher-config", str(own))
+        output = launched.output()
+    assert launched.process.returncode == 69, output
+    assert "the port is open, but `version` isn't answered" in output

@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from carla_lite.maps import Maps
-from carla_lite.roads import MAP_NAMES, MapError
+from carla_lite.roads.network import MAP_NAMES, MapError
 from carla_lite.server import Server
 
 _BAD_MAP, _NO_PORT = 65, 69

@@ -9,13 +9,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from carla_lite import wire
-from carla_lite.ackermann import Ackermann
 from carla_lite.blueprints import Blueprint
-from carla_lite.camera import BoxActor, Pose
-from carla_lite.physics import Body
-from carla_lite.vehicles import VehicleModel
-from carla_lite.wire import Vector
+from carla_lite.motion.ackermann import Ackermann
+from carla_lite.motion.physics import Body
+from carla_lite.motion.vehicles import VehicleModel
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import Vector
+from carla_lite.scenery.camera import BoxActor, Pose
 
 
 @dataclass(frozen=True)

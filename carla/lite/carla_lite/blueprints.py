@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
-from carla_lite.vehicles import MODEL3, VehicleModel
-from carla_lite.wire import RefusalError
+from carla_lite.motion.vehicles import MODEL3, VehicleModel
+from carla_lite.protocol.wire import RefusalError
 
 
 class Kind(IntEnum):

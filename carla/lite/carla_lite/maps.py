@@ -5,9 +5,9 @@ Owns the way from a name on the wire to a road network. Reads no path that came 
 
 from __future__ import annotations
 
-from carla_lite import roads
-from carla_lite.roads import MapError, RoadNetwork
-from carla_lite.wire import RefusalError
+from carla_lite.protocol.wire import RefusalError
+from carla_lite.roads import network
+from carla_lite.roads.network import MapError, RoadNetwork
 
 OPENDRIVE_MAP = "OpenDriveMap"
 
@@ -21,8 +21,8 @@ class Maps:
         Raises:
             MapError: it is missing or broken.
         """
-        self.first = roads.load(started_with)
-        self._sources = {name: name for name in roads.MAP_NAMES}
+        self.first = network.load(started_with)
+        self._sources = {name: name for name in network.MAP_NAMES}
         self._sources.setdefault(self.first.name, started_with)
         self._sent: RoadNetwork | None = None
 
@@ -54,6 +54,6 @@ class Maps:
         if name not in self._sources:
             raise RefusalError(f"map {name} does not exist here, expected one of {', '.join(self._sources)}")
         try:
-            return roads.load(self._sources[name])
+            return network.load(self._sources[name])
         except MapError as error:
             raise RefusalError(str(error)) from None

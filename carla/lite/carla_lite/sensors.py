@@ -14,13 +14,13 @@ from functools import cached_property
 
 import msgpack
 
-from carla_lite import wire
 from carla_lite.actors import Actor, Identity, Vehicle
 from carla_lite.blueprints import Attribute, Blueprint, Kind, register, role
-from carla_lite.camera import BoxActor, Camera, Pose
-from carla_lite.channel import Buffer
-from carla_lite.collisions import Contact
-from carla_lite.scene import Scene
+from carla_lite.motion.collisions import Contact
+from carla_lite.protocol import wire
+from carla_lite.protocol.channel import Buffer
+from carla_lite.scenery.camera import BoxActor, Camera, Pose
+from carla_lite.scenery.scene import Scene
 
 Message = Sequence[Buffer]
 

@@ -11,12 +11,13 @@ import time
 from types import TracebackType
 from typing import Any
 
-# The three modules enter their functions in the table of methods.
-from carla_lite import actor_methods, commands, episode_methods, methods, vehicle_methods  # noqa: F401
-from carla_lite.channel import listen
 from carla_lite.maps import Maps
-from carla_lite.rpc import RpcServer
-from carla_lite.streams import Streams
+
+# Four of these modules enter their functions in the table of methods.
+from carla_lite.methods import actor, commands, episode, table, vehicle  # noqa: F401
+from carla_lite.protocol.channel import listen
+from carla_lite.protocol.rpc import RpcServer
+from carla_lite.protocol.streams import Streams
 from carla_lite.world import World
 
 
@@ -61,7 +62,7 @@ class Server:
                 due_s = max(due_s + self._world.settings.delta_s, time.monotonic())
 
     def _answer(self, name: str, args: list[Any]) -> object:
-        return methods.answer(self._world, name, args)
+        return table.answer(self._world, name, args)
 
     def _serve_streams(self, _mask: int) -> None:
         self._streams.serve()

@@ -12,18 +12,19 @@ import time
 from collections.abc import Sequence
 from typing import TypeVar
 
-from carla_lite import collisions, physics, wire
 from carla_lite.actors import Actor, Identity, Vehicle, compose
 from carla_lite.blueprints import VehicleBlueprint, find
-from carla_lite.camera import Pose
-from carla_lite.channel import Buffer
 from carla_lite.maps import Maps
-from carla_lite.roads import RoadNetwork
-from carla_lite.scene import Scene
+from carla_lite.motion import collisions, physics
+from carla_lite.protocol import wire
+from carla_lite.protocol.channel import Buffer
+from carla_lite.protocol.streams import Streams
+from carla_lite.protocol.wire import RefusalError
+from carla_lite.roads.network import RoadNetwork
+from carla_lite.roads.speed_limits import SpeedLimits
+from carla_lite.scenery.camera import Pose
+from carla_lite.scenery.scene import Scene
 from carla_lite.sensors import SENSORS, Moment, Sensor
-from carla_lite.speed_limits import SpeedLimits
-from carla_lite.streams import Streams
-from carla_lite.wire import RefusalError
 
 A = TypeVar("A", bound=Actor)
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carla_lite import roads
-from carla_lite.camera import BoxActor, Camera, Pose
-from carla_lite.paint import GroundImage, paint
-from carla_lite.physics import MODEL3
-from carla_lite.roads import Marking, RoadNetwork
-from carla_lite.scene import Scene
-from carla_lite.statics import TAG_BUILDING, TAG_CAR, StaticBox, StaticIndex
+from carla_lite.motion.physics import MODEL3
+from carla_lite.roads import network as roads
+from carla_lite.roads.network import Marking, RoadNetwork
+from carla_lite.scenery.camera import BoxActor, Camera, Pose
+from carla_lite.scenery.paint import GroundImage, paint
+from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.statics import TAG_BUILDING, TAG_CAR, StaticBox, StaticIndex
 
 EYE = Pose(0.0, 0.0, 1.8)
 RED, BLUE = (30, 30, 220), (220, 30, 30)

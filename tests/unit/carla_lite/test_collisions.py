@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carla_lite.collisions import resolve
-from carla_lite.paint import GroundImage
-from carla_lite.physics import MODEL3, Body, Control, advance
-from carla_lite.scene import Scene
-from carla_lite.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox, StaticIndex
+from carla_lite.motion.collisions import resolve
+from carla_lite.motion.physics import MODEL3, Body, Control, advance
+from carla_lite.scenery.paint import GroundImage
+from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox, StaticIndex
 
 LENGTH, WIDTH = 2.0 * MODEL3.half_length_m, 2.0 * MODEL3.half_width_m
 

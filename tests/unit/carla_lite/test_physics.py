@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carla_lite.physics import MAX_SPEED_MPS, MODEL3, Body, Control, advance, step
-from carla_lite.vehicles import GRAVITY_MPS2
+from carla_lite.motion.physics import MAX_SPEED_MPS, MODEL3, Body, Control, advance, step
+from carla_lite.motion.vehicles import GRAVITY_MPS2
 
 KMH_100 = 100.0 / 3.6
 

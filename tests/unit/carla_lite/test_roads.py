@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from carla_lite import roads
-from carla_lite.roads import MapError, RoadNetwork
+from carla_lite.roads import network as roads
+from carla_lite.roads.network import MapError, RoadNetwork
 
 FLAT = '<elevation s="0" a="0" b="0" c="0" d="0"/>'
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from carla_lite import roads
+from carla_lite.roads import network as roads
 
 carla = pytest.importorskip("carla")
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carla_lite.lanes import lanes_of
-from carla_lite.opendrive import LaneRecord, Road, Section
-from carla_lite.reference_line import FloatArray, Geometry, Profile, ReferenceLine
+from carla_lite.roads.lanes import lanes_of
+from carla_lite.roads.opendrive import LaneRecord, Road, Section
+from carla_lite.roads.reference_line import FloatArray, Geometry, Profile, ReferenceLine
 
 coordinate = st.floats(-500, 500)
 heading = st.floats(-3.1, 3.1)

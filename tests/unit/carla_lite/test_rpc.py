@@ -9,8 +9,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from carla_lite.channel import listen
-from carla_lite.rpc import RpcServer
+from carla_lite.protocol.channel import listen
+from carla_lite.protocol.rpc import RpcServer
 
 
 class Peer:

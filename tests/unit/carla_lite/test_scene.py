@@ -9,12 +9,12 @@ import cv2
 import numpy as np
 import pytest
 
-from carla_lite import roads
-from carla_lite.paint import FINEST_M, MAX_PIXELS, GroundImage, paint, resolution_m
-from carla_lite.roads import Lane, Marking, RoadNetwork
-from carla_lite.scene import Scene
-from carla_lite.statics import TAG_BUILDING, StaticBox, distance
-from carla_lite.streetscape import BUILDING_CLEARANCE_M, furnish
+from carla_lite.roads import network as roads
+from carla_lite.roads.network import Lane, Marking, RoadNetwork
+from carla_lite.scenery.paint import FINEST_M, MAX_PIXELS, GroundImage, paint, resolution_m
+from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.statics import TAG_BUILDING, StaticBox, distance
+from carla_lite.scenery.streetscape import BUILDING_CLEARANCE_M, furnish
 
 MAPS = Path(__file__).resolve().parents[4] / "shared" / "maps"
 

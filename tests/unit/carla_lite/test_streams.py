@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from carla_lite.channel import listen
-from carla_lite.streams import Streams
+from carla_lite.protocol.channel import listen
+from carla_lite.protocol.streams import Streams
 
 
 @pytest.fixture

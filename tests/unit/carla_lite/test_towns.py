@@ -15,7 +15,7 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from carla_lite import towns
+from carla_lite.towns import generator as towns
 
 carla = pytest.importorskip("carla")
 each_town = pytest.mark.parametrize("name", towns.NAMES)
@@ -37,7 +37,10 @@ def to_the_end(waypoint: Any) -> Any:
 
 @each_town
 def test_the_same_name_gives_the_same_bytes_in_another_process(name: str) -> None:
-    script = f"import sys; from carla_lite import towns; sys.stdout.buffer.write(towns.generate({name!r}).encode())"
+    script = (
+        "import sys; from carla_lite.towns import generator; "
+        f"sys.stdout.buffer.write(generator.generate({name!r}).encode())"
+    )
     other = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": "77"}, capture_output=True, check=True
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from carla_lite.town_geometry import Piece, rounded, setbacks, turn_between
+from carla_lite.towns.geometry import Piece, rounded, setbacks, turn_between
 
 angle = st.floats(-math.pi, math.pi)
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carla_lite import wire
 from carla_lite.actors import Actor, Identity, Vehicle, compose
 from carla_lite.blueprints import CATALOGUE, VehicleBlueprint
-from carla_lite.camera import Pose
+from carla_lite.protocol import wire
+from carla_lite.scenery.camera import Pose
 
 ANGLES = st.floats(-3.1, 3.1)
 PITCHES = st.floats(-1.5, 1.5)

@@ -1,0 +1,149 @@
+"""RPC methods of actors of any kind: spawning, placing, pushing, destroying."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from carla_lite.actors import Actor, Vehicle
+from carla_lite.methods.table import method
+from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS
+from carla_lite.protocol import wire
+from carla_lite.scenery.camera import Pose
+from carla_lite.world import World
+
+
+@method
+def get_spectator(world: World) -> list[Any]:
+    """Return the spectator."""
+    return world.spectator.describe()
+
+
+@method
+def get_actors_by_id(world: World, numbers: list[int]) -> list[Any]:
+    """Return those of the actors that exist."""
+    return [world.actors[number].describe() for number in numbers if number in world.actors]
+
+
+@method
+def spawn_actor(world: World, description: list[Any], place: list[Any]) -> list[Any]:
+    """Spawn by ActorDescription at a Transform and return the Actor."""
+    return _spawn(world, description, place, parent_id=0)
+
+
+@method
+def spawn_actor_with_parent(
+    world: World, description: list[Any], place: list[Any], parent: int, _attachment: int = 0, _socket: str = ""
+) -> list[Any]:
+    """Spawn at a Transform relative to a parent; every attachment is rigid here."""
+    return _spawn(world, description, place, parent)
+
+
+def _spawn(world: World, description: list[Any], place: list[Any], parent_id: int) -> list[Any]:
+    _uid, name, values = description
+    given = {attribute: value for attribute, _type, value in values}
+    return world.spawn(name, given, Pose(*wire.place(place)), parent_id).describe()
+
+
+@method
+def destroy_actor(world: World, number: int) -> bool:
+    """Destroy an actor and what hangs on it; False if there is none."""
+    return world.destroy(number)
+
+
+@method
+def get_actor_bounding_box(world: World, number: int) -> list[Any]:
+    """Return the BoundingBox relative to the actor."""
+    return world.actor(number, Actor).box()
+
+
+@method
+def set_actor_transform(world: World, number: int, place: list[Any]) -> None:
+    """Teleport."""
+    world.actor(number, Actor).place = Pose(*wire.place(place))
+
+
+@method
+def set_actor_location(world: World, number: int, location: list[float]) -> None:
+    """Teleport, keeping the rotation."""
+    actor = world.actor(number, Actor)
+    before = actor.place
+    actor.place = Pose(*wire.location(location), before.pitch, before.yaw, before.roll)
+
+
+@method
+def set_actor_target_velocity(world: World, number: int, velocity: list[float]) -> None:
+    """Set a vehicle's velocity in the world's frame (m/s)."""
+    world.actor(number, Vehicle).body.set_world_velocity(*wire.vector(velocity))
+
+
+@method
+def set_actor_target_angular_velocity(world: World, number: int, velocity: list[float]) -> None:
+    """Set a vehicle's yaw rate (degrees/s); it pitches and rolls with the ground alone."""
+    world.actor(number, Vehicle).body.yaw_rate = _yaw_rate(math.radians(wire.vector(velocity)[2]))
+
+
+@method
+def enable_actor_constant_velocity(world: World, number: int, velocity: list[float]) -> None:
+    """Hold a velocity in the vehicle's own frame (m/s)."""
+    forward, right, _ = (max(-MAX_SPEED_MPS, min(MAX_SPEED_MPS, speed)) for speed in wire.vector(velocity))
+    world.actor(number, Vehicle).constant_velocity = forward, right
+
+
+@method
+def disable_actor_constant_velocity(world: World, number: int) -> None:
+    """Let the motion model have the vehicle again."""
+    world.actor(number, Vehicle).constant_velocity = None
+
+
+@method
+def add_actor_impulse(world: World, number: int, impulse: list[float]) -> None:
+    """Push a vehicle at its centre of mass (N s)."""
+    world.actor(number, Vehicle).push(wire.vector(impulse))
+
+
+@method
+def add_actor_force(world: World, number: int, force: list[float]) -> None:
+    """Push a vehicle with a force (N) for one tick."""
+    x, y, z = wire.vector(force)
+    delta_s = world.settings.delta_s
+    world.actor(number, Vehicle).push((x * delta_s, y * delta_s, z * delta_s))
+
+
+@method
+def add_actor_angular_impulse(world: World, number: int, impulse: list[float]) -> None:
+    """Turn a vehicle about its vertical axis (N m s)."""
+    body = world.actor(number, Vehicle).body
+    body.yaw_rate = _yaw_rate(body.yaw_rate + wire.vector(impulse)[2] / body.model.yaw_inertia_kgm2)
+
+
+def _yaw_rate(wanted_radps: float) -> float:
+    return max(-MAX_YAW_RATE_RADPS, min(MAX_YAW_RATE_RADPS, wanted_radps))
+
+
+@method
+def set_actor_simulate_physics(world: World, number: int, enabled: bool) -> None:
+    """Freeze a vehicle where it is, or let it move again."""
+    actor = world.actor(number, Actor)
+    if isinstance(actor, Vehicle):
+        actor.body.simulate_physics = enabled
+
+
+@method
+def set_actor_collisions(world: World, number: int, enabled: bool) -> None:
+    """Let a vehicle pass through others, or not."""
+    actor = world.actor(number, Actor)
+    if isinstance(actor, Vehicle):
+        actor.collides = enabled
+
+
+@method
+def set_actor_enable_gravity(world: World, number: int, _enabled: bool) -> None:
+    """Accept the wish; vehicles follow the ground anyway."""
+    world.actor(number, Actor)
+
+
+@method
+def set_actor_autopilot(world: World, number: int, _enabled: bool) -> None:
+    """Accept the wish; the client's Traffic Manager does the driving."""
+    world.actor(number, Actor)

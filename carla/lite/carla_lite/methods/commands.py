@@ -1,0 +1,80 @@
+"""Batches: the commands of ``apply_batch``, each of them an RPC method in other clothes.
+
+Owns the numbering of commands (protocol, section 2.5) and the substitution of ids in ``do_after``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from carla_lite.methods.table import Bare, call, failure, method
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import RefusalError
+from carla_lite.world import World
+
+_SPAWN, _LIGHT_STATE = 0, 18
+_FUTURE_ACTOR = 0
+
+_COMMANDS = {
+    1: "destroy_actor",
+    2: "apply_control_to_vehicle",
+    3: "apply_ackermann_control_to_vehicle",
+    5: "apply_physics_control",
+    6: "set_actor_transform",
+    8: "set_actor_target_velocity",
+    9: "set_actor_target_angular_velocity",
+    10: "add_actor_impulse",
+    11: "add_actor_force",
+    12: "add_actor_angular_impulse",
+    14: "set_actor_simulate_physics",
+    15: "set_actor_enable_gravity",
+    16: "set_actor_autopilot",
+    18: "set_vehicle_light_state",
+    19: "set_actor_location",
+}
+"""The RPC method behind a command; both take the same arguments."""
+
+
+@method
+def apply_batch(world: World, commands: list[Any], do_tick: bool = False) -> Bare:
+    """Run the commands in order; one reply a command: the actor's id or the error."""
+    replies = Bare(_reply(world, command) for command in commands)
+    if do_tick:
+        call(world, "tick_cue", [])
+    return replies
+
+
+def _reply(world: World, command: list[Any]) -> Any:
+    ((number, args),) = command
+    try:
+        return [[1, _run(world, number, args)]]
+    except RefusalError as refusal:
+        return failure(str(refusal))
+
+
+def _run(world: World, number: int, args: list[Any]) -> int:
+    if number == _SPAWN:
+        return _spawn(world, args)
+    if number not in _COMMANDS:
+        raise RefusalError(f"carla-lite has no command {number}")
+    actor_id, *rest = args
+    if number == _LIGHT_STATE:
+        rest = [rest]  # bare flags in a command, a 1-array in the RPC call
+    if call(world, _COMMANDS[number], [actor_id, *rest]) is False:
+        raise RefusalError(f"actor {actor_id} does not exist: it was never spawned here, or is destroyed")
+    return int(actor_id)
+
+
+def _spawn(world: World, args: list[Any]) -> int:
+    description, place, parent, attachment, socket, after = args
+    parent_id = wire.optional(parent)
+    if parent_id is None:  # the attachment's byte is then uninitialised
+        actor = call(world, "spawn_actor", [description, place])
+    else:
+        actor = call(world, "spawn_actor_with_parent", [description, place, parent_id, attachment, socket])
+    actor_id = int(actor[0])
+    for command in after:
+        ((number, args),) = command
+        target = actor_id if args[0] == _FUTURE_ACTOR else args[0]
+        _run(world, number, [target, *args[1:]])
+    return actor_id

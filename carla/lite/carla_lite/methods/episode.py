@@ -1,0 +1,196 @@
+"""RPC methods of the episode: connection, settings, ticks, maps, weather, Traffic Managers' register, scenery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from carla_lite.blueprints import CATALOGUE
+from carla_lite.methods.table import method
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import RefusalError
+from carla_lite.world import World
+
+# A client that asked for a token subscribes within a millisecond; one that never does must not stop the world.
+_SUBSCRIPTION_S = 0.2
+
+
+@method
+def version(_world: World) -> str:
+    """Return the version whose protocol is spoken."""
+    return wire.VERSION
+
+
+@method
+def get_episode_info(world: World) -> list[Any]:
+    """Return the episode's number and the world stream's token."""
+    return [world.episode, [wire.token(world.stream, world.streams.port)]]
+
+
+@method
+def get_sensor_token(world: World, stream: int) -> list[bytes]:
+    """Return a stream's token; the next tick waits for the subscription that follows."""
+    world.streams.announce(stream)
+    return [wire.token(stream, world.streams.port)]
+
+
+@method
+def get_episode_settings(world: World) -> list[Any]:
+    """Return the settings as they were set."""
+    return world.settings.raw
+
+
+@method
+def set_episode_settings(world: World, settings: list[Any]) -> int:
+    """Adopt the settings and return the frame that is already published."""
+    world.settings = wire.settings(settings)
+    return world.frame
+
+
+@method
+def tick_cue(world: World) -> int:
+    """Tick and return the frame's number, once every announced subscriber is there to see it."""
+    world.streams.wait_for_announced(_SUBSCRIPTION_S)
+    return world.tick()
+
+
+@method
+def get_available_maps(world: World) -> list[str]:
+    """Return the names that ``load_new_episode`` takes."""
+    return [wire.MAP_PREFIX + name for name in world.maps.names]
+
+
+@method
+def get_map_info(world: World) -> list[Any]:
+    """Return the map's name and its spawn points."""
+    points = [wire.transform(p.x, p.y, p.z, yaw=p.yaw) for p in world.network.spawn_points()]
+    return [wire.MAP_PREFIX + world.network.name, points]
+
+
+@method
+def get_map_data(world: World) -> str:
+    """Return the map's OpenDRIVE text."""
+    return world.network.xodr
+
+
+@method
+def get_required_files(_world: World, _folder: str) -> list[str]:
+    """Return no file: the client needs none."""
+    return []
+
+
+@method
+def get_navigation_mesh(_world: World) -> bytes:
+    """Return an empty mesh: nobody walks here."""
+    return b""
+
+
+@method
+def copy_opendrive_to_file(world: World, xodr: str, _parameters: list[Any]) -> None:
+    """Take an OpenDRIVE text; the client loads it next as the map OpenDriveMap."""
+    world.maps.add_opendrive(xodr)
+
+
+@method
+def load_new_episode(world: World, name: str, reset_settings: bool, _layers: int) -> None:
+    """Begin a new episode on a map; an empty name means the present one."""
+    network = world.maps.load(name) if name else world.network
+    if reset_settings:
+        world.settings = wire.default_settings()
+    world.load(network)
+
+
+@method
+def get_actor_definitions(_world: World) -> list[Any]:
+    """Return the blueprint library."""
+    return [blueprint.describe() for blueprint in CATALOGUE.values()]
+
+
+@method
+def get_weather_parameters(world: World) -> list[float]:
+    """Return the weather."""
+    return world.weather
+
+
+@method
+def set_weather_parameters(world: World, weather: list[float]) -> None:
+    """Keep the weather; the picture does not show it."""
+    world.weather = weather
+
+
+@method
+def query_lights_state(_world: World, _client: str) -> list[Any]:
+    """Return no street light: there is none."""
+    return []
+
+
+@method
+def update_lights_state(_world: World, _client: str, _lights: list[Any], *_discard: Any) -> None:
+    """Accept the state of no light."""
+
+
+@method
+def reset_all_traffic_lights(_world: World) -> None:
+    """Reset no traffic light: there is none. A Traffic Manager calls this when it starts."""
+
+
+@method
+def freeze_all_traffic_lights(_world: World, _frozen: bool) -> None:
+    """Freeze no traffic light: there is none."""
+
+
+@method
+def is_traffic_manager_running(world: World, port: int) -> bool:
+    """Return whether a Traffic Manager registered this port."""
+    return port in world.traffic_managers
+
+
+@method
+def get_traffic_manager_running(world: World, port: int) -> list[Any]:
+    """Return the registered host and port."""
+    if port not in world.traffic_managers:
+        raise RefusalError(f"no Traffic Manager runs on port {port}: get_trafficmanager({port}) starts one")
+    return [world.traffic_managers[port], port]
+
+
+@method
+def add_traffic_manager_running(world: World, address: list[Any]) -> bool:
+    """Register a Traffic Manager; False if the port is taken."""
+    host, port = str(address[0]), int(address[1])
+    return world.traffic_managers.setdefault(port, host) == host
+
+
+@method
+def destroy_traffic_manager(world: World, port: int) -> bool:
+    """Strike a Traffic Manager from the register; return whether it was there."""
+    return world.traffic_managers.pop(port, None) is not None
+
+
+@method
+def get_environment_objects(world: World, label: int) -> list[Any]:
+    """Return what stands beside the road, of one label or (255) of all."""
+    return [
+        [
+            wire.transform(*box.centre, yaw=box.yaw),
+            wire.bounding_box(box.centre, box.extent, box.yaw),
+            number,
+            f"{wire.LABELS[box.tag]}_{number}",
+            box.tag,
+        ]
+        for number, box in enumerate(world.scene.statics.boxes)
+        if label in (_ANY, box.tag)
+    ]
+
+
+@method
+def get_all_level_BBs(  # noqa: N802 (the client's name)
+    world: World, label: int
+) -> list[Any]:
+    """Return the bounding boxes of what stands beside the road, in the world's frame."""
+    return [
+        wire.bounding_box(box.centre, box.extent, box.yaw)
+        for box in world.scene.statics.boxes
+        if label in (_ANY, box.tag)
+    ]
+
+
+_ANY = 255

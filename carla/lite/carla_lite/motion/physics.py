@@ -1,0 +1,249 @@
+"""The motion of one vehicle: a single-track model whose tyres are integrated implicitly.
+
+Owns the state of a vehicle and its change over time. Never touches other vehicles, the scene or the wire. Scalar
+``math`` code in a fixed order, so that the same inputs give the same trajectory bit for bit.
+
+The lateral tyre force is linear in the slip angle up to the friction limit that drive and brakes leave over (friction
+circle). It enters the equations as a damper on the contact point's sideways velocity, solved implicitly for the new
+sideways velocity and yaw rate (Rajamani, Vehicle Dynamics and Control, section 2.3, for the equations). As the car
+slows, the damper grows without bound and the solution becomes rolling without slip, the kinematic single-track model:
+one set of equations from standstill to top speed, stable at any step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from carla_lite.motion.vehicles import GRAVITY_MPS2, MODEL3, STEERING_CURVE, VehicleModel
+
+__all__ = ["MAX_SUBSTEP_S", "MODEL3", "Body", "Control", "Ground", "VehicleModel", "advance", "step"]
+
+Ground = Callable[[float, float], float]
+
+MAX_SUBSTEP_S = 0.05
+MAX_SPEED_MPS = 150.0
+MAX_YAW_RATE_RADPS = 20.0
+SLOW_MPS = 1e-3
+AIRBORNE_M = 0.1  # what springs reach down: a bump is no flight
+
+
+@dataclass(slots=True)
+class Control:
+    """What the driver asks for, with CARLA's field names; values out of range or NaN are read as the nearest, or 0."""
+
+    throttle: float = 0.0
+    steer: float = 0.0
+    brake: float = 0.0
+    hand_brake: bool = False
+    reverse: bool = False
+    manual_gear_shift: bool = False
+    gear: int = 0
+
+
+@dataclass(slots=True)
+class Body:
+    """The state of one vehicle: origin on the ground below the centre of mass, CARLA's left-handed frame, radians.
+
+    ``vx`` and ``vy`` are the velocity along the body's forward and right axes, ``ax`` and ``ay`` the acceleration along
+    them (inertial, without gravity), ``yaw_rate`` is clockwise from above.
+    """
+
+    model: VehicleModel = MODEL3
+    x: float = 0.0
+    y: float = 0.0
+    z: float = 0.0
+    pitch: float = 0.0
+    yaw: float = 0.0
+    roll: float = 0.0
+    vx: float = 0.0
+    vy: float = 0.0
+    vz: float = 0.0
+    yaw_rate: float = 0.0
+    ax: float = 0.0
+    ay: float = 0.0
+    steer_angle: float = 0.0
+    gear: int = 1
+    rpm: float = 0.0
+    control: Control = field(default_factory=Control)
+    simulate_physics: bool = True
+
+    def world_velocity(self) -> tuple[float, float, float]:
+        """Return the velocity in the world's frame (m/s)."""
+        c, s = math.cos(self.yaw), math.sin(self.yaw)
+        return c * self.vx - s * self.vy, s * self.vx + c * self.vy, self.vz
+
+    def world_acceleration(self) -> tuple[float, float, float]:
+        """Return the acceleration in the world's frame (m/s²), without gravity."""
+        c, s = math.cos(self.yaw), math.sin(self.yaw)
+        return c * self.ax - s * self.ay, s * self.ax + c * self.ay, 0.0
+
+    def set_world_velocity(self, vx: float, vy: float, vz: float = 0.0) -> None:
+        """Set the velocity from the world's frame (m/s); each component is cut to ±150 m/s, NaN reads as 0."""
+        vx, vy = _within(vx, -MAX_SPEED_MPS, MAX_SPEED_MPS), _within(vy, -MAX_SPEED_MPS, MAX_SPEED_MPS)
+        c, s = math.cos(self.yaw), math.sin(self.yaw)
+        self.vx, self.vy = c * vx + s * vy, c * vy - s * vx
+        self.vz = _within(vz, -MAX_SPEED_MPS, MAX_SPEED_MPS)
+
+
+def advance(body: Body, dt: float, ground: Ground) -> None:
+    """Move the body by ``dt`` seconds in equal substeps of at most ``MAX_SUBSTEP_S``."""
+    substeps = max(1, math.ceil(dt / MAX_SUBSTEP_S - 1e-9))
+    for _ in range(substeps):
+        step(body, dt / substeps, ground)
+
+
+def step(body: Body, dt: float, ground: Ground) -> None:
+    """Move the body by one substep of ``dt`` ≤ 0.05 s; ``ground`` gives the height of the road at (x, y).
+
+    Symbols: c, s cosine and sine of the front wheels' angle; a, b distances of the axles; X drive and brake force,
+    N load, D lateral damping of an axle's contact (N s/m), the index f for the front and r for the rear axle.
+    """
+    if not body.simulate_physics:
+        return
+    model, control = body.model, body.control
+    m, inertia, a, b = model.mass_kg, model.yaw_inertia_kgm2, model.front_axle_m, model.rear_axle_m
+    vx, vy, r = body.vx, body.vy, body.yaw_rate
+    weight = m * GRAVITY_MPS2
+    grounded = _follow_ground(body, dt, ground)
+
+    body.steer_angle = delta = _steered(body, dt)
+    c, s = math.cos(delta), math.sin(delta)
+    drive = _drive_force(body) if grounded else 0.0
+    brake = _within(control.brake, 0.0, 1.0) * model.brake_force_n
+    hand = model.hand_brake_force_n if control.hand_brake else 0.0
+
+    # Load moves from axle to axle with what the driver demands; the true force is cut to the friction limit below.
+    demand = drive - math.copysign(min(brake + hand, weight), vx) if abs(vx) > SLOW_MPS else 0.0
+    shift = _within(demand, -weight, weight) * model.mass_height_m / (a + b)
+    friction = model.tyre_friction if grounded else 0.0
+    limit_f = max(0.0, friction * (weight * b / (a + b) - shift))
+    limit_r = max(0.0, friction * (weight * a / (a + b) + shift))
+    share = model.anti_lock_share
+    drive_f = _within(drive * model.drive_front_share, -share * limit_f, share * limit_f)
+    drive_r = _within(drive * (1.0 - model.drive_front_share), -share * limit_r, share * limit_r)
+    brake_f = min(brake * model.brake_front_share, share * limit_f)
+    brake_r = min(brake * (1.0 - model.brake_front_share) + hand, (1.0 if hand else share) * limit_r)
+
+    # Lateral: implicit in the new vy and r.
+    speed_f = vy + a * r
+    left_f = _remaining(limit_f, abs(drive_f) + brake_f)
+    df = _damping(c * speed_f - s * vx, c * vx + s * speed_f, model.front_stiffness_n_per_rad, left_f)
+    left_r = _remaining(limit_r, abs(drive_r) + brake_r)
+    dr = _damping(vy - b * r, vx, model.rear_stiffness_n_per_rad, left_r)
+    push = c * s * df * vx + s * drive_f
+    a11 = m / dt + c * c * df + dr
+    a21 = c * c * a * df - b * dr
+    a12 = a21 + m * vx
+    a22 = inertia / dt + c * c * a * a * df + b * b * dr
+    b1 = m / dt * vy + push
+    b2 = inertia / dt * r + a * push
+    determinant = a11 * a22 - a12 * a21
+    new_vy = (b1 * a22 - a12 * b2) / determinant
+    new_r = _within((a11 * b2 - a21 * b1) / determinant, -MAX_YAW_RATE_RADPS, MAX_YAW_RATE_RADPS)
+
+    # Longitudinal: forces that push first, then those that only ever resist, so that they stop the car and hold it.
+    lateral_f = -df * (c * (new_vy + a * new_r) - s * vx)
+    pushing = c * drive_f + drive_r - s * lateral_f - model.drag_n_per_mps2 * vx * abs(vx)
+    pushing -= weight * math.sin(body.pitch)
+    free_vx = vx + dt * (pushing / m + new_r * new_vy)
+    coasting = model.motor_drag_n_per_mps * abs(vx) if drive == 0.0 else 0.0
+    resisting = c * brake_f + brake_r + coasting + (model.rolling_resistance * weight if grounded else 0.0)
+    lost = dt * resisting / m
+    new_vx = 0.0 if abs(free_vx) <= lost else free_vx - math.copysign(lost, free_vx)
+    new_vx = _within(new_vx, -MAX_SPEED_MPS, MAX_SPEED_MPS)
+
+    body.ax = (new_vx - vx) / dt - new_r * new_vy
+    body.ay = (new_vy - vy) / dt + new_r * vx
+    body.vx, body.vy, body.yaw_rate = new_vx, new_vy, new_r
+    _move(body, dt)
+
+
+def _move(body: Body, dt: float) -> None:
+    """Change place, yaw and motor speed by the new velocities, which act along the mean direction of the step."""
+    middle = body.yaw + 0.5 * dt * body.yaw_rate
+    cy, sy = math.cos(middle), math.sin(middle)
+    body.x += dt * (cy * body.vx - sy * body.vy)
+    body.y += dt * (sy * body.vx + cy * body.vy)
+    body.yaw = math.remainder(body.yaw + dt * body.yaw_rate, math.tau)
+    body.rpm = abs(body.vx) / body.model.wheel_radius_m * body.model.gear_ratio * 30.0 / math.pi
+
+
+def _within(value: float, low: float, high: float) -> float:
+    if low <= value <= high:
+        return value
+    if value < low:
+        return low
+    return high if value > high else 0.0  # neither: NaN
+
+
+def _steered(body: Body, dt: float) -> float:
+    """Return the front wheels' new angle (rad): the asked one, reached at a limited rate."""
+    model = body.model
+    kmh = 3.6 * abs(body.vx)
+    share = STEERING_CURVE[-1][1]
+    for (low, at_low), (high, at_high) in pairwise(STEERING_CURVE):
+        if kmh < high:
+            share = at_low + (at_high - at_low) * (kmh - low) / (high - low)
+            break
+    wanted = _within(body.control.steer, -1.0, 1.0) * model.max_steer_rad * share
+    reach = model.steer_rate_radps * dt
+    return body.steer_angle + _within(wanted - body.steer_angle, -reach, reach)
+
+
+def _drive_force(body: Body) -> float:
+    """Return the force of the motor at the wheels (N), forward positive, and set the gear.
+
+    Constant torque up to the power limit, constant power above it, nothing left at the highest motor speed.
+    """
+    model, control = body.model, body.control
+    if control.manual_gear_shift and not control.reverse:
+        body.gear = (control.gear > 0) - (control.gear < 0)
+    else:
+        body.gear = -1 if control.reverse else 1
+    throttle = _within(control.throttle, 0.0, 1.0)
+    if throttle == 0.0 or body.gear == 0:
+        return 0.0
+    speed = max(0.0, body.vx * body.gear)
+    top_speed = model.max_rpm * math.pi / 30.0 / model.gear_ratio * model.wheel_radius_m
+    force = min(model.peak_torque_nm * model.gear_ratio / model.wheel_radius_m, model.peak_power_w / max(speed, 1.0))
+    if body.gear < 0:
+        top_speed *= 0.2  # cars limit reverse to walking-to-town speed
+    return throttle * body.gear * force * _within((top_speed - speed) / (0.05 * top_speed), 0.0, 1.0)
+
+
+def _remaining(limit: float, used: float) -> float:
+    """Return what the friction circle leaves for the other direction (N)."""
+    return math.sqrt(max(0.0, limit * limit - used * used))
+
+
+def _damping(lateral: float, forward: float, stiffness: float, available: float) -> float:
+    """Return an axle's lateral force per sideways velocity (N s/m) at the present slip, at most ``available`` N."""
+    lateral, forward = abs(lateral), abs(forward)
+    if lateral < 1e-9:
+        return min(stiffness, available * 1e3) / max(forward, 0.01)
+    return min(stiffness * math.atan2(lateral, forward), available) / lateral
+
+
+def _follow_ground(body: Body, dt: float, ground: Ground) -> bool:
+    """Set height and pitch from the road below both axles, or fall freely; return whether the tyres touch."""
+    model = body.model
+    cy, sy = math.cos(body.yaw), math.sin(body.yaw)
+    front = ground(body.x + cy * model.front_axle_m, body.y + sy * model.front_axle_m)
+    rear = ground(body.x - cy * model.rear_axle_m, body.y - sy * model.rear_axle_m)
+    wheelbase = model.front_axle_m + model.rear_axle_m
+    height = (front * model.rear_axle_m + rear * model.front_axle_m) / wheelbase
+    falling = max(body.vz - GRAVITY_MPS2 * dt, -MAX_SPEED_MPS)
+    if body.z + falling * dt > height + AIRBORNE_M:
+        body.vz = falling
+        body.z += falling * dt
+        return False
+    body.z = height
+    body.pitch = math.atan2(front - rear, wheelbase)
+    body.vz = body.vx * math.sin(
+        body.pitch
+    )  # not the step just made, which would throw up a car let down in the ground
+    body.roll = 0.0
+    return True

@@ -1,0 +1,1 @@
+"""Transport and layouts: TCP, msgpack-rpc, streams and the bytes of each structure. Knows no world."""

@@ -1,0 +1,67 @@
+"""msgpack-rpc over TCP: requests are executed in the order of their arrival and answered one by one.
+
+Owns the framing and the reply to a malformed caller (the connection is closed). Knows no CARLA method: whoever
+makes an ``RpcServer`` gives it the function that answers.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from carla_lite.protocol.channel import Channel, accept_all
+
+_REQUEST, _RESPONSE = 0, 1
+
+Answer = Callable[[str, list[Any]], object]
+
+
+class RpcServer:
+    """Serves every connection to one listening socket.
+
+    ``answer(method, args)`` returns the object that becomes the reply's result; it must not raise. ``args`` comes
+    without the call's metadata (protocol, section 2).
+    """
+
+    def __init__(self, listener: socket.socket, selector: selectors.BaseSelector, answer: Answer) -> None:
+        self._listener = listener
+        self._selector = selector
+        self._answer = answer
+        self._packer = msgpack.Packer(use_bin_type=True)
+        self._unpackers: dict[Channel, msgpack.Unpacker] = {}
+        selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def close(self) -> None:
+        """Stop listening and end every connection."""
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        for channel in list(self._unpackers):
+            channel.close()
+
+    def _accept(self, _mask: int) -> None:
+        for sock in accept_all(self._listener):
+            channel = Channel(sock, self._selector, self._received, self._forget)
+            self._unpackers[channel] = msgpack.Unpacker(raw=False, strict_map_key=False)
+
+    def _forget(self, channel: Channel) -> None:
+        del self._unpackers[channel]
+
+    def _received(self, channel: Channel, data: bytes) -> None:
+        unpacker = self._unpackers[channel]
+        try:
+            unpacker.feed(data)
+            for message in unpacker:
+                channel.send(self._packer.pack(self._reply(message)))
+        except (ValueError, TypeError, msgpack.UnpackException):
+            # Not msgpack-rpc (a browser, a port scan). The stream can't be read any further: hang up.
+            channel.close()
+
+    def _reply(self, message: Any) -> list[object]:
+        kind, number, method, (_metadata, *args) = message
+        if kind != _REQUEST:
+            raise ValueError(f"message kind is {kind}, expected a request, {_REQUEST}")
+        return [_RESPONSE, number, None, self._answer(method, args)]

@@ -1,0 +1,121 @@
+"""The streaming port: one TCP connection a subscription, length-prefixed messages to all subscribers of a stream.
+
+Owns stream numbers, subscriptions and the wait for one that was announced. Knows no sensor: a message is the
+buffers that it is given. Has a selector of its own, so that it can be served while an RPC call is being answered.
+"""
+
+from __future__ import annotations
+
+import secrets
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+from carla_lite.protocol.channel import Buffer, Channel, accept_all
+
+Welcome = Callable[[], Sequence[Buffer]]
+
+_SIZE = struct.Struct("<I")
+
+# A client that is stopped (SIGSTOP, a debugger) while we run freely must not fill our memory.
+_MAX_BACKLOG_BYTES = 64 << 20
+
+
+class Streams:
+    """All streams of one server.
+
+    Numbers start at random: after a restart old clients subscribe again to the numbers they knew, and must not
+    be given another camera's frames (protocol, section 3.2). They are never used twice.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.port = int(listener.getsockname()[1])
+        self.selector = selectors.EpollSelector()
+        self._listener = listener
+        self._next = secrets.randbelow(1 << 30) + 1
+        self._subscribers: dict[int, list[Channel]] = {}
+        self._stream_of: dict[Channel, int] = {}
+        self._handshakes: dict[Channel, bytes] = {}
+        self._welcomes: dict[int, Welcome] = {}
+        self._announced: set[int] = set()
+        self.selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def open(self, welcome: Welcome | None = None) -> int:
+        """Return the number of a new stream; ``welcome()`` is sent first to each of its subscribers."""
+        stream = self._next
+        self._next += 1
+        if welcome is not None:
+            self._welcomes[stream] = welcome
+        return stream
+
+    def announce(self, stream: int) -> None:
+        """Note that a client asked for this stream's token and will subscribe in a moment."""
+        self._announced.add(stream)
+
+    def wait_for_announced(self, timeout_s: float) -> None:
+        """Serve this port until all announced subscriptions are there, at most ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while self._announced and (left := deadline - time.monotonic()) > 0:
+            self.serve(left)
+        self._announced.clear()
+
+    def serve(self, timeout_s: float = 0.0) -> None:
+        """Handle what has arrived, waiting for it at most ``timeout_s``."""
+        for key, mask in self.selector.select(timeout_s):
+            key.data(mask)
+
+    def has_subscribers(self, stream: int) -> bool:
+        """Return whether anybody listens: if not, nobody need render."""
+        return bool(self._subscribers.get(stream))
+
+    def publish(self, stream: int, parts: Sequence[Buffer]) -> None:
+        """Send one message, given as flat buffers, to all who listen; the buffers may be reused afterwards."""
+        for channel in tuple(self._subscribers.get(stream, ())):
+            if channel.backlog_bytes < _MAX_BACKLOG_BYTES:
+                _send(channel, parts)
+
+    def close(self) -> None:
+        """Stop listening and end every connection."""
+        self.selector.unregister(self._listener)
+        self._listener.close()
+        for channel in [*self._stream_of, *self._handshakes]:
+            channel.close()
+        self.selector.close()
+
+    def _accept(self, _mask: int) -> None:
+        for sock in accept_all(self._listener):
+            self._handshakes[Channel(sock, self.selector, self._received, self._forget)] = b""
+
+    def _received(self, channel: Channel, data: bytes) -> None:
+        if channel not in self._handshakes:
+            return  # a subscriber has nothing more to say
+        data = self._handshakes[channel] + data
+        if len(data) < _SIZE.size:
+            self._handshakes[channel] = data
+            return
+        del self._handshakes[channel]
+        self._subscribe(channel, _SIZE.unpack_from(data)[0])
+
+    def _subscribe(self, channel: Channel, stream: int) -> None:
+        # A stream that is unknown, or whose sensor is gone, stays open and silent: a client that is hung up on
+        # comes back thousands of times a second (protocol, section 3.2).
+        self._stream_of[channel] = stream
+        self._subscribers.setdefault(stream, []).append(channel)
+        self._announced.discard(stream)
+        if stream in self._welcomes:
+            _send(channel, self._welcomes[stream]())
+
+    def _forget(self, channel: Channel) -> None:
+        self._handshakes.pop(channel, None)
+        stream = self._stream_of.pop(channel, None)
+        if stream is None:
+            return
+        self._subscribers[stream].remove(channel)
+        if not self._subscribers[stream]:
+            del self._subscribers[stream]
+
+
+def _send(channel: Channel, parts: Sequence[Buffer]) -> None:
+    channel.send(_SIZE.pack(sum(map(len, parts))), *parts)

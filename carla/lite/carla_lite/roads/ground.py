@@ -1,0 +1,60 @@
+"""How high the ground is at a place: a lookup that costs next to nothing, since physics asks it for every substep.
+
+Owns a raster of heights around the lanes; a map without hills is one number. Knows of roads only their sampled points.
+"""
+
+from __future__ import annotations
+
+from math import floor
+
+import cv2
+import numpy as np
+
+from carla_lite.roads.reference_line import FloatArray
+
+FLAT_M = 1e-3
+CELL_M = 1.0
+
+
+class Ground:
+    """Heights of the nearest lane samples, interpolated between cells of one metre."""
+
+    def __init__(self, points: FloatArray) -> None:
+        """Take every lane sample (n, 3)."""
+        self.level: float | None = None
+        if np.ptp(points[:, 2]) < FLAT_M:
+            self.level = float(np.median(points[:, 2]))
+            return
+        low = points[:, :2].min(axis=0)
+        self.x, self.y = float(low[0]), float(low[1])
+        self.rows = raster(points, low).tolist()
+
+    def __call__(self, x: float, y: float) -> float:
+        """Return the height in metres at (x, y), CARLA's frame; beyond the map that of its edge."""
+        if self.level is not None:
+            return self.level
+        # Of the cells whose centres surround the point; lists, because scalar access to arrays is slow.
+        column, row = (x - self.x) / CELL_M, (y - self.y) / CELL_M
+        i = min(max(floor(row), 0), len(self.rows) - 2)
+        j = min(max(floor(column), 0), len(self.rows[0]) - 2)
+        u, v = min(max(column - j, 0.0), 1.0), min(max(row - i, 0.0), 1.0)
+        upper, lower = self.rows[i], self.rows[i + 1]
+        above = upper[j] + u * (upper[j + 1] - upper[j])
+        below = lower[j] + u * (lower[j + 1] - lower[j])
+        return float(above + v * (below - above))
+
+
+def raster(points: FloatArray, low: FloatArray) -> FloatArray:
+    """Return heights (rows along y, columns along x) of cells from ``low`` on; an empty cell takes the nearest's."""
+    cells = np.rint((points[:, :2] - low) / CELL_M).astype(np.intp)
+    columns, rows = cells.max(axis=0) + 2
+    index = cells[:, 1] * columns + cells[:, 0]
+    count = np.bincount(index, minlength=rows * columns)
+    total = np.bincount(index, weights=points[:, 2], minlength=rows * columns)
+    empty = (count == 0).reshape(rows, columns).astype(np.uint8)
+    _, nearest = cv2.distanceTransformWithLabels(empty, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    mean = np.zeros(int(nearest.max()) + 1)
+    filled = count > 0
+    mean[nearest.reshape(-1)[filled]] = total[filled] / count[filled]
+    heights: FloatArray = mean[nearest]
+    return heights

@@ -1,0 +1,142 @@
+"""Lanes and painted lines as sampled polylines in CARLA's frame, made from the roads of an OpenDRIVE file.
+
+Owns the flip from OpenDRIVE's frame (y to the left) to CARLA's (y to the right) and the direction of travel: traffic
+keeps right, so a lane with a negative id runs along its road, one with a positive id against it. Reads no XML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from carla_lite.roads.opendrive import LaneRecord, Road, RoadMark, Section
+from carla_lite.roads.reference_line import FloatArray
+
+# Sections and lanes thinner than this are artefacts of an export; they have no direction and no surface.
+MIN_LENGTH_M = 1e-3
+MIN_WIDTH_M = 1e-2
+
+SINGLE_LINES = {"solid": "solid", "broken": "broken", "curb": "curb", "botts dots": "broken"}
+
+
+@dataclass(frozen=True, eq=False)
+class Marking:
+    """A painted or raised line; ``kind`` is "solid", "broken" or "curb" (a double line is two markings).
+
+    Compared by identity, like Lane, since == of two arrays is no truth value.
+    """
+
+    points: FloatArray  # (n, 3), m
+    kind: str
+    color: str
+    width_m: float
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """One lane of one section; the polylines share n, run in the direction of travel and are in CARLA's frame."""
+
+    road_id: int
+    section: int
+    lane_id: int
+    kind: str  # OpenDRIVE's type: "driving", "sidewalk", "shoulder" …
+    in_junction: bool
+    centre: FloatArray  # (n, 3), m
+    left: FloatArray  # (n, 3), the edge on the left hand of someone who travels along the lane
+    right: FloatArray  # (n, 3)
+    width_m: FloatArray  # (n,)
+    speed_limit_mps: float
+
+
+def lanes_of(road: Road, step_m: float) -> Iterator[Lane]:
+    """Yield the lanes of a road sampled at most ``step_m`` apart and always at both ends of each section."""
+    for index, section in enumerate(road.sections):
+        if section.end - section.start < MIN_LENGTH_M:
+            continue
+        s = stations(section.start, section.end, step_m)
+        for record, inner, outer in offsets(road, section, s):
+            if record.lane_id and np.abs(outer - inner).max() >= MIN_WIDTH_M:
+                yield lane_of(road, index, record, s, (inner, outer))
+
+
+def lane_of(road: Road, index: int, record: LaneRecord, s: FloatArray, edges: tuple[FloatArray, FloatArray]) -> Lane:
+    """Return the lane between two lateral offsets (n,)."""
+    # Inner is the edge nearer to the reference line: the left one for both directions of right-hand traffic.
+    along = slice(None) if record.lane_id < 0 else slice(None, None, -1)
+    left, right = (place(road, s, edge)[along] for edge in edges)
+    limit = record.speed_limit_mps or road.speed_limit_mps(float(s[0] + s[-1]) / 2)
+    width = np.abs(edges[1] - edges[0])[along]
+    return Lane(
+        road.road_id,
+        index,
+        record.lane_id,
+        record.kind,
+        road.in_junction,
+        (left + right) / 2,
+        left,
+        right,
+        width,
+        limit,
+    )
+
+
+def markings_of(road: Road, step_m: float) -> Iterator[Marking]:
+    """Yield the visible lines of a road, each at the outer edge of its lane (or on the lane offset for lane 0)."""
+    for section in road.sections:
+        for record in section.lanes:
+            for mark, start, end in spans(record.marks, section):
+                if end - start < MIN_LENGTH_M:
+                    continue
+                s = stations(start, end, step_m)
+                edge = next(outer for one, _, outer in offsets(road, section, s) if one is record)
+                yield from lines(road, record, mark, s, edge)
+
+
+def lines(road: Road, record: LaneRecord, mark: RoadMark, s: FloatArray, edge: FloatArray) -> Iterator[Marking]:
+    """Yield the one or two lines of a mark; of "solid broken" the first is the inner one (the left one on lane 0)."""
+    single = SINGLE_LINES.get(mark.kind)
+    kinds = [single] if single else [kind for kind in mark.kind.split() if kind in ("solid", "broken")]
+    outwards = 1 if record.lane_id > 0 else -1
+    for i, kind in enumerate(kinds):
+        # A double line leaves a gap as wide as a line: centres one width to either side of the edge.
+        aside = outwards * mark.width_m * (2 * i - len(kinds) + 1)
+        yield Marking(place(road, s, edge + aside), kind, mark.color, mark.width_m)
+
+
+def spans(marks: tuple[RoadMark, ...], section: Section) -> Iterator[tuple[RoadMark, float, float]]:
+    """Yield each mark with the stations between which it holds."""
+    bounds = [*(min(section.start + mark.offset, section.end) for mark in marks), section.end]
+    yield from zip(marks, bounds[:-1], bounds[1:], strict=True)
+
+
+def stations(start: float, end: float, step_m: float) -> FloatArray:
+    """Return evenly spaced stations from start to end, both included, at most ``step_m`` apart."""
+    return np.linspace(start, end, max(ceil((end - start) / step_m - 1e-9), 1) + 1)
+
+
+def offsets(road: Road, section: Section, s: FloatArray) -> Iterator[tuple[LaneRecord, FloatArray, FloatArray]]:
+    """Yield each lane with the lateral offsets (n,) of its inner and outer edge, positive to the left of the road."""
+    base = road.lane_offset(s)
+    for side in (1, -1):
+        inner = base
+        for record in sorted(
+            (one for one in section.lanes if one.lane_id * side > 0), key=lambda one: abs(one.lane_id)
+        ):
+            outer = inner
+            if record.border is not None:
+                outer = base + record.border(s - section.start)
+            elif record.width is not None:
+                outer = inner + side * np.maximum(record.width(s - section.start), 0.0)
+            yield record, inner, outer
+            inner = outer
+    yield from ((record, base, base) for record in section.lanes if record.lane_id == 0)
+
+
+def place(road: Road, s: FloatArray, offset: FloatArray) -> FloatArray:
+    """Return points (n, 3) in CARLA's frame at lateral offsets from the reference line."""
+    x, y, z, heading = road.line(s)
+    # The flip of y between the two frames happens here and nowhere else.
+    return np.stack([x - offset * np.sin(heading), -(y + offset * np.cos(heading)), z], axis=1)

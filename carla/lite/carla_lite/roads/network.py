@@ -1,0 +1,85 @@
+"""The road network of a map as the rest of carla-lite needs it: lanes, painted lines, ground, places to spawn.
+
+Owns the way from a map's name or path to a network. The geometry lives in the modules below; the wire is unknown here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from carla_lite.roads import spawn_points
+from carla_lite.roads.ground import Ground
+from carla_lite.roads.lanes import Lane, Marking, lanes_of, markings_of
+from carla_lite.roads.opendrive import MapError, read_roads
+from carla_lite.roads.spawn_points import SpawnPoint
+from carla_lite.towns import generator
+
+__all__ = ["MAP_NAMES", "Lane", "MapError", "Marking", "RoadNetwork", "SpawnPoint", "load"]
+
+MAP_NAMES = generator.NAMES
+
+
+@dataclass(frozen=True, eq=False)
+class RoadNetwork:
+    """All lanes and markings of one map, in CARLA's frame; compared by identity, so it can be a key of a cache."""
+
+    name: str
+    xodr: str
+    lanes: tuple[Lane, ...]
+    markings: tuple[Marking, ...]
+    bounds: tuple[float, float, float, float]  # x_min, y_min, x_max, y_max of all lanes, m
+
+    @classmethod
+    def parse(cls, name: str, xodr: str, step_m: float = 1.0) -> RoadNetwork:
+        """Return the network of an OpenDRIVE text, sampled every ``step_m``; MapError says what is wrong with it."""
+        roads = read_roads(name, xodr)
+        lanes = tuple(lane for road in roads for lane in lanes_of(road, step_m))
+        if not lanes:
+            raise MapError(f"map {name} has {len(roads)} roads but no lane with a width: nothing can drive there")
+        markings = tuple(marking for road in roads for marking in markings_of(road, step_m))
+        edges = np.concatenate([edge[:, :2] for lane in lanes for edge in (lane.left, lane.right)])
+        (x_min, y_min), (x_max, y_max) = edges.min(axis=0).tolist(), edges.max(axis=0).tolist()
+        return cls(name, xodr, lanes, markings, (x_min, y_min, x_max, y_max))
+
+    def height(self, x: float, y: float) -> float:
+        """Return the height in metres of the lane nearest to (x, y)."""
+        return self.ground(x, y)
+
+    @cached_property
+    def ground(self) -> Ground:
+        """The lookup behind ``height``, for loops that would pay for one call more."""
+        return Ground(
+            np.concatenate([points for lane in self.lanes for points in (lane.left, lane.centre, lane.right)])
+        )
+
+    def spawn_points(self) -> tuple[SpawnPoint, ...]:
+        """Return the places for cars, always the same ones in the same order."""
+        return self._spawn_points
+
+    @cached_property
+    def _spawn_points(self) -> tuple[SpawnPoint, ...]:
+        return spawn_points.choose(self.lanes)
+
+
+@lru_cache(maxsize=4)
+def load(map: str) -> RoadNetwork:
+    """Return the network of a generated town (``Lite01``, ``/Game/Carla/Maps/Lite01``) or of the .xodr file at a path.
+
+    MapError names the maps that exist if there is no such one.
+    """
+    name = map.rsplit("/", 1)[-1]
+    if name in MAP_NAMES:
+        return RoadNetwork.parse(name, generator.generate(name))
+    path = Path(map)
+    if not path.is_file():
+        known = ", ".join(MAP_NAMES)
+        raise MapError(f"map {map} does not exist: expected one of {known} or the path of an OpenDRIVE file (.xodr)")
+    try:
+        xodr = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MapError(f"map {map} cannot be read ({error}): expected an OpenDRIVE file (.xodr) in UTF-8") from None
+    return RoadNetwork.parse(path.stem, xodr)

@@ -1,0 +1,37 @@
+"""The speed limit at a place: that of the nearest driving lane.
+
+Owns the lookup alone. Traffic Managers take their target speed from it, so it is never 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from carla_lite.roads.network import RoadNetwork
+
+_CELL_M = 4.0
+_MPS_TO_KMH = 3.6
+_UNKNOWN_KMH = 30.0
+
+
+class SpeedLimits:
+    """Centre points of the driving lanes with their limits, asked for once a cell of 4 m and remembered."""
+
+    def __init__(self, network: RoadNetwork) -> None:
+        lanes = [lane for lane in network.lanes if lane.kind == "driving"]
+        self._points = np.concatenate([np.empty((0, 2)), *(lane.centre[:, :2] for lane in lanes)])
+        self._limits = np.concatenate([np.empty(0), *(np.full(len(p.centre), p.speed_limit_mps) for p in lanes)])
+        self._known: dict[tuple[float, float], float] = {}
+
+    def at(self, x: float, y: float) -> float:
+        """Return the limit at (x, y) in km/h; 30, as CARLA's vehicles start with, where the map has none."""
+        cell = x // _CELL_M, y // _CELL_M
+        if cell not in self._known:
+            self._known[cell] = self._search((cell[0] + 0.5) * _CELL_M, (cell[1] + 0.5) * _CELL_M)
+        return self._known[cell]
+
+    def _search(self, x: float, y: float) -> float:
+        if not len(self._points):
+            return _UNKNOWN_KMH
+        nearest = np.square(self._points - (x, y)).sum(axis=1).argmin()
+        return float(self._limits[nearest]) * _MPS_TO_KMH or _UNKNOWN_KMH

@@ -1,0 +1,64 @@
+"""A picture of the scene as a camera sees it: sky, ground, then boxes from far to near.
+
+Owns the order of drawing. Projection, the backdrop and the shapes live in the modules below. Never touches physics or
+the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+
+import cv2
+import numpy as np
+
+from carla_lite.scenery.backdrop import Backdrop
+from carla_lite.scenery.paint import Image
+from carla_lite.scenery.projection import Lens, Pose, View
+from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.strokes import SUB, BoxActor, Stroke, actor_strokes, still_strokes
+
+__all__ = ["BoxActor", "Camera", "Pose"]
+
+_BACKDROPS = 128
+SMOOTH_FROM_PX = 200  # smaller images are for networks, and smooth edges cost as much as all the rest
+
+
+class Camera:
+    """A pinhole camera with square pixels; ``fov_deg`` is the horizontal field of view."""
+
+    def __init__(self, width: int, height: int, fov_deg: float) -> None:
+        self.lens = Lens.of(width, height, fov_deg)
+        self._canvas: Image = np.zeros((height, width, 3), np.uint8)
+        self._backdrops: dict[tuple[int, int, float], Backdrop] = {}
+
+    def render(self, scene: Scene, pose: Pose, actors: Sequence[BoxActor]) -> Image:
+        """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time."""
+        view = View(pose, self.lens)
+        above_m = pose.z - scene.height(pose.x, pose.y)
+        self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel).draw(self._canvas, scene.ground, view)
+        vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal)
+        self._fill(still_strokes(vista, scene.mesh, view), actor_strokes(actors, vista.walls, view))
+        image: Image = np.empty((self.lens.height, self.lens.width, 4), np.uint8)
+        cv2.cvtColor(self._canvas, cv2.COLOR_BGR2BGRA, image)
+        return image
+
+    def _fill(self, still: list[Stroke], moving: list[Stroke]) -> None:
+        """Fill the strokes from far to near; the sort keeps the order of equal keys, as panels of one car have."""
+        strokes = sorted(still + moving, key=itemgetter(0), reverse=True) if moving else still
+        canvas, line = self._canvas, cv2.LINE_AA if self.lens.height >= SMOOTH_FROM_PX else cv2.LINE_8
+        for _, outline, colour in strokes:
+            if outline.ndim == 2:
+                cv2.fillConvexPoly(canvas, outline, colour, line, SUB)
+            else:
+                cv2.fillPoly(canvas, list(outline), colour, line, SUB)
+
+    def _backdrop(self, above_m: float, pitch: float, scale: float) -> Backdrop:
+        """Return the backdrop for a height and pitch, to the centimetre and a twentieth of a pixel."""
+        step = 0.05 / self.lens.focal
+        key = (max(1, round(100.0 * above_m)), round(pitch / step), scale)
+        if key not in self._backdrops:
+            if len(self._backdrops) >= _BACKDROPS:
+                self._backdrops.pop(next(iter(self._backdrops)))
+            self._backdrops[key] = Backdrop(self.lens, key[0] / 100.0, key[1] * step, scale)
+        return self._backdrops[key]

@@ -1,0 +1,111 @@
+"""Still boxes as arrays that a camera projects at once: buildings with their windows, posts, crowns of trees.
+
+Owns the geometry and its shading by the sun. Never touches a camera's pose or pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.paint import SUN
+from carla_lite.scenery.statics import TAG_BUILDING, StaticBox
+
+AMBIENT, DIFFUSE = 0.62, 0.48
+WINDOW_PITCH_M, FLOOR_M = 2.6, 3.1
+WINDOW_HALF_WIDTH_M, WINDOW_HALF_HEIGHT_M = 0.65, 0.75
+ROOF = (104, 112, 128)
+
+# Corners of a box by the signs of their coordinates: the bottom clockwise from above, then the top.
+CORNERS = np.array([(u, v, w) for w in (-1, 1) for u, v in ((1, 1), (-1, 1), (-1, -1), (1, -1))], dtype=np.float64)
+# Ahead, behind, right, left, top: corner indices around each face.
+FACES = np.array([(0, 3, 7, 4), (2, 1, 5, 6), (1, 0, 4, 5), (3, 2, 6, 7), (4, 7, 6, 5)])
+NORMALS = np.array([(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1)], dtype=np.float64)
+
+
+def shade(normals: FloatArray) -> FloatArray:
+    """Return the brightness (..., ) of faces with unit normals (..., 3) under the sun."""
+    lit: FloatArray = AMBIENT + DIFFUSE * np.maximum(normals @ SUN, 0.0)
+    return lit
+
+
+@dataclass(frozen=True)
+class StaticMesh:
+    """All still things of a map. Buildings are n boxes, posts p upright lines, crowns k balls."""
+
+    boxes: tuple[StaticBox, ...]
+    corners: FloatArray  # (n, 8, 3)
+    centres: FloatArray  # (n, 3)
+    halves: FloatArray  # (n, 3)
+    turns: FloatArray  # (n, 2) cosine and sine of the yaw
+    reaches: FloatArray  # (n,) radius of the footprint
+    colours: FloatArray  # (n, 5, 3) BGR of the faces
+    post_ends: FloatArray  # (p, 2, 3) bottom and top
+    post_widths: FloatArray  # (p,)
+    post_colours: FloatArray  # (p, 3)
+    crown_centres: FloatArray  # (k, 3)
+    crown_radii: FloatArray  # (k,)
+    crown_colours: FloatArray  # (k, 3)
+
+    @classmethod
+    def of(cls, boxes: Sequence[StaticBox]) -> StaticMesh:
+        """Return the arrays of boxes: buildings by their tag, crowns are what a car can't hit, the rest are posts."""
+        buildings = tuple(box for box in boxes if box.tag == TAG_BUILDING)
+        crowns = [box for box in boxes if box.tag != TAG_BUILDING and not box.solid]
+        posts = [box for box in boxes if box.tag != TAG_BUILDING and box.solid]
+        rotations = np.array([_rotation(box) for box in buildings]).reshape(-1, 3, 3)
+        centres, halves = _rows([b.centre for b in buildings]), _rows([b.extent for b in buildings])
+        brightness = shade(NORMALS @ rotations.transpose(0, 2, 1))
+        fronts = np.repeat(_rows([b.colour for b in buildings])[:, None], 5, axis=1)
+        fronts[:, 4] = ROOF
+        post_centres, post_halves = _rows([b.centre for b in posts]), _rows([b.extent for b in posts])
+        up = post_halves * (0, 0, 1)
+        return cls(
+            buildings,
+            centres[:, None] + (CORNERS * halves[:, None]) @ rotations.transpose(0, 2, 1),
+            centres,
+            halves,
+            rotations[:, :2, 0],
+            np.hypot(halves[:, 0], halves[:, 1]),
+            fronts * brightness[..., None],
+            np.stack([post_centres - up, post_centres + up], axis=1),
+            2.0 * post_halves[:, 0],
+            _rows([b.colour for b in posts]),
+            _rows([b.centre for b in crowns]),
+            _rows([b.extent for b in crowns])[:, 0],
+            _rows([b.colour for b in crowns]),
+        )
+
+
+def _rows(values: Sequence[tuple[float, float, float]]) -> FloatArray:
+    return np.array(values, dtype=np.float64).reshape(-1, 3)
+
+
+def _rotation(box: StaticBox) -> FloatArray:
+    return np.array(((box.cos, -box.sin, 0.0), (box.sin, box.cos, 0.0), (0.0, 0.0, 1.0)))
+
+
+@lru_cache(maxsize=1024)
+def windows(box: StaticBox) -> tuple[FloatArray, ...]:
+    """Return the windows of each of a building's four walls: quads (m, 4, 3) in the world's frame, in FACES' order."""
+    walls = []
+    floors = int(2.0 * box.half_height_m / FLOOR_M)
+    for face in range(4):
+        normal = NORMALS[face]
+        along_half = box.half_width_m if face < 2 else box.half_length_m
+        count = max(1, int((2.0 * along_half - 1.0) / WINDOW_PITCH_M))
+        places = (np.arange(count) - 0.5 * (count - 1)) * WINDOW_PITCH_M
+        heights = -box.half_height_m + FLOOR_M * (np.arange(floors) + 0.55)
+        along, up = (grid.ravel()[:, None] for grid in np.meshgrid(places, heights))
+        du = np.array((-1, 1, 1, -1)) * WINDOW_HALF_WIDTH_M
+        dv = np.array((-1, -1, 1, 1)) * WINDOW_HALF_HEIGHT_M
+        local = np.zeros((len(along), 4, 3))
+        local += normal * (box.half_length_m if face < 2 else box.half_width_m)
+        local[..., 1 if face < 2 else 0] += along + du
+        local[..., 2] += up + dv
+        walls.append(np.array(box.centre) + local @ _rotation(box).T)
+    return tuple(walls)

@@ -1,0 +1,230 @@
+"""The ground as a picture from above: terrain, asphalt, sidewalks, kerbs, painted lines and shadows.
+
+Owns the raster and its coarser levels. Never touches perspective: ``camera`` warps it. Deterministic by seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_lite.roads.lanes import Lane, Marking
+from carla_lite.roads.network import RoadNetwork
+from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, StaticBox
+
+Image = NDArray[np.uint8]
+
+MARGIN_M = 30.0
+FINEST_M = 0.1
+MAX_PIXELS = 36_000_000  # 108 MB of BGR, 144 MB with the coarser levels
+LEVELS = 6
+SUB = 4  # fractional bits of drawing coordinates
+BLOCK = 512
+FINER = 4  # of lines, in both directions
+PART = 12
+DASH_M, GAP_M = 3.0, 4.5
+HOLE_M2 = 200.0  # between the turns of a junction at most 30, the smallest block of houses over 1 900
+THINNEST_LINE_M = 0.15  # a line of 0.125 m is hardly seen at 84 × 84
+
+GRASS = (78, 128, 104)
+SURFACES = ((GRASS, 9.0), ((172, 178, 182), 3.0), ((206, 210, 212), 1.0), ((88, 86, 84), 3.3))
+"""BGR and strength of the texture of terrain, sidewalks, kerbs and asphalt."""
+SHADOW = 0.62
+COLOURS = {"yellow": (60, 190, 232), "white": (235, 238, 240), "standard": (235, 238, 240)}
+
+# Unit vector to the sun, CARLA's frame; 58° above the horizon, so shadows reach the pavement but rarely the far lane.
+SUN = np.array([-0.33, -0.42, 0.845]) / np.linalg.norm([-0.33, -0.42, 0.845])
+
+
+@dataclass(frozen=True)
+class GroundImage:
+    """BGR seen from above: rows along y, columns along x; level k has 2^k times the first one's metres per pixel."""
+
+    levels: tuple[Image, ...]
+    metres_per_pixel: float
+    x_min: float
+    y_min: float
+
+    def pixel(self, x: float, y: float) -> tuple[float, float]:
+        """Return column and row of a place in level 0, pixel centres at whole numbers."""
+        return (x - self.x_min) / self.metres_per_pixel - 0.5, (y - self.y_min) / self.metres_per_pixel - 0.5
+
+
+def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> GroundImage:
+    """Return the ground of a network with the shadows of what stands on it, 0.1 m a pixel if that fits the memory."""
+    x_min, y_min, x_max, y_max = network.bounds
+    x_min, y_min, x_max, y_max = x_min - MARGIN_M, y_min - MARGIN_M, x_max + MARGIN_M, y_max + MARGIN_M
+    scale = resolution_m(x_max - x_min, y_max - y_min)
+    shape = (math.ceil((y_max - y_min) / scale), math.ceil((x_max - x_min) / scale))
+    canvas = _Canvas(shape, scale, x_min, y_min)
+    rng = np.random.default_rng([seed, 0x6A55])
+
+    image = _textured(_surfaces(network, canvas), rng)
+    cv2.GaussianBlur(image, (3, 3), 0.8, image)  # edges without steps; lines are painted smooth
+    for colour in sorted({COLOURS.get(marking.color, COLOURS["white"]) for marking in network.markings}):
+        painted = [m for m in network.markings if COLOURS.get(m.color, COLOURS["white"]) == colour]
+        _cover(image, canvas.lines(painted), colour)
+    shadow = canvas.mask(_shadows(boxes), soft=True)
+    for rows in _blocks(shape[0]):
+        cv2.copyTo(cv2.convertScaleAbs(image[rows], alpha=SHADOW), shadow[rows], image[rows])
+    return GroundImage(tuple(_pyramid(image)), scale, x_min, y_min)
+
+
+def resolution_m(width_m: float, height_m: float) -> float:
+    """Return the metres a pixel of a ground of this size: as fine as ``MAX_PIXELS`` allow, at best ``FINEST_M``."""
+    return max(FINEST_M, math.sqrt(width_m * height_m / MAX_PIXELS))
+
+
+class _Canvas:
+    """Draws shapes given in metres."""
+
+    def __init__(self, shape: tuple[int, int], scale: float, x_min: float, y_min: float) -> None:
+        self.shape, self.scale, self.x, self.y = shape, scale, x_min, y_min
+
+    def pixels(self, points: FloatArray) -> NDArray[np.int32]:
+        """Return drawing coordinates with ``SUB`` fractional bits of points (n, ≥ 2)."""
+        places = (points[:, :2] - (self.x, self.y)) / self.scale - 0.5
+        return np.rint(places * (1 << SUB)).astype(np.int32)
+
+    def mask(self, outlines: Iterable[FloatArray], soft: bool = False) -> Image:
+        """Return 255 inside any outline, else 0; unless soft, a pixel wider so that neighbours leave no seam."""
+        mask: Image = np.zeros(self.shape, np.uint8)
+        for outline in outlines:
+            pixels = self.pixels(outline)
+            cv2.fillPoly(mask, [pixels], (255,), cv2.LINE_8, SUB)
+            if not soft:
+                cv2.polylines(mask, [pixels], True, (255,), 1, cv2.LINE_8, SUB)
+        return mask
+
+    def lines(self, markings: Iterable[Marking]) -> Image:
+        """Return how much of each pixel is painted, 0 to 255; kerbs are painted by where surfaces meet instead."""
+        covered: Image = np.zeros(self.shape, np.uint8)
+        for marking in markings:
+            half = 0.5 * max(marking.width_m, THINNEST_LINE_M, self.scale) - 0.5 * self.scale / FINER
+            for piece in _pieces(marking):
+                self._line(covered, _ribbon(piece, half))
+        return covered
+
+    def _line(self, covered: Image, outline: FloatArray) -> None:
+        """Cover a thin outline, drawn finer and averaged: OpenCV's own smooth edges are off by up to half a pixel."""
+        places = (outline - (self.x, self.y)) / self.scale
+        low = np.maximum(np.floor(places.min(axis=0)).astype(int) - 1, 0)
+        high = np.minimum(np.ceil(places.max(axis=0)).astype(int) + 1, self.shape[::-1])
+        columns, rows = (high - low).tolist()
+        fine = np.zeros((rows * FINER, columns * FINER), np.uint8)
+        cv2.fillPoly(
+            fine, [np.rint(((places - low) * FINER - 0.5) * (1 << SUB)).astype(np.int32)], 255, cv2.LINE_8, SUB
+        )
+        window = covered[low[1] : high[1], low[0] : high[0]]
+        np.maximum(window, cv2.resize(fine, (columns, rows), interpolation=cv2.INTER_AREA), out=window)
+
+
+def _cover(image: Image, covered: Image, colour: tuple[int, int, int]) -> None:
+    where = covered > 0
+    share = covered[where, None] / 255.0
+    image[where] = np.rint(image[where] * (1.0 - share) + np.array(colour) * share)
+
+
+def _outlines(lanes: Sequence[Lane], walked: bool) -> Iterator[FloatArray]:
+    for lane in lanes:
+        if (lane.kind == "sidewalk") == walked and lane.kind not in ("none", "border"):
+            yield np.concatenate([lane.left, lane.right[::-1]])
+
+
+def _pieces(marking: Marking) -> Iterator[FloatArray]:
+    """Yield the dashes of a broken line; a solid one in parts of some metres that overlap by a sample."""
+    points = marking.points[:, :2]
+    if marking.kind == "solid":
+        for start in range(0, len(points) - 1, PART):
+            yield points[start : start + PART + 2]
+    if marking.kind != "broken":
+        return
+    steps = np.hypot(*np.diff(points, axis=0).T)
+    along = np.concatenate([[0.0], np.cumsum(steps)])
+    for start in np.arange(0.5 * GAP_M, along[-1] - 0.5, DASH_M + GAP_M):
+        end = min(start + DASH_M, along[-1])
+        inner = along[(along > start) & (along < end)]
+        wanted = np.concatenate([[start], inner, [end]])
+        yield np.stack([np.interp(wanted, along, points[:, axis]) for axis in range(2)], axis=1)
+
+
+def _ribbon(points: FloatArray, half: float) -> FloatArray:
+    """Return the outline of a line of a given half width (m)."""
+    tangent = np.gradient(points, axis=0)
+    tangent /= np.maximum(np.linalg.norm(tangent, axis=1, keepdims=True), 1e-9)
+    aside = half * np.stack([-tangent[:, 1], tangent[:, 0]], axis=1)
+    return np.concatenate([points + aside, (points - aside)[::-1]])
+
+
+def _shadows(boxes: Sequence[StaticBox]) -> Iterator[FloatArray]:
+    """Yield the outline of each box's shadow on the ground."""
+    for box in boxes:
+        corners = np.array(box.corners())
+        if box.tag not in (TAG_BUILDING, TAG_POLE):  # crowns are drawn round
+            turn = np.linspace(0.0, math.tau, 12, endpoint=False)
+            circle = np.stack([np.cos(turn), np.sin(turn)], axis=1) * box.half_length_m
+            yield circle + (np.array((box.x, box.y)) - SUN[:2] / SUN[2] * box.z)
+            continue
+        bottom = (box.z - box.half_height_m) * SUN[:2] / SUN[2]
+        top = (box.z + box.half_height_m) * SUN[:2] / SUN[2]
+        both = np.concatenate([corners - bottom, corners - top]).astype(np.float32)
+        yield cv2.convexHull(both).reshape(-1, 2).astype(np.float64)
+
+
+def _surfaces(network: RoadNetwork, canvas: _Canvas) -> Image:
+    """Return what each pixel is, an index of ``SURFACES``: lanes cars use over those people walk on, kerbs between."""
+    surfaces = canvas.mask(_outlines(network.lanes, walked=True)) // 255
+    asphalt = canvas.mask(_outlines(network.lanes, walked=False))
+    _fill_holes(asphalt, HOLE_M2 / canvas.scale**2)
+    thickness = max(3, 2 * round(0.15 / canvas.scale) + 1)
+    kerb = cv2.dilate(asphalt, np.ones((thickness, thickness), np.uint8))
+    surfaces[(kerb > 0) & (surfaces > 0)] = 2
+    surfaces[asphalt > 0] = 3
+    return surfaces
+
+
+def _fill_holes(mask: Image, largest: float) -> None:
+    """Cover what a mask encloses if it has at most ``largest`` pixels: in a junction no lane runs over every spot."""
+    outlines, tree = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
+    parents = [] if tree is None else tree[0][:, 3]
+    for outline, parent in zip(outlines, parents, strict=True):
+        if parent >= 0 and cv2.contourArea(outline) <= largest:
+            cv2.drawContours(mask, [outline], 0, (255,), cv2.FILLED)
+
+
+def _textured(surfaces: Image, rng: np.random.Generator) -> Image:
+    """Return the surfaces' colours with fine grain (one repeated tile) and broad patches of brightness."""
+    rows, columns = surfaces.shape
+    grain = cv2.GaussianBlur(rng.normal(0.0, 1.0, (BLOCK, BLOCK)).astype(np.float32), (3, 3), 0.7)
+    grain = np.tile(grain, (1, columns // BLOCK + 1))[:, :columns]
+    coarse = rng.normal(0.0, 1.0, (rows // 120 + 2, columns // 120 + 2)).astype(np.float32)
+    patches = cv2.resize(coarse, (columns, rows), interpolation=cv2.INTER_CUBIC)
+    colours = np.array([surface[0] for surface in SURFACES], np.uint8)
+    strength = np.array([surface[1] for surface in SURFACES], np.float32)
+    image: Image = np.empty((rows, columns, 3), np.uint8)
+    for block in _blocks(rows):
+        noise = (grain[: len(patches[block])] + patches[block]) * strength[surfaces[block]]
+        layers = cv2.merge([noise.astype(np.int16)] * 3)
+        cv2.add(colours[surfaces[block]], layers, image[block], dtype=cv2.CV_8U)
+    return image
+
+
+def _blocks(rows: int) -> Iterator[slice]:
+    """Yield slices of some rows, so that what is computed from a large image takes little memory beside it."""
+    yield from (slice(start, min(start + BLOCK, rows)) for start in range(0, rows, BLOCK))
+
+
+def _pyramid(image: Image) -> Iterator[Image]:
+    yield image
+    for _ in range(LEVELS - 1):
+        rows, columns = image.shape[:2]
+        # Cut to even sizes so that a coarser pixel is exactly four finer ones, and places agree between levels.
+        even = image[: rows & ~1, : columns & ~1]
+        image = np.asarray(cv2.resize(even, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
+        yield image

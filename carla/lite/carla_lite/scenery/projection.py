@@ -1,0 +1,94 @@
+"""Where a point of the world appears in an image: poses, rotation, the pinhole.
+
+Owns CARLA's rotation convention and the pinhole model. Never touches pixels or scenes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from carla_lite.roads.reference_line import FloatArray
+
+NEAR_M = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Pose:
+    """A place and a direction: metres and radians, CARLA's frame (pitch up, yaw clockwise, roll to the right)."""
+
+    x: float
+    y: float
+    z: float
+    pitch: float = 0.0
+    yaw: float = 0.0
+    roll: float = 0.0
+
+    def axes(self) -> FloatArray:
+        """Return (3, 3): the rows are the unit vectors forward, right and up in the world's frame.
+
+        The columns of CARLA's ``Transform.get_matrix``.
+        """
+        cp, sp = math.cos(self.pitch), math.sin(self.pitch)
+        cy, sy = math.cos(self.yaw), math.sin(self.yaw)
+        cr, sr = math.cos(self.roll), math.sin(self.roll)
+        return np.array(
+            (
+                (cp * cy, cp * sy, sp),
+                (cy * sp * sr - sy * cr, sy * sp * sr + cy * cr, -cp * sr),
+                (-cy * sp * cr - sy * sr, -sy * sp * cr + cy * sr, cp * cr),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """An image's size and its focal length, all in pixels; pixels are square."""
+
+    width: int
+    height: int
+    focal: float
+
+    @classmethod
+    def of(cls, width: int, height: int, fov_deg: float) -> Lens:
+        """Return the lens of an image whose width spans ``fov_deg`` degrees."""
+        return cls(width, height, 0.5 * width / math.tan(math.radians(fov_deg) / 2.0))
+
+
+class View:
+    """A pinhole at a pose: the way from the world to the image and back."""
+
+    def __init__(self, pose: Pose, lens: Lens) -> None:
+        self.pose, self.lens = pose, lens
+        width, height, focal = lens.width, lens.height, lens.focal
+        self.position = np.array((pose.x, pose.y, pose.z))
+        self.axes = pose.axes()
+        # Pixel centres are whole numbers, as in OpenCV, so the image's middle is half a pixel less than half its size.
+        self.u, self.v = 0.5 * width - 0.5, 0.5 * height - 0.5
+        forward, right, up = self.axes
+        # Rows give u × depth, v × depth and depth.
+        self.matrix = np.stack([focal * right + self.u * forward, -focal * up + self.v * forward, forward])
+
+    def project(self, points: FloatArray) -> FloatArray:
+        """Return (..., 3) u × depth, v × depth and depth (m) of points (..., 3) in the world's frame."""
+        seen: FloatArray = (points - self.position) @ self.matrix.T
+        return seen
+
+    def ground_homography(self, height: float, scale: float, x: float, y: float) -> FloatArray:
+        """Return (3, 3) from image pixels to pixels of a picture of the ground.
+
+        Args:
+            height: of the camera above the ground (m).
+            scale: metres a pixel of the picture.
+            x: west edge of the picture (m).
+            y: north edge of the picture (m).
+        """
+        forward, right, up = self.axes
+        # Direction of the ray through pixel (u, v): rays @ (u, v, 1).
+        rays = np.stack([right, -up, self.lens.focal * forward - self.u * right + self.v * up], axis=1)
+        px, py, _ = self.position
+        to_x = ((px - x) * rays[2] - height * rays[0]) / scale - 0.5 * rays[2]
+        to_y = ((py - y) * rays[2] - height * rays[1]) / scale - 0.5 * rays[2]
+        return np.stack([to_x, to_y, rays[2]])

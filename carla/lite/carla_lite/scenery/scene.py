@@ -1,0 +1,55 @@
+"""Everything of a map that stands still: what stands beside the streets, and the ground as a picture.
+
+Owns the assembly and its cache. Never touches vehicles, time or perspective.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from carla_lite.roads.network import RoadNetwork
+from carla_lite.scenery.meshes import StaticMesh
+from carla_lite.scenery.paint import GroundImage, paint
+from carla_lite.scenery.statics import StaticBox, StaticIndex
+from carla_lite.scenery.streetscape import furnish
+from carla_lite.scenery.vista import Vistas
+
+_KEPT = 2  # each holds up to 144 MB
+_built: OrderedDict[tuple[str, int], Scene] = OrderedDict()
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """The still part of a world; ``height`` gives the road's height (m) at (x, y)."""
+
+    ground: GroundImage
+    statics: StaticIndex
+    height: Callable[[float, float], float]
+
+    @classmethod
+    def build(cls, network: RoadNetwork, seed: int) -> Scene:
+        """Return the scene of a network; the last two are kept, so that a reload costs nothing."""
+        key = (network.xodr, seed)
+        if key not in _built:
+            boxes = furnish(network, seed)
+            _built[key] = cls(paint(network, boxes, seed), StaticIndex(boxes), network.ground)
+            if len(_built) > _KEPT:
+                _built.popitem(last=False)
+        return _built[key]
+
+    def near(self, x: float, y: float, radius: float) -> list[StaticBox]:
+        """Return the boxes whose footprint comes within ``radius`` metres of (x, y), in a fixed order."""
+        return [self.statics.boxes[i] for i in self.statics.near(x, y, radius)]
+
+    @cached_property
+    def mesh(self) -> StaticMesh:
+        """The boxes as arrays that a camera projects at once."""
+        return StaticMesh.of(self.statics.boxes)
+
+    @cached_property
+    def vistas(self) -> Vistas:
+        """What is seen from where."""
+        return Vistas(self.mesh)

@@ -1,0 +1,191 @@
+"""What stands beside the streets: buildings, lamp posts and trees, placed by chance from a seed.
+
+Owns the decision what stands where. Never touches lanes other than to keep off them, nor how anything is painted or
+drawn. The same network and seed give the same boxes in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_lite.roads.lanes import Lane
+from carla_lite.roads.network import RoadNetwork
+from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox
+
+PLAN_M = 0.25
+MARGIN_M = 45.0
+BUILDING_CLEARANCE_M = 1.5
+POST_CLEARANCE_M = 0.4
+SETBACK_M = 3.6
+FLOOR_M = 3.1
+LAMP_SPACING_M = 26.0
+TREE_SPACING_M = 9.0
+MIN_STREET_M = 6.0
+
+# BGR; plaster, brick, sandstone, concrete, and two painted fronts.
+FRONTS = (
+    (196, 210, 219),
+    (86, 102, 160),
+    (150, 186, 206),
+    (176, 178, 180),
+    (128, 158, 190),
+    (201, 190, 172),
+    (112, 124, 148),
+    (164, 200, 214),
+    (150, 164, 142),
+)
+LEAVES = ((52, 112, 74), (60, 124, 92), (48, 98, 60), (66, 132, 112))
+LAMP_COLOUR = (92, 88, 84)
+TRUNK_COLOUR = (48, 66, 84)
+
+
+class Plan:
+    """A coarse map of what is taken: lanes first, then every building that was placed."""
+
+    def __init__(self, network: RoadNetwork) -> None:
+        x_min, y_min, x_max, y_max = network.bounds
+        self.x, self.y = x_min - MARGIN_M, y_min - MARGIN_M
+        shape = (
+            math.ceil((y_max - y_min + 2 * MARGIN_M) / PLAN_M),
+            math.ceil((x_max - x_min + 2 * MARGIN_M) / PLAN_M),
+        )
+        lanes = np.zeros(shape, np.uint8)
+        for lane in network.lanes:
+            outline = self._pixels(np.concatenate([lane.left, lane.right[::-1]]))
+            cv2.fillPoly(lanes, [outline], 1)
+            cv2.polylines(lanes, [outline], True, 1)
+        distance = np.asarray(cv2.distanceTransform(1 - lanes, cv2.DIST_L2, 5), np.float32)
+        # One pixel for the rounding of corners, and the transform's own error of about 2 %.
+        self.clear_m = distance * (PLAN_M * 0.97) - 1.5 * PLAN_M
+        self.taken = np.zeros(shape, np.uint8)
+
+    def take(self, footprint: FloatArray, clearance_m: float) -> bool:
+        """Take the convex footprint (n, 2) if it is free and this far from every lane; return whether it was."""
+        pixels = self._pixels(footprint)
+        low, high = pixels.min(axis=0), pixels.max(axis=0) + 1
+        if (low < 1).any() or (high >= self.taken.shape[::-1]).any():
+            return False
+        window = np.s_[low[1] : high[1], low[0] : high[0]]
+        mask = np.zeros(self.taken[window].shape, np.uint8)
+        cv2.fillConvexPoly(mask, pixels - low, 1)
+        inside = mask.astype(bool)
+        if (self.clear_m[window][inside] < clearance_m).any() or self.taken[window][inside].any():
+            return False
+        self.taken[window] |= mask
+        return True
+
+    def _pixels(self, points: FloatArray) -> NDArray[np.int32]:
+        return np.rint((points[:, :2] - (self.x, self.y)) / PLAN_M).astype(np.int32)
+
+
+def furnish(network: RoadNetwork, seed: int) -> list[StaticBox]:
+    """Return everything that stands beside the streets of a network, buildings first."""
+    rng = np.random.default_rng([seed, 0x5CE2E])
+    plan = Plan(network)
+    streets = [_evenly(lane.right) for lane in _outermost(network.lanes)]
+    streets = [street for street in streets if len(street) * 1.0 >= MIN_STREET_M]
+    placed: list[StaticBox] = []
+    for street in streets:
+        placed.extend(_buildings(street, plan, rng))
+    for street in streets:
+        placed.extend(_lamps(street, plan))
+    for street in streets:
+        placed.extend(_trees(street, plan, rng))
+    return placed
+
+
+def _outermost(lanes: Sequence[Lane]) -> list[Lane]:
+    """Return the outermost lane of each side of each road outside junctions."""
+    outermost: dict[tuple[int, int, bool], Lane] = {}
+    for lane in lanes:
+        if lane.in_junction:
+            continue
+        key = (lane.road_id, lane.section, lane.lane_id > 0)
+        if key not in outermost or abs(lane.lane_id) > abs(outermost[key].lane_id):
+            outermost[key] = lane
+    return [outermost[key] for key in sorted(outermost)]
+
+
+def _evenly(edge: FloatArray) -> FloatArray:
+    """Return the polyline sampled every metre: (n, 3)."""
+    steps = np.hypot(*np.diff(edge[:, :2], axis=0).T)
+    along = np.concatenate([[0.0], np.cumsum(steps)])
+    wanted = np.arange(0.0, along[-1] + 1e-9, 1.0)
+    return np.stack([np.interp(wanted, along, edge[:, axis]) for axis in range(3)], axis=1)
+
+
+def _buildings(street: FloatArray, plan: Plan, rng: np.random.Generator) -> Iterator[StaticBox]:
+    position = 0
+    while position < len(street) - 8:
+        frontage = int(rng.integers(9, 21))
+        floors = int(rng.integers(2, 6))
+        depth, setback, gap = rng.uniform(8.0, 13.0), SETBACK_M + rng.uniform(0.0, 1.6), int(rng.integers(0, 4))
+        front = FRONTS[int(rng.integers(len(FRONTS)))]
+        tint = rng.uniform(0.9, 1.06)
+        end = min(position + frontage, len(street) - 1)
+        box = _beside(street, position, end, setback, (depth, floors * FLOOR_M + 0.8))
+        colour = _scaled(front, tint)
+        if end - position >= 8 and plan.take(np.array(box.corners()), BUILDING_CLEARANCE_M):
+            yield StaticBox(*box.centre, *box.extent, box.yaw, colour, TAG_BUILDING)
+            position = end + gap
+        else:
+            position += 3
+
+
+def _beside(street: FloatArray, start: int, end: int, setback: float, size: tuple[float, float]) -> StaticBox:
+    """Return a box along the street's right-hand edge from one sample to another, ``size`` = depth and height."""
+    depth, height = size
+    chord = street[end] - street[start]
+    yaw = math.atan2(chord[1], chord[0])
+    half_length = 0.5 * math.hypot(chord[0], chord[1]) - 0.02
+    out = setback + 0.5 * depth
+    x, y, z = (0.5 * (street[start] + street[end])).tolist()
+    x, y = x - math.sin(yaw) * out, y + math.cos(yaw) * out
+    return StaticBox(x, y, z + 0.5 * height, half_length, 0.5 * depth, 0.5 * height, yaw, (0, 0, 0), TAG_BUILDING)
+
+
+def _lamps(street: FloatArray, plan: Plan) -> Iterator[StaticBox]:
+    spacing = int(LAMP_SPACING_M)
+    for index in range(spacing // 3, len(street) - 2, spacing):
+        x, y, z, yaw = _off_street(street, index, 1.2)
+        if plan.take(_square(x, y, 0.3), POST_CLEARANCE_M):
+            yield StaticBox(x, y, z + 3.0, 0.09, 0.09, 3.0, yaw, LAMP_COLOUR, TAG_POLE)
+
+
+def _trees(street: FloatArray, plan: Plan, rng: np.random.Generator) -> Iterator[StaticBox]:
+    index = 4.0
+    while index < len(street) - 2:
+        out, radius = 1.7 + rng.uniform(0.0, 0.6), rng.uniform(1.2, 2.1)
+        trunk = rng.uniform(1.9, 2.7)
+        leaves = _scaled(LEAVES[int(rng.integers(len(LEAVES)))], rng.uniform(0.85, 1.15))
+        grown = rng.uniform() < 0.7
+        x, y, z, yaw = _off_street(street, int(index), out)
+        index += TREE_SPACING_M * rng.uniform(0.8, 1.6)
+        if grown and plan.take(_square(x, y, 0.35), 0.8):
+            yield StaticBox(x, y, z + 0.5 * trunk, 0.16, 0.16, 0.5 * trunk, yaw, TRUNK_COLOUR, TAG_VEGETATION)
+            yield StaticBox(
+                x, y, z + trunk + 0.8 * radius, radius, radius, radius, yaw, leaves, TAG_VEGETATION, solid=False
+            )
+
+
+def _off_street(street: FloatArray, index: int, out: float) -> tuple[float, float, float, float]:
+    """Return x, y, z and yaw of a place ``out`` metres to the right of a street's edge."""
+    chord = street[index + 1] - street[index - 1]
+    yaw = math.atan2(chord[1], chord[0])
+    x, y, z = street[index].tolist()
+    return x - math.sin(yaw) * out, y + math.cos(yaw) * out, z, yaw
+
+
+def _square(x: float, y: float, half: float) -> FloatArray:
+    return np.array([[x + u * half, y + v * half] for u, v in ((1, 1), (-1, 1), (-1, -1), (1, -1))])
+
+
+def _scaled(colour: tuple[int, int, int], factor: float) -> tuple[int, int, int]:
+    blue, green, red = (min(255, round(channel * factor)) for channel in colour)
+    return blue, green, red

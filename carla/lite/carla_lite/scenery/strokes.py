@@ -1,0 +1,147 @@
+"""What is drawn over the backdrop, as flat polygons in the image with a key that orders them: still things and cars.
+
+Owns projection, culling and the part before the eye. Never touches the image: ``camera`` fills the strokes, and another
+kind of camera could fill the same ones with tags or depths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.car import box_mesh, car_mesh
+from carla_lite.scenery.meshes import StaticMesh, shade, windows
+from carla_lite.scenery.projection import NEAR_M, Pose, View
+from carla_lite.scenery.sky import hazed_once
+from carla_lite.scenery.statics import TAG_CAR
+from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
+
+SUB = 4  # fractional bits of polygon coordinates
+SMALLEST_CAR_PX = 1.5
+FINE_CAR_PX = 16.0
+WINDOWS_FROM_FOCAL = 150.0
+GLASS = np.array((112.0, 96.0, 82.0))
+LIMIT_PX = 1e5
+_BOUNDS = np.array((0.0, 0.0, NEAR_M, 0.0, 0.0), np.float32)
+
+Polygon = NDArray[np.int32]
+Stroke = tuple[float, Polygon, Sequence[float]]
+"""A key (larger ones are drawn first), a convex polygon (n, 2) or several quads (m, 4, 2), and the BGR colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxActor:
+    """Something that moves: ``pose`` of the box's centre, half sizes in metres, BGR colour, CityObjectLabel."""
+
+    pose: Pose
+    extent: tuple[float, float, float]
+    colour: tuple[int, int, int]
+    tag: int
+
+
+def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
+    """Return the polygons of a vista that are in the image, from far to near."""
+    if not vista.parts:
+        return []
+    # Beside u, v and depth, how far inside the right and lower edge: a polygon is out of the image when all its corners
+    # are beyond one edge, whether before the eye or behind it.
+    planes = (
+        np.array(((1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, view.lens.width), (0, -1, view.lens.height))) @ view.matrix
+    )
+    seen = vista.points @ planes.T.astype(np.float32) + (planes @ (vista.origin - view.position)).astype(np.float32)
+    shown = np.flatnonzero((np.maximum.reduceat(seen, vista.starts) > _BOUNDS).all(axis=1))
+    depth = seen[:, 2]
+    ahead = np.minimum.reduceat(depth, vista.starts)[shown] > NEAR_M
+    pixels = _rounded(seen[:, :2] / np.maximum(depth, np.float32(NEAR_M))[:, None])
+    strokes: list[Stroke] = []
+    for i, whole in zip(shown.tolist(), ahead.tolist(), strict=True):
+        part = vista.parts[i]
+        outline = pixels[part] if whole else _clipped(seen[part])
+        if outline is None:
+            continue
+        strokes.append((vista.keys[i], outline, vista.colours[i]))
+        wall = vista.windowed[i]
+        if wall is not None and view.lens.focal >= WINDOWS_FROM_FOCAL:
+            quads = view.project(windows(mesh.boxes[wall[0]])[wall[1]])
+            quads = quads[quads[..., 2].min(axis=1) > NEAR_M]
+            if len(quads):
+                glass = 0.35 * np.array(vista.colours[i]) + 0.65 * GLASS
+                strokes.append((vista.keys[i], _pixels(quads), glass.tolist()))
+    return strokes
+
+
+def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View) -> list[Stroke]:
+    """Return the panels of what moves and is in view, cars as cars, anything else as a box."""
+    px, py, pz = view.position.tolist()
+    fx, fy, fz = view.axes[0].tolist()
+    rx, ry, rz = view.axes[1].tolist()
+    tangent = 0.5 * view.lens.width / view.lens.focal
+    slack = math.hypot(1.0, tangent)
+    farthest = min(FARTHEST_M, view.lens.focal / SMALLEST_CAR_PX * 1.5)
+    chosen = []
+    for actor in actors:
+        dx, dy, dz = actor.pose.x - px, actor.pose.y - py, actor.pose.z - pz
+        depth = fx * dx + fy * dy + fz * dz
+        reach = actor.extent[0] + actor.extent[1]
+        if -reach < depth < farthest and abs(rx * dx + ry * dy + rz * dz) < depth * tangent + slack * reach:
+            chosen.append((math.sqrt(dx * dx + dy * dy + dz * dz), actor))
+    if not chosen:
+        return []
+    behind = walls.hide(view.position, np.array([(actor.pose.x, actor.pose.y) for _, actor in chosen]))
+    strokes: list[Stroke] = []
+    for (distance, actor), wall in zip(chosen, behind.tolist(), strict=True):
+        key = wall + 1e-2 if wall >= 0.0 else distance + IN_FRONT
+        strokes.extend(_panels(actor, distance, key, view))
+    return strokes
+
+
+def _panels(actor: BoxActor, distance: float, key: float, view: View) -> list[Stroke]:
+    mesh = (car_mesh if actor.tag == TAG_CAR else box_mesh)(actor.extent, actor.colour)
+    axes = actor.pose.axes()
+    centre = np.array((actor.pose.x, actor.pose.y, actor.pose.z))
+    away = view.position - centre
+    facing = mesh.normals @ (axes @ away) > mesh.offsets
+    if view.lens.focal * actor.extent[2] < FINE_CAR_PX * distance:
+        facing &= ~mesh.fine
+    seen = mesh.points @ (view.matrix @ axes.T).T - view.matrix @ away
+    light = np.where(mesh.glowing, 1.0, shade(mesh.normals @ axes))
+    tones = hazed_once(np.minimum(mesh.colours * light[:, None], 255.0), distance).tolist()
+    whole = float(seen[:, 2].min()) > NEAR_M
+    pixels = _pixels(seen)
+    strokes: list[Stroke] = []
+    for i in np.flatnonzero(facing).tolist():
+        part = slice(mesh.starts[i], mesh.starts[i + 1])
+        outline = pixels[part] if whole else _clipped(seen[part])
+        if outline is not None:
+            strokes.append((key, outline, tones[i]))
+    return strokes
+
+
+def _pixels(seen: FloatArray) -> Polygon:
+    """Return drawing coordinates (..., 2) of projected points (..., 3) in front of the eye."""
+    return _rounded(seen[..., :2] / np.maximum(seen[..., 2:], NEAR_M))
+
+
+def _rounded(places: FloatArray | Float32) -> Polygon:
+    # In C order whatever the input's: OpenCV takes no other.
+    rounded: Polygon = np.rint(np.clip(places, -LIMIT_PX, LIMIT_PX) * (1 << SUB)).astype(np.int32, order="C")
+    return rounded
+
+
+def _clipped(seen: FloatArray | Float32) -> Polygon | None:
+    """Return the drawing coordinates of the part of a polygon (n, 3) in front of the eye, or None."""
+    kept = []
+    u, v, depth = seen[-1, :3].tolist()
+    for next_u, next_v, next_depth in seen[:, :3].tolist():
+        if (depth > NEAR_M) != (next_depth > NEAR_M):
+            share = (NEAR_M - depth) / (next_depth - depth)
+            kept.append((u + share * (next_u - u), v + share * (next_v - v), NEAR_M))
+        if next_depth > NEAR_M:
+            kept.append((next_u, next_v, next_depth))
+        u, v, depth = next_u, next_v, next_depth
+    return _pixels(np.array(kept)) if len(kept) >= 3 else None

@@ -1,0 +1,219 @@
+"""The still things seen from about one place, as flat polygons in the order they are drawn.
+
+Owns what doesn't depend on where exactly a camera stands or looks: which walls face it, what hides what, the colours
+with haze. A vista serves every pose within one cell of a few metres, so that a frame costs one projection. Never
+touches pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.meshes import FACES, StaticMesh
+from carla_lite.scenery.paint import SUN
+from carla_lite.scenery.sky import hazed
+
+CELL_M = 5.0
+KEPT_BYTES = 64 << 20
+FARTHEST_M = 400.0
+SMALLEST_BUILDING_PX = 3.5
+SMALLEST_POST_PX = 0.4
+SMALLEST_CROWN_PX = 0.8
+BUILDING_M = 10.0
+WINDOW_WALL_PX = 26.0
+FINE_FOCAL = 100.0
+
+IN_FRONT = -1e4
+"""Added to the distance of what no building hides: it is drawn after all buildings."""
+
+_TURN = np.linspace(0.0, math.tau, 10, endpoint=False)
+_LEAFY = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1) * (1.0 + 0.1 * np.sin(3.0 * _TURN + 1.0))[:, None]
+_CROWN_LAYERS = ((1.0, 0.0, 0.72), (0.78, 0.2, 0.98), (0.42, 0.42, 1.2))
+"""Of the balls a crown is drawn as: size, shift towards the sun, brightness."""
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Walls:
+    """The footprints of buildings that may hide something: n rectangles."""
+
+    centres: FloatArray  # (n, 2)
+    turns: FloatArray  # (n, 2) cosine and sine of the yaw
+    halves: FloatArray  # (n, 2)
+    distances: FloatArray  # (n,) from the vista's origin
+
+    def hide(self, eye: FloatArray, points: FloatArray) -> FloatArray:
+        """Return for places (m, ≥ 2) the distance of the farthest building before them, or -1 where none is.
+
+        Seen from above: does the way from the eye cross a footprint (slab test)? All pairs at once.
+        """
+        if not len(self.distances):
+            return np.full(len(points), -1.0)
+        cos, sin = self.turns[:, :1], self.turns[:, 1:]
+        from_x, from_y = (eye[:2] - self.centres).T[..., None]
+        to_x = points[None, :, 0] - self.centres[:, :1]
+        to_y = points[None, :, 1] - self.centres[:, 1:]
+        first, last = np.zeros(to_x.shape), np.ones(to_x.shape)
+        along = (from_x * cos + from_y * sin, to_x * cos + to_y * sin)
+        across = (from_y * cos - from_x * sin, to_y * cos - to_x * sin)
+        for (start, end), half in zip((along, across), self.halves.T[..., None], strict=True):
+            inverse = 1.0 / np.where(np.abs(end - start) < 1e-9, 1e-9, end - start)
+            enter, leave = (-half - start) * inverse, (half - start) * inverse
+            np.maximum(first, np.minimum(enter, leave), out=first)
+            np.minimum(last, np.maximum(enter, leave), out=last)
+        hidden: FloatArray = np.where(first < last, self.distances[:, None], -1.0).max(axis=0)
+        return hidden
+
+
+@dataclass(frozen=True)
+class Vista:
+    """Convex polygons from far to near; ``points`` are relative to ``origin``."""
+
+    origin: FloatArray  # (3,)
+    points: Float32  # (p, 3)
+    starts: NDArray[np.intp]  # (f,) first point of each polygon
+    parts: tuple[slice, ...]
+    """The points of each polygon."""
+    keys: tuple[float, ...]
+    """What orders each polygon, descending."""
+    colours: tuple[tuple[float, float, float], ...]
+    windowed: tuple[tuple[int, int] | None, ...]
+    """Building and wall whose windows are drawn over the polygon."""
+    walls: Walls
+
+    @property
+    def nbytes(self) -> int:
+        """Roughly the memory it takes."""
+        return self.points.nbytes + 300 * len(self.parts)
+
+
+class Vistas:
+    """The vistas of a map, made when first needed; the oldest go when they take more than 64 MiB."""
+
+    def __init__(self, mesh: StaticMesh) -> None:
+        self._mesh = mesh
+        self._kept: OrderedDict[tuple[int, int, int, int], Vista] = OrderedDict()
+        self._bytes = 0
+
+    def at(self, x: float, y: float, z: float, focal: float) -> Vista:
+        """Return the vista of the cell around a place for cameras of about this focal length (pixels)."""
+        key = (math.floor(x / CELL_M), math.floor(y / CELL_M), math.floor(z / CELL_M), round(focal))
+        vista = self._kept.get(key)
+        if vista is None:
+            eye = np.array([(index + 0.5) * CELL_M for index in key[:3]])
+            vista = self._kept[key] = _look_around(self._mesh, eye, focal)
+            self._bytes += vista.nbytes
+            while self._bytes > KEPT_BYTES and len(self._kept) > 1:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+        return vista
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """k polygons of n corners each."""
+
+    keys: FloatArray  # (k,)
+    points: FloatArray  # (k, n, 3)
+    colours: FloatArray  # (k, 3)
+    windowed: list[tuple[int, int] | None]
+
+
+def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float) -> Vista:
+    away = eye - mesh.centres
+    farthest = min(FARTHEST_M, BUILDING_M * focal / SMALLEST_BUILDING_PX)
+    near = np.flatnonzero(np.hypot(away[:, 0], away[:, 1]) - mesh.reaches < farthest)
+    (cos, sin), half, away = mesh.turns[near].T, mesh.halves[near], away[near]
+    seen_from = np.stack([away[:, 0] * cos + away[:, 1] * sin, away[:, 1] * cos - away[:, 0] * sin, away[:, 2]], axis=1)
+    beyond = np.maximum(np.abs(seen_from[:, :2]) - half[:, :2], 0.0)
+    distances = np.hypot(beyond[:, 0], beyond[:, 1])
+    walls = Walls(mesh.centres[near, :2], mesh.turns[near], half[:, :2], distances)
+
+    groups = [_buildings(mesh, near, seen_from, distances, focal), _posts(mesh, eye, walls, focal)]
+    groups.extend(_crowns(mesh, eye, walls, focal))
+    keys = np.concatenate([group.keys for group in groups])
+    order = np.argsort(-keys, kind="stable").tolist()
+    outlines = [outline for group in groups for outline in group.points - eye]
+    colours = np.concatenate([group.colours for group in groups]).tolist()
+    windowed = [wall for group in groups for wall in group.windowed]
+    bounds = [0, *np.cumsum([len(outlines[i]) for i in order], dtype=np.intp).tolist()]
+    return Vista(
+        eye,
+        np.concatenate([outlines[i] for i in order] or [np.zeros((0, 3))]).astype(np.float32),
+        np.array(bounds[:-1], np.intp),
+        tuple(slice(start, end) for start, end in pairwise(bounds)),
+        tuple(keys[order].tolist()),
+        tuple(tuple(colours[i]) for i in order),
+        tuple(windowed[i] for i in order),
+        walls,
+    )
+
+
+def _buildings(
+    mesh: StaticMesh, near: NDArray[np.intp], seen_from: FloatArray, distances: FloatArray, focal: float
+) -> _Pieces:
+    """Return the faces that some place in the cell sees; of one building, those turned to its middle come last."""
+    half = mesh.halves[near]
+    # How far the middle of the cell is in front of each face; every place in it is within the slack of that.
+    ahead = np.stack([seen_from[:, 0], -seen_from[:, 0], seen_from[:, 1], -seen_from[:, 1], seen_from[:, 2]], axis=1)
+    ahead -= half[:, [0, 0, 1, 1, 2]]
+    which, face = np.nonzero(ahead > -CELL_M * np.array((0.71, 0.71, 0.71, 0.71, 0.5)))
+    turned = np.argsort(ahead[which, face], kind="stable")
+    which, face = which[turned], face[turned]
+    detailed = (focal * 2.0 * half[:, 2] > WINDOW_WALL_PX * np.maximum(distances, 1.0))[which] & (face < 4)
+    buildings = near[which]
+    return _Pieces(
+        distances[which],
+        mesh.corners[buildings[:, None], FACES[face]],
+        hazed(mesh.colours[buildings, face], distances[which]),
+        [
+            (building, wall) if shown else None
+            for building, wall, shown in zip(buildings.tolist(), face.tolist(), detailed.tolist(), strict=True)
+        ],
+    )
+
+
+def _posts(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float) -> _Pieces:
+    """Return lamp posts and trunks as upright strips turned to the eye; those behind a building are left out."""
+    away = mesh.post_ends[:, 0] - eye
+    distance = np.maximum(np.hypot(away[:, 0], away[:, 1]), 1e-3)
+    near = np.flatnonzero(distance < np.minimum(FARTHEST_M, mesh.post_widths * focal / SMALLEST_POST_PX))
+    near = near[walls.hide(eye, mesh.post_ends[near, 0]) < 0.0]
+    away, distance = away[near], distance[near]
+    aside = np.stack([-away[:, 1], away[:, 0], np.zeros(len(near))], axis=1)
+    aside *= (0.5 * mesh.post_widths[near] / distance)[:, None]
+    bottom, top = mesh.post_ends[near].transpose(1, 0, 2)
+    outline = np.stack([bottom - aside, top - aside, top + aside, bottom + aside], axis=1)
+    return _Pieces(distance + IN_FRONT, outline, hazed(mesh.post_colours[near], distance), [None] * len(near))
+
+
+def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float) -> list[_Pieces]:
+    """Return the crowns of trees as discs turned to the eye, brighter towards the sun: the darkest disc first."""
+    away = mesh.crown_centres - eye
+    distance = np.maximum(np.linalg.norm(away, axis=1), 1e-3)
+    near = np.flatnonzero(distance < np.minimum(FARTHEST_M, mesh.crown_radii * focal / SMALLEST_CROWN_PX))
+    behind = walls.hide(eye, mesh.crown_centres[near])
+    ahead, distance = away[near] / distance[near, None], distance[near]
+    right = np.stack([-ahead[:, 1], ahead[:, 0], np.zeros(len(near))], axis=1)
+    right /= np.maximum(np.hypot(ahead[:, 0], ahead[:, 1]), 1e-3)[:, None]
+    up = np.cross(ahead, right)
+    sunny = right * (right @ SUN)[:, None] + up * (up @ SUN)[:, None]
+    disc = _LEAFY[:, :1] * right[:, None] + _LEAFY[:, 1:] * up[:, None]
+    key = np.where(behind >= 0.0, behind + 1e-2, distance - 0.5 + IN_FRONT)
+    centres, radii = mesh.crown_centres[near, None], mesh.crown_radii[near, None, None]
+    return [
+        _Pieces(
+            key,
+            centres + radii * (part * disc + shift * sunny[:, None]),
+            hazed(np.minimum(mesh.crown_colours[near] * light, 255.0), distance),
+            [None] * len(near),
+        )
+        for part, shift, light in (_CROWN_LAYERS if focal > FINE_FOCAL else _CROWN_LAYERS[:2])
+    ]

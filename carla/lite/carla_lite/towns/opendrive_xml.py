@@ -1,0 +1,104 @@
+"""OpenDRIVE elements: a road with its plan view and one lane section, and lanes with their widths and painted lines.
+
+Owns tags, attributes and how numbers are written. Decides nothing about a town.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from carla_lite.towns.geometry import Piece
+
+LINE_M, KERB_M = 0.125, 0.15
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A painted line, or a kerb, at the outer edge of a lane, from ``start`` metres on."""
+
+    kind: str
+    color: str = "white"
+    start: float = 0.0
+    lane_change: str = "none"
+
+
+@dataclass(frozen=True)
+class LaneSpec:
+    """A lane to write; ``links`` are the ids of the lanes before and after it, where they are known."""
+
+    lane_id: int
+    kind: str
+    width_m: float | None = None
+    marks: tuple[Mark, ...] = ()
+    links: dict[str, int] = field(default_factory=dict)
+
+
+def road_element(
+    attributes: dict[str, str], line: Sequence[Piece], links: dict[str, dict[str, str]], kmh: int
+) -> ET.Element:
+    """Return a flat road along lines and arcs, without lanes."""
+    road = ET.Element("road", {"length": metres(sum(piece.length for piece in line))} | attributes)
+    link = ET.SubElement(road, "link")
+    for tag, target in links.items():
+        ET.SubElement(link, tag, target)
+    of_type = ET.SubElement(road, "type", s="0", type="town")
+    ET.SubElement(of_type, "speed", max=str(kmh), unit="km/h")
+    plan_view = ET.SubElement(road, "planView")
+    s = 0.0
+    for piece in line:
+        plan_view.append(geometry_element(piece, s))
+        s += piece.length
+    elevation = ET.SubElement(road, "elevationProfile")
+    ET.SubElement(elevation, "elevation", cubic("s", 0.0))
+    return road
+
+
+def geometry_element(piece: Piece, s: float) -> ET.Element:
+    """Return one line or arc that begins at station s."""
+    place = {"s": s, "x": piece.start.real, "y": piece.start.imag, "hdg": piece.heading, "length": piece.length}
+    geometry = ET.Element("geometry", {key: metres(value) for key, value in place.items()})
+    if piece.curvature:
+        ET.SubElement(geometry, "arc", curvature=metres(piece.curvature))
+    else:
+        ET.SubElement(geometry, "line")
+    return geometry
+
+
+def add_lanes(road: ET.Element, specs: Sequence[LaneSpec], offset_m: float = 0.0) -> None:
+    """Add the lane section of a road, lanes from left to right; ``offset_m`` moves lane 0 to the left of the line."""
+    lanes = ET.SubElement(road, "lanes")
+    ET.SubElement(lanes, "laneOffset", cubic("s", offset_m))
+    section = ET.SubElement(lanes, "laneSection", s="0")
+    ordered = sorted(specs, key=lambda spec: -spec.lane_id)
+    for side, sign in (("left", 1), ("center", 0), ("right", -1)):
+        mine = [spec for spec in ordered if (spec.lane_id > 0) - (spec.lane_id < 0) == sign]
+        if mine:
+            ET.SubElement(section, side).extend([lane_element(spec) for spec in mine])
+
+
+def lane_element(spec: LaneSpec) -> ET.Element:
+    """Return a lane; without a mark it says so, as CARLA's own maps do."""
+    lane = ET.Element("lane", id=str(spec.lane_id), type=spec.kind, level="false")
+    if spec.links:
+        link = ET.SubElement(lane, "link")
+        for tag, lane_id in spec.links.items():
+            ET.SubElement(link, tag, id=str(lane_id))
+    if spec.width_m is not None:
+        ET.SubElement(lane, "width", cubic("sOffset", spec.width_m))
+    for mark in spec.marks or (Mark("none"),):
+        look = {"sOffset": metres(mark.start), "type": mark.kind, "material": "standard", "color": mark.color}
+        width = KERB_M if mark.kind == "curb" else LINE_M
+        ET.SubElement(lane, "roadMark", look | {"width": metres(width), "laneChange": mark.lane_change})
+    return lane
+
+
+def cubic(start: str, constant: float) -> dict[str, str]:
+    """Return the attributes of a constant cubic from its beginning on."""
+    return {start: "0", "a": metres(constant), "b": "0", "c": "0", "d": "0"}
+
+
+def metres(value: float) -> str:
+    """Return a number with nine decimals: far below a micrometre, and the same text on every machine."""
+    return f"{value:.9f}".rstrip("0").rstrip(".") if abs(value) >= 5e-10 else "0"

@@ -99,7 +99,11 @@ class RunDirectory:
 
     def holds_a_run(self) -> bool:
         """Return whether something was trained or collected here (a started run that did neither counts as none)."""
-        return (self.checkpoints / "latest").exists() or self.replay.exists()
+        try:
+            rows = int.from_bytes((self.replay / "published").read_bytes(), sys.byteorder)
+        except OSError:
+            rows = 0
+        return rows > 0 or (self.checkpoints / "latest").exists()
 
     def prepare(self, resume: bool) -> IO[str]:
         """Create the folder, lock it for this process and return the lock; it is held until closed.

@@ -7,6 +7,7 @@ and imports nothing of the agent: the files are the contract (DESIGN.md, "What p
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,11 @@ class RunDirectory:
 
     def holds_a_run(self) -> bool:
         """Return whether the agent has collected or learnt something here that a new run would mix with."""
-        return (self.path / "checkpoints" / "latest").exists() or (self.path / "replay").exists()
+        try:
+            rows = int.from_bytes((self.path / "replay" / "published").read_bytes(), sys.byteorder)
+        except OSError:
+            rows = 0
+        return rows > 0 or (self.path / "checkpoints" / "latest").exists()
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agent import config
 from agent.exits import AgentError, Exit
 from agent.run_directory import RunDirectory, write_whole
+from agent.td3.replay import Replay
 
 
 def test_a_fresh_directory_is_made_with_its_parents(tmp_path: Path) -> None:
@@ -28,7 +31,11 @@ def test_resuming_what_never_ran_starts_it(tmp_path: Path) -> None:
 
 def test_a_directory_with_a_run_is_refused_without_resume_and_left_as_it_was(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    run.replay.mkdir()
+    with contextlib.closing(Replay.create(run.replay, 1000)) as replay:
+        frame, vector = np.zeros((84, 84), np.uint8), np.zeros(53, np.float32)
+        replay.start_episode(frame, vector)
+        assert not run.holds_a_run()  # nobody loses anything: a start that failed is no run
+        replay.append(np.zeros(2, np.float32), 0.0, False, False, frame, vector)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(AgentError, match="already holds a run: add --resume") as caught:
         run.prepare(resume=False)

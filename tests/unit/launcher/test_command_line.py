@@ -59,6 +59,7 @@ def test_a_simulator_elsewhere_is_not_started(run: RunDirectory) -> None:
 
 def test_a_run_is_not_mixed_with_an_earlier_one(run: RunDirectory, tmp_path: Path) -> None:
     (run.path / "replay").mkdir()
+    (run.path / "replay" / "published").write_bytes((7).to_bytes(8, sys.byteorder))
     agent_config = tmp_path / "a.yaml"
     agent_config.touch()
     before = sorted(run.path.rglob("*"))

@@ -85,7 +85,9 @@ class Reporter:
             self.log(counters)
 
     def log(self, counters: Counters) -> None:
-        """Write one row of training metrics; waits for the device once."""
+        """Write one row of training metrics, at most one a step; waits for the device once."""
+        if counters.steps == self._logged_at:
+            return
         self._logged_at = counters.steps
         self._metrics.write(
             counters.steps,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import time
 from typing import Annotated, Any
 
 import typer
-from lite_server import lite_server, machine
+from lite_server import lite_server
+from measuring import machine, spread
 
 from agent.baselines import PidPurePursuit
 from agent.config import EnvironmentConfig, SimulatorConfig
@@ -30,19 +30,21 @@ def main(
     with lite_server(map) as port:
         env = DrivingEnv(EnvironmentConfig(), SimulatorConfig(host="127.0.0.1", port=port))
         _rate(env, 200)  # caches of server and client fill
-        rates = sorted(_rate(env, steps) for _ in range(repeats))
+        rates = [_rate(env, steps) for _ in range(repeats)]
         env.close()
     report: dict[str, Any] = {
         "what": "environment steps a second, 4×84×84 image and vector, resets included",
         "map": map,
-        "median": round(statistics.median(rates), 1),
-        "lowest": round(rates[0], 1),
-        "highest": round(rates[-1], 1),
+        "steps_per_s": spread(rates),
         "steps": steps,
         "repeats": repeats,
         "machine": machine("carla", "gymnasium", "numpy", "opencv-python-headless"),
     }
-    print(json.dumps(report, indent=2, ensure_ascii=False) if as_json else f"{report['median']} steps/s on {map}")
+    print(
+        json.dumps(report, indent=2, ensure_ascii=False)
+        if as_json
+        else f"{report['steps_per_s']['median']} steps/s on {map}"
+    )
 
 
 def _rate(env: DrivingEnv, steps: int) -> float:

@@ -1,17 +1,13 @@
-"""A carla-lite server of a benchmark's own, on a free port, and the words that say which machine measured."""
+"""A carla-lite server of a benchmark's own, on a free port."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
-from pathlib import Path
 
 START_S = 60.0
 
@@ -39,18 +35,6 @@ def free_port_pair() -> int:
             with contextlib.suppress(OSError, OverflowError):
                 second.bind(("127.0.0.1", port + 1))
                 return port
-
-
-def machine(*packages: str) -> dict[str, str]:
-    """Return processor, cores, Python and the packages' versions."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "processor": names[0] if names else platform.processor() or platform.machine(),
-        "cores": str(os.cpu_count()),
-        "python": platform.python_version(),
-        **{package: version(package) for package in packages},
-    }
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from lite_server import lite_server, machine
+from lite_server import lite_server
+from measuring import machine
 from rich.console import Console
 
 from agent.baselines import PidPurePursuit

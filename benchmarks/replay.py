@@ -6,16 +6,15 @@ Run: ``python benchmarks/replay.py --json``. The ring is filled with noise in a 
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
-import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
+from measuring import machine, spread
 
 from agent.td3.frames import ACTION, SIDE, VECTOR
 from agent.td3.replay import Replay
@@ -24,38 +23,32 @@ from agent.td3.ring import bytes_for
 _EPISODE = 500
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--transitions", type=int, default=100_000)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--batches", type=int, default=200, help="a turn")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--directory", type=Path, default=None, help="where the temporary ring lies")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    rows = options.transitions + -(-options.transitions // _EPISODE)
-    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        replay = Replay.create(Path(directory) / "replay", rows)
-        append_us = _fill(replay, options.transitions)
-        on_disk = sum(file.stat().st_blocks * 512 for file in (Path(directory) / "replay").iterdir())
-        rates = _rates(replay, options.batch, options.batches, options.repeats)
+def main(
+    transitions: Annotated[int, typer.Option(min=1_000, help="Written to the ring.")] = 100_000,
+    batch: Annotated[int, typer.Option(min=1, help="Transitions a batch.")] = 256,
+    batches: Annotated[int, typer.Option(min=1, help="Batches a turn.")] = 200,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns; the figure is their median.")] = 7,
+    directory: Annotated[Path | None, typer.Option(help="Where the temporary ring lies.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure the replay: bytes, batches a second, microseconds a step."""
+    rows = transitions + -(-transitions // _EPISODE)
+    with tempfile.TemporaryDirectory(dir=directory) as temporary:
+        replay = Replay.create(Path(temporary) / "replay", rows)
+        append_us = _fill(replay, transitions)
+        on_disk = sum(file.stat().st_blocks * 512 for file in (Path(temporary) / "replay").iterdir())
+        rates = _rates(replay, batch, batches, repeats)
     report = {
-        "benchmark": "replay",
-        "transitions": options.transitions,
+        "what": "replay: MiB of all columns, batches a second, microseconds to store a step",
+        "transitions": transitions,
         "mib": round(bytes_for(rows) / 2**20, 1),
         "mib_on_disk": round(on_disk / 2**20, 1),
-        "batch": options.batch,
-        "batches_per_s": {
-            "median": round(statistics.median(rates)),
-            "min": round(min(rates)),
-            "max": round(max(rates)),
-        },
+        "batch": batch,
+        "batches_per_s": spread(rates),
         "append_us": round(append_us, 1),
-        "cores": os.cpu_count(),
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "machine": machine("torch", "numpy"),
     }
-    print(json.dumps(report) if options.json else "\n".join(f"{key}: {value}" for key, value in report.items()))
+    print(json.dumps(report, indent=2) if as_json else "\n".join(f"{key}: {value}" for key, value in report.items()))
 
 
 def _fill(replay: Replay, transitions: int) -> float:
@@ -87,4 +80,4 @@ def _rates(replay: Replay, batch: int, batches: int, repeats: int) -> list[float
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -13,12 +13,13 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import carla
 import numpy as np
 import typer
-from lite_server import lite_server, machine
+from lite_server import lite_server
+from measuring import machine, spread
 from rich.console import Console
 from rich.table import Table
 
@@ -31,17 +32,14 @@ _SETTLE_TICKS = 50
 
 @dataclass(frozen=True)
 class Figures:
-    """What is printed; ``ticks_per_s`` is one figure a repeat."""
+    """What is printed; ``ticks_per_s`` is median, lowest and highest over the repeats."""
 
     vehicles: int
     ticks: int
-    ticks_per_s: list[float]
-    median: float
-    lowest: float
-    highest: float
+    ticks_per_s: dict[str, float]
     median_speed_mps: float
     distinct_images_share: float
-    machine: dict[str, str]
+    machine: dict[str, Any]
 
 
 def main(
@@ -78,10 +76,7 @@ def _measure(port: int, ticks: int, repeats: int, vehicles: int) -> Figures:
     return Figures(
         vehicles=len(others),
         ticks=ticks,
-        ticks_per_s=[round(rate, 1) for rate in rates],
-        median=round(statistics.median(rates), 1),
-        lowest=round(min(rates), 1),
-        highest=round(max(rates), 1),
+        ticks_per_s=spread(rates),
         median_speed_mps=round(statistics.median(speeds), 2),
         distinct_images_share=round(share, 3),
         machine=machine("carla", "numpy", "opencv-python-headless", "msgpack"),

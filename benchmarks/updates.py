@@ -6,22 +6,21 @@ takes the vector of 53 numbers, which CnnPolicy does not. Run: ``python benchmar
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import gymnasium
 import numpy as np
 import stable_baselines3
 import torch
+import typer
+from measuring import machine, spread
 from numpy.typing import NDArray
 from stable_baselines3.common.logger import configure
 
@@ -41,27 +40,35 @@ class _Observation:
     vector: NDArray[np.float32]
 
 
-def main() -> None:
-    options = _options()
-    torch.set_num_threads(options.threads)
-    config = TD3Config(batch_size=options.batch, precision=options.precision)
+def main(
+    batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 256,
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of our encoder.")] = "float32",
+    updates: Annotated[int, typer.Option(min=1, help="Updates a turn.")] = 10,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 7,
+    threads: Annotated[int, typer.Option(min=1, help="torch threads of both.")] = os.cpu_count() or 1,
+    compiled: Annotated[bool, typer.Option("--compile", help="torch.compile for our encoder.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure updates a second beside Stable-Baselines3."""
+    torch.set_num_threads(threads)
+    config = TD3Config(batch_size=batch, precision=precision)
     with tempfile.TemporaryDirectory() as directory:
-        ours = _ours(config, Path(directory), compiled=options.compile)
-        theirs = _stable_baselines(config)
-        rates = _in_turns({"ours": ours, "stable_baselines3": theirs}, options.updates, options.repeats)
-    print(_report(options, rates))
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--updates", type=int, default=10, help="updates a turn")
-    parser.add_argument("--repeats", type=int, default=7, help="turns of each")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="torch threads of both")
-    parser.add_argument("--compile", action="store_true", help="torch.compile for our encoder")
-    parser.add_argument("--json", action="store_true")
-    return parser.parse_args()
+        turns = {"ours": _ours(config, Path(directory), compiled), "stable_baselines3": _stable_baselines(config)}
+        rates = _in_turns(turns, updates, repeats)
+    ratios = [ours / theirs for ours, theirs in zip(rates["ours"], rates["stable_baselines3"], strict=True)]
+    report = {
+        "what": "TD3 updates a second, sampling included, and the ratio to Stable-Baselines3 turn by turn",
+        "batch": batch,
+        "precision": precision,
+        "compile": compiled,
+        "threads": threads,
+        "updates": updates,
+        "repeats": repeats,
+        "updates_per_s": {name: spread(values) for name, values in rates.items()},
+        "ratio": spread(ratios),
+        "machine": machine("torch", "stable-baselines3", "numpy"),
+    }
+    print(json.dumps(report, indent=2) if as_json else f"batch {batch} {precision}: {report['ratio']}")
 
 
 def _ours(config: TD3Config, directory: Path, compiled: bool) -> Update:
@@ -156,47 +163,5 @@ def _in_turns(updates: dict[str, Update], count: int, repeats: int) -> dict[str,
     return rates
 
 
-def _report(options: argparse.Namespace, rates: dict[str, list[float]]) -> str:
-    ratios = [ours / theirs for ours, theirs in zip(rates["ours"], rates["stable_baselines3"], strict=True)]
-    report = {
-        "benchmark": "updates",
-        **{name: getattr(options, name) for name in ("batch", "precision", "compile", "threads", "updates", "repeats")},
-        "updates_per_s": {name: _spread(values) for name, values in rates.items()},
-        "ratio": _spread(ratios),
-        "processor": _processor(),
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "stable_baselines3": stable_baselines3.__version__,
-            "numpy": np.__version__,
-        },
-    }
-    if options.json:
-        return json.dumps(report)
-    ratio, rate = report["ratio"], report["updates_per_s"]
-    return (
-        f"batch {options.batch} {options.precision}: {ratio['median']}× Stable-Baselines3 "
-        f"({ratio['min']}–{ratio['max']}); updates/s {rate['ours']['median']} beside "
-        f"{rate['stable_baselines3']['median']}, {options.threads} threads, {report['processor']['name']}"
-    )
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    return {
-        "median": round(statistics.median(values), 2),
-        "min": round(min(values), 2),
-        "max": round(max(values), 2),
-    }
-
-
-def _processor() -> dict[str, Any]:
-    lines = dict(line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
-    facts = {key.strip(): value.strip() for key, value in lines.items()}
-    matrix = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-    have = [flag for flag in matrix if flag in facts.get("flags", "").split()]
-    return {"name": facts.get("model name", platform.machine()), "cores": os.cpu_count(), "instructions": have}
-
-
 if __name__ == "__main__":
-    main()
+    typer.run(main)

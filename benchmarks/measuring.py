@@ -1,0 +1,34 @@
+"""What every benchmark says about where its figures come from, and how a list of figures is summed up."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+CPUINFO = Path("/proc/cpuinfo")
+MATRIX_INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
+
+def machine(*packages: str) -> dict[str, Any]:
+    """Return processor, its matrix instructions, cores, load average, and the versions of Python and ``packages``."""
+    lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.exists() else []
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = facts.get("flags", "").split()
+    return {
+        "processor": facts.get("model name") or platform.processor() or platform.machine(),
+        "instructions": [name for name in MATRIX_INSTRUCTIONS if name in flags],
+        "cores": os.cpu_count(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return median, lowest and highest, to two digits after the point."""
+    figures = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {name: round(value, 2) for name, value in figures.items()}

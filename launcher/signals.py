@@ -22,10 +22,14 @@ class StopRequests:
         self._last_s = 0.0
 
     def install(self) -> None:
-        """Take over the signals for this process, except those it was started to ignore (``nohup``)."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._on_signal)
+        """Take over the signals for this process, the closing terminal's unless it was started to ignore it (nohup).
+
+        SIGINT even so: a script's background jobs start with it ignored, and ``kill -INT`` would do nothing.
+        """
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._on_signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         now_s = time.monotonic()

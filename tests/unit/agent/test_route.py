@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.config import RouteConfig
 from agent.env.route import Planner, Route, RouteError, held_out_routes
+from carla_lite.roads import network
 
 MAPS = Path(__file__).resolve().parents[3].parent / "shared" / "maps"
 CONFIG = RouteConfig()
@@ -29,8 +30,7 @@ def line(*corners: tuple[float, float]) -> Route:
 @pytest.fixture(scope="module", params=["Town01", "Town02", "Lite01", "Lite02"])
 def planner(request: pytest.FixtureRequest) -> Planner:
     if request.param.startswith("Lite"):
-        roads = pytest.importorskip("carla_lite.roads")
-        return Planner(carla.Map(request.param, roads.load(request.param).xodr))
+        return Planner(carla.Map(request.param, network.load(request.param).xodr))
     path = MAPS / f"{request.param}.xodr"
     if not path.exists():
         pytest.skip(f"{path.name} is not beside the repository")

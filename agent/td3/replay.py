@@ -46,6 +46,10 @@ class Batch:
         """Return the batch on a device; the same tensors where they are there already."""
         return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
 
+    def part(self, rows: slice) -> Batch:
+        """Return some of the transitions, as views."""
+        return Batch(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
 
 class Replay:
     """The ring of transitions: ``create`` for the one writer, ``open`` for everybody else."""

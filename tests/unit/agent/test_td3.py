@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -63,9 +65,9 @@ def test_the_actor_loss_gives_the_encoder_and_the_critics_no_gradient() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     td3.update(_batch(0))
     batch = _batch(1)
-    features, _ = td3._update_critic(batch, torch.zeros(8, 2))
+    features, _ = td3._update_critic(batch, torch.zeros(8, 2), micro_batch=8)
     gradients = {n: p.grad.clone() for n, p in td3.online.named_parameters() if p.grad is not None}
-    td3._update_actor(features, batch.vector)
+    td3._update_actor(features, batch.vector, micro_batch=8)
     for name, parameter in td3.online.named_parameters():
         if not name.startswith("actor"):
             assert parameter.grad is not None
@@ -195,3 +197,63 @@ def test_loss_is_the_papers() -> None:
     q1, q2 = twin.online.critic(twin.online.encoder(batch.frames[:, :4]), batch.vector, batch.action)
     expected = functional.mse_loss(q1, y) + functional.mse_loss(q2, y)
     torch.testing.assert_close(td3.update(batch)["critic_loss"], expected.detach())
+
+
+def _in_parts(micro_batch: int) -> Callable[..., Any]:
+    def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
+        return run(min(micro_batch, rows))
+
+    return attempt
+
+
+def _distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
+    difference = sum(float((a - b).detach().double().square().sum()) for a, b in zip(ours, theirs, strict=True))
+    return float((difference / sum(float(b.detach().double().square().sum()) for b in theirs)) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("size", "micro_batch", "precision", "tolerance"),
+    [
+        (48, 16, "float32", 2e-6),
+        (50, 16, "float32", 2e-6),  # 16, 16, 16 and 2
+        (50, 49, "float32", 2e-6),
+        (8, 1, "float32", 2e-6),
+        (50, 16, "bfloat16", 1e-2),
+    ],
+)
+def test_micro_batches_make_the_same_update_as_the_whole_batch(
+    size: int, micro_batch: int, precision: str, tolerance: float
+) -> None:
+    whole, split = (TD3(SMALL.model_copy(update={"precision": precision}), CPU, seed=0) for _ in range(2))
+    whole.update(_batch(0, size))
+    split.load_state(whole.state())
+    expected = whole.update(_batch(1, size))  # the second: actor and targets, too
+    found = split.update(_batch(1, size), _in_parts(micro_batch))
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6, msg=name)
+    ours, theirs = list(split.online.parameters()), list(whole.online.parameters())
+    gradients = [[p.grad for p in parameters if p.grad is not None] for parameters in (ours, theirs)]
+    assert len(gradients[0]) == len(ours)
+    assert _distance(gradients[0], gradients[1]) <= tolerance
+    assert _distance(ours, theirs) <= (2e-6 if precision == "float32" else 1e-3)
+    assert _distance(list(split.target.parameters()), list(whole.target.parameters())) <= 2e-6
+
+
+def test_the_actor_sees_the_features_from_before_the_critics_step() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    batch = _batch(0)
+    with torch.no_grad():
+        before = td3.online.encoder(batch.frames[:, :4])
+    features, _ = td3._update_critic(batch, torch.zeros(8, 2), micro_batch=3)
+    torch.testing.assert_close(features, before)
+    with torch.no_grad():
+        assert not torch.allclose(td3.online.encoder(batch.frames[:, :4]), before, rtol=1e-5)
+
+
+def test_a_recovered_update_goes_on_uncompiled() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    td3.compile()  # nothing is built before its first use
+    td3.release()
+    assert td3._encode == td3.online.encoder.forward
+    assert td3._encode_target == td3.target.encoder.forward

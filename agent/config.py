@@ -123,6 +123,9 @@ class TD3Config(Section):
     actor_learning_rate: float = Field(3e-4, gt=0, description="Adam.")
     critic_learning_rate: float = Field(3e-4, gt=0, description="Adam, encoder included.")
     batch_size: int = Field(256, ge=1, description="Effective batch.")
+    micro_batch: int | None = Field(
+        None, ge=1, description="Rows computed at once, their gradients added up; null = batch_size. Costs no learning."
+    )
     precision: Literal["float32", "bfloat16"] = Field("float32", description="Of the encoder's arithmetic.")
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
     network: NetworkConfig = NetworkConfig()
@@ -162,6 +165,14 @@ class CollectorConfig(Section):
     stop_grace_s: float = Field(2.0, ge=0, description="To give the simulator back after a stop, then it is killed.")
 
 
+class MemoryConfig(Section):
+    """What the learner may take."""
+
+    per_process_memory_fraction: float | None = Field(
+        None, gt=0, le=1, description="Share of a CUDA device that torch may allocate, its context not counted."
+    )
+
+
 class EvaluationConfig(Section):
     """Evaluation on held-out routes, with the deterministic policy."""
 
@@ -186,6 +197,7 @@ class AgentConfig(Section):
     replay: ReplayConfig = ReplayConfig()
     training: TrainingConfig = TrainingConfig()
     collector: CollectorConfig = CollectorConfig()
+    memory: MemoryConfig = MemoryConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ nothing: whoever meets the problem raises the error, whoever owns the process tu
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 
@@ -32,11 +33,11 @@ class AgentError(Exception):
 
 
 _BAD_CONFIG = frozenset({"ConfigError", "CheckpointError", "ReplayError", "RouteError", "WeightsError"})
-_OUT_OF_MEMORY = (
-    "out of memory",
-    "DefaultCPUAllocator: can't allocate memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
+_OUT_OF_MEMORY = re.compile(
+    r"CUDA (driver )?(error: )?out of memory"
+    r"|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED"
+    r"|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
+    r"|could not (create|execute) a primitive$"  # oneDNN: no room for its code or scratch (seen under RLIMIT_AS)
 )
 
 
@@ -44,7 +45,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether the error is one of the forms that exhausted memory takes (facts.md section 3)."""
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(form in str(error) for form in _OUT_OF_MEMORY)
+    # torch's own class by its name, whatever it says: cudaMallocAsync words it differently.
+    named = type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, RuntimeError) and (named or _OUT_OF_MEMORY.search(str(error)) is not None)
 
 
 def exit_code(error: BaseException) -> Exit | None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
 from agent import checkpoint
 from agent.config import AgentConfig, ConfigError
+from agent.memory.preallocation import limit_device_memory, rehearse
+from agent.memory.recovery import Recovery, Shortage
 from agent.pacing import Counters
 from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, generator
 from agent.td3.replay import Replay, ReplayError
 from agent.td3.td3 import TD3
+from agent.telemetry import EventLog
 from agent.weights import WeightsFile, flatten
 
 _SMOOTHING = 0.05
@@ -42,7 +45,11 @@ class Learner:
         # 2 threads made 1 update a second, and 1 thread 28.
         torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
         self.device = choose_device(config.device)
+        if config.memory.per_process_memory_fraction is not None:
+            limit_device_memory(self.device, config.memory.per_process_memory_fraction)
         self._td3 = TD3(config.td3, self.device, config.seed)
+        self._events = EventLog(run.events)
+        self._recovery = Recovery(config.td3.batch_size, config.td3.micro_batch, self._td3.release, self._tell_shortage)
         self._counters = Counters(steps=0, updates=0)
         if checkpoint.exists(run.path):
             self._restore()
@@ -66,6 +73,11 @@ class Learner:
         """Updates made, in all processes of this run."""
         return self._td3.updates
 
+    @property
+    def micro_batch(self) -> int:
+        """Rows computed at once: td3.batch_size, or fewer where memory ran out."""
+        return self._recovery.micro_batch
+
     def counters(self) -> Counters:
         """Return where the run stands: updates of its checkpoint, steps of its replay."""
         return replace(self._counters, steps=self.steps, updates=self.updates)
@@ -75,12 +87,28 @@ class Learner:
         if self._replay is None:
             self._replay = Replay.open(self._run.replay)
 
+    def rehearse(self) -> None:
+        """Allocate what updates will need, and find the micro-batch that fits, before anything is learned.
+
+        Raises:
+            AgentError: not even a micro-batch of 1 fits (exit 71).
+        """
+        found = rehearse(self._td3, self._config.td3.batch_size, self._recovery.attempt)
+        self._events.append(
+            "rehearsed", batch=self._config.td3.batch_size, micro_batch=self.micro_batch, **asdict(found)
+        )
+
     def update(self) -> None:
-        """Sample one batch and make one update."""
+        """Sample one batch and make one update; where memory runs out, finish the same one in smaller parts.
+
+        Raises:
+            AgentError: not even a micro-batch of 1 fits (exit 71).
+        """
         assert self._replay is not None, "an update is owed only once there are steps"
         begun_s = time.perf_counter()
         rng = generator(self._config.seed, Purpose.SAMPLING, self.updates)
-        for name, value in self._td3.update(self._replay.sample(self._config.td3.batch_size, rng)).items():
+        batch = self._replay.sample(self._config.td3.batch_size, rng)
+        for name, value in self._td3.update(batch, self._recovery.attempt).items():
             self._losses.setdefault(name, _Mean()).add(value)
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms
@@ -119,6 +147,9 @@ class Learner:
             keep=self._config.training.keep_checkpoints,
             score=score,
         )
+
+    def _tell_shortage(self, shortage: Shortage) -> None:
+        self._events.append("out_of_memory", device=str(self.device), **asdict(shortage))
 
     def _restore(self) -> None:
         found = checkpoint.load(self._run.path, architecture(self._config))

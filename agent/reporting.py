@@ -34,7 +34,7 @@ class Reporter:
             total_steps=config.training.total_steps,
             device=str(learner.device),
             batch=config.td3.batch_size,
-            micro_batch=config.td3.batch_size,
+            micro_batch=learner.micro_batch,
         )
         self._learner = learner
         self._every_steps = config.training.log_every_steps
@@ -69,7 +69,7 @@ class Reporter:
         """Show where the run stands; cheap, called at every turn of the loop."""
         vitals = self.vitals
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
-        vitals.update_ms = self._learner.update_ms
+        vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
         self._rate.see(counters.steps, counters.updates)
         self._progress.show(
             Shown(

@@ -58,6 +58,7 @@ class Training:
         self._announce()
         with self._reporter:
             try:
+                self._learner.rehearse()
                 self._learner.publish()
                 self._start_collector()
                 code = self._loop()

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from agent import config, options
 from agent.checkpoint import CheckpointError
-from agent.exits import AgentError, Exit, exit_code, is_out_of_memory
+from agent.exits import AgentError, Exit, exit_code
 from agent.learner import Learner, architecture
 from agent.pacing import Counters
 from agent.run_directory import RunDirectory
@@ -170,22 +169,6 @@ def test_the_second_signal_ends_at_once() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@pytest.mark.parametrize(
-    ("error", "known"),
-    [
-        (MemoryError(), True),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"), True),
-        (RuntimeError("CUDA error: out of memory"), True),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate"), True),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
-        (RuntimeError("shape mismatch"), False),
-        (ValueError("out of memory"), False),
-    ],
-)
-def test_out_of_memory_is_known_in_its_forms(error: Exception, known: bool) -> None:
-    assert is_out_of_memory(error) is known
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What the agent does so that memory suffices, and when it doesn't."""

@@ -1,0 +1,147 @@
+"""Out of memory in mid-update: let go of everything, try the same phase again, then with half the micro-batch.
+
+Owns the size that works, which later updates begin with, and the account of what happened. The gradients of
+micro-batches add up to the batch's, so this costs time and no learning. Knows no network: a phase is a function of
+the micro-batch, written so that it may be run again (``agent.td3.phases``).
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from agent.exits import AgentError, Exit, is_out_of_memory
+
+T = TypeVar("T")
+
+CALM_PHASES = 100
+"""Phases without trouble after which collecting garbage is tried again before the micro-batch is halved: a shortage
+that comes back at once is no litter, and emptying the allocator's cache every time would cost more than halving."""
+
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_AMOUNT = rf"([\d.]+) ({'|'.join(_UNITS)})"
+# The CPU's allocator and CUDA's; then cudaMallocAsync's.
+_ASKED = re.compile(rf"(?:[Tt]ried to allocate|Requested\s*:) {_AMOUNT}")
+_FREE = re.compile(rf"(?:of which|Free \(according to CUDA\):) {_AMOUNT}")
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """One time that memory ran out, and what was done."""
+
+    phase: str
+    """critic, actor or targets; at the start, rehearsed critic and so on."""
+    cause: str
+    """The error's first line."""
+    action: str
+    """collected (garbage; the same size again), halved (the micro-batch), or exhausted (nothing left to halve)."""
+    batch: int
+    micro_batch: int
+    """Of the try that failed."""
+    next_micro_batch: int
+    asked_bytes: int | None
+    """What the allocation was for, where the message says."""
+    free_bytes: int | None
+    """What the device had left, where the message says."""
+
+
+class Recovery:
+    """Runs phases and finishes those that memory runs out in. Its ``attempt`` is what ``TD3.update`` takes."""
+
+    def __init__(
+        self, batch: int, micro_batch: int | None, release: Callable[[], None], report: Callable[[Shortage], None]
+    ) -> None:
+        """Begin with a micro-batch.
+
+        Args:
+            batch: rows of a whole batch.
+            micro_batch: rows at once; None for the whole batch.
+            release: drops what a failed try left behind.
+            report: is told of every shortage.
+        """
+        self._batch = batch
+        self.micro_batch = min(batch, micro_batch or batch)
+        """Rows at once, now: what worked last."""
+        self._release = release
+        self._report = report
+        self._calm = CALM_PHASES
+
+    def attempt(self, phase: str, run: Callable[[int], T], rows: int) -> T:
+        """Return ``run(micro_batch)`` of the first size that fits.
+
+        Args:
+            phase: its name, for the account.
+            run: a phase that may be run again until it returns.
+            rows: what can be split; 1 for a phase that can't.
+
+        Raises:
+            AgentError: not even a micro-batch of 1 fits (exit 71).
+        """
+        size = min(self.micro_batch, rows)
+        failed: int | None = None
+        while True:
+            try:
+                result = run(size)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                message = str(error) or type(error).__name__
+            else:
+                self._calm += 1
+                return result
+            # Outside the except block: there, the traceback still holds every tensor of the failed try.
+            self._clear()
+            shortage = _shortage(phase, message, self._action(size, again=size == failed), self._batch, size)
+            self._report(shortage)
+            if shortage.action == "exhausted":
+                raise AgentError(_sentence(shortage), Exit.OUT_OF_MEMORY)
+            failed, size = size, shortage.next_micro_batch
+            if failed > size:
+                self.micro_batch = size
+
+    def _clear(self) -> None:
+        """Give back what the failed try held, and what the allocator kept."""
+        self._release()
+        gc.collect()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.empty_cache()
+
+    def _action(self, size: int, again: bool) -> str:
+        """Return what comes next; ``again``: garbage was collected, and the same size failed a second time."""
+        calm, self._calm = self._calm >= CALM_PHASES, 0
+        if calm or (size == 1 and not again):
+            return "collected"
+        return "halved" if size > 1 else "exhausted"
+
+
+def _shortage(phase: str, message: str, action: str, batch: int, size: int) -> Shortage:
+    return Shortage(
+        phase=phase,
+        cause=message.splitlines()[0],
+        action=action,
+        batch=batch,
+        micro_batch=size,
+        next_micro_batch=size // 2 if action == "halved" else size,
+        asked_bytes=_bytes(_ASKED, message),
+        free_bytes=_bytes(_FREE, message),
+    )
+
+
+def _bytes(pattern: re.Pattern[str], message: str) -> int | None:
+    found = pattern.search(message)
+    return None if found is None else round(float(found[1]) * _UNITS[found[2]])
+
+
+def _sentence(shortage: Shortage) -> str:
+    amounts = {"asked for": shortage.asked_bytes, "free": shortage.free_bytes}
+    known = ", ".join(f"{bytes_ / 2**20:.2f} MiB {word}" for word, bytes_ in amounts.items() if bytes_ is not None)
+    return (
+        f"Out of memory in the {shortage.phase} phase, though the micro-batch is down to {shortage.micro_batch} of "
+        f"td3.batch_size {shortage.batch} and garbage is collected ({known or shortage.cause}): free memory, lower "
+        f"td3.network's widths, or take --device cpu if it is the GPU's; the last checkpoint stands."
+    )

@@ -15,6 +15,7 @@ app = typer.Typer(
 app.command()(commands.train)
 app.command()(commands.evaluate)
 app.command()(commands.stability)
+app.command()(commands.footprint)
 
 if __name__ == "__main__":
     app()

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from json import dumps
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -18,6 +19,8 @@ from rich.console import Console
 
 from agent import options
 from agent.exits import Exit, exit_code
+from agent.memory import allocator
+from agent.run_directory import RunDirectory
 from agent.signals import StoppedAtOnce, StopRequest
 
 LOG_COLUMNS = 120
@@ -41,7 +44,8 @@ def train(
 ) -> None:
     """Train a TD3 driver against the simulator at CARLA_HOST:CARLA_PORT; evaluate it; leave a run directory.
 
-    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 out of memory, 75 stopped on request.
+    Exit codes: 0 finished, 65 bad configuration or one that can't fit, 69 no simulator, 71 out of memory, 75 stopped on
+    request.
     """
     stop = StopRequest()
     stop.install()
@@ -59,9 +63,12 @@ def train(
             "device": device,
         }
         resolved = options.resolve(config, run, settings, named)
+        chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
         with run.prepare(resume):
+            from agent.memory.admission import admit
             from agent.training import Training
 
+            admit(resolved, run, chosen)
             training = Training(resolved, run, out, stop)
             if training.finished:
                 out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)
@@ -119,6 +126,37 @@ def stability(
         verdict = measure(steps, run_dir, tolerance_mib, config, settings or [])
         console().print(verdict.table())
     raise typer.Exit(Exit.FINISHED if verdict.flat else Exit.CRASH)
+
+
+def footprint(
+    *,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+    run_dir: options.RunDir = None,
+    device: options.Device = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Say what a configuration takes of device, host and disk, item by item, and whether it fits; allocate nothing.
+
+    With --run-dir also what that run measured, by phase. Exit codes: 0 it fits, 65 it doesn't, or bad configuration.
+    """
+    with sentences(debug):
+        from agent.memory.survey import survey
+
+        run = RunDirectory(options.RUNS) if run_dir is None else RunDirectory(run_dir)
+        resolved = options.resolve(config, None if run_dir is None else run, settings, {"device": device})
+        allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
+        found = survey(resolved, run)
+    if json:
+        typer.echo(dumps(found.plain(), indent=1))
+    else:
+        out = console()
+        out.print(found.table())
+        if found.measured_mib:
+            out.print(found.watermarks())
+        out.print(found.verdict(), highlight=False, soft_wrap=True)
+    raise typer.Exit(Exit.FINISHED if found.refusal is None else Exit.BAD_CONFIG)
 
 
 def console() -> Console:

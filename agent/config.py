@@ -13,18 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from agent import layered_yaml
 from agent.layered_yaml import ConfigError as ConfigError
+from agent.memory.settings import MemoryConfig
+from agent.section import Section
 
 ENVIRONMENT = {"simulator.host": "CARLA_HOST", "simulator.port": "CARLA_PORT", "device": "AGENT_DEVICE"}
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values are frozen."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class SimulatorConfig(Section):
@@ -165,14 +161,6 @@ class CollectorConfig(Section):
     stop_grace_s: float = Field(2.0, ge=0, description="To give the simulator back after a stop, then it is killed.")
 
 
-class MemoryConfig(Section):
-    """What the learner may take."""
-
-    per_process_memory_fraction: float | None = Field(
-        None, gt=0, le=1, description="Share of a CUDA device that torch may allocate, its context not counted."
-    )
-
-
 class EvaluationConfig(Section):
     """Evaluation on held-out routes, with the deterministic policy."""
 
@@ -195,9 +183,9 @@ class AgentConfig(Section):
     environment: EnvironmentConfig = EnvironmentConfig()
     td3: TD3Config = TD3Config()
     replay: ReplayConfig = ReplayConfig()
+    memory: MemoryConfig = MemoryConfig()
     training: TrainingConfig = TrainingConfig()
     collector: CollectorConfig = CollectorConfig()
-    memory: MemoryConfig = MemoryConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")

@@ -1,1 +1,1 @@
-"""What the agent does so that memory suffices, and when it doesn't."""
+"""Memory: what the allocator is told, what a configuration needs, what is free, and whether the one fits the other."""

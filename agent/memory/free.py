@@ -1,0 +1,115 @@
+"""What is free: device, host and disk, each read where the kernel or the driver says so.
+
+Owns the readers. What this run holds already counts as free, for the estimate counts it again: compare the two, not
+one of them with another program's figure. Judges nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.heartbeat import memory_mib
+from agent.memory.footprint import CUDA_CONTEXT, MIB, Free
+
+_UNLIMITED = 2**60  # cgroup v1 writes the largest multiple of a page for "no limit"
+
+
+@dataclass(frozen=True)
+class _Controller:
+    """Names in one version of control groups. Pages of files are left out of the use: the kernel drops them."""
+
+    limit: str
+    counted: tuple[str, ...]
+
+
+_V1 = _Controller("memory.limit_in_bytes", ("total_rss", "total_shmem"))
+_V2 = _Controller("memory.max", ("anon", "shmem", "slab_unreclaimable"))
+
+
+def read(run: Path, cuda: bool, fraction: float | None) -> Free:
+    """Return what a run in this directory could have.
+
+    Args:
+        run: the run's directory; its own replay and checkpoints count as free.
+        cuda: whether the learner is on a GPU. The figure needs a context, which is made here.
+        fraction: ``memory.per_process_memory_fraction``.
+    """
+    return Free(device_bytes(fraction) if cuda else None, host_bytes(), disk_bytes(run))
+
+
+def device_bytes(fraction: float | None) -> int:
+    """Return the GPU's free bytes, under the cap if there is one."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    room = free + torch.cuda.memory_reserved() + CUDA_CONTEXT
+    return room if fraction is None else min(room, int(fraction * total) + CUDA_CONTEXT)
+
+
+def host_bytes(proc: Path = Path("/proc")) -> int | None:
+    """Return the free bytes of RAM: the least of the machine's and of each control group's above this process."""
+    own = int((memory_mib(os.getpid()) or 0) * MIB)
+    rooms = [*_machine_room(proc), *_cgroup_rooms(proc)]
+    return max(0, min(rooms)) + own if rooms else None
+
+
+def disk_bytes(run: Path) -> int | None:
+    """Return the free bytes of the disk that the run is, or would be, on."""
+    folder = run.resolve()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        disk = os.statvfs(folder)
+        held = sum(file.stat().st_size for part in ("replay", "checkpoints") for file in (run / part).rglob("*"))
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize + held
+
+
+def _machine_room(proc: Path) -> Iterator[int]:
+    for line in _lines(proc / "meminfo"):
+        name, _, rest = line.partition(":")
+        if name == "MemAvailable":
+            yield int(rest.split()[0]) * 1024
+
+
+def _cgroup_rooms(proc: Path) -> Iterator[int]:
+    """Yield limit less use of each control group from this process's own up to the mount's root."""
+    groups = {}
+    for line in _lines(proc / "self" / "cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            groups["cgroup2"] = path
+        elif "memory" in controllers.split(","):
+            groups["cgroup"] = path
+    for line in _lines(proc / "self" / "mountinfo"):
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        wanted = kind == "cgroup2" or (kind == "cgroup" and "memory" in options.split(","))
+        if wanted and kind in groups:
+            root, mount = before.split(" ")[3:5]
+            yield from _rooms_up(Path(mount), _below(groups[kind], root), _V2 if kind == "cgroup2" else _V1)
+
+
+def _below(group: str, root: str) -> Path:
+    """Return the group's path under its mount; in a container the mount may begin further down, or elsewhere."""
+    relative = os.path.relpath(group, root)
+    return Path() if relative.startswith("..") else Path(relative)
+
+
+def _rooms_up(mount: Path, relative: Path, controller: _Controller) -> Iterator[int]:
+    for folder in (mount / relative, *(mount / parent for parent in relative.parents)):
+        limit = next(iter(_lines(folder / controller.limit)), "max")
+        if limit != "max" and int(limit) < _UNLIMITED:
+            stat = dict(line.split(" ", 1) for line in _lines(folder / "memory.stat"))
+            yield int(limit) - sum(int(stat.get(name, 0)) for name in controller.counted)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []

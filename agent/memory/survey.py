@@ -1,0 +1,140 @@
+"""The estimate beside what is free and what was measured: one object for the command, the check and the events.
+
+Owns the table, the plain data and the reading of a run's watermarks. Decides nothing: ``footprint`` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from agent.config import AgentConfig
+from agent.memory import footprint, free
+from agent.memory.footprint import MIB, POOLS, Estimate, Free, Phase
+from agent.run_directory import RunDirectory
+
+# The phases of agent.json that have an estimate. While updating, both processes are there; what it leaves stays.
+_PHASES: dict[str, tuple[Phase, ...]] = {
+    "warming": ("always",),
+    "collecting": ("always", "updating"),
+    "updating": ("always", "updating"),
+    "evaluating": ("always", "updating"),
+    "saving": ("always", "updating", "saving"),
+}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a configuration needs here, and whether it fits."""
+
+    estimate: Estimate
+    free: Free
+    cuda: bool
+    reserve_mib: float
+    largest_batch: int
+    refusal: str | None
+    measured_mib: Mapping[str, float]
+    """Host watermark of both processes by phase, of the run's last process; empty before it ran."""
+
+    def plain(self) -> dict[str, Any]:
+        """Return everything as plain data, MiB."""
+        return {
+            "device": "cuda" if self.cuda else "cpu",
+            "batch": self.estimate.batch,
+            "items": [
+                {"name": item.name, "phase": item.phase, **{f"{p}_mib": _mib(getattr(item, p)) for p in POOLS}}
+                for item in self.estimate.items
+            ],
+            "total_mib": {pool: _mib(self.estimate.total(pool)) for pool in POOLS},
+            "free_mib": {pool: _mib(getattr(self.free, pool)) for pool in POOLS},
+            "reserve_mib": self.reserve_mib,
+            "fits": self.refusal is None,
+            "refusal": self.refusal,
+            "largest_batch": self.largest_batch,
+            "host_by_phase_mib": {phase: self._estimated(phase) for phase in _PHASES},
+            "measured_host_by_phase_mib": dict(self.measured_mib),
+        }
+
+    def table(self) -> Table:
+        """Return the items, totals and what is free, for a person."""
+        where = "cuda" if self.cuda else "cpu"
+        table = Table(title=f"Memory of batch {self.estimate.batch} on {where}", title_justify="left")
+        table.add_column("item")
+        table.add_column("when")
+        for pool in POOLS:
+            table.add_column(f"{pool} MiB", justify="right")
+        for item in self.estimate.items:
+            if any(getattr(item, pool) for pool in POOLS):
+                table.add_row(item.name, item.phase, *(_shown(getattr(item, pool) or None) for pool in POOLS))
+        table.add_section()
+        table.add_row("total", "", *(_shown(self.estimate.total(pool)) for pool in POOLS))
+        table.add_row("free, were this run not there", "", *(_shown(getattr(self.free, pool)) for pool in POOLS))
+        return table
+
+    def watermarks(self) -> Table:
+        """Return the host's measured watermark of each phase beside its estimate."""
+        table = Table(title="Host memory by phase, learner and collector", title_justify="left")
+        table.add_column("phase")
+        table.add_column("estimate MiB", justify="right")
+        table.add_column("measured MiB", justify="right")
+        for phase, measured in self.measured_mib.items():
+            known = self._estimated(phase)
+            table.add_row(phase, "" if known is None else f"{known:.1f}", f"{measured:.1f}")
+        return table
+
+    def verdict(self) -> str:
+        """Return one sentence."""
+        kept = f"with memory.reserve_mib {self.reserve_mib:g} left over"
+        return self.refusal or f"A batch of {self.estimate.batch} fits, {kept}."
+
+    def _estimated(self, phase: str) -> float | None:
+        phases = _PHASES.get(phase)
+        return None if phases is None else _mib(self.estimate.total("host", phases))
+
+
+def survey(config: AgentConfig, run: RunDirectory) -> Survey:
+    """Compare what a configuration needs with what is free for a run in this directory.
+
+    Raises:
+        ConfigError: CUDA is asked for and isn't there.
+    """
+    cuda = _on_cuda(config)
+    room = free.read(run.path, cuda, config.memory.per_process_memory_fraction)
+    return Survey(
+        estimate=footprint.estimate(config, cuda),
+        free=room,
+        cuda=cuda,
+        reserve_mib=config.memory.reserve_mib,
+        largest_batch=footprint.largest_batch(config, cuda, room),
+        refusal=footprint.refusal(config, cuda, room),
+        measured_mib=_watermarks(run.heartbeat),
+    )
+
+
+def _on_cuda(config: AgentConfig) -> bool:
+    if config.device == "cpu":
+        return False  # and torch's import is saved
+    from agent.learner import choose_device
+
+    return choose_device(config.device).type == "cuda"
+
+
+def _watermarks(heartbeat: Path) -> dict[str, float]:
+    try:
+        found = json.loads(heartbeat.read_text(encoding="utf-8"))["memory"]["peak_by_phase_mib"]
+        return {str(phase): float(mib) for phase, mib in found.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _mib(size: int | None) -> float | None:
+    return None if size is None else round(size / MIB, 1)
+
+
+def _shown(size: int | None) -> str:
+    return "–" if size is None else f"{size / MIB:.1f}"

@@ -1,0 +1,223 @@
+"""The allocator is told what it can use, under both names, before torch is imported; mistakes are one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent import config
+from agent.exits import Exit
+from agent.layered_yaml import ConfigError
+from agent.memory import admission
+from agent.memory.allocator import VARIABLES, Choice, Platform, build, parse, prepare, render
+from agent.memory.settings import MemoryConfig
+from agent.run_directory import RunDirectory
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+LINUX = Platform(torch=(2, 13), wsl=False)
+WSL = Platform(torch=(2, 13), wsl=True)
+SEED_NOTE_000 = "expandable_segments:True,garbage_collection_threshold:0.7,max_split_size_mb:128"
+SEED_NOTE_001 = "expandable_segments:True,max_split_size_mb:128,garbage_collection_threshold:0.8"
+
+share = st.floats(0.001, 0.999)
+powers = st.integers(0, 10).map(lambda exponent: str(2**exponent))
+common = {
+    "pinned_use_background_threads": st.booleans(),
+    "pinned_use_cuda_host_register": st.booleans(),
+    "pinned_num_register_threads": st.integers(1, 128),
+    "release_lock_on_cudamalloc": st.booleans(),
+}
+native = {
+    "backend": st.just("native"),
+    "garbage_collection_threshold": share,
+    "max_non_split_rounding_mb": st.integers(21, 10_000),
+    "roundup_power2_divisions": powers | powers.map(lambda power: f"[256:{power},>:4]"),
+    **common,
+}
+growing = st.fixed_dictionaries({}, optional={"expandable_segments": st.booleans(), **native})
+splitting = st.fixed_dictionaries({}, optional={"max_split_size_mb": st.integers(20, 10_000), **native})
+driver = st.fixed_dictionaries({"backend": st.just("cudaMallocAsync")}, optional=common)
+
+
+@given((growing | splitting | driver).filter(bool))
+def test_what_is_rendered_is_read_back_and_suits_torch_s_own_parser(
+    settings: dict[str, bool | int | float | str],
+) -> None:
+    assert parse(render(settings), "test") == settings
+    torch._C._accelerator_setAllocatorSettings(render(settings))
+
+
+def test_white_space_is_skipped_as_torch_skips_it() -> None:
+    assert parse(" max_split_size_mb : 64 , backend: native", "test") == {"max_split_size_mb": 64, "backend": "native"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("expandable_segments:true", "expandable_segments is 'true', expected True or False, capitalised"),
+        ("max_split_size_mb:19", "max_split_size_mb is '19', expected a whole number of at least 20"),
+        ("max_split_size_mb:128MB", "max_split_size_mb is '128MB'"),
+        ("garbage_collection_threshold:1", "is '1', expected a number between 0 and 1"),
+        ("garbage_collection_threshold:0", "is '0', expected a number between 0 and 1"),
+        ("garbage_collection_threshold:nan", "is 'nan'"),
+        ("roundup_power2_divisions:3", "expected a power of 2"),
+        ("roundup_power2_divisions:[256:1,512:3]", "expected a power of 2"),
+        ("backend:cuda", "backend is 'cuda', expected native or cudaMallocAsync"),
+        ("expandable_segment:True", "unknown key 'expandable_segment'; known are backend, expandable_segments"),
+        ("per_process_memory_fraction:0.5", "unknown key 'per_process_memory_fraction'"),
+        ("expandable_segments", "'expandable_segments' is no setting"),
+        ("backend:native,", "'' is no setting"),
+        ("backend:native,backend:native", "backend is given twice"),
+        (SEED_NOTE_000, "expandable_segments:True excludes max_split_size_mb"),
+        (SEED_NOTE_001, "expandable_segments:True excludes max_split_size_mb"),
+        ("backend:cudaMallocAsync,max_split_size_mb:64", "ignores max_split_size_mb: leave it out"),
+        ("backend:cudaMallocAsync,garbage_collection_threshold:.8", "ignores garbage_collection_threshold"),
+        ("backend:cudaMallocAsync,expandable_segments:True", "ignores expandable_segments"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_it(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(text, source="PYTORCH_ALLOC_CONF")
+    assert str(refused.value).startswith("PYTORCH_ALLOC_CONF: ")
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "platform", "expected"),
+    [
+        ({}, LINUX, "expandable_segments:True"),
+        ({"garbage_collection_threshold": 0.7}, LINUX, "expandable_segments:True,garbage_collection_threshold:0.7"),
+        ({}, WSL, "max_split_size_mb:128,garbage_collection_threshold:0.8"),
+        ({"garbage_collection_threshold": 0.6}, WSL, "max_split_size_mb:128,garbage_collection_threshold:0.6"),
+        ({"expandable_segments": True}, WSL, "expandable_segments:True"),
+        ({}, Platform((2, 0), wsl=False), "max_split_size_mb:128,garbage_collection_threshold:0.8"),
+        ({"expandable_segments": False}, LINUX, "max_split_size_mb:128,garbage_collection_threshold:0.8"),
+        ({"backend": "cudaMallocAsync"}, LINUX, "backend:cudaMallocAsync"),
+    ],
+)
+def test_the_string_follows_configuration_and_platform(
+    values: dict[str, object], platform: Platform, expected: str
+) -> None:
+    environment: dict[str, str] = {}
+    choice = prepare(MemoryConfig.model_validate(values), environment, platform)
+    assert choice.text == expected
+    assert environment == dict.fromkeys(VARIABLES, expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "platform", "sentence"),
+    [
+        ({"backend": "cudaMallocAsync", "garbage_collection_threshold": 0.5}, LINUX, "memory: backend:cudaMallocAsync"),
+        ({"backend": "cudaMallocAsync", "expandable_segments": True}, LINUX, "ignores expandable_segments"),
+        ({"backend": "cudaMallocAsync"}, Platform((1, 13), wsl=False), "torch 1.13 has none: set it to native"),
+        ({"expandable_segments": True}, Platform((2, 0), wsl=False), "torch 2.0 has none: set it to auto"),
+    ],
+)
+def test_a_configuration_that_the_allocator_can_t_follow_is_refused(
+    values: dict[str, object], platform: Platform, sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        prepare(MemoryConfig.model_validate(values), {}, platform)
+    assert sentence in str(refused.value)
+
+
+def test_the_fallback_says_why() -> None:
+    assert build(MemoryConfig(), WSL)[1] == "no expandable segments: WSL2 has none"
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_a_user_s_own_setting_wins_and_is_given_to_the_other_name(name: str) -> None:
+    environment = {name: " max_split_size_mb:64"}
+    choice = prepare(MemoryConfig(), environment, LINUX)
+    assert environment == dict.fromkeys(VARIABLES, "max_split_size_mb:64")
+    assert name in choice.cause
+
+
+def test_two_settings_that_differ_are_refused_and_two_that_agree_are_not() -> None:
+    first, second = VARIABLES
+    with pytest.raises(ConfigError, match="give both the same value, or unset one"):
+        prepare(MemoryConfig(), {first: "expandable_segments:True", second: "max_split_size_mb:64"}, LINUX)
+    prepare(MemoryConfig(), {first: "expandable_segments:True", second: "expandable_segments: True"}, LINUX)
+
+
+def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**clean, **environment},
+        timeout=60,
+    )
+
+
+AT_TORCH_S_IMPORT = """
+import os, sys
+class Watch:
+    def find_spec(self, name, *rest):
+        if name == "torch":
+            print(os.environ.get("PYTORCH_CUDA_ALLOC_CONF"), os.environ.get("PYTORCH_ALLOC_CONF"), flush=True)
+            os._exit(0)
+sys.meta_path.insert(0, Watch())
+from agent.__main__ import app
+app()
+"""
+
+
+@pytest.mark.parametrize("command", ["train", "footprint"])
+def test_both_variables_are_set_when_torch_is_imported(tmp_path: Path, command: str) -> None:
+    seen = run(
+        AT_TORCH_S_IMPORT, command, "--run-dir", str(tmp_path / "run"), "--set", "memory.backend=cudaMallocAsync"
+    )
+    assert seen.stdout.split() == ["backend:cudaMallocAsync"] * 2, seen.stderr
+
+
+def test_a_bad_setting_in_the_environment_stops_training_before_it_begins(tmp_path: Path) -> None:
+    program = "from agent.__main__ import app; app()"
+    ended = run(program, "train", "--run-dir", str(tmp_path / "run"), PYTORCH_CUDA_ALLOC_CONF=SEED_NOTE_001)
+    assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
+    assert ended.stderr.startswith("PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True excludes max_split_size_mb")
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_event_says_that_the_cpu_has_no_such_allocator(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    admission.admit(config.validate({"device": "cpu"}, "test"), directory, Choice("expandable_segments:True", "a test"))
+    event = json.loads(directory.events.read_text().splitlines()[0])
+    assert (event["event"], event["cause"]) == ("allocator", "a test")
+    assert event["setting"] == "expandable_segments:True"
+    assert event["took_hold"] == "not applicable on the CPU"
+
+
+def test_a_key_that_did_not_take_hold_is_named() -> None:
+    wanted = {"expandable_segments": True, "garbage_collection_threshold": 0.8, "release_lock_on_cudamalloc": True}
+    took_hold = {"expandable_segments": False, "garbage_collection_threshold": 0.8, "max_split_size": -1}
+    assert admission.ignored(wanted, took_hold) == ["expandable_segments"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_what_was_asked_for_takes_hold_on_a_gpu() -> None:
+    program = """
+import os
+from agent.memory import allocator
+from agent.memory.settings import MemoryConfig
+allocator.prepare(MemoryConfig(), os.environ, allocator.Platform.here())
+import torch
+from agent.memory.admission import read_back
+torch.zeros(1, device="cuda")
+print(read_back()["expandable_segments"])
+"""
+    assert run(program).stdout.strip() == "True"

@@ -49,9 +49,13 @@ def up(
         list[str] | None, typer.Argument(metavar="[-- AGENT_ARGS]", help="Passed on to `python -m agent train`.")
     ] = None,
     runtime: Annotated[RuntimeKind, typer.Option(help="What runs simulator and agent.")] = RuntimeKind.PROCESS,
-    agent_config: Annotated[Path, typer.Option("--config", help="The agent's configuration.")] = Path(
-        "config/td3_config_lowmem.yaml"
-    ),
+    agent_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            help=f"The agent's configuration. Default: the resumed run's own, else {up_command.DEFAULT_CONFIG}.",
+        ),
+    ] = None,
     run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
     map_name: Annotated[
         str | None, typer.Option("--map", help="Map name or path of an .xodr file; wins over both configurations.")
@@ -75,9 +79,10 @@ def up(
     71 out of memory, 75 stopped on request; a crash of the agent passes its code on.
     """
     assert runtime is RuntimeKind.PROCESS
+    run = RunDirectory(runs_dir / (run_name or up_command.default_name(time.time())))
     wish = Wish(
-        run=RunDirectory(runs_dir / (run_name or up_command.default_name(time.time()))),
-        config=agent_config,
+        run=run,
+        config=agent_config or up_command.default_config(run, resume),
         map=map_name,
         seed=seed,
         simulator_host=simulator_host,

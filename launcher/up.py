@@ -24,6 +24,7 @@ from launcher.supervisor import Edges, Supervisor
 
 RUNTIME = "process"
 CARLA_PORT = 2000
+DEFAULT_CONFIG = Path("config/td3_config_lowmem.yaml")
 Say = Callable[[str], None]
 
 
@@ -33,6 +34,11 @@ class RefusedError(Exception):
     def __init__(self, sentence: str, code: Exit = Exit.CONFIGURATION) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+def default_config(run: RunDirectory, resume: bool) -> Path:
+    """Return the configuration that is used when none is named: a resumed run goes on as it was."""
+    return run.config if resume and run.config.is_file() else DEFAULT_CONFIG
 
 
 def default_name(now: float) -> str:

@@ -57,6 +57,13 @@ def test_a_simulator_elsewhere_is_not_started(run: RunDirectory) -> None:
     assert plan.agent.environment["CARLA_HOST"] == "gpu-box"
 
 
+def test_a_resumed_run_goes_on_with_its_own_configuration(run: RunDirectory) -> None:
+    assert up.default_config(run, resume=True) == up.DEFAULT_CONFIG
+    run.config.touch()
+    assert up.default_config(run, resume=True) == run.config
+    assert up.default_config(run, resume=False) == up.DEFAULT_CONFIG
+
+
 def test_a_run_is_not_mixed_with_an_earlier_one(run: RunDirectory, tmp_path: Path) -> None:
     (run.path / "replay").mkdir()
     (run.path / "replay" / "published").write_bytes((7).to_bytes(8, sys.byteorder))

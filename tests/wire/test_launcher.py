@@ -29,6 +29,9 @@ evaluation: {every_steps: 0, final_episodes: 0, baselines: false, video: false}
 ENDLESS = 1_000_000
 
 
+PROCESSES = 5  # simulator, learner, collector and two keepers
+
+
 class Launched:
     """A launcher under test; ``run`` is its run directory."""
 
@@ -59,6 +62,17 @@ class Launched:
         """Return all descendants, once the agent has taken some steps."""
         self.until(lambda: int(self.read("agent.json").get("step", 0)) >= step)
         return psutil.Process(self.process.pid).children(recursive=True)
+
+    def until_started(self) -> list[psutil.Process]:
+        """Return all descendants, once there are as many as there will be; a short run may soon be over."""
+        found: list[psutil.Process] = []
+
+        def complete() -> bool:
+            found[:] = psutil.Process(self.process.pid).children(recursive=True)
+            return len(found) >= PROCESSES
+
+        self.until(complete)
+        return found
 
     def read(self, name: str) -> dict[str, Any]:
         try:
@@ -95,14 +109,14 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 
 
 def assert_gone(processes: list[psutil.Process], within_s: float) -> None:
-    assert len(processes) >= 5, "simulator, learner, collector and two keepers"
+    assert len(processes) >= PROCESSES
     _, left = psutil.wait_procs(processes, timeout=within_s)
     assert not left
 
 
 def test_a_short_run_ends_with_0_and_leaves_its_files_and_no_process(launch: Launch) -> None:
     launched = launch(200, "--seed", "3", "--max-timesteps", "150", "--", "--set", "td3.batch_size=16")
-    processes = launched.until_training(1)
+    processes = launched.until_started()
     output = launched.output()
     assert launched.process.returncode == 0, output
     assert_gone(processes, 1.0)

@@ -100,12 +100,12 @@ def evaluate(
 ) -> None:
     """Drive held-out routes and print success, completion, driving score and comfort, a line a driver."""
     with leaving(debug):
-        from agent import judging
+        from agent.judging import judge
 
         named = {"simulator.map": map, "seed": seed}
-        trained = judging.trained(checkpoint, config, settings, named)
+        trained = judge.trained(checkpoint, config, settings, named)
         names = tuple(drivers.split(",")) if drivers else trained.drivers
-        judging.judge(trained, names, routes, min_turns, outputs=judging.Outputs(csv, json, video), out=console())
+        judge.judge(trained, names, routes, min_turns, outputs=judge.Outputs(csv, json, video), out=console())
 
 
 def stability(

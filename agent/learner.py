@@ -16,15 +16,15 @@ import torch
 
 from agent import checkpoint
 from agent.config import AgentConfig, ConfigError
+from agent.exchange.weights import WeightsFile, flatten
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
 from agent.pacing import Counters
+from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, generator
 from agent.td3.replay import Replay, ReplayError
 from agent.td3.td3 import TD3
-from agent.telemetry import EventLog
-from agent.weights import WeightsFile, flatten
 
 _SMOOTHING = 0.05
 """Of the milliseconds an update takes: a mean over about the last 20."""

@@ -17,10 +17,10 @@ from statistics import linear_regression
 
 from rich.table import Table
 
+from agent.exchange.status import Status
 from agent.exits import AgentError, Exit
-from agent.heartbeat import memory_mib
+from agent.memory.resident import memory_mib
 from agent.run_directory import RunDirectory
-from agent.status import Status
 
 SAMPLE_S = 0.1
 WARM_UP_STEPS = 200

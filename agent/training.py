@@ -10,17 +10,17 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from agent.collector_process import CollectorProcess
+from agent.collecting.process import CollectorProcess
 from agent.config import AgentConfig
+from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Report
+from agent.exchange.status import Pace, Status
 from agent.exits import AgentError, Exit, exit_code
 from agent.learner import Learner
-from agent.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Report
 from agent.pacing import Action, Plan, decide, step_limit
-from agent.reporting import Reporter
+from agent.reporting.reporter import Reporter
+from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory, provenance
 from agent.signals import StopRequest
-from agent.status import Pace, Status
-from agent.telemetry import EventLog
 
 WAIT_S = 0.001
 """The learner's look at the collector when it has nothing to do; a report ends the wait earlier."""

@@ -16,9 +16,9 @@ import typer
 from lite_server import lite_server
 from measuring import machine, spread
 
-from agent.baselines import PidPurePursuit
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
+from agent.judging.baselines import PidPurePursuit
 
 
 def main(

@@ -17,11 +17,11 @@ from lite_server import lite_server
 from measuring import machine
 from rich.console import Console
 
-from agent.baselines import PidPurePursuit
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route
-from agent.evaluation import Evaluation, evaluate, table
+from agent.judging.baselines import PidPurePursuit
+from agent.judging.evaluation import Evaluation, evaluate, table
 
 
 def main(

@@ -27,12 +27,12 @@ def main(
 ) -> None:
     """Record a driver on routes it was not trained on."""
     with leaving(debug):
-        from agent import judging
-        from agent.assessment import TD3_DRIVER
+        from agent.judging import judge
+        from agent.judging.assessment import TD3_DRIVER
 
-        trained = judging.trained(checkpoint, config, settings, {"simulator.map": map, "seed": seed})
+        trained = judge.trained(checkpoint, config, settings, {"simulator.map": map, "seed": seed})
         name = "pid" if trained.policy is None else TD3_DRIVER
-        made = judging.film(trained, name, steps, video)
+        made = judge.film(trained, name, steps, video)
         Console().print(f"{name}: {made.seconds:.1f} s, {made.metres:.0f} m → {made.path}", highlight=False)
 
 

@@ -13,8 +13,8 @@ from agent.config import AgentConfig, ConfigError
 from agent.memory import allocator
 from agent.memory.allocator import Choice, Settings
 from agent.memory.survey import survey
+from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
-from agent.telemetry import EventLog
 
 NOT_APPLICABLE = "not applicable on the CPU"
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.heartbeat import memory_mib
 from agent.memory.footprint import CUDA_CONTEXT, MIB, Free
+from agent.memory.resident import memory_mib
 
 _UNLIMITED = 2**60  # cgroup v1 writes the largest multiple of a page for "no limit"
 

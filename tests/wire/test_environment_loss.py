@@ -14,13 +14,13 @@ import carla
 import numpy as np
 import pytest
 
-from agent.baselines import PidPurePursuit
 from agent.config import ConfigError, EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import DriverState, Observation
 from agent.env.route import held_out_routes
 from agent.env.session import NoSimulator, Session
-from agent.evaluation import evaluate
+from agent.judging.baselines import PidPurePursuit
+from agent.judging.evaluation import evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, free_port_pair
 
 GO = np.array((0.0, 0.3), np.float32)
@@ -236,7 +236,7 @@ def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServ
 TRAFFIC = """
 import hashlib, json, os, sys
 import numpy as np
-from agent.baselines import PidPurePursuit
+from agent.judging.baselines import PidPurePursuit
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
 config = EnvironmentConfig(traffic=TrafficConfig(vehicles=6))

@@ -7,10 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from agent.baselines import MAX_STEER_RAD, WHEELBASE_M, Driver, PidPurePursuit, RandomDriver, Stop, warmup_action
 from agent.env import observation
 from agent.env.observation import DriverState
 from agent.env.route import Route
+from agent.judging.baselines import (
+    MAX_STEER_RAD,
+    WHEELBASE_M,
+    Driver,
+    PidPurePursuit,
+    RandomDriver,
+    Stop,
+    warmup_action,
+)
 
 STEP_S = 0.1
 

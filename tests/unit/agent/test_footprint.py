@@ -134,7 +134,7 @@ HIGH_WATER = """
 import json, os, sys, threading, time
 import torch
 from agent import config, training
-from agent.heartbeat import memory_mib
+from agent.memory.resident import memory_mib
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
 torch.set_num_threads(1)

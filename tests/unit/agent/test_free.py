@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.heartbeat import memory_mib
 from agent.memory import free
 from agent.memory.footprint import CUDA_CONTEXT
+from agent.memory.resident import memory_mib
 
 GIB = 2**30
 UNLIMITED_V1 = 9223372036854771712

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.status import Doing, Pace, Status
+from agent.exchange.status import Doing, Pace, Status
 
 
 def test_another_process_reads_what_was_written(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_another_process_reads_what_was_written(tmp_path: Path) -> None:
     status.doing = Doing.EVALUATING
     status.count(steps=123_456_789_012, episodes=7)
     program = (
-        "import sys, pathlib; from agent.status import Status;"
+        "import sys, pathlib; from agent.exchange.status import Status;"
         "seen = Status(pathlib.Path(sys.argv[1])).read(); print(seen.doing.name, seen.steps, seen.episodes)"
     )
     seen = subprocess.run(

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.heartbeat import Heartbeat, Vitals, memory_mib
-from agent.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
+from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
+from agent.exchange.status import Doing, Status
+from agent.memory.resident import memory_mib
+from agent.reporting.heartbeat import Heartbeat, Vitals
+from agent.reporting.telemetry import Episodes, EventLog, JsonLines, Metrics
 from agent.run_directory import RunDirectory
-from agent.status import Doing, Status
-from agent.telemetry import Episodes, EventLog, JsonLines, Metrics
 
 
 def episode(reward: float, success: bool = False) -> EpisodeEnded:

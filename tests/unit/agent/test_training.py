@@ -15,6 +15,7 @@ import pytest
 
 from agent import config, options
 from agent.checkpoint import CheckpointError
+from agent.exchange.weights import WeightsError
 from agent.exits import AgentError, Exit, exit_code
 from agent.learner import Learner, architecture
 from agent.pacing import Counters
@@ -23,7 +24,6 @@ from agent.seeding import Purpose, derived_seed, generator
 from agent.signals import StoppedAtOnce, StopRequest
 from agent.stability import Sample, judge
 from agent.td3.replay import ReplayError
-from agent.weights import WeightsError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
@@ -202,7 +202,7 @@ def test_too_few_samples_are_no_verdict() -> None:
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     child = (
-        "import os, sys, time, pathlib; from agent.parent import die_with;"
+        "import os, sys, time, pathlib; from agent.collecting.parent import die_with;"
         "die_with(int(sys.argv[1])); pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); time.sleep(60)"
     )
     parent = (

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from agent.messages import EpisodeEnded
+from agent.exchange.messages import EpisodeEnded
 
 EPISODES_AVERAGED = 100
 """As Stable-Baselines3's ``stats_window_size``, so that curves compare."""

@@ -14,14 +14,14 @@ from typing import Any
 from rich.console import Console
 
 from agent import checkpoint, options
-from agent.assessment import BASELINES, TD3_DRIVER, assess, driver, routes_to_judge_by
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.evaluation import table, write_csv, write_json
+from agent.judging.assessment import BASELINES, TD3_DRIVER, assess, driver, routes_to_judge_by
+from agent.judging.evaluation import table, write_csv, write_json
+from agent.judging.visual import VideoSummary, record
 from agent.learner import architecture
 from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
-from agent.visual import VideoSummary, record
 
 _ONLINE = "online."
 

@@ -3,7 +3,7 @@
 Owns the environment, the writing end of the replay and the obedience to orders. Ends with its learner, and leaves
 by ``os._exit``: at interpreter exit a sensor just stopped can abort (protocol section 5.5). Never trains.
 
-Started by ``agent.collector_process`` as ``python -m agent.collector SOCKET PARENT``.
+Started by ``agent.collecting.process`` as ``python -m agent.collecting.collector SOCKET PARENT``.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from agent import assessment, config
-from agent.assessment import BASELINES, TD3_DRIVER, PolicyDriver, driver
+from agent import config
+from agent.collecting.parent import die_with
+from agent.collecting.rollout import Rollout
+from agent.collecting.watched import WatchedEnv
 from agent.config import AgentConfig
 from agent.env.route import Route
-from agent.evaluation import Evaluation, table, write_csv, write_json
+from agent.exchange.messages import Channel, ChannelClosedError, Configure, Evaluate, Evaluated, Failed, Ready, Stop
+from agent.exchange.status import Doing, Pace, Status
+from agent.exchange.weights import WeightsFile, unflatten
 from agent.exits import Exit, exit_code
-from agent.messages import Channel, ChannelClosedError, Configure, Evaluate, Evaluated, Failed, Ready, Stop
-from agent.parent import die_with
-from agent.rollout import Rollout
+from agent.judging import assessment
+from agent.judging.assessment import BASELINES, TD3_DRIVER, PolicyDriver, driver
+from agent.judging.evaluation import Evaluation, table, write_csv, write_json
+from agent.judging.visual import record
 from agent.run_directory import RunDirectory
-from agent.status import Doing, Pace, Status
 from agent.td3.networks import Policy
 from agent.td3.replay import Replay
-from agent.visual import record
-from agent.watched import WatchedEnv
-from agent.weights import WeightsFile, unflatten
 
 WAIT_S = 0.001
 """The collector's look at the step limit while it may not step; an order ends the wait earlier."""

@@ -14,9 +14,9 @@ import subprocess
 import sys
 
 from agent.config import AgentConfig, dump
-from agent.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
+from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
+from agent.exchange.status import Doing, Status
 from agent.run_directory import RunDirectory
-from agent.status import Doing, Status
 
 # One thread for every library that would start more: acting at batch 1 gains nothing from them, and the learner
 # needs the cores. No CUDA: only one process ever holds a context (DESIGN.md).
@@ -51,7 +51,7 @@ class CollectorProcess:
         # A session of its own: Ctrl-C is for the learner, which then tells the collector in order.
         with theirs, self._run.collector_log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "agent.collector", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-m", "agent.collecting.collector", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,22 +1,22 @@
 """Which drivers drive which routes: the evaluations of a training run and of ``python -m agent evaluate``.
 
-Owns the choice of drivers, routes and score. The figures are ``agent.evaluation``'s.
+Owns the choice of drivers, routes and score. The figures are ``agent.judging.evaluation``'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.baselines import Driver, PidPurePursuit, RandomDriver, Stop
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import DriverState, Observation
 from agent.env.route import Route, held_out_routes
-from agent.evaluation import Evaluation, evaluate
+from agent.exchange.weights import FloatArray
 from agent.exits import AgentError, Exit
+from agent.judging.baselines import Driver, PidPurePursuit, RandomDriver, Stop
+from agent.judging.evaluation import Evaluation, evaluate
 from agent.seeding import Purpose, generator
 from agent.td3.networks import Policy
-from agent.weights import FloatArray
 
 TD3_DRIVER = "td3"
 BASELINES = ("stop", "random", "pid")

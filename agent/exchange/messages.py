@@ -1,7 +1,7 @@
 """What learner and collector say to each other: orders one way, reports the other, one JSON object a line.
 
 Owns the words and the line protocol over a socket pair. Numbers that change every step are not sent: they lie
-in the mapped blocks of ``agent.status``.
+in the mapped blocks of ``agent.exchange.status``.
 """
 
 from __future__ import annotations

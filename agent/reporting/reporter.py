@@ -13,14 +13,14 @@ from types import TracebackType
 from rich.console import Console
 
 from agent.config import AgentConfig
-from agent.heartbeat import Heartbeat, Vitals
+from agent.exchange.messages import EpisodeEnded
+from agent.exchange.status import Status
 from agent.learner import Learner
-from agent.messages import EpisodeEnded
 from agent.pacing import Counters
-from agent.progress import ProgressLine, Shown
+from agent.reporting.heartbeat import Heartbeat, Vitals
+from agent.reporting.progress import ProgressLine, Shown
+from agent.reporting.telemetry import Episodes, Metrics
 from agent.run_directory import RunDirectory
-from agent.status import Status
-from agent.telemetry import Episodes, Metrics
 
 RATE_WINDOW_S = 2.0
 """Between two measurements of steps/s and updates/s."""

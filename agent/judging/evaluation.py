@@ -18,9 +18,9 @@ from typing import Any
 
 from rich.table import Table
 
-from agent.baselines import Driver
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route
+from agent.judging.baselines import Driver
 
 # CARLA leaderboard: the driving score is the completion times the penalty of each infraction.
 PENALTIES = {"vehicle": 0.6, "static": 0.65, "pedestrian": 0.5}

@@ -16,12 +16,12 @@ import imageio_ffmpeg
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.baselines import Driver
 from agent.env.driving import DrivingEnv
 from agent.env.observation import Observation
 from agent.env.route import Route
 from agent.env.sensors import FrameCamera
 from agent.env.session import SimulatorLost
+from agent.judging.baselines import Driver
 
 Picture = NDArray[np.uint8]
 

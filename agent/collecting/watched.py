@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import Observation
-from agent.status import Doing, Status
+from agent.exchange.status import Doing, Status
 
 
 class WatchedEnv(DrivingEnv):

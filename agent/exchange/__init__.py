@@ -1,0 +1,1 @@
+"""What learner and collector exchange: orders and reports, the status block, the weights."""

@@ -17,6 +17,7 @@ import torch
 from agent import checkpoint
 from agent.config import AgentConfig, ConfigError
 from agent.exchange.weights import WeightsFile, flatten
+from agent.memory import heap
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
 from agent.pacing import Counters
@@ -45,6 +46,7 @@ class Learner:
         # 2 threads made 1 update a second, and 1 thread 28.
         torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
         self.device = choose_device(config.device)
+        heap.keep()
         if config.memory.per_process_memory_fraction is not None:
             limit_device_memory(self.device, config.memory.per_process_memory_fraction)
         self._td3 = TD3(config.td3, self.device, config.seed)

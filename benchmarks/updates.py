@@ -1,17 +1,23 @@
 """TD3 updates a second beside Stable-Baselines3's TD3 with CnnPolicy: same widths, same batch, sampling included.
 
-Both run in this process, in turns, on the same episodes; the figure is the median of the turns' ratios. Ours also
-takes the vector of 53 numbers, which CnnPolicy does not. Run: ``python benchmarks/updates.py --batch 256 --json``.
+Each runs in a process of its own, as its users run it, in turns with the other, on the same episodes; the figure is the
+median of the turns' ratios. Ours also takes the vector of 53 numbers, which CnnPolicy does not, and keeps its heap as
+the learner does (``agent.memory.heap``; ``--peer-keeps-heap`` gives the peer the same).
+Run: ``python benchmarks/updates.py --batch 256 --json``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import multiprocessing
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,6 +31,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.logger import configure
 
 from agent.config import TD3Config
+from agent.memory import heap
 from agent.td3.frames import ACTION, SIDE, STACK, VECTOR
 from agent.td3.replay import Replay
 from agent.td3.td3 import TD3
@@ -47,14 +54,17 @@ def main(
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 7,
     threads: Annotated[int, typer.Option(min=1, help="torch threads of both.")] = os.cpu_count() or 1,
     compiled: Annotated[bool, typer.Option("--compile", help="torch.compile for our encoder.")] = False,
+    peer_keeps_heap: Annotated[bool, typer.Option("--peer-keeps-heap", help="Tune the peer's heap, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure updates a second beside Stable-Baselines3."""
-    torch.set_num_threads(threads)
     config = TD3Config(batch_size=batch, precision=precision)
+    sides = {
+        "ours": Side(partial(_ours, config, compiled), threads, keeps_heap=True),
+        "stable_baselines3": Side(partial(_stable_baselines, config), threads, peer_keeps_heap),
+    }
     with tempfile.TemporaryDirectory() as directory:
-        turns = {"ours": _ours(config, Path(directory), compiled), "stable_baselines3": _stable_baselines(config)}
-        rates = _in_turns(turns, updates, repeats)
+        rates = _in_turns(sides, Path(directory), updates, repeats)
     ratios = [ours / theirs for ours, theirs in zip(rates["ours"], rates["stable_baselines3"], strict=True)]
     report = {
         "what": "TD3 updates a second, sampling included, and the ratio to Stable-Baselines3 turn by turn",
@@ -62,6 +72,7 @@ def main(
         "precision": precision,
         "compile": compiled,
         "threads": threads,
+        "peer_keeps_heap": peer_keeps_heap,
         "updates": updates,
         "repeats": repeats,
         "updates_per_s": {name: spread(values) for name, values in rates.items()},
@@ -71,7 +82,7 @@ def main(
     print(json.dumps(report, indent=2) if as_json else f"batch {batch} {precision}: {report['ratio']}")
 
 
-def _ours(config: TD3Config, directory: Path, compiled: bool) -> Update:
+def _ours(config: TD3Config, compiled: bool, directory: Path) -> Update:
     replay = Replay.create(directory / "replay", capacity=_TRANSITIONS * 2)
     observation: _Observation | None = None
     for step, arrived in enumerate(_observations()):
@@ -92,7 +103,7 @@ def _ours(config: TD3Config, directory: Path, compiled: bool) -> Update:
     return lambda: td3.update(replay.sample(config.batch_size, rng))
 
 
-def _stable_baselines(config: TD3Config) -> Update:
+def _stable_baselines(config: TD3Config, _: Path) -> Update:
     """Its defaults (NatureCNN for actor and critics each), its own replay buffer, one copy of each observation."""
     model = stable_baselines3.TD3(
         "CnnPolicy",
@@ -149,18 +160,51 @@ def _assert_pixels_vary(images: NDArray[Any]) -> None:
     assert len(np.unique(images, axis=0)) > len(images) // 4, "the images are all alike"
 
 
-def _in_turns(updates: dict[str, Update], count: int, repeats: int) -> dict[str, list[float]]:
-    rates: dict[str, list[float]] = {name: [] for name in updates}
-    for update in updates.values():  # allocators, kernels and compilers warm up
-        for _ in range(4):
-            update()
-    for _ in range(repeats):
-        for name, update in updates.items():
+@dataclass(frozen=True)
+class Side:
+    """One of the two, and how its process is set up."""
+
+    make: Callable[[Path], Update]
+    threads: int
+    keeps_heap: bool
+
+
+def _in_turns(sides: dict[str, Side], directory: Path, count: int, repeats: int) -> dict[str, list[float]]:
+    spawn = multiprocessing.get_context("spawn")
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    with contextlib.ExitStack() as stack:
+        pipes = {}
+        for name, side in sides.items():
+            pipes[name], theirs = spawn.Pipe()
+            process = spawn.Process(target=_serve, args=(side, directory, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            stack.callback(process.join)
+            stack.callback(pipes[name].close)  # ends it
+            assert pipes[name].recv() == "ready"
+        for _ in range(repeats):
+            for name, pipe in pipes.items():
+                pipe.send(count)
+                rates[name].append(pipe.recv())
+    return rates
+
+
+def _serve(side: Side, directory: Path, pipe: Connection) -> None:
+    """Make as many updates as are asked for, and answer with their rate, until the pipe is closed."""
+    torch.set_num_threads(side.threads)
+    if side.keeps_heap:
+        heap.keep()
+    update = side.make(directory)
+    for _ in range(4):  # allocators, kernels and compilers warm up
+        update()
+    pipe.send("ready")
+    with contextlib.suppress(EOFError):
+        while True:
+            count = pipe.recv()
             start = time.perf_counter()
             for _ in range(count):
                 update()
-            rates[name].append(count / (time.perf_counter() - start))
-    return rates
+            pipe.send(count / (time.perf_counter() - start))
 
 
 if __name__ == "__main__":

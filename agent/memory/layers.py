@@ -46,28 +46,30 @@ def batch_bytes(batch: int) -> int:
     return batch * (_STRIP * SIDE * SIDE + FLOAT * (2 * VECTOR + ACTION + 1 + 1))
 
 
-def activation_bytes(network: NetworkConfig, batch: int, precision: str) -> int:
+def activation_bytes(network: NetworkConfig, batch: int, precision: str, cached_rows: int | None) -> int:
     """Return the most that an update holds at once beside parameters, gradients and the batch.
 
-    The largest of: the frames stacked and converted; the encoder's and the heads' saved outputs; and, on the way back,
-    the gradients before and after each convolution's ReLU with everything below still saved. The target networks'
-    forward pass keeps nothing and stays below these.
+    The largest of three moments: the convolutions' outputs kept, and the heads at work; the way back through the first
+    convolution, with the frames converted again; and the same through the second. The way forwards, and the target
+    networks, which keep nothing, stay below these.
 
     Args:
         network: the widths.
         batch: transitions that go through the networks together.
         precision: of the encoder's arithmetic; other than float32 it takes 2 bytes a number.
+        cached_rows: rows that go through the convolutions together (``td3.convolutions``); None for all.
     """
     element = FLOAT if precision == "float32" else 2
-    outputs = [_PIXELS, *(channels * cells for channels, cells in zip(network.channels, _CONVOLVED, strict=True))]
-    loading = _PIXELS + element * _PIXELS
-    returning = [
-        element * (sum(outputs[: layer + 1]) + 2 * outputs[layer]) + FLOAT * network.features
-        for layer in range(1, len(outputs))
-    ]
-    cast_weights = 0 if element == FLOAT else element * size(parameter_shapes(network), "encoder.") // FLOAT
-    heads = batch * (element * sum(outputs) + _head_bytes(network, element)) + cast_weights
-    return max(batch * loading, batch * max(returning), heads)
+    rows = min(batch, cached_rows or batch)
+    first, second, last = (channels * cells for channels, cells in zip(network.channels, _CONVOLVED, strict=True))
+    kept = element * batch * (first + second + last)
+    returning = kept + batch * (element * last + FLOAT * network.features)
+    converted = _PIXELS + element * _PIXELS
+    return max(
+        kept + batch * _head_bytes(network, element) + _cast_trunk(network, element),
+        returning + rows * (converted + element * first),
+        returning + rows * element * (first + second),
+    )
 
 
 def _head_bytes(network: NetworkConfig, element: int) -> int:
@@ -76,6 +78,11 @@ def _head_bytes(network: NetworkConfig, element: int) -> int:
     inputs = network.features + VECTOR + ACTION
     critics = inputs + 2 * 2 * sum(network.hidden)  # before LayerNorm and after ReLU, twice
     return trunk + FLOAT * (critics + 2 * max(inputs, *network.hidden))
+
+
+def _cast_trunk(network: NetworkConfig, element: int) -> int:
+    """Return the bytes of the trunk's weight in a smaller format: kept until the way back has passed it."""
+    return 0 if element == FLOAT else element * size(parameter_shapes(network), "encoder.trunk.") // FLOAT
 
 
 def _layer(name: str, outputs: int, *inputs: int) -> Shapes:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import torch
 
 from agent.exits import AgentError, Exit, is_out_of_memory
+from agent.memory import heap
 
 T = TypeVar("T")
 
@@ -108,6 +109,7 @@ class Recovery:
         """Give back what the failed try held, and what the allocator kept."""
         self._release()
         gc.collect()
+        heap.give_back()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.empty_cache()
 

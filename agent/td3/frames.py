@@ -20,6 +20,9 @@ BLOCK = 4  # = stride of the first convolution
 CELLS = SIDE // BLOCK
 FRAME_SHAPE = (CELLS, CELLS, BLOCK * BLOCK)  # (21, 21, 16): channels last, so that stacking frames is one `cat`
 
+CACHED_ROWS = 64
+"""On the CPU: so many observations go through all convolutions, then the next, so that their numbers stay in cache."""
+
 
 def space_to_depth(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return frames (..., 84, 84) as (..., 21, 21, 16): pixel (4Y+y, 4X+x) becomes channel 4y+x of cell (Y, X).

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from agent.config import NetworkConfig
+from agent.td3.convolutions import STRIDES, convolved
 from agent.td3.frames import ACTION, BLOCK, STACK, VECTOR, space_to_depth
 from agent.td3.linear import Linear
 
@@ -38,7 +38,7 @@ class Encoder(nn.Module):
         super().__init__()
         first, second, third = config.channels
         self.conv1 = nn.Conv2d(STACK * BLOCK * BLOCK, first, kernel_size=2)  # 8×8 stride 4 over 4 channels, exactly
-        self.conv2 = nn.Conv2d(first, second, kernel_size=4, stride=2)
+        self.conv2 = nn.Conv2d(first, second, kernel_size=4, stride=STRIDES[1])
         self.conv3 = nn.Conv2d(second, third, kernel_size=3)
         self.trunk = Linear(third * _CONVOLVED_CELLS, config.features)
         self.norm = nn.LayerNorm(config.features)
@@ -52,13 +52,11 @@ class Encoder(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """Return features (B, features) float32 of frames (B, 4, 21, 21, 16) uint8."""
-        x = torch.cat(frames.unbind(1), dim=-1).to(_arithmetic(frames)).permute(0, 3, 1, 2)
         # Pixels stay 0..255 (exact in bfloat16, too); the usual /255 is 8 thousand weights' work instead of 7 million
         # pixels'. Not folded into the stored weights: Adam's steps would be 255 times too long for them.
-        x = functional.conv2d(x, self.conv1.weight * (1 / 255), self.conv1.bias).relu_()
-        x = self.conv2(x).relu_()
-        x = self.conv3(x).relu_()
-        features = self.trunk(x.permute(0, 2, 3, 1).flatten(1))  # in memory order: no copy
+        weights = [self.conv1.weight * (1 / 255), self.conv2.weight, self.conv3.weight]
+        biases = [layer.bias for layer in (self.conv1, self.conv2, self.conv3) if layer.bias is not None]
+        features = self.trunk(convolved(frames, weights, biases, _arithmetic(frames)))
         bounded: Tensor = torch.tanh(self.norm(features.float())) * self._weight
         return bounded
 

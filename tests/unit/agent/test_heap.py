@@ -1,0 +1,59 @@
+"""The C library's heap: told to keep what it has, it asks the system for nothing twice; told to give back, it does."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+
+# Sizes below and above the 32 MiB at which glibc always turns to the system by itself; all are freed each time.
+FAULTS = """
+import json, os, resource, sys
+import torch
+from agent.memory import heap
+from agent.memory.resident import memory_mib
+torch.set_num_threads(1)
+taken = heap.keep() if sys.argv[1] == "keep" else None
+def allocate():
+    blocks = [torch.empty(size * 2**18).fill_(1) for size in (1, 6, 14, 40)]
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(8):  # until each size has found its place
+    allocate()
+before = faults()
+for _ in range(10):
+    allocate()
+seen = faults() - before
+held = memory_mib(os.getpid())
+heap.give_back()
+print(json.dumps({"taken": taken, "faults": seen, "held_mib": held, "after_mib": memory_mib(os.getpid())}))
+"""
+
+
+def ended(how: str) -> dict[str, Any]:
+    command = [sys.executable, "-c", FAULTS, how]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=60)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@glibc
+def test_a_heap_that_is_kept_asks_for_no_page_twice() -> None:
+    kept = ended("keep")
+    assert kept["taken"] is True
+    assert kept["faults"] < 100
+    assert ended("default")["faults"] > 10_000, "without the setting each round takes 61 MiB anew, page by page"
+
+
+@glibc
+def test_what_is_free_is_given_back_when_asked_for() -> None:
+    kept = ended("keep")
+    assert kept["held_mib"] - kept["after_mib"] > 50

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+
+from launcher.processes import free_port_pair
 
 START_S = 60.0
 
@@ -15,7 +18,9 @@ START_S = 60.0
 @contextlib.contextmanager
 def lite_server(map: str, seed: int = 0) -> Iterator[int]:
     """Run ``python -m carla_lite`` while the block lasts; yields its RPC port."""
-    port = free_port_pair()
+    port = free_port_pair(random.Random())
+    if port is None:
+        raise SystemExit("No two neighbouring ports are free on 127.0.0.1: end what listens there.")
     command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen([*command, "--map", map, "--seed", str(seed)], stdout=subprocess.DEVNULL)
     try:
@@ -24,17 +29,6 @@ def lite_server(map: str, seed: int = 0) -> Iterator[int]:
     finally:
         process.terminate()
         process.wait(10)
-
-
-def free_port_pair() -> int:
-    """Return a port N such that N and N+1 are free."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            with contextlib.suppress(OSError, OverflowError):
-                second.bind(("127.0.0.1", port + 1))
-                return port
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -11,25 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from launcher.processes import free_port_pair
+
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-def free_port_pair() -> int:
-    """Return a port N such that N (RPC) and N+1 (streams) are free on the loopback."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            second = stack.enter_context(socket.socket())
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
 
 
 @dataclass
@@ -44,8 +33,42 @@ class Server:
         self.process.kill()
         self.process.wait()
 
+    def end(self) -> None:
+        """End it in order, and by force if that takes too long; nothing happens where it has ended."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
 
 StartServer = Callable[..., Server]
+
+
+def port_pair() -> int:
+    """Return a port N such that N (RPC) and N+1 (streams) are free on the loopback."""
+    port = free_port_pair(random.Random())
+    assert port is not None
+    return port
+
+
+def serve(map: str = "Lite01", seed: int = 0, port: int | None = None, extra: tuple[str, ...] = ()) -> Server:
+    """Start carla-lite and return once it listens."""
+    port = port or port_pair()
+    command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen(
+        [*command, "--map", map, "--seed", str(seed), *extra],
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    server = Server(port, process)
+    try:
+        wait_for_port(server)
+    except AssertionError:
+        server.end()
+        raise
+    return server
 
 
 @pytest.fixture
@@ -53,27 +76,13 @@ def start_server() -> Iterator[StartServer]:
     """Start carla-lite: ``start_server(map="Lite01", seed=0, port=None, extra=())``; ended after the test."""
     started: list[Server] = []
 
-    def start(map: str = "Lite01", seed: int = 0, port: int | None = None, extra: tuple[str, ...] = ()) -> Server:
-        port = port or free_port_pair()
-        command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port)]
-        process = subprocess.Popen(
-            [*command, "--map", map, "--seed", str(seed), *extra],
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        server = Server(port, process)
-        started.append(server)
-        wait_for_port(server)
-        return server
+    def start(*arguments: Any, **named: Any) -> Server:
+        started.append(serve(*arguments, **named))
+        return started[-1]
 
     yield start
     for server in started:
-        if server.process.poll() is None:
-            server.process.terminate()
-            try:
-                server.process.wait(10)
-            except subprocess.TimeoutExpired:
-                server.kill()
+        server.end()
 
 
 def wait_for_port(server: Server, timeout_s: float = 30.0) -> None:

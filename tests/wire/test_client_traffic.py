@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import free_port_pair
+from tests.conftest import port_pair
 
 PROCESS = Path(__file__).with_name("traffic_process.py")
 
 
 def test_a_traffic_manager_drives_cars_along_their_lanes(start_server):
     server = start_server()
-    arguments = [str(number) for number in (server.port, free_port_pair(), 6, 300)]
+    arguments = [str(number) for number in (server.port, port_pair(), 6, 300)]
     ended = subprocess.run(
         [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=120, check=False
     )

@@ -21,7 +21,7 @@ from agent.env.route import held_out_routes
 from agent.env.session import NoSimulator, Session
 from agent.judging.baselines import PidPurePursuit
 from agent.judging.evaluation import evaluate
-from tests.conftest import REPOSITORY, Server, StartServer, free_port_pair
+from tests.conftest import REPOSITORY, Server, StartServer, port_pair
 
 GO = np.array((0.0, 0.3), np.float32)
 # Far above what a test may take: whoever waits for the client's own time-out fails.
@@ -111,7 +111,7 @@ def test_the_loss_is_told_to_whoever_asked(start_server: StartServer) -> None:
 
 
 def test_nothing_at_the_address_is_one_sentence_naming_it() -> None:
-    port = free_port_pair()
+    port = port_pair()
     with pytest.raises(NoSimulator, match=rf"127\.0\.0\.1:{port} within 0\.5 s .*start CARLA or"):
         make(port, patience_s=0.5).reset()
 
@@ -124,7 +124,7 @@ def test_a_listener_that_is_no_simulator_is_not_taken_for_one() -> None:
 
 
 def test_the_simulator_may_start_later_than_the_environment(start_server: StartServer) -> None:
-    port = free_port_pair()
+    port = port_pair()
     command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port), "--map", "Lite01"]
     late = subprocess.Popen(["sh", "-c", f"sleep 1; exec {' '.join(command)}"])
     try:

@@ -1,4 +1,4 @@
-"""What tests with the real client share: a connection, a car, and cameras stopped without the client's abort."""
+"""What tests with the real client share: a connection, a car, cameras stopped without its abort, a training run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import carla
 import pytest
 
 from tests.conftest import Server
+from tests.wire.trainee import Run
 
 DELTA_S = 0.05
 WAIT_S = 10.0
@@ -101,3 +104,20 @@ def connect() -> Iterator[Connect]:
 def session(start_server: Callable[..., Server], connect: Connect) -> Session:
     """A synchronous session on a fresh server."""
     return connect(start_server())
+
+
+NewRun = Callable[..., Run]
+
+
+@pytest.fixture
+def new_run(tmp_path: Path) -> Iterator[NewRun]:
+    """Make a run directory: ``new_run(name, server, settings=SMALL)``; its training is killed after the test."""
+    runs: list[Run] = []
+
+    def make(name: str, server: Server, **settings: Any) -> Run:
+        runs.append(Run(tmp_path / name, server.port, **settings))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        run.kill()

@@ -1,0 +1,127 @@
+"""Trainings whose processes die, hang or are stopped: what is kept, and what goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from agent.exits import Exit
+from tests.conftest import StartServer
+from tests.wire.conftest import NewRun
+from tests.wire.trainee import program, running
+
+
+@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGABRT, signal.SIGSTOP])
+def test_a_collector_that_dies_or_hangs_is_replaced(
+    start_server: StartServer, new_run: NewRun, death: signal.Signals
+) -> None:
+    run = new_run("run", start_server())
+    run.start(
+        *("--max-timesteps", "400", "--set", "environment.traffic.vehicles=2"),
+        *("--set", "simulator.timeout_s=1", "--set", "collector.hang_margin_s=0.5"),
+    )
+    run.wait(lambda: run.steps >= 40)
+    pid, steps = run.beat["collector"]["pid"], run.steps
+    os.kill(pid, death)
+    run.finish()
+    assert run.beat["collector_restarts"] >= 1
+    assert run.steps == 400 > steps
+    cause = run.events("collector_restarted")[0]["cause"]
+    assert ("hung" if death is signal.SIGSTOP else death.name) in cause
+    assert not running(pid)
+
+
+def test_a_killed_agent_resumes_with_every_finished_transition(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    run.start("--max-timesteps", "600")
+    run.wait(lambda: run.steps >= 80 and bool(run.events("checkpoint")))
+    assert run.process is not None
+    collector = run.beat["collector"]["pid"]
+    run.process.kill()
+    run.process.wait()
+    deadline = time.monotonic() + 5
+    while running(collector):
+        assert time.monotonic() < deadline, "the collector outlived its learner"
+        time.sleep(0.01)
+    kept = run.steps
+    saved = run.events("checkpoint")[-1]["updates"]
+    run.train("--max-timesteps", "600", "--resume")
+    resumed = run.events("resumed")[0]
+    assert (resumed["steps"], resumed["updates"]) == (kept, saved)
+    assert (run.beat["step"], run.beat["updates"]) == (600, 580)
+
+
+def test_a_stopped_run_leaves_a_checkpoint_and_goes_on(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    process = run.start("--max-timesteps", "800")
+    run.wait(lambda: run.steps >= 60)
+    collector = run.beat["collector"]["pid"]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == Exit.STOPPED
+    assert not running(collector)
+    stopped = run.events("stopped")[0]
+    assert stopped["cause"] == "SIGINT"
+    assert run.events("checkpoint")[-1]["updates"] == stopped["updates"]
+    run.train("--max-timesteps", "800", "--resume")
+    assert run.events("resumed")[0]["updates"] == stopped["updates"]
+    assert run.steps == 800
+
+
+def test_a_stop_is_honoured_in_the_middle_of_an_evaluation(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    process = run.start(
+        "--max-timesteps", "200", "--eval-freq", "40", "--num-eval-episodes", "60", "--set", "environment.max_steps=500"
+    )
+    run.wait(lambda: run.beat["collector"]["doing"] == "evaluating" if "collector" in run.beat else False)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == Exit.STOPPED
+    assert not run.events("evaluated")
+
+
+def test_training_survives_the_death_of_its_simulator(start_server: StartServer, new_run: NewRun) -> None:
+    server = start_server()
+    run = new_run("run", server)
+    run.start("--max-timesteps", "500")
+    run.wait(lambda: run.steps >= 60)
+    server.kill()
+    steps = run.steps
+    run.wait(lambda: run.beat["phase"] == "waiting_for_simulator")
+    start_server(port=server.port)
+    run.finish()
+    assert run.steps == 500 > steps
+
+
+def test_a_simulator_that_dies_with_traffic_costs_one_collector(start_server: StartServer, new_run: NewRun) -> None:
+    server = start_server()
+    run = new_run("run", server)
+    run.start("--max-timesteps", "400", "--set", "environment.traffic.vehicles=3")
+    run.wait(lambda: run.steps >= 60)
+    server.kill()
+    start_server(port=server.port)
+    run.finish()
+    assert run.steps == 400
+    assert run.beat["collector_restarts"] >= 1
+
+
+def test_a_collector_that_never_gets_a_step_done_ends_the_run(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    process = run.start("--set", "collector.attempts=2", "--set", "collector.start_limit_s=0.01")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == Exit.CRASH
+    assert "The collector ended 2 times in a row without a finished step" in out
+    assert "Traceback" not in out
+
+
+def test_a_run_is_never_overwritten_and_never_shared(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    process = run.start("--max-timesteps", "3000")
+    run.wait(lambda: run.steps >= 30)
+    for extra, sentence in ((("--resume",), "is being trained by process"), ((), "already holds a run")):
+        second = program(run.port, "-m", "agent", "train", "--run-dir", str(run.path), *extra)
+        assert second.returncode == Exit.BAD_CONFIG
+        assert sentence in second.stderr
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == Exit.STOPPED

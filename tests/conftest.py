@@ -53,10 +53,13 @@ def port_pair() -> int:
     return port
 
 
-def serve(map: str = "Lite01", seed: int = 0, port: int | None = None, extra: tuple[str, ...] = ()) -> Server:
-    """Start carla-lite and return once it listens."""
+def serve(
+    map: str = "Lite01", seed: int = 0, port: int | None = None, extra: tuple[str, ...] = (), prelude: str = ""
+) -> Server:
+    """Start carla-lite and return once it listens; ``prelude`` is Python that its process runs first."""
     port = port or port_pair()
-    command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port)]
+    program = ["-c", f"{prelude}\nfrom carla_lite.__main__ import app\napp()"] if prelude else ["-m", "carla_lite"]
+    command = [sys.executable, *program, "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(
         [*command, "--map", map, "--seed", str(seed), *extra],
         text=True,
@@ -73,7 +76,7 @@ def serve(map: str = "Lite01", seed: int = 0, port: int | None = None, extra: tu
 
 @pytest.fixture
 def start_server() -> Iterator[StartServer]:
-    """Start carla-lite: ``start_server(map="Lite01", seed=0, port=None, extra=())``; ended after the test."""
+    """Start carla-lite: ``start_server(map="Lite01", seed=0, port=None, extra=(), prelude="")``; ended after the test."""
     started: list[Server] = []
 
     def start(*arguments: Any, **named: Any) -> Server:

@@ -187,8 +187,10 @@ class Session:
         self._world = self._client.get_world()
         if self.config.map is not None:
             self._switch_map(self.config.map)
-        self._remove_leftovers()
+        # In this order: apply_settings ticks until a snapshot comes, and only a snapshot tells a client of the actors
+        # (protocol section 3.4); of a simulator that a dead collector left synchronous it would see none.
         self._set_synchronous(True)
+        self._remove_leftovers()
         self._frame = self._world.get_snapshot().frame
         self._client.set_timeout(self.config.timeout_s if self._traffic else min(SLICE_S, self.config.timeout_s))
 

@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: run test lint clean
+.PHONY: run test soak lint clean
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)  ## train a short run against carla-lite, evaluate it, leave a video and a report
@@ -15,6 +15,9 @@ run: $(INSTALLED)  ## train a short run against carla-lite, evaluate it, leave a
 
 test: $(INSTALLED) lint  ## every test that this machine can run; the summary names what was skipped and why
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+soak: $(INSTALLED)  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
+	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -76,7 +76,7 @@ def serve(
 
 @pytest.fixture
 def start_server() -> Iterator[StartServer]:
-    """Start carla-lite: ``start_server(map="Lite01", seed=0, port=None, extra=(), prelude="")``; ended after the test."""
+    """Start carla-lite, as :func:`serve` does; ended after the test."""
     started: list[Server] = []
 
     def start(*arguments: Any, **named: Any) -> Server:

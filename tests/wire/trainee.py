@@ -90,10 +90,10 @@ class Run:
         path = self.path / "agent.json"
         return dict(json.loads(path.read_text())) if path.exists() else {"step": 0, "phase": "none"}
 
-    def events(self, name: str) -> list[dict[str, Any]]:
+    def events(self, *names: str) -> list[dict[str, Any]]:
         path = self.path / "agent-events.jsonl"
         found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [event for event in found if event["event"] == name]
+        return [event for event in found if event["event"] in names]
 
     @property
     def steps(self) -> int:

@@ -1,0 +1,73 @@
+"""``make soak``: the full sweeps, a line and a record an instant; exit 1 if anything was lost or didn't go on."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from measuring import machine, spread
+
+from tests.soak.instants import CHAIN, Victim
+from tests.soak.sweep import Outcome, sweep, undisturbed
+
+RESULTS = Path("benchmarks/results/soak.json")
+REFERENCE_STEPS = 600
+"""Of the undisturbed run; few runs have more at their first strike."""
+
+
+def main(
+    learner: Annotated[int, typer.Option(help="Instants at which the learner is killed.")] = 50,
+    simulator: Annotated[int, typer.Option(help="Instants at which the simulator is killed.")] = 20,
+    collector: Annotated[int, typer.Option(help="Instants at which the collector is killed, aborts or hangs.")] = 20,
+    results: Annotated[Path, typer.Option(help="Where the record goes.")] = RESULTS,
+) -> None:
+    wanted = {Victim.LEARNER: learner, Victim.SIMULATOR: simulator, Victim.COLLECTOR: collector}
+    with tempfile.TemporaryDirectory() as folder:
+        reference = undisturbed(Path(folder) / "undisturbed", REFERENCE_STEPS)
+    outcomes: list[Outcome] = []
+    endings: list[str] = []
+    for victim, count in wanted.items():
+        for number in range(-(-count // CHAIN)):
+            with tempfile.TemporaryDirectory() as folder:
+                found, problems = sweep(victim, number, Path(folder), reference if victim is Victim.LEARNER else None)
+            outcomes += found
+            endings += [f"{victim.value}, run {number}: {problem}" for problem in problems]
+            for outcome in found:
+                typer.echo(_line(outcome))
+    failed = endings + [problem for outcome in outcomes for problem in outcome.problems]
+    record = {"machine": machine("torch", "carla"), "sums": _sums(outcomes), "problems": failed}
+    results.write_text(json.dumps({**record, "instants": [asdict(each) for each in outcomes]}, indent=1) + "\n")
+    typer.echo(f"{len(outcomes)} instants, {sum(each.lost for each in outcomes)} transitions lost; {results}")
+    for problem in failed:
+        typer.echo(problem, err=True)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _line(outcome: Outcome) -> str:
+    words = f"{outcome.victim} {outcome.seed}: {outcome.death} while {outcome.moment} ({outcome.collector})"
+    return f"{words}, {outcome.lost} of {outcome.steps_before} steps lost, going on after {outcome.again_s} s"
+
+
+def _sums(outcomes: list[Outcome]) -> dict[str, Any]:
+    """Return by victim: instants, losses, seconds to the next step, and the updates that a learner made twice."""
+    sums: dict[str, Any] = {}
+    for victim in Victim:
+        mine = [outcome for outcome in outcomes if outcome.victim == victim.value]
+        if mine:
+            sums[victim.value] = {
+                "instants": len(mine),
+                "transitions_lost": sum(outcome.lost for outcome in mine),
+                "ghosts": sum(outcome.ghosts for outcome in mine),
+                "half_written_checkpoints": sum(outcome.saving for outcome in mine),
+                "most_updates_repeated": max(outcome.updates_repeated or 0 for outcome in mine),
+                "again_s": spread([outcome.again_s for outcome in mine if outcome.again_s is not None] or [0.0]),
+            }
+    return sums
+
+
+if __name__ == "__main__":
+    typer.run(main)

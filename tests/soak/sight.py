@@ -1,0 +1,63 @@
+"""What can be seen of a run while it goes on: its exchange blocks, its checkpoints, its children.
+
+Owns no process and changes nothing. What must not be lost is the witness's business.
+"""
+
+from __future__ import annotations
+
+import json
+
+import psutil
+
+from agent.exchange.status import Doing, Status
+from agent.exchange.weights import WeightsFile
+from tests.wire.trainee import Run
+
+
+class Sight:
+    """Looks at one run; anything may be missing yet."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._exchange = run.path / "exchange"
+        self._checkpoints = run.path / "checkpoints"
+
+    @property
+    def saving(self) -> bool:
+        """Whether a checkpoint is half written."""
+        return any(self._checkpoints.glob(".new-*"))
+
+    @property
+    def doing(self) -> Doing:
+        """What the collector is at."""
+        block = self._exchange / "status.bin"
+        return Status(block).doing if block.exists() else Doing.STARTING
+
+    @property
+    def published_updates(self) -> int:
+        """The update whose weights the collector was last given: in lockstep the last one made."""
+        path = self._exchange / "weights.bin"
+        weights = WeightsFile(path).read() if path.exists() else None
+        return 0 if weights is None else weights.updates
+
+    @property
+    def saved_updates(self) -> int:
+        """Updates in the checkpoint that a resume begins with."""
+        if not (self._checkpoints / "latest").exists():
+            return 0
+        latest = self._checkpoints / (self._checkpoints / "latest").read_text().strip()
+        return int(json.loads((latest / "values.json").read_text())["updates"])
+
+    @property
+    def collectors(self) -> list[int]:
+        """Process ids of the learner's living collectors."""
+        assert self._run.process is not None
+        children = psutil.Process(self._run.process.pid).children()
+        return [child.pid for child in children if _is_collector(child)]
+
+
+def _is_collector(process: psutil.Process) -> bool:
+    try:
+        return "agent.collecting.collector" in process.cmdline()
+    except psutil.Error:  # it has just ended
+        return False

@@ -58,9 +58,8 @@ class Training:
         self._announce()
         with self._reporter:
             try:
-                self._learner.rehearse()
-                self._learner.publish()
-                self._start_collector()
+                if self._stop.signal is None:  # asked while this process was starting: there is nothing to prepare for
+                    self._prepare()
                 code = self._loop()
                 self._end(code)
             except Exception as error:
@@ -88,6 +87,11 @@ class Training:
             overrides=self._run.read_overrides(),
             **provenance(),
         )
+
+    def _prepare(self) -> None:
+        self._learner.rehearse()
+        self._learner.publish()
+        self._start_collector()
 
     def _loop(self) -> Exit:
         while self._stop.signal is None:

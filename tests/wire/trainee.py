@@ -18,7 +18,7 @@ from agent.exits import Exit
 from agent.td3.replay import Replay
 from tests.conftest import REPOSITORY
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "environment": {"max_steps": 60, "route": {"min_length_m": 60, "max_length_m": 200}},
     "td3": {"batch_size": 8, "network": {"channels": [4, 4, 4], "features": 16, "hidden": [16]}},
     "replay": {"capacity": 4000},

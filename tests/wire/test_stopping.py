@@ -1,0 +1,112 @@
+"""SIGTERM and SIGINT end a run within 5 s, whatever it is doing: exit code 75, a checkpoint stands, nobody is left.
+
+torch.compile is not used in training, so there is no phase of that name to stop in.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import pytest
+
+from agent import checkpoint
+from agent.exchange.status import Doing
+from agent.exits import Exit
+from tests.conftest import StartServer
+from tests.soak.sight import Sight
+from tests.wire.conftest import NewRun
+from tests.wire.trainee import SMALL, Run, running
+
+LIMIT_S = 5.0
+# Widths and batch of Stable-Baselines3: an update takes a good part of a second, a rehearsal more.
+LARGE: dict[str, Any] = {
+    "batch_size": 256,
+    "network": {"channels": [32, 64, 64], "features": 512, "hidden": [256, 256]},
+}
+
+
+def stop(run: Run, number: signal.Signals) -> None:
+    """Send the signal and require what the module's first line says."""
+    assert run.process is not None
+    collectors = Sight(run).collectors
+    sent_s = time.monotonic()
+    run.process.send_signal(number)
+    out, _ = run.process.communicate(timeout=60)
+    took_s = time.monotonic() - sent_s
+    assert run.process.returncode == Exit.STOPPED, out + run.collector_log
+    assert not any(map(running, collectors))
+    assert run.events("stopped")[-1]["cause"] == number.name
+    assert run.events("checkpoint")[-1]["updates"] == run.events("stopped")[-1]["updates"]
+    assert checkpoint.exists(run.path)
+    # Where others crowd this machine, their share of it is added; alone it takes 0.2 to 2.5 s.
+    assert took_s < LIMIT_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), took_s
+
+
+def settings(**changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the small configuration, long, with sections changed."""
+    long: dict[str, Any] = {**SMALL, "training": {**SMALL["training"], "total_steps": 50_000}}
+    return {**long, **{name: {**long.get(name, {}), **values} for name, values in changes.items()}}
+
+
+def importing(run: Run) -> bool:
+    """Whether the run's directory is taken, which comes before torch is imported; about 2 s before ``rehearsing``."""
+    return (run.path / "learner.lock").exists() and not run.events("footprint")
+
+
+def rehearsing(run: Run) -> bool:
+    return bool(run.events("started")) and not run.events("rehearsed")
+
+
+PHASES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
+    "importing": (settings(td3=LARGE), importing),
+    "rehearsing": (settings(td3={**LARGE, "batch_size": 512}), rehearsing),
+    "warming": (settings(training={"warmup_steps": 40_000}), lambda run: run.steps > 10),
+    "updating": (settings(td3=LARGE), lambda run: run.beat.get("updates", 0) > 0),
+    "saving": (settings(td3=LARGE, training={"checkpoint_every_steps": 1}), lambda run: Sight(run).saving),
+    "evaluating": (
+        settings(evaluation={"every_steps": 30, "episodes": 60}, environment={"max_steps": 500}),
+        lambda run: Sight(run).doing is Doing.EVALUATING,
+    ),
+    "recording": (
+        settings(training={"total_steps": 60}, evaluation={"final_episodes": 1, "video": True}),
+        lambda run: Sight(run).doing is Doing.RECORDING,
+    ),
+}
+
+
+@pytest.mark.parametrize(("phase", "number"), zip(PHASES, cycle((signal.SIGTERM, signal.SIGINT)), strict=False))
+def test_a_stop_is_honoured_within_seconds(
+    start_server: StartServer, new_run: NewRun, phase: str, number: signal.Signals
+) -> None:
+    configuration, reached = PHASES[phase]
+    run = new_run("run", start_server(), settings=configuration)
+    run.start()
+    run.wait(lambda: reached(run))
+    stop(run, number)
+
+
+def test_a_stop_is_honoured_while_the_simulator_is_not_up_yet(start_server: StartServer, new_run: NewRun) -> None:
+    server = start_server()
+    server.end()
+    run = new_run("run", server, settings=settings())
+    run.start()
+    run.wait(lambda: Sight(run).doing is Doing.CONNECTING)
+    stop(run, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("vehicles", [0, 2])
+def test_a_stop_is_honoured_while_a_lost_simulator_is_waited_for(
+    start_server: StartServer, new_run: NewRun, vehicles: int
+) -> None:
+    server = start_server()
+    run = new_run("run", server, settings=settings(environment={"traffic": {"vehicles": vehicles}}))
+    run.start()
+    run.wait(lambda: run.steps > 30)
+    server.kill()
+    run.wait(lambda: Sight(run).doing is Doing.CONNECTING)
+    stop(run, signal.SIGTERM)

@@ -155,6 +155,8 @@ class Learner:
 
     def _restore(self) -> None:
         found = checkpoint.load(self._run.path, architecture(self._config))
+        for sentence in found.skipped:
+            self._events.append("checkpoint_skipped", sentence, used=found.path.name)
         self._td3.load_state(found.tensors)
         self._counters = Counters(
             steps=found.step,

@@ -6,12 +6,13 @@ training: the line is lost, and that is said once on stderr.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,32 @@ class Metrics:
     """Scalars by step, to TensorBoard (Stable-Baselines3's names) and to JSON lines."""
 
     def __init__(self, tensorboard: Path, lines: Path) -> None:
-        self._writer = SummaryWriter(str(tensorboard))
+        self._folder = tensorboard
+        self._writer: SummaryWriter | None = SummaryWriter(str(tensorboard))
         self._lines = JsonLines(lines)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Write one row at a number of environment steps."""
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, step)
+        with self._surviving_a_full_disk():
+            for name, value in scalars.items():
+                if self._writer is not None:
+                    self._writer.add_scalar(name, value, step)
         self._lines.append({"step": step, **scalars})
 
     def close(self) -> None:
         """Flush and end the writer's thread."""
-        self._writer.close()
+        with self._surviving_a_full_disk():
+            if self._writer is not None:
+                self._writer.close()
+
+    @contextlib.contextmanager
+    def _surviving_a_full_disk(self) -> Iterator[None]:
+        # The writer's thread ends at its first refused write, and each later call raises that error here.
+        try:
+            yield
+        except OSError as error:
+            self._writer = None
+            print(f"{self._folder}: gets no more ({error.strerror}); training and the lines go on.", file=sys.stderr)
 
 
 class Episodes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import torch
 
 from agent import checkpoint
 from agent.checkpoint import CheckpointError
+from tests.disks import fill, read_only, small_disk
 
 WIDTHS = {"channels": (32, 64, 64), "features": 512, "hidden": (256, 256)}
 TENSORS = {"weight": torch.arange(12, dtype=torch.float32).reshape(3, 4), "noise": torch.arange(8, dtype=torch.uint8)}
@@ -143,15 +143,27 @@ def test_full_disk_is_one_sentence_and_leaves_the_earlier_checkpoint(tmp_path: P
     assert checkpoint.load(tmp_path, WIDTHS).step == 3
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only directories")
+def test_a_disk_that_is_really_full_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
+    with small_disk(tmp_path, mib=1) as disk:
+        save(disk, 1)
+        filler = fill(disk)
+        with pytest.raises(
+            CheckpointError, match=r"can't be written \(No space left on device\); earlier .* free \d+ MiB"
+        ):
+            save(disk, 2)
+        assert names(disk) == ["latest", "step-000000001"]
+        assert checkpoint.load(disk, WIDTHS).step == 1
+        filler.unlink()
+        save(disk, 2)
+        assert checkpoint.load(disk, WIDTHS).step == 2
+
+
 def test_read_only_directory_is_one_sentence(tmp_path: Path) -> None:
     save(tmp_path, 1)
-    (tmp_path / "checkpoints").chmod(0o500)
-    try:
-        with pytest.raises(CheckpointError, match="can't be written"):
+    with read_only(tmp_path / "checkpoints"):
+        with pytest.raises(CheckpointError, match=r"can't be written \((Read-only file system|Permission denied)\)"):
             save(tmp_path, 2)
-    finally:
-        (tmp_path / "checkpoints").chmod(0o700)
+        assert checkpoint.load(tmp_path, WIDTHS).step == 1
 
 
 def test_a_file_in_the_directorys_place_is_one_sentence(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from agent.td3.frames import space_to_depth
 from agent.td3.replay import MIN_CAPACITY, Replay, ReplayError
+from tests.disks import read_only, small_disk
 
 RNG = np.random.default_rng
 
@@ -241,6 +242,23 @@ def test_a_disk_that_is_too_small_is_refused_with_what_would_fit(tmp_path: Path)
         Replay.create(tmp_path / "replay", 10**10)
     assert not list((tmp_path / "replay").glob("*.u8"))
     Replay.create(tmp_path / "replay", 100)  # a smaller one can follow at once
+
+
+def test_a_disk_that_is_really_too_small_is_left_empty(tmp_path: Path) -> None:
+    with small_disk(tmp_path, mib=1) as disk:
+        with pytest.raises(ReplayError, match=r"a replay of 500 rows needs 3 MiB and the disk has 1 MiB free"):
+            Replay.create(disk / "replay", 500)
+        Replay.create(disk / "replay", 100)
+        with pytest.raises(ReplayError, match="the disk has 0 MiB free"):
+            Replay.create(disk / "second", 100)
+
+
+def test_a_directory_that_cant_be_written_is_one_sentence(tmp_path: Path) -> None:
+    Replay.create(tmp_path / "run" / "replay", 100).close()
+    with read_only(tmp_path / "run"):
+        with pytest.raises(ReplayError, match=r"can't be written .* choose another run directory"):
+            Replay.create(tmp_path / "run" / "replay", 100)
+        assert Replay.open(tmp_path / "run" / "replay").capacity == 100
 
 
 def test_the_ring_is_allocated_whole(tmp_path: Path) -> None:

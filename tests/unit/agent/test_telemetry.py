@@ -15,6 +15,7 @@ from agent.memory.resident import memory_mib
 from agent.reporting.heartbeat import Heartbeat, Vitals
 from agent.reporting.telemetry import Episodes, EventLog, JsonLines, Metrics
 from agent.run_directory import RunDirectory
+from tests.disks import fill, small_disk
 
 
 def episode(reward: float, success: bool = False) -> EpisodeEnded:
@@ -50,6 +51,23 @@ def test_a_line_that_cannot_be_written_is_said_once_and_stops_nothing(
     lines.append({"a": 1})
     lines.append({"a": 2})
     assert capsys.readouterr().err.count("lines are being lost") == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's thread, at its end
+def test_a_full_disk_costs_rows_and_never_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with small_disk(tmp_path, mib=1) as disk:
+        metrics = Metrics(disk / "tensorboard", disk / "metrics.jsonl")
+        metrics.write(0, {"a": 1.0})
+        filler = fill(disk)
+        for step in range(1, 500):
+            metrics.write(step, {f"a{number}": 1.0 for number in range(10)})
+        said = capsys.readouterr().err
+        assert said.count("gets no more (No space left on device)") == 1
+        assert said.count("lines are being lost") == 1
+        filler.unlink()
+        metrics.write(500, {"a": 1.0})
+        metrics.close()
+        assert '"step": 500' in (disk / "metrics.jsonl").read_text()
 
 
 def test_metrics_reach_tensorboard_and_the_lines_alike(tmp_path: Path) -> None:

@@ -145,6 +145,19 @@ def test_a_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert architecture(small)["td3.network.features"] == 16
 
 
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:
+    small = config.validate({"td3": {"network": SMALL}}, source="test")
+    run = RunDirectory(tmp_path)
+    with run.prepare(resume=False):
+        for steps in (5, 9):
+            Learner(small, run).save(Counters(steps=steps, updates=0, evaluated_at=steps), score=None)
+        (run.checkpoints / "step-000000009" / "tensors.safetensors").write_bytes(b"torn")
+        assert Learner(small, run).counters().evaluated_at == 5
+    event = json.loads(run.events.read_text().splitlines()[-1])
+    assert (event["event"], event["used"]) == ("checkpoint_skipped", "step-000000005")
+    assert "step-000000009/tensors.safetensors: is damaged" in event["cause"]
+
+
 def test_draws_depend_on_seed_purpose_and_counter_alone() -> None:
     first = generator(1, Purpose.SAMPLING, 7).random(4)
     assert np.array_equal(first, generator(1, Purpose.SAMPLING, 7).random(4))

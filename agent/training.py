@@ -12,7 +12,7 @@ from rich.console import Console
 
 from agent.collecting.process import CollectorProcess
 from agent.config import AgentConfig
-from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Report
+from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report
 from agent.exchange.status import Pace, Status
 from agent.exits import AgentError, Exit, exit_code
 from agent.learner import Learner
@@ -41,6 +41,7 @@ class Training:
         self._collector = CollectorProcess(config, run, self._status)
         self._reporter = Reporter(config, run, self._learner, self._status, out)
         self._fruitless = 0
+        self._rehearsed = False
         self._steps_at_start = self._counters.steps
         self._last_evaluation: Evaluated | None = None
 
@@ -132,7 +133,7 @@ class Training:
         self._counters = replace(self._counters, steps=self._learner.steps, updates=self._learner.updates)
 
     def _start_collector(self) -> None:
-        self._collector.start()
+        self._collector.start(rehearse=not self._rehearsed)
         self._reporter.vitals.collector_pid = self._collector.pid
         self._steps_at_start = self._counters.steps
         if self._counters.evaluating:
@@ -171,6 +172,9 @@ class Training:
                 self._take_evaluation(report)
             elif isinstance(report, Failed):
                 raise AgentError(report.sentence, Exit(report.code))
+            elif isinstance(report, Rehearsed):
+                self._rehearsed = True
+                self._events.append("evaluation_rehearsed", **report.model_dump(exclude={"kind"}))
             elif isinstance(report, Ready):
                 self._learner.open_replay()
                 self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps)
@@ -179,7 +183,7 @@ class Training:
         self._fruitless = 0
         self._last_evaluation = report
         self._reporter.take_evaluation(report.step, report.totals["td3"])
-        self._events.append("evaluated", step=report.step, final=report.final, totals=report.totals, video=report.video)
+        self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))
         self._counters = replace(
             self._counters, evaluating=False, evaluated_at=report.step, finally_evaluated=report.final
         )

@@ -8,42 +8,32 @@ Started by ``agent.collecting.process`` as ``python -m agent.collecting.collecto
 
 from __future__ import annotations
 
-import io
 import os
 import socket
 import sys
 import traceback
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from agent import config
+from agent.collecting.examiner import Examiner
 from agent.collecting.parent import die_with
 from agent.collecting.rollout import Rollout
 from agent.collecting.watched import WatchedEnv
 from agent.config import AgentConfig
-from agent.env.route import Route
-from agent.exchange.messages import Channel, ChannelClosedError, Configure, Evaluate, Evaluated, Failed, Ready, Stop
+from agent.exchange.messages import Channel, ChannelClosedError, Configure, Evaluate, Failed, Ready, Stop
 from agent.exchange.status import Doing, Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
 from agent.exits import Exit, exit_code
-from agent.judging import assessment
-from agent.judging.assessment import BASELINES, TD3_DRIVER, PolicyDriver, driver
-from agent.judging.evaluation import Evaluation, table, write_csv, write_json
-from agent.judging.visual import record
+from agent.judging.assessment import PolicyDriver
 from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
 from agent.td3.replay import Replay
 
 WAIT_S = 0.001
 """The collector's look at the step limit while it may not step; an order ends the wait earlier."""
-
-
-WATCHABLE_M = 50.0
-TABLE_COLUMNS = 120
 
 
 class StopOrderedError(Exception):
@@ -64,6 +54,7 @@ class Collector:
         self._policy = Policy(config.td3.network)
         self._replay = Replay.create(run.replay, config.replay.capacity)
         self._env = WatchedEnv(config, self._status, self._look_for_orders, _leave if self._has_traffic else None)
+        self._examiner = Examiner(config, run, self._env, self._policy, self._status)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
         self._episodes = self._status.read().episodes
 
@@ -71,8 +62,8 @@ class Collector:
     def _has_traffic(self) -> bool:
         return self._config.environment.traffic.vehicles > 0
 
-    def run(self) -> None:
-        """Obey until told to stop.
+    def run(self, rehearse: bool) -> None:
+        """Rehearse an evaluation if that is wanted, then obey until told to stop.
 
         Raises:
             NoSimulator, ConfigError, RouteError: a new collector couldn't do better.
@@ -80,6 +71,8 @@ class Collector:
         """
         self._channel.send(Ready(steps=self._replay.steps))
         try:
+            if rehearse and self._examiner.expected:
+                self._channel.send(self._examiner.rehearse())
             while True:
                 self._turn()
         except StopOrderedError:
@@ -123,47 +116,11 @@ class Collector:
             self._weights_version = weights.version
             self._status.acting_with(weights.version)
 
-    def _record(self, routes: Sequence[Route]) -> str:
-        """Film the trained driver; where it hardly moves, also one that does, so that there is something to watch."""
-        self._status.doing = Doing.RECORDING
-        film = record(self._env, PolicyDriver(self._policy), routes, self._run.videos / f"{TD3_DRIVER}.mp4")
-        if film.metres < WATCHABLE_M:
-            record(self._env, driver("pid", None, self._config), routes, self._run.videos / "pid.mp4")
-        return str(film.path.relative_to(self._run.path))
-
     def _evaluate(self, order: Evaluate) -> None:
-        """Drive the held-out routes. The training episode was broken off; nothing of this enters the replay."""
+        """Break the training episode off and evaluate; nothing of this enters the replay."""
         self._rollout.abandon()
         self._take_weights()
-        self._status.doing = Doing.EVALUATING
-        settings = self._config.evaluation
-        routes = assessment.routes_to_judge_by(
-            self._env, self._config, settings.final_episodes if order.final else settings.episodes
-        )
-        names = (TD3_DRIVER, *(BASELINES if order.final and settings.baselines else ()))
-        found = assessment.assess(self._env, self._config, self._policy, names, routes)
-        if order.final:
-            write_json(found, self._run.evaluation_json)
-            write_csv(found, self._run.evaluation_csv)
-        video = self._record(routes) if order.final and settings.video else None
-        self._channel.send(
-            Evaluated(
-                step=order.step,
-                final=order.final,
-                totals={each.name: assessment.scalars(each) for each in found},
-                score=assessment.score(found[0]),
-                table=_text(found),
-                video=video,
-            )
-        )
-
-
-def _text(found: Sequence[Evaluation]) -> str:
-    """Return the table as text: the learner, which has the terminal, can't import what makes it."""
-    page = Console(file=io.StringIO(), width=TABLE_COLUMNS)
-    with page.capture() as capture:
-        page.print(table(found))
-    return capture.get()
+        self._channel.send(self._examiner.evaluate(order))
 
 
 def _leave() -> None:
@@ -178,7 +135,7 @@ def _obey(channel: Channel) -> Exit:
         order = channel.receive(timeout_s=60.0)
         assert isinstance(order, Configure), f"the first order is {order!r}, expected Configure"
         settings = config.validate(order.config, source="the learner's configuration")
-        Collector(settings, RunDirectory(Path(order.run_directory)), channel).run()
+        Collector(settings, RunDirectory(Path(order.run_directory)), channel).run(order.rehearse)
     except ChannelClosedError:
         return Exit.FINISHED
     except Exception as error:

@@ -43,8 +43,11 @@ class CollectorProcess:
         """The running collector's process id."""
         return None if self._process is None else self._process.pid
 
-    def start(self) -> None:
-        """Start one. Call from the main thread: the kernel ends the child when the thread that started it ends."""
+    def start(self, rehearse: bool) -> None:
+        """Start one, which rehearses an evaluation first or doesn't.
+
+        Call from the main thread: the kernel ends the child when the thread that started it ends.
+        """
         ours, theirs = socket.socketpair()
         limits = self._config.collector
         self._status.begin_collector(limits.start_limit_s, self._config.simulator.timeout_s + limits.hang_margin_s)
@@ -60,7 +63,8 @@ class CollectorProcess:
                 start_new_session=True,
             )
         self._channel = Channel(ours)
-        self.send(Configure(config=dump(self._config), run_directory=str(self._run.path.resolve())))
+        folder = str(self._run.path.resolve())
+        self.send(Configure(config=dump(self._config), run_directory=folder, rehearse=rehearse))
 
     def send(self, order: Order) -> None:
         """Give an order; one that a dead collector can't take is dropped, its end is noticed by :meth:`ended`."""

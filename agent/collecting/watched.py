@@ -5,7 +5,8 @@ Owns the marks in the status block. Adds nothing to the environment's behaviour.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,15 +46,14 @@ class WatchedEnv(DrivingEnv):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin a drive; waiting for a simulator is no hang."""
         self._on_step()
-        before = self._status.doing
-        if not self.session.connected:
-            self._status.doing = Doing.CONNECTING
-        try:
-            with self._status.calling(self._call_limit_s if self.session.connected else self._connect_limit_s):
-                return super().reset(seed=seed, options=options)
-        finally:
-            self._status.doing = before
-            self._status.ticks = self._ticks_before + self.session.ticks
+        with self._reaching():
+            return super().reset(seed=seed, options=options)
+
+    def connect(self) -> None:
+        """Reach the simulator and learn its map, if that isn't done; waiting for one is no hang."""
+        self._on_step()
+        with self._reaching():
+            _ = self.planner
 
     def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Drive one step."""
@@ -62,3 +62,17 @@ class WatchedEnv(DrivingEnv):
             result = super().step(action)
         self._status.ticks = self._ticks_before + self.session.ticks
         return result
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Mark a call that waits for a simulator where none is connected."""
+        before = self._status.doing
+        connected = self.session.connected
+        if not connected:
+            self._status.doing = Doing.CONNECTING
+        try:
+            with self._status.calling(self._call_limit_s if connected else self._connect_limit_s):
+                yield
+        finally:
+            self._status.doing = before
+            self._status.ticks = self._ticks_before + self.session.ticks

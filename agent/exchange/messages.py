@@ -24,6 +24,8 @@ class Configure(_Message):
     kind: Literal["configure"] = "configure"
     config: dict[str, Any]
     run_directory: str
+    rehearse: bool
+    """Find out first what an evaluation will take."""
 
 
 class Evaluate(_Message):
@@ -45,6 +47,22 @@ class Ready(_Message):
 
     kind: Literal["ready"] = "ready"
     steps: int
+
+
+class Rehearsed(_Message):
+    """What an evaluation takes of RAM beyond what driving does, found before training; MiB, None where Linux is mute.
+
+    The chase camera's pictures come with the video; everything else is there already.
+    """
+
+    kind: Literal["rehearsed"] = "rehearsed"
+    before_mib: float | None
+    """Of the collector, connected."""
+    after_mib: float | None
+    """Of the collector: what it keeps for evaluations included."""
+    encoder_mib: float | None
+    """Of the video's encoder, a process beside the collector while it films; None without a video."""
+    routes: int
 
 
 class EpisodeEnded(_Message):
@@ -71,6 +89,10 @@ class Evaluated(_Message):
     totals: dict[str, dict[str, float]]
     score: float
     table: str
+    collector_mib: float | None
+    """RAM of the collector at the end."""
+    encoder_mib: float | None = None
+    """RAM of the video's encoder at its end; None without a video."""
     video: str | None = None
 
 
@@ -83,7 +105,7 @@ class Failed(_Message):
 
 
 Order = Configure | Evaluate | Stop
-Report = Ready | EpisodeEnded | Evaluated | Failed
+Report = Ready | Rehearsed | EpisodeEnded | Evaluated | Failed
 _MESSAGE: TypeAdapter[Order | Report] = TypeAdapter(Annotated[Order | Report, Field(discriminator="kind")])
 
 

@@ -22,7 +22,8 @@ class Doing(IntEnum):
 
     STARTING = 0
     CONNECTING = 1
-    RESETTING = 2
+    REHEARSING = 2
+    """An evaluation, as far as that goes without driving."""
     STEPPING = 3
     WAITING = 4
     """For the learner: it has taken all steps that it may."""

@@ -6,6 +6,7 @@ Owns the chase camera and the encoder process. The picture of a step is the one 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import carla
 import cv2
 import imageio_ffmpeg
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from agent.env.driving import DrivingEnv
@@ -22,6 +24,7 @@ from agent.env.route import Route
 from agent.env.sensors import FrameCamera
 from agent.env.session import SimulatorLost
 from agent.judging.baselines import Driver
+from agent.memory.resident import memory_mib
 
 Picture = NDArray[np.uint8]
 
@@ -29,6 +32,10 @@ WIDTH, HEIGHT, FOV_DEG = 640, 360, 90.0
 BEHIND_M, ABOVE_M, PITCH_DEG = -5.5, 2.8, -14.0
 INSET = 168  # twice what the agent sees
 MARGIN = 10
+# Frame threads and look-ahead are pictures held in RAM: one thread a core and 40 pictures by default, 80 MiB on 2 cores
+# and more on a larger machine. So it is 42 MiB everywhere, and the file is no larger.
+FRUGAL = ("-threads", "1", "-x264-params", "rc-lookahead=10:sync-lookahead=0")
+REHEARSED_PICTURES = 40  # until the encoder's memory stops growing
 WHITE, DARK, GREEN = (255, 255, 255), (40, 40, 40), (90, 200, 90)
 
 
@@ -40,6 +47,8 @@ class VideoSummary:
     seconds: float
     metres: float
     routes: int
+    encoder_mib: float
+    """RAM of the encoder's process when it had every picture."""
 
 
 def record(
@@ -76,7 +85,17 @@ def record(
                     frames, metres = frames + 1, before + distance_m
                     if frames >= max_seconds * fps:
                         break
-    return VideoSummary(path, frames / fps, metres, driven)
+        encoder_mib = _children_mib()
+    return VideoSummary(path, frames / fps, metres, driven, encoder_mib)
+
+
+def rehearse(fps: float) -> float:
+    """Encode throw-away pictures, write nothing, and return what the encoder's process took, MiB."""
+    picture = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)  # noise is hardest to encode
+    with contextlib.closing(_ffmpeg(os.devnull, fps, "-f", "null")) as encoder:
+        for shift in range(REHEARSED_PICTURES):
+            encoder.send(np.roll(picture, 3 * shift, axis=1))
+        return _children_mib()
 
 
 def _drive(env: DrivingEnv, driver: Driver, route: Route) -> Generator[tuple[Picture, float], None, None]:
@@ -117,10 +136,7 @@ def _encoder(path: Path, fps: float) -> Iterator[Generator[None, Picture, None]]
     """Run ffmpeg while the block lasts; the file gets its name only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".unfinished-{path.name}")
-    encoder: Generator[None, Picture, None] = imageio_ffmpeg.write_frames(
-        str(unfinished), (WIDTH, HEIGHT), pix_fmt_in="bgr24", fps=fps, codec="libx264", quality=7, macro_block_size=8
-    )
-    encoder.send(None)  # type: ignore[arg-type]  # starts the generator
+    encoder = _ffmpeg(str(unfinished), fps)
     try:
         yield encoder
         encoder.close()
@@ -128,3 +144,23 @@ def _encoder(path: Path, fps: float) -> Iterator[Generator[None, Picture, None]]
     finally:
         encoder.close()
         unfinished.unlink(missing_ok=True)
+
+
+def _ffmpeg(path: str, fps: float, *output: str) -> Generator[None, Picture, None]:
+    """Return the encoder, started; ``output`` are more options of its output."""
+    encoder: Generator[None, Picture, None] = imageio_ffmpeg.write_frames(
+        path,
+        (WIDTH, HEIGHT),
+        pix_fmt_in="bgr24",
+        fps=fps,
+        codec="libx264",
+        quality=7,
+        macro_block_size=8,
+        output_params=[*FRUGAL, *output],
+    )
+    encoder.send(None)  # type: ignore[arg-type]  # starts the generator
+    return encoder
+
+
+def _children_mib() -> float:
+    return sum(memory_mib(child.pid) or 0.0 for child in psutil.Process().children())

@@ -1,0 +1,112 @@
+"""What an evaluation takes of memory: known before training, and without effect on it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from agent.collecting.examiner import Examiner
+from agent.collecting.watched import WatchedEnv
+from agent.config import AgentConfig, validate
+from agent.exchange.status import Doing, Status
+from agent.memory.resident import memory_mib
+from agent.run_directory import RunDirectory
+from agent.td3.networks import Policy
+from tests.conftest import Server, StartServer
+from tests.wire.conftest import Connect, NewRun
+from tests.wire.trainee import SMALL, Run
+
+# Driving makes this much of an evaluation's growth: the car, its sensors, an episode (2 MiB seen).
+DRIVING_MIB = 6.0
+# The chase camera's pictures, on their way and here (13 MiB seen).
+CHASE_MIB = 24.0
+
+
+@dataclass
+class Peaks:
+    """The highest memory of the collector and its children, MiB, by what the collector was doing."""
+
+    evaluating: float = 0.0
+    recording: float = 0.0
+
+    def watch(self, run: Run) -> None:
+        """Look at a running collector until the training ends."""
+        assert run.process is not None
+        status = Status(run.path / "exchange" / "status.bin")
+        while run.process.poll() is None:
+            doing = status.read().doing
+            if doing is Doing.EVALUATING:
+                self.evaluating = max(self.evaluating, _family_mib(run))
+            elif doing is Doing.RECORDING:
+                self.recording = max(self.recording, _family_mib(run))
+            time.sleep(0.01)
+
+
+def _family_mib(run: Run) -> float:
+    try:
+        collector = psutil.Process(run.beat["collector"]["pid"])
+        encoders = [child.pid for child in collector.children() if "ffmpeg" in child.name()]
+    except (psutil.Error, TypeError, ValueError):
+        return 0.0
+    return sum(memory_mib(pid) or 0.0 for pid in (collector.pid, *encoders))
+
+
+def test_an_evaluation_takes_what_was_rehearsed(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    run.start(
+        *("--eval-freq", "60", "--num-eval-episodes", "2", "--set", "environment.max_steps=60"),
+        *("--set", "evaluation.video=true", "--set", "evaluation.baselines=true"),
+    )
+    run.wait(lambda: bool(run.events("evaluation_rehearsed")))
+    rehearsed = run.events("evaluation_rehearsed")[0]
+    assert rehearsed["before_mib"] <= rehearsed["after_mib"] < 1.1 * rehearsed["before_mib"]
+    assert 10 < rehearsed["encoder_mib"] < 60
+    peaks = Peaks()
+    peaks.watch(run)
+    run.finish()
+    assert rehearsed["before_mib"] < peaks.evaluating < rehearsed["after_mib"] + DRIVING_MIB
+    filming = rehearsed["after_mib"] + rehearsed["encoder_mib"]
+    assert rehearsed["after_mib"] < peaks.recording < filming + DRIVING_MIB + CHASE_MIB
+    final = run.events("evaluated")[-1]
+    assert final["collector_mib"] < rehearsed["after_mib"] + DRIVING_MIB + CHASE_MIB
+    assert abs(final["encoder_mib"] - rehearsed["encoder_mib"]) < 15
+
+
+def test_a_second_collector_rehearses_nothing(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    run.start("--max-timesteps", "200", "--eval-freq", "150", "--num-eval-episodes", "1")
+    run.wait(lambda: run.steps >= 30)
+    psutil.Process(run.beat["collector"]["pid"]).kill()
+    run.finish()
+    assert len(run.events("collector_ready")) == 2
+    assert len(run.events("evaluation_rehearsed")) == 1
+
+
+def watched_env(server: Server, folder: Path) -> tuple[AgentConfig, WatchedEnv, Status]:
+    settings = validate({**SMALL, "evaluation": {"video": False}, "simulator": {"port": server.port}}, source="test")
+    status = Status(folder / "status.bin")
+    return settings, WatchedEnv(settings, status, on_step=lambda: None), status
+
+
+def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
+    start_server: StartServer, connect: Connect, tmp_path: Path
+) -> None:
+    server = start_server()
+    names = []
+    for rehearse in (False, True):
+        settings, env, status = watched_env(server, tmp_path)
+        try:
+            if rehearse:
+                examiner = Examiner(settings, RunDirectory(tmp_path), env, Policy(settings.td3.network), status)
+                assert examiner.rehearse().routes == settings.evaluation.final_episodes
+                assert env.session.ticks == 0
+                vehicles = connect(server, synchronous=False).world.get_actors().filter("vehicle.*")
+                assert len(vehicles) == 0
+            env.reset(seed=5)
+            names.append(env.state.route.name)
+        finally:
+            env.close()
+    assert names[0] == names[1]

@@ -163,6 +163,7 @@ class Learner:
             updates=self._td3.updates,
             evaluated_at=int(found.values["evaluated_at"]),
             saved_updates=self._td3.updates,
+            saved_steps=found.step,
             finally_evaluated=bool(found.values["finally_evaluated"]),
         )
 

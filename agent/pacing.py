@@ -23,6 +23,9 @@ class Action(Enum):
     EVALUATE = "evaluate"
     EVALUATE_FINALLY = "evaluate finally"
     SAVE = "save"
+    """The interval is over."""
+    SECURE = "secure"
+    """What was learned since the last checkpoint, before the phase changes."""
     FINISH = "finish"
 
 
@@ -65,6 +68,8 @@ class Counters:
     """Steps at the last evaluation."""
     saved_updates: int = -1
     """Updates in the last checkpoint; -1 before the first."""
+    saved_steps: int = -1
+    """Steps in the last checkpoint; -1 before the first."""
     evaluating: bool = False
     """An evaluation is under way in the collector."""
     finally_evaluated: bool = False
@@ -99,7 +104,11 @@ def step_limit(plan: Plan, counters: Counters) -> int:
 
 
 def decide(plan: Plan, counters: Counters) -> Action:
-    """Return the learner's next action. It rests during an evaluation, whose score so belongs to one set of weights."""
+    """Return the learner's next action.
+
+    It rests during an evaluation, whose score so belongs to one set of weights. What was learned is on disk before the
+    phase changes: memory may run out in the next one.
+    """
     if counters.evaluating:
         return Action.WAIT
     if _save_due(plan, counters):
@@ -107,7 +116,7 @@ def decide(plan: Plan, counters: Counters) -> Action:
     behind = counters.updates < updates_owed(plan, counters.steps)
     evaluation = next_evaluation(plan, counters.evaluated_at)
     if evaluation is not None and counters.steps >= evaluation and not (plan.lockstep and behind):
-        return Action.EVALUATE
+        return Action.SECURE if _unsaved(counters) else Action.EVALUATE
     if behind:
         return Action.UPDATE
     if counters.steps < plan.total_steps:
@@ -115,12 +124,28 @@ def decide(plan: Plan, counters: Counters) -> Action:
     return _last_actions(plan, counters)
 
 
+def phase(plan: Plan, counters: Counters, action: Action) -> str:
+    """Return what the run is at, in the heartbeat's word."""
+    if counters.evaluating or action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+        return "evaluating"
+    if action in (Action.SAVE, Action.SECURE):
+        return "saving"
+    if counters.steps < plan.warmup_steps:
+        return "warming"
+    return "updating" if action is Action.UPDATE else "collecting"
+
+
 def _last_actions(plan: Plan, counters: Counters) -> Action:
-    if counters.saved_updates < counters.updates:
-        return Action.SAVE
+    if _unsaved(counters):
+        return Action.SECURE
     if plan.evaluate_finally and not counters.finally_evaluated:
         return Action.EVALUATE_FINALLY
     return Action.FINISH
+
+
+def _unsaved(counters: Counters) -> bool:
+    # Only updates count: steps are on disk already.
+    return counters.saved_updates < counters.updates
 
 
 def _save_due(plan: Plan, counters: Counters) -> bool:

@@ -16,7 +16,7 @@ from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, O
 from agent.exchange.status import Pace, Status
 from agent.exits import AgentError, Exit, exit_code
 from agent.learner import Learner
-from agent.pacing import Action, Plan, decide, step_limit
+from agent.pacing import Action, Plan, decide, phase, step_limit
 from agent.reporting.reporter import Reporter
 from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory, provenance
@@ -70,6 +70,14 @@ class Training:
                 self._collector.close()
         return code
 
+    def checkpoint(self, cause: str) -> None:
+        """Write a checkpoint, unless the last one is of this very moment: that one may bear a score."""
+        self._count()
+        counters = self._counters
+        if (counters.saved_steps, counters.saved_updates) != (counters.steps, counters.updates):
+            self._reporter.tell(counters, "saving")
+            self._save(cause)
+
     def summarise(self, out: Console) -> None:
         """Print what the run left, and where."""
         counters, found = self._counters, self._last_evaluation
@@ -101,7 +109,7 @@ class Training:
             action = decide(self._plan, self._counters)
             if action is Action.FINISH:
                 return Exit.FINISHED
-            self._reporter.tell(self._counters, self._phase(action))
+            self._reporter.tell(self._counters, phase(self._plan, self._counters, action))
             self._perform(action)
             self._hear(self._collector.reports(WAIT_S if action is Action.WAIT else 0.0))
             self._watch()
@@ -114,20 +122,13 @@ class Training:
             if self._learner.updates % every == 0:
                 self._learner.publish()
         elif action is Action.SAVE:
-            self._save("last update" if self._counters.steps >= self._plan.total_steps else "interval")
+            self._save("interval")
+        elif action is Action.SECURE:
+            self._save("last update" if self._counters.steps >= self._plan.total_steps else "before the evaluation")
         elif action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
             self._learner.publish()
             self._counters = replace(self._counters, evaluating=True)
             self._order_evaluation()
-
-    def _phase(self, action: Action) -> str:
-        if self._counters.evaluating or action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
-            return "evaluating"
-        if action is Action.SAVE:
-            return "saving"
-        if self._counters.steps < self._plan.warmup_steps:
-            return "warming"
-        return "updating" if action is Action.UPDATE else "collecting"
 
     def _count(self) -> None:
         self._counters = replace(self._counters, steps=self._learner.steps, updates=self._learner.updates)
@@ -193,15 +194,14 @@ class Training:
     def _save(self, cause: str, score: float | None = None) -> None:
         self._count()
         self._learner.save(self._counters, score)
-        self._counters = replace(self._counters, saved_updates=self._counters.updates)
+        self._counters = replace(self._counters, saved_updates=self._counters.updates, saved_steps=self._counters.steps)
         self._events.append("checkpoint", cause, steps=self._counters.steps, updates=self._counters.updates)
 
     def _end(self, code: Exit) -> None:
         """Checkpoint if the run was stopped, then let the collector give the simulator back."""
         self._pace.step_limit = 0
         if code is Exit.STOPPED:
-            self._reporter.tell(self._counters, "saving")
-            self._save("stop requested")
+            self.checkpoint("stop requested")
         self._reporter.tell(self._counters, "stopping")
         self._collector.stop(self._config.collector.stop_grace_s)
         self._count()

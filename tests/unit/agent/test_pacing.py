@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.pacing import Action, Counters, Plan, decide, next_evaluation, step_limit, updates_owed
+from agent.pacing import Action, Counters, Plan, decide, next_evaluation, phase, step_limit, updates_owed
 
 PLAN = Plan(
     total_steps=1000,
@@ -56,7 +56,7 @@ def test_step_limit(plan: Plan, counters: Counters, limit: int) -> None:
         (PLAN, Counters(101, 0), Action.UPDATE),
         (PLAN, Counters(101, 1), Action.WAIT),
         (PLAN, Counters(1000, 899), Action.UPDATE),
-        (PLAN, Counters(1000, 900), Action.SAVE),
+        (PLAN, Counters(1000, 900), Action.SECURE),
         (PLAN, Counters(1000, 900, saved_updates=900), Action.EVALUATE_FINALLY),
         (PLAN, Counters(1000, 900, saved_updates=900, evaluating=True), Action.WAIT),
         (PLAN, Counters(1000, 900, saved_updates=900, finally_evaluated=True), Action.FINISH),
@@ -64,8 +64,11 @@ def test_step_limit(plan: Plan, counters: Counters, limit: int) -> None:
         (replace(PLAN, checkpoint_every_steps=100), Counters(250, 100), Action.SAVE),
         (replace(PLAN, checkpoint_every_steps=100), Counters(250, 150, saved_updates=100), Action.WAIT),
         (replace(PLAN, checkpoint_every_steps=100), Counters(1000, 200, saved_updates=100), Action.SAVE),
-        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100), Action.EVALUATE),
-        (replace(PLAN, evaluate_every_steps=200), Counters(200, 90), Action.EVALUATE),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100), Action.SECURE),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, saved_updates=99), Action.SECURE),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, saved_updates=100), Action.EVALUATE),
+        (replace(PLAN, evaluate_every_steps=200), Counters(200, 90, saved_updates=90), Action.EVALUATE),
+        (replace(PLAN, evaluate_every_steps=50), Counters(50, 0), Action.SECURE),
         (replace(PLAN, evaluate_every_steps=200, lockstep=True), Counters(200, 90), Action.UPDATE),
         (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, evaluating=True), Action.WAIT),
         (replace(PLAN, evaluate_every_steps=200), Counters(200, 90, evaluating=True), Action.WAIT),
@@ -74,6 +77,22 @@ def test_step_limit(plan: Plan, counters: Counters, limit: int) -> None:
 )
 def test_next_action(plan: Plan, counters: Counters, action: Action) -> None:
     assert decide(plan, counters) is action
+
+
+@pytest.mark.parametrize(
+    ("counters", "action", "word"),
+    [
+        (Counters(50, 0), Action.WAIT, "warming"),
+        (Counters(150, 10), Action.UPDATE, "updating"),
+        (Counters(150, 50), Action.WAIT, "collecting"),
+        (Counters(150, 50), Action.SAVE, "saving"),
+        (Counters(150, 50), Action.SECURE, "saving"),
+        (Counters(150, 50), Action.EVALUATE, "evaluating"),
+        (Counters(150, 50, evaluating=True), Action.WAIT, "evaluating"),
+    ],
+)
+def test_phase(counters: Counters, action: Action, word: str) -> None:
+    assert phase(PLAN, counters, action) == word
 
 
 def test_the_last_evaluation_takes_the_place_of_one_at_the_last_step() -> None:
@@ -109,6 +128,8 @@ def test_every_plan_comes_to_its_end_with_the_ratio_kept(plan: Plan, chance: obj
         action = decide(plan, counters)
         if action is Action.FINISH:
             break
+        if action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+            assert counters.saved_updates == counters.updates, "what was learned is saved before an evaluation"
         counters = _after(action, counters, plan)
     assert counters.steps == plan.total_steps
     assert counters.updates == updates_owed(plan, plan.total_steps)
@@ -124,7 +145,7 @@ def _after(action: Action, counters: Counters, plan: Plan) -> Counters:
         return replace(counters, updates=counters.updates + 1)
     if action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
         return replace(counters, evaluating=True)
-    if action is Action.SAVE:
+    if action in (Action.SAVE, Action.SECURE):
         return replace(counters, saved_updates=counters.updates)
     if counters.evaluating:
         final = counters.steps == plan.total_steps

@@ -140,7 +140,7 @@ def test_a_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         first.save(Counters(steps=5, updates=0, evaluated_at=3, finally_evaluated=True), score=None)
         second = Learner(small, run)
     assert second.counters() == Counters(
-        steps=0, updates=0, evaluated_at=3, saved_updates=0, finally_evaluated=True
+        steps=0, updates=0, evaluated_at=3, saved_updates=0, saved_steps=5, finally_evaluated=True
     )  # steps are counted on disk, and there is no replay
     assert architecture(small)["td3.network.features"] == 16
 

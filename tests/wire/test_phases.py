@@ -1,0 +1,52 @@
+"""Where a run changes its phase: what is saved before, and what finished means."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.wire.conftest import NewRun
+
+
+def test_what_was_learned_is_saved_before_an_evaluation_starts(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    evaluating = ("--max-timesteps", "60", "--eval-freq", "40", "--num-eval-episodes", "12")
+    run.start(*evaluating, "--set", "environment.max_steps=200", "--set", "environment.stuck_s=60")
+    run.wait(lambda: run.beat["phase"] == "evaluating")
+    learned = run.beat["updates"]
+    run.kill()
+    assert not run.events("evaluated")
+    assert run.events("checkpoint")[-1]["cause"] == "before the evaluation"
+    run.train(*evaluating, "--set", "environment.max_steps=20", "--resume")
+    assert run.events("resumed")[0]["updates"] == learned > 0
+    assert [event["step"] for event in run.events("evaluated")] == [40, 60]
+
+
+def remove(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+
+
+def damage(checkpoint: Path) -> None:
+    tensors = checkpoint / "tensors.safetensors"
+    content = bytearray(tensors.read_bytes())
+    content[len(content) // 2] ^= 1
+    tensors.write_bytes(content)
+
+
+@pytest.mark.parametrize("spoil", [remove, damage])
+def test_a_run_is_not_finished_without_its_final_checkpoint(
+    start_server: StartServer, new_run: NewRun, spoil: Callable[[Path], None]
+) -> None:
+    run = new_run("run", start_server())
+    run.train("--set", "training.max_lead_steps=10")  # else all steps are done before the first checkpoint
+    assert "is finished" in run.train("--resume")
+    final = run.path / "checkpoints" / (run.path / "checkpoints" / "latest").read_text().strip()
+    spoil(final)
+    assert "is finished" not in run.train("--resume")
+    assert run.events("resumed")[0]["updates"] < 100
+    assert (run.beat["step"], run.beat["updates"]) == (120, 100)
+    assert "is finished" in run.train("--resume")

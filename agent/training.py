@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from agent.collecting.patience import Patience
 from agent.collecting.process import CollectorProcess
 from agent.config import AgentConfig
 from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report
@@ -40,9 +41,8 @@ class Training:
         self._counters = self._learner.counters()
         self._collector = CollectorProcess(config, run, self._status)
         self._reporter = Reporter(config, run, self._learner, self._status, out)
-        self._fruitless = 0
+        self._patience = Patience(config.collector.attempts, run.collector_log)
         self._rehearsed = False
-        self._steps_at_start = self._counters.steps
         self._last_evaluation: Evaluated | None = None
 
     @property
@@ -136,7 +136,7 @@ class Training:
     def _start_collector(self) -> None:
         self._collector.start(rehearse=not self._rehearsed)
         self._reporter.vitals.collector_pid = self._collector.pid
-        self._steps_at_start = self._counters.steps
+        self._patience.begin(self._counters.steps)
         if self._counters.evaluating:
             self._order_evaluation()
 
@@ -151,14 +151,7 @@ class Training:
             return
         self._hear(self._collector.reports())
         self._count()
-        fruitful = self._counters.steps > self._steps_at_start
-        self._fruitless = 0 if fruitful else self._fruitless + 1
-        if self._fruitless >= self._config.collector.attempts:
-            raise AgentError(
-                f"The collector ended {self._fruitless} times in a row without a finished step (last: {cause}): "
-                f"{self._run.collector_log} has what it said.",
-                Exit.CRASH,
-            )
+        self._patience.ended(cause, self._counters.steps)
         self._reporter.vitals.collector_restarts += 1
         restarts = self._reporter.vitals.collector_restarts
         self._events.append("collector_restarted", cause, restarts=restarts, steps=self._counters.steps)
@@ -181,7 +174,7 @@ class Training:
                 self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps)
 
     def _take_evaluation(self, report: Evaluated) -> None:
-        self._fruitless = 0
+        self._patience.rewarded()
         self._last_evaluation = report
         self._reporter.take_evaluation(report.step, report.totals["td3"])
         self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))

@@ -16,6 +16,7 @@ app.command()(commands.train)
 app.command()(commands.evaluate)
 app.command()(commands.stability)
 app.command()(commands.footprint)
+app.command()(commands.request)
 
 if __name__ == "__main__":
     app()

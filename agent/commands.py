@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from agent import options
-from agent.exits import Exit, exit_code
+from agent.exits import AgentError, Exit, exit_code
 from agent.memory import allocator
 from agent.run_directory import RunDirectory
 from agent.signals import StoppedAtOnce, StopRequest
@@ -157,6 +157,36 @@ def footprint(
             out.print(found.watermarks())
         out.print(found.verdict(), highlight=False, soft_wrap=True)
     raise typer.Exit(Exit.FINISHED if found.refusal is None else Exit.BAD_CONFIG)
+
+
+def request(
+    *,
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="checkpoint, drain (give the simulator back), resume, apply or stop.")
+    ],
+    run_name: options.RunName = "td3",
+    run_dir: options.RunDir = None,
+    settings: options.Settings = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it is done; say what became of it.")] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Ask something of a running training; --set gives the values of apply.
+
+    Exit codes: 0 asked, or with --wait done; 1 the run ended first; 65 refused, or nobody runs there.
+    """
+    with sentences(debug):
+        from agent.exchange import request_files
+
+        run = options.run_directory(run_dir, run_name)
+        asked = request_files.send(run, kind, options.parsed(settings or ()))
+        answer = request_files.await_answer(run, asked) if wait else None
+        if answer is not None and answer.result == "refused":
+            raise AgentError(answer.sentence, Exit.BAD_CONFIG)
+    if answer is None:
+        typer.echo(f"Request {asked} waits in {run.request}.")
+    else:
+        held = f", {answer.checkpoint}" if answer.checkpoint else ""
+        typer.echo(f"{answer.sentence} {answer.steps} steps, {answer.updates} updates{held}.")
 
 
 def console() -> Console:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -42,9 +43,7 @@ class Learner:
     def __init__(self, config: AgentConfig, run: RunDirectory) -> None:
         self._config = config
         self._run = run
-        # A thread that shares its core stalls all of them at every barrier: on 2 cores beside a busy simulator
-        # 2 threads made 1 update a second, and 1 thread 28.
-        torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
+        _use_threads(config)
         self.device = choose_device(config.device)
         heap.keep()
         if config.memory.per_process_memory_fraction is not None:
@@ -53,6 +52,8 @@ class Learner:
         self._events = EventLog(run.events)
         self._recovery = Recovery(config.td3.batch_size, config.td3.micro_batch, self._td3.release, self._tell_shortage)
         self._counters = Counters(steps=0, updates=0)
+        self.checkpoint: str | None = None
+        """Name of the last checkpoint, ``step-…``; None before the first."""
         if checkpoint.exists(run.path):
             self._restore()
         policy = flatten(self._td3.policy_state())
@@ -126,6 +127,14 @@ class Learner:
         self._losses.clear()
         return means
 
+    def apply(self, config: AgentConfig, changed: Collection[str]) -> None:
+        """Go on with another configuration, of which these keys changed (``agent.requests.APPLICABLE``)."""
+        self._config = config
+        if "td3.micro_batch" in changed:
+            self._recovery.micro_batch = min(config.td3.batch_size, config.td3.micro_batch or config.td3.batch_size)
+        if "training.learner_threads" in changed:
+            _use_threads(config)
+
     def save(self, counters: Counters, score: float | None) -> None:
         """Write a checkpoint of the present state.
 
@@ -139,7 +148,7 @@ class Learner:
             "finally_evaluated": counters.finally_evaluated,
             "replay_rows": 0 if self._replay is None else self._replay.rows,
         }
-        checkpoint.save(
+        written = checkpoint.save(
             self._run.path,
             counters.steps,
             self._td3.state(),
@@ -149,6 +158,7 @@ class Learner:
             keep=self._config.training.keep_checkpoints,
             score=score,
         )
+        self.checkpoint = written.name
 
     def _tell_shortage(self, shortage: Shortage) -> None:
         self._events.append("out_of_memory", device=str(self.device), **asdict(shortage))
@@ -158,6 +168,7 @@ class Learner:
         for sentence in found.skipped:
             self._events.append("checkpoint_skipped", sentence, used=found.path.name)
         self._td3.load_state(found.tensors)
+        self.checkpoint = found.path.name
         self._counters = Counters(
             steps=found.step,
             updates=self._td3.updates,
@@ -166,6 +177,12 @@ class Learner:
             saved_steps=found.step,
             finally_evaluated=bool(found.values["finally_evaluated"]),
         )
+
+
+def _use_threads(config: AgentConfig) -> None:
+    # A thread that shares its core stalls all of them at every barrier: on 2 cores beside a busy simulator
+    # 2 threads made 1 update a second, and 1 thread 28.
+    torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -79,10 +79,15 @@ def resolve(
     saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
     given = {key: value for key, value in named.items() if value is not None}
     overrides = {} if run is None else run.read_overrides()
-    return config.load(path or saved, {**_parsed(settings or ()), **given, **overrides})
+    return config.load(path or saved, {**parsed(settings or ()), **given, **overrides})
 
 
-def _parsed(settings: Sequence[str]) -> dict[str, Any]:
+def parsed(settings: Sequence[str]) -> dict[str, Any]:
+    """Return the values of ``--set``, by key.
+
+    Raises:
+        ConfigError: one is not KEY=VALUE, or its value isn't YAML.
+    """
     values = {}
     for setting in settings:
         key, equals, text = setting.partition("=")

@@ -74,6 +74,8 @@ class Counters:
     """An evaluation is under way in the collector."""
     finally_evaluated: bool = False
     """The last evaluation, after the last update, is done."""
+    drained: bool = False
+    """The simulator was given back on request: nobody drives, and nothing is learned until somebody does again."""
 
 
 def updates_owed(plan: Plan, steps: int) -> int:
@@ -95,6 +97,8 @@ def step_limit(plan: Plan, counters: Counters) -> int:
     Lockstep: the step after the last one whose updates are all done, so nothing depends on speed. Free-running:
     ``max_lead_steps`` further than the updates have come. Both stop at an evaluation, which so falls on its step.
     """
+    if counters.drained:
+        return counters.steps
     limit = plan.warmup_steps + ceil((counters.updates + 1) / plan.ratio)
     if not plan.lockstep:
         lead = plan.warmup_steps + floor(counters.updates / plan.ratio) + plan.max_lead_steps
@@ -106,10 +110,10 @@ def step_limit(plan: Plan, counters: Counters) -> int:
 def decide(plan: Plan, counters: Counters) -> Action:
     """Return the learner's next action.
 
-    It rests during an evaluation, whose score so belongs to one set of weights. What was learned is on disk before the
-    phase changes: memory may run out in the next one.
+    It rests during an evaluation, whose score so belongs to one set of weights, and while the run is drained. What was
+    learned is on disk before the phase changes: memory may run out in the next one.
     """
-    if counters.evaluating:
+    if counters.evaluating or counters.drained:
         return Action.WAIT
     if _save_due(plan, counters):
         return Action.SAVE
@@ -126,6 +130,8 @@ def decide(plan: Plan, counters: Counters) -> Action:
 
 def phase(plan: Plan, counters: Counters, action: Action) -> str:
     """Return what the run is at, in the heartbeat's word."""
+    if counters.drained:
+        return "drained"
     if counters.evaluating or action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
         return "evaluating"
     if action in (Action.SAVE, Action.SECURE):

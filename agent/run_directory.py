@@ -97,6 +97,16 @@ class RunDirectory:
         """The last evaluation, totals and routes."""
         return self.path / "evaluation.json"
 
+    @property
+    def request(self) -> Path:
+        """The newest request to the running agent."""
+        return self.path / "request.json"
+
+    @property
+    def request_answer(self) -> Path:
+        """The agent's answer to the last request that it took."""
+        return self.path / "request.ack.json"
+
     def holds_a_run(self) -> bool:
         """Return whether something was trained or collected here (a started run that did neither counts as none)."""
         try:
@@ -104,6 +114,17 @@ class RunDirectory:
         except OSError:
             rows = 0
         return rows > 0 or (self.checkpoints / "latest").exists()
+
+    def in_use(self) -> bool:
+        """Return whether a learner runs here; by its lock, since what a killed one wrote about itself stays."""
+        try:
+            with (self.path / "learner.lock").open(encoding="utf-8") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
 
     def prepare(self, resume: bool) -> IO[str]:
         """Create the folder, lock it for this process and return the lock; it is held until closed.

@@ -6,7 +6,9 @@ can abort its process; this one must live) and no arithmetic of the update.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
 
@@ -20,11 +22,14 @@ from agent.learner import Learner
 from agent.pacing import Action, Plan, decide, phase, step_limit
 from agent.reporting.reporter import Reporter
 from agent.reporting.telemetry import EventLog
+from agent.requests import Requests, Standing, patched
 from agent.run_directory import RunDirectory, provenance
 from agent.signals import StopRequest
 
 WAIT_S = 0.001
 """The learner's look at the collector when it has nothing to do; a report ends the wait earlier."""
+DRAINED_WAIT_S = 0.05
+"""The same while there is no collector to look at, only requests."""
 
 
 class Training:
@@ -34,9 +39,11 @@ class Training:
         self._config = config
         self._run = run
         self._stop = stop
+        self._stop_asked = ""
         self._plan = Plan.of(config)
         self._events = EventLog(run.events)
         self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
+        self._requests = Requests(run, self._events)
         self._learner = Learner(config, run)
         self._counters = self._learner.counters()
         self._collector = CollectorProcess(config, run, self._status)
@@ -70,6 +77,13 @@ class Training:
                 self._collector.close()
         return code
 
+    @property
+    def standing(self) -> Standing:
+        """Steps, updates, and the checkpoint if it holds them all."""
+        counters = self._counters
+        saved = counters.saved_updates == counters.updates
+        return Standing(counters.steps, counters.updates, self._learner.checkpoint if saved else None)
+
     def checkpoint(self, cause: str) -> None:
         """Write a checkpoint, unless the last one is of this very moment: that one may bear a score."""
         self._count()
@@ -77,6 +91,42 @@ class Training:
         if (counters.saved_steps, counters.saved_updates) != (counters.steps, counters.updates):
             self._reporter.tell(counters, "saving")
             self._save(cause)
+
+    def drain(self, cause: str) -> None:
+        """Write a checkpoint, let the collector give the simulator back, and rest until :meth:`resume`.
+
+        The episode is cut: its last step is not terminal, as after a time limit. An evaluation is repeated later.
+        """
+        if self._counters.drained:
+            return
+        self._pace.step_limit = 0
+        self.checkpoint(cause)
+        self._reporter.tell(self._counters, "draining")
+        self._collector.stop(self._config.collector.stop_grace_s)
+        self._hear(self._collector.reports())
+        self._collector.close()
+        self._reporter.vitals.collector_pid = None
+        self._count()
+        self._counters = replace(self._counters, drained=True)
+        self._events.append("drained", cause, steps=self._counters.steps, updates=self._counters.updates)
+
+    def resume(self, cause: str) -> None:
+        """Start a collector after a drain; whether it finds a simulator is told by the phase."""
+        if self._counters.drained:
+            self._counters = replace(self._counters, drained=False)
+            self._events.append("drain_ended", cause, steps=self._counters.steps, updates=self._counters.updates)
+            self._start_collector()
+
+    def apply(self, values: Mapping[str, Any], cause: str) -> None:
+        """Go on with other values of the configuration."""
+        self._config = patched(self._config, values)
+        self._plan = Plan.of(self._config)
+        self._learner.apply(self._config, values)
+        self._events.append("applied", cause, values=dict(values))
+
+    def stop(self, cause: str) -> None:
+        """End soon, as after SIGTERM."""
+        self._stop_asked = cause
 
     def summarise(self, out: Console) -> None:
         """Print what the run left, and where."""
@@ -96,6 +146,7 @@ class Training:
             overrides=self._run.read_overrides(),
             **provenance(),
         )
+        self._requests.begin(self.standing)
 
     def _prepare(self) -> None:
         self._learner.rehearse()
@@ -103,7 +154,7 @@ class Training:
         self._start_collector()
 
     def _loop(self) -> Exit:
-        while self._stop.signal is None:
+        while not self._stopped_by:
             self._count()
             self._pace.step_limit = step_limit(self._plan, self._counters)
             action = decide(self._plan, self._counters)
@@ -111,9 +162,20 @@ class Training:
                 return Exit.FINISHED
             self._reporter.tell(self._counters, phase(self._plan, self._counters, action))
             self._perform(action)
-            self._hear(self._collector.reports(WAIT_S if action is Action.WAIT else 0.0))
+            self._hear(self._collector.reports(self._wait_s(action)))
             self._watch()
+            self._requests.obey(self)
         return Exit.STOPPED
+
+    def _wait_s(self, action: Action) -> float:
+        if self._counters.drained:
+            return DRAINED_WAIT_S
+        return WAIT_S if action is Action.WAIT else 0.0
+
+    @property
+    def _stopped_by(self) -> str:
+        """Who wants the run to end; empty while nobody does."""
+        return self._stop_asked if self._stop.signal is None else self._stop.signal.name
 
     def _perform(self, action: Action) -> None:
         if action is Action.UPDATE:
@@ -146,7 +208,7 @@ class Training:
 
     def _watch(self) -> None:
         """Replace a collector that ended or hangs."""
-        cause = self._collector.ended()
+        cause = None if self._counters.drained else self._collector.ended()
         if cause is None:
             return
         self._hear(self._collector.reports())
@@ -202,8 +264,8 @@ class Training:
         word = "finished" if code is Exit.FINISHED else "stopped"
         self._reporter.tell(self._counters, word)
         self._reporter.vitals.exit_code = code
-        cause = "" if self._stop.signal is None else self._stop.signal.name
-        self._events.append(word, cause, steps=self._counters.steps, updates=self._counters.updates)
+        self._events.append(word, self._stopped_by, steps=self._counters.steps, updates=self._counters.updates)
+        self._requests.end(self.standing)
 
     def _fail(self, error: Exception) -> None:
         """Say why the run ends; keep what was learned if it is only the simulator that is missing."""
@@ -212,3 +274,4 @@ class Training:
         self._events.append("failed", str(error), exit_code=int(code), steps=self._counters.steps)
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
             self._save("no simulator")
+        self._requests.end(self.standing, failure=str(error))

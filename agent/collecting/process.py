@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 from agent.config import AgentConfig, dump
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
@@ -76,6 +77,7 @@ class CollectorProcess:
         """Return what it said since the last call; wait up to ``timeout_s`` when that is nothing."""
         found: list[Order | Report] = []
         if self._channel is None:
+            time.sleep(timeout_s)
             return found
         with contextlib.suppress(ChannelClosedError):
             while (report := self._channel.receive(0.0 if found else timeout_s)) is not None:
@@ -112,6 +114,7 @@ class CollectorProcess:
     def close(self) -> None:
         """Forget an ended collector, so that the next can be started."""
         self.kill()
+        self._status.end_collector()
         if self._channel is not None:
             self._channel.close()
         self._process = self._channel = None

@@ -30,6 +30,8 @@ class Doing(IntEnum):
     EVALUATING = 5
     RECORDING = 6
     STOPPING = 7
+    ABSENT = 8
+    """There is no collector."""
 
 
 _STATUS = np.dtype(
@@ -93,6 +95,11 @@ class Status:
         self._block["in_call"] = 0
         self._block["idle_limit_s"] = idle_limit_s
         self._sign(start_limit_s)
+
+    def end_collector(self) -> None:
+        """Say that there is none any more: the call that the last one died in is not outstanding."""
+        self.doing = Doing.ABSENT
+        self._block["in_call"] = 0
 
     def alive(self) -> None:
         """Give a sign of life."""

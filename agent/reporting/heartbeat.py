@@ -26,8 +26,9 @@ class Vitals:
     """What the learner's main thread says about itself; each field is set by one assignment."""
 
     phase: str = "starting"
-    """starting, warming (only collecting yet), collecting (waiting for steps), updating, evaluating, saving, stopping,
-    finished; the heartbeat itself says waiting_for_simulator while the collector connects."""
+    """starting, warming (only collecting yet), collecting (waiting for steps), updating, evaluating, saving,
+    draining, drained, stopping, finished, stopped; the heartbeat says waiting_for_simulator while the collector
+    connects."""
     step: int = 0
     updates: int = 0
     total_steps: int = 0

@@ -43,6 +43,7 @@ def test_updates_owed_is_the_ratio_of_the_steps_after_warm_up(ratio: str, steps:
         (replace(PLAN, lockstep=True, ratio=Fraction(2)), Counters(101, 1), 101),
         (replace(PLAN, evaluate_every_steps=120), Counters(110, 10), 120),
         (replace(PLAN, evaluate_every_steps=120), Counters(120, 20, evaluated_at=120), 170),
+        (PLAN, Counters(140, 30, drained=True), 140),
     ],
 )
 def test_step_limit(plan: Plan, counters: Counters, limit: int) -> None:
@@ -73,6 +74,9 @@ def test_step_limit(plan: Plan, counters: Counters, limit: int) -> None:
         (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, evaluating=True), Action.WAIT),
         (replace(PLAN, evaluate_every_steps=200), Counters(200, 90, evaluating=True), Action.WAIT),
         (replace(PLAN, evaluate_every_steps=200), Counters(200, 100, evaluated_at=200), Action.WAIT),
+        (PLAN, Counters(400, 100, drained=True), Action.WAIT),
+        (PLAN, Counters(1000, 900, drained=True), Action.WAIT),
+        (replace(PLAN, checkpoint_every_steps=100), Counters(250, 150, drained=True), Action.WAIT),
     ],
 )
 def test_next_action(plan: Plan, counters: Counters, action: Action) -> None:
@@ -89,6 +93,7 @@ def test_next_action(plan: Plan, counters: Counters, action: Action) -> None:
         (Counters(150, 50), Action.SECURE, "saving"),
         (Counters(150, 50), Action.EVALUATE, "evaluating"),
         (Counters(150, 50, evaluating=True), Action.WAIT, "evaluating"),
+        (Counters(150, 50, evaluating=True, drained=True), Action.WAIT, "drained"),
     ],
 )
 def test_phase(counters: Counters, action: Action, word: str) -> None:
@@ -120,6 +125,8 @@ def test_every_plan_comes_to_its_end_with_the_ratio_kept(plan: Plan, chance: obj
     counters = Counters(0, 0)
     taken: list[tuple[int, int]] = []
     for _ in range(10_000):
+        if chance.random() < 0.05:  # type: ignore[attr-defined]
+            counters = replace(counters, drained=not counters.drained)
         allowed = step_limit(plan, counters)
         if counters.steps < allowed and not counters.evaluating and chance.random() < 0.5:  # type: ignore[attr-defined]
             taken.append((counters.steps, counters.updates))
@@ -147,7 +154,7 @@ def _after(action: Action, counters: Counters, plan: Plan) -> Counters:
         return replace(counters, evaluating=True)
     if action in (Action.SAVE, Action.SECURE):
         return replace(counters, saved_updates=counters.updates)
-    if counters.evaluating:
+    if counters.evaluating and not counters.drained:
         final = counters.steps == plan.total_steps
         return replace(counters, evaluating=False, evaluated_at=counters.steps, finally_evaluated=final)
     return counters

@@ -1,0 +1,294 @@
+"""Requests to a running agent: which are new, what is done about them, and that each is answered."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent import config
+from agent.checkpoint import CheckpointError
+from agent.config import AgentConfig, ConfigError
+from agent.exchange.request_files import Answer, Inbox, Request, Unfit, await_answer, send
+from agent.exits import AgentError, Exit
+from agent.learner import Learner
+from agent.reporting.telemetry import EventLog
+from agent.requests import Requests, Standing, patched
+from agent.run_directory import RunDirectory
+from tests.conftest import REPOSITORY
+
+SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
+DONE = Answer(id=4, kind="checkpoint", result="ok", sentence="Done.", steps=7, updates=3, checkpoint="step-000000007")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+def ask(run: RunDirectory, request: object) -> None:
+    run.request.write_text(request if isinstance(request, str) else json.dumps(request))
+
+
+def answered(run: RunDirectory) -> dict[str, Any]:
+    return dict(json.loads(run.request_answer.read_text()))
+
+
+class Stub:
+    """A training that notes what it is asked."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.failure = failure
+        self.standing = Standing(steps=120, updates=100, checkpoint="step-000000120")
+
+    def _note(self, *words: Any) -> None:
+        self.asked.append(words)
+        if self.failure is not None:
+            raise self.failure
+
+    def checkpoint(self, cause: str) -> None:
+        self._note("checkpoint", cause)
+
+    def drain(self, cause: str) -> None:
+        self._note("drain", cause)
+
+    def resume(self, cause: str) -> None:
+        self._note("resume", cause)
+
+    def apply(self, values: Mapping[str, Any], cause: str) -> None:
+        self._note("apply", cause, dict(values))
+
+    def stop(self, cause: str) -> None:
+        self._note("stop", cause)
+
+
+def test_a_new_request_is_returned_once(run: RunDirectory) -> None:
+    inbox = Inbox(run)
+    assert inbox.poll() is None
+    ask(run, {"id": 4, "kind": "checkpoint"})
+    assert inbox.poll() == Request(id=4, kind="checkpoint")
+    assert inbox.poll() is None
+
+
+@pytest.mark.parametrize("request_id", [1, 3, 4])
+def test_what_was_answered_is_ignored_and_so_is_what_is_older(run: RunDirectory, request_id: int) -> None:
+    inbox = Inbox(run)
+    inbox.answer(DONE)
+    ask(run, {"id": request_id, "kind": "stop"})
+    assert inbox.poll() is None
+    assert Inbox(run).poll() is None, "in a new process too"
+    assert answered(run) == DONE.model_dump()
+
+
+def test_a_later_request_is_new(run: RunDirectory) -> None:
+    Inbox(run).answer(DONE)
+    ask(run, {"id": 5, "kind": "drain"})
+    assert Inbox(run).poll() == Request(id=5, kind="drain")
+
+
+def test_a_half_written_request_is_taken_when_it_is_whole(run: RunDirectory) -> None:
+    inbox = Inbox(run)
+    ask(run, '{"id": 5, "kind": "dra')
+    half = inbox.poll()
+    assert isinstance(half, Unfit)
+    assert half.id is None
+    assert inbox.poll() is None, "said once"
+    ask(run, '{"id": 5, "kind": "drain"}')
+    assert inbox.poll() == Request(id=5, kind="drain")
+
+
+@pytest.mark.parametrize(
+    ("text", "request_id", "sentence"),
+    [
+        ('{"id": 5, "kind": "explode"}', 5, "`kind` is 'explode'; input should be 'checkpoint', 'drain', 'resume'"),
+        ('{"id": 5}', 5, "`kind`"),
+        ('{"id": 5, "kind": "drain", "colour": 1}', 5, "`colour` is 1; extra inputs are not permitted"),
+        ('{"id": 5, "kind": "apply"}', 5, "`values` of apply is {}; expected some keys"),
+        ('{"id": 5, "kind": "drain", "values": {"seed": 1}}', 5, "`values` of drain is {'seed': 1}; only apply has"),
+        ('{"id": 5, "kind": "apply", "values": [1]}', 5, "`values` is [1]"),
+        ('{"id": "5", "kind": "drain"}', None, "`id` is '5'"),
+        ('{"id": true, "kind": "drain"}', None, "`id` is True"),
+        ('{"id": 0, "kind": "drain"}', None, "`id` is 0"),
+        ("[1, 2]", None, "valid dictionary"),
+        ("", None, "isn't whole JSON"),
+        ("[" * 100_000, None, "isn't whole JSON"),
+    ],
+)
+def test_what_is_no_request_is_one_sentence(
+    run: RunDirectory, text: str, request_id: int | None, sentence: str
+) -> None:
+    ask(run, text)
+    found = Inbox(run).poll()
+    assert isinstance(found, Unfit)
+    assert found.id == request_id
+    assert sentence in found.sentence
+    assert "\n" not in found.sentence
+
+
+def test_bytes_that_are_no_text_are_no_request(run: RunDirectory) -> None:
+    run.request.write_bytes(b'{"id": 5, "kind": "\xff"}')
+    assert isinstance(Inbox(run).poll(), Unfit)
+
+
+def test_an_answer_that_the_disk_refused_is_written_later(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "not-there-yet")
+    inbox = Inbox(run)
+    inbox.answer(DONE)
+    inbox.poll()
+    run.path.mkdir()
+    inbox.poll()
+    assert answered(run) == DONE.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("request_", "asked"),
+    [
+        ({"kind": "checkpoint"}, ("checkpoint", "request 9")),
+        ({"kind": "drain"}, ("drain", "request 9")),
+        ({"kind": "resume"}, ("resume", "request 9")),
+        ({"kind": "apply", "values": {"seed": 1}}, ("apply", "request 9", {"seed": 1})),
+    ],
+)
+def test_a_request_is_done_and_answered(run: RunDirectory, request_: dict[str, Any], asked: tuple[Any, ...]) -> None:
+    training, requests = Stub(), Requests(run, EventLog(run.events))
+    ask(run, {"id": 9, **request_})
+    for _ in range(3):
+        requests.obey(training)
+    assert training.asked == [asked]
+    found = answered(run)
+    assert (found["id"], found["kind"], found["result"]) == (9, request_["kind"], "ok")
+    assert (found["steps"], found["updates"], found["checkpoint"]) == (120, 100, "step-000000120")
+
+
+@pytest.mark.parametrize("failure", [CheckpointError("The disk is full."), ConfigError("`seed` can't change.")])
+def test_what_cannot_be_done_is_refused_with_its_sentence(run: RunDirectory, failure: Exception) -> None:
+    ask(run, {"id": 9, "kind": "drain"})
+    Requests(run, EventLog(run.events)).obey(Stub(failure))
+    assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", str(failure))
+
+
+def test_an_unknown_request_is_refused_and_nothing_is_done(run: RunDirectory) -> None:
+    training = Stub()
+    ask(run, {"id": 9, "kind": "explode"})
+    Requests(run, EventLog(run.events)).obey(training)
+    assert not training.asked
+    assert (answered(run)["id"], answered(run)["kind"], answered(run)["result"]) == (9, "explode", "refused")
+
+
+def test_what_has_no_id_is_an_event(run: RunDirectory) -> None:
+    ask(run, "nonsense")
+    Requests(run, EventLog(run.events)).obey(Stub())
+    assert not run.request_answer.exists()
+    assert json.loads(run.events.read_text())["event"] == "request_unreadable"
+
+
+def test_a_stop_is_answered_when_the_run_has_ended(run: RunDirectory) -> None:
+    training, requests = Stub(), Requests(run, EventLog(run.events))
+    ask(run, {"id": 9, "kind": "stop"})
+    requests.obey(training)
+    assert training.asked == [("stop", "request 9")]
+    assert not run.request_answer.exists()
+    requests.end(training.standing)
+    assert (answered(run)["id"], answered(run)["result"]) == (9, "ok")
+
+
+def test_a_failure_answers_the_request_that_met_it(run: RunDirectory) -> None:
+    requests = Requests(run, EventLog(run.events))
+    ask(run, {"id": 9, "kind": "drain"})
+    with pytest.raises(AgentError):
+        requests.obey(Stub(AgentError("No simulator.", Exit.NO_SIMULATOR)))
+    requests.end(Stub().standing, failure="No simulator.")
+    assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", "No simulator.")
+
+
+def test_what_comes_too_late_is_refused(run: RunDirectory) -> None:
+    requests = Requests(run, EventLog(run.events))
+    ask(run, {"id": 9, "kind": "drain"})
+    requests.end(Stub().standing)
+    assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", "The run has ended.")
+
+
+def test_what_a_dead_agent_left_unanswered_is_refused(run: RunDirectory) -> None:
+    training = Stub()
+    ask(run, {"id": 9, "kind": "stop"})
+    requests = Requests(run, EventLog(run.events))
+    requests.begin(training.standing)
+    requests.obey(training)
+    assert not training.asked
+    assert (answered(run)["id"], answered(run)["result"]) == (9, "refused")
+    assert "ask again" in answered(run)["sentence"]
+
+
+def test_values_that_may_change_are_checked_as_in_a_file() -> None:
+    changed = patched(AgentConfig(), {"td3.micro_batch": 32, "training.learner_threads": 1})
+    assert (changed.td3.micro_batch, changed.training.learner_threads) == (32, 1)
+    assert changed.model_copy(update={"td3": AgentConfig().td3, "training": AgentConfig().training}) == AgentConfig()
+    with pytest.raises(ConfigError, match=r"the request: `td3.micro_batch` is 0"):
+        patched(AgentConfig(), {"td3.micro_batch": 0})
+
+
+@pytest.mark.parametrize("key", ["td3.batch_size", "td3.bath_size", "seed", "training.updates_per_step", "td3"])
+def test_what_needs_a_new_process_is_refused_by_name(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"`{key}` can't change in a running agent.*overrides.yaml"):
+        patched(AgentConfig(), {"td3.micro_batch": 32, key: 1})
+
+
+def test_a_learner_takes_over_what_changed_and_nothing_else(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    small = config.validate({"td3": {"network": SMALL, "batch_size": 64, "micro_batch": 16}}, source="test")
+    before = torch.get_num_threads()
+    with run.prepare(resume=False):
+        learner = Learner(small, run)
+        try:
+            learner.apply(patched(small, {"training.learner_threads": 2}), ["training.learner_threads"])
+            assert (torch.get_num_threads(), learner.micro_batch) == (2, 16)
+            learner.apply(patched(small, {"td3.micro_batch": None}), ["td3.micro_batch"])
+            assert learner.micro_batch == 64
+            learner.apply(patched(small, {"td3.micro_batch": 100}), ["td3.micro_batch"])
+            assert learner.micro_batch == 64
+            learner.apply(small, ["training.checkpoint_every_steps"])
+            assert learner.micro_batch == 64, "what memory allowed stays where nothing else is asked for"
+        finally:
+            torch.set_num_threads(before)
+
+
+def test_asking_where_nobody_runs_is_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "agent", "request", "stop", "--run-dir", str(tmp_path)]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    assert ended.returncode == Exit.BAD_CONFIG
+    assert ended.stderr == f"{tmp_path}: no agent runs there; start it, or name another --run-dir.\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_request_has_a_greater_id_than_the_last(run: RunDirectory) -> None:
+    with run.prepare(resume=False):
+        inbox = Inbox(run)
+        assert send(run, "checkpoint", {}) == 1
+        with pytest.raises(AgentError, match="request 1 isn't answered yet"):
+            send(run, "checkpoint", {})
+        inbox.answer(DONE)
+        assert send(run, "apply", {"td3.micro_batch": 8}) == 5
+        assert inbox.poll() == Request(id=5, kind="apply", values={"td3.micro_batch": 8})
+        inbox.answer(DONE.model_copy(update={"id": 5}))
+        with pytest.raises(AgentError, match="`kind` is 'explode'"):
+            send(run, "explode", {})
+
+
+def test_waiting_ends_with_the_answer_or_with_the_agent(run: RunDirectory) -> None:
+    with run.prepare(resume=False) as lock:
+        inbox = Inbox(run)
+        inbox.answer(DONE)
+        assert await_answer(run, 4) == DONE
+        with pytest.raises(AgentError, match="request 4 came in its place"):
+            await_answer(run, 3)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        with pytest.raises(AgentError, match="the agent ended first"):
+            await_answer(run, 5)

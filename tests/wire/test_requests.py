@@ -1,0 +1,195 @@
+"""Requests to a training that runs against a real carla-lite: checkpoints, drains, changes and stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from agent import checkpoint, config
+from agent.exchange.request_files import Answer, await_answer, send
+from agent.exits import Exit
+from agent.learner import architecture
+from agent.run_directory import RunDirectory
+from tests.conftest import Server, StartServer, port_pair
+from tests.wire.conftest import Connect, NewRun
+from tests.wire.trainee import Run, program, running
+
+
+def ask(run: Run, kind: str, **values: Any) -> Answer:
+    """Return the answer to a request."""
+    folder = RunDirectory(run.path)
+    dotted = {key.replace("__", "."): value for key, value in values.items()}
+    return await_answer(folder, send(folder, kind, dotted), look_s=0.01)
+
+
+def saved_updates(run: Run, name: str | None) -> int:
+    """Return the updates in a checkpoint, which is verified."""
+    assert name is not None
+    widths = architecture(config.load(run.config))
+    return int(checkpoint.read(run.path / "checkpoints" / name, widths).values["updates"])
+
+
+def traces_of_us(connect: Connect, server: Server) -> tuple[bool, list[str]]:
+    """Return whether the simulator is in synchronous mode, and the vehicles in it."""
+    world = connect(server, synchronous=False).world
+    vehicles = [actor.type_id for actor in world.get_actors() if actor.type_id.startswith("vehicle.")]
+    return world.get_settings().synchronous_mode, vehicles
+
+
+def test_a_checkpoint_is_written_on_request_in_warm_up_and_later(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    run.start("--max-timesteps", "500", "--set", "training.warmup_steps=150")
+    run.wait(lambda: run.steps >= 10)
+    early = ask(run, "checkpoint")
+    assert early.result == "ok", early
+    assert saved_updates(run, early.checkpoint) == early.updates == 0
+    run.wait(lambda: run.steps >= 180)
+    later = ask(run, "checkpoint")
+    assert saved_updates(run, later.checkpoint) == later.updates > 0
+    assert later.steps > early.steps
+    run.finish()
+    assert run.beat["updates"] == 350
+
+
+def test_a_drain_gives_the_simulator_back_and_a_resume_goes_on(
+    start_server: StartServer, new_run: NewRun, connect: Connect
+) -> None:
+    server = start_server()
+    run = new_run("run", server)
+    run.start("--max-timesteps", "400", "--set", "environment.traffic.vehicles=2")
+    run.wait(lambda: run.steps >= 60)
+    learner, collector = run.beat["pid"], run.beat["collector"]["pid"]
+    drained = ask(run, "drain")
+    assert drained.result == "ok", drained
+    assert not running(collector)
+    assert traces_of_us(connect, server) == (False, [])
+    assert drained.steps == run.steps
+    assert saved_updates(run, drained.checkpoint) == drained.updates
+    run.wait(lambda: run.beat["phase"] == "drained")
+    time.sleep(1.2)
+    beat = run.beat
+    assert (beat["step"], beat["updates"]) == (drained.steps, drained.updates)
+    assert (beat["collector"], beat["tick_outstanding_s"]) == ({"pid": None, "doing": "absent"}, 0.0)
+    assert ask(run, "drain").result == "ok", "it is drained: nothing is left to do"
+    assert ask(run, "resume").result == "ok"
+    run.finish()
+    assert (run.beat["pid"], run.beat["step"], run.beat["updates"]) == (learner, 400, 380)
+    assert run.beat["collector_restarts"] == 0
+
+
+def test_a_simulator_may_be_restarted_while_the_run_is_drained(start_server: StartServer, new_run: NewRun) -> None:
+    server = start_server()
+    run = new_run("run", server)
+    run.start("--max-timesteps", "300", "--set", "simulator.patience_s=30")
+    run.wait(lambda: run.steps >= 50)
+    drained = ask(run, "drain")
+    server.kill()
+    time.sleep(1.0)
+    assert run.beat["phase"] == "drained"
+    assert ask(run, "checkpoint").checkpoint == drained.checkpoint, "nothing was learned since"
+    resumed = ask(run, "resume")
+    assert resumed.result == "ok"
+    run.wait(lambda: run.beat["phase"] == "waiting_for_simulator")
+    start_server(port=server.port)
+    run.finish()
+    assert (run.steps, run.beat["updates"]) == (300, 280)
+
+
+def test_a_run_is_drained_while_it_waits_for_a_simulator(start_server: StartServer, new_run: NewRun) -> None:
+    port = port_pair()
+    run = new_run("run", Server(port, None))  # type: ignore[arg-type]
+    run.start("--max-timesteps", "60")
+    run.wait(lambda: run.beat["phase"] == "waiting_for_simulator")
+    begun_s = time.monotonic()
+    assert ask(run, "drain").result == "ok"
+    assert time.monotonic() - begun_s < 5, "no grace for a collector that has no simulator"
+    start_server(port=port)
+    assert ask(run, "resume").result == "ok"
+    run.finish()
+
+
+def test_an_evaluation_that_a_drain_breaks_off_is_repeated(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    run.start(
+        *("--max-timesteps", "80", "--eval-freq", "40", "--num-eval-episodes", "12"),
+        *("--set", "environment.max_steps=200", "--set", "environment.stuck_s=60"),
+    )
+    run.wait(lambda: run.beat.get("collector", {}).get("doing") == "evaluating")
+    drained = ask(run, "drain")
+    assert drained.steps == 40
+    assert saved_updates(run, drained.checkpoint) == drained.updates
+    assert not run.events("evaluated")
+    assert ask(run, "resume").result == "ok"
+    run.finish()
+    assert [event["step"] for event in run.events("evaluated")] == [40, 80]
+
+
+def test_a_hung_collector_does_not_hold_up_a_drain(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    run.start("--max-timesteps", "200", "--set", "collector.stop_grace_s=0.5")
+    run.wait(lambda: run.steps >= 40)
+    collector = run.beat["collector"]["pid"]
+    os.kill(collector, signal.SIGSTOP)
+    assert ask(run, "drain").result == "ok"
+    assert not running(collector)
+    assert ask(run, "resume").result == "ok"
+    run.finish()
+    assert run.steps == 200
+
+
+def test_a_collector_killed_meanwhile_costs_no_request(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    run.start("--max-timesteps", "300")
+    run.wait(lambda: run.steps >= 40)
+    os.kill(run.beat["collector"]["pid"], signal.SIGKILL)
+    assert ask(run, "checkpoint").result == "ok"
+    run.finish()
+    assert run.beat["collector_restarts"] == 1
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_a_stop_on_request_ends_as_sigterm_does(start_server: StartServer, new_run: NewRun, drained: bool) -> None:
+    run = new_run("run", start_server())
+    process = run.start("--max-timesteps", "2000")
+    run.wait(lambda: run.steps >= 40)
+    if drained:
+        ask(run, "drain")
+    stopped = ask(run, "stop")
+    assert process.wait(20) == Exit.STOPPED
+    assert stopped.result == "ok"
+    assert saved_updates(run, stopped.checkpoint) == stopped.updates == run.events("stopped")[0]["updates"]
+    assert run.events("stopped")[0]["cause"].startswith("request ")
+
+
+def test_values_change_in_the_running_process_or_are_refused(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    run.start("--max-timesteps", "600", "--set", "training.checkpoint_every_steps=100000")
+    run.wait(lambda: run.steps >= 40)
+    refused = ask(run, "apply", td3__micro_batch=2, td3__batch_size=4)
+    assert refused.result == "refused"
+    assert "`td3.batch_size` can't change in a running agent" in refused.sentence
+    assert run.beat["micro_batch"] == 8
+    assert ask(run, "apply", td3__micro_batch=2, training__checkpoint_every_steps=50).result == "ok"
+    run.wait(lambda: run.beat["micro_batch"] == 2)
+    run.wait(lambda: "interval" in [event["cause"] for event in run.events("checkpoint")])
+    run.finish()
+    assert run.beat["updates"] == 580
+    assert run.events("applied")[0]["values"] == {"td3.micro_batch": 2, "training.checkpoint_every_steps": 50}
+
+
+def test_a_person_asks_and_is_told_what_became_of_it(start_server: StartServer, new_run: NewRun) -> None:
+    run = new_run("run", start_server())
+    process = run.start("--max-timesteps", "5000")
+    run.wait(lambda: run.steps >= 40)
+    command = ("-m", "agent", "request", "--run-dir", str(run.path), "--wait")
+    refused = program(run.port, *command, "apply", "--set", "seed=1")
+    assert refused.returncode == Exit.BAD_CONFIG
+    assert "`seed` can't change" in refused.stderr
+    done = program(run.port, *command, "stop")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("The run has ended. ")
+    assert process.wait(20) == Exit.STOPPED

@@ -109,8 +109,9 @@ class Learner:
         """
         assert self._replay is not None, "an update is owed only once there are steps"
         begun_s = time.perf_counter()
-        rng = generator(self._config.seed, Purpose.SAMPLING, self.updates)
-        batch = self._replay.sample(self._config.td3.batch_size, rng)
+        size, seed = self._config.td3.batch_size, self._config.seed
+        batch = self._replay.sample(size, generator(seed, Purpose.SAMPLING, self.updates))
+        self._replay.fetch(size, generator(seed, Purpose.SAMPLING, self.updates + 1))  # while this update computes
         for name, value in self._td3.update(batch, self._recovery.attempt).items():
             self._losses.setdefault(name, _Mean()).add(value)
         took_ms = 1000 * (time.perf_counter() - begun_s)

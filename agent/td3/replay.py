@@ -8,6 +8,7 @@ lock. An episode's first row (age 0) is no transition and is never drawn; the ot
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ _IN_FLIGHT = 2
 # advance while a batch is read.
 _MARGIN = _IN_FLIGHT + STACK + 10
 MIN_CAPACITY = 2 * _MARGIN
+# Batches that are fetched ahead after one that had to wait for the disk; then one isn't, to see whether it still must.
+_FETCHED_AHEAD = 1_000
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Replay:
         self._ring = ring
         self._age: int | None = None  # of the newest row written; None outside an episode
         self._frames_out: dict[int, NDArray[np.uint8]] = {}  # a page fault for each fresh 4 KiB would double the time
+        self._to_fetch = 0  # batches
 
     @classmethod
     def create(cls, directory: Path, capacity: int) -> Replay:
@@ -150,13 +154,24 @@ class Replay:
         """
         head = self._head(until)
         oldest = self._oldest(head)
+        waits = _waits_for_disk()
         while True:
             drawn = self._draw(batch, rng, max(oldest, self._oldest_whole()), head)
             result = self._gather(drawn)
             if drawn.min() >= self._oldest_whole():
+                self._to_fetch = _FETCHED_AHEAD if _waits_for_disk() > waits else max(0, self._to_fetch - 1)
                 return result
             # The writer came round while this process was held up: what was read may be torn.
             oldest = self._oldest(self.rows)
+
+    def fetch(self, batch: int, rng: np.random.Generator) -> None:
+        """Have the frames read that ``sample`` will draw with the same arguments; does nothing for a ring in memory.
+
+        A hint: no batch depends on it. Rows that the writer adds meanwhile shift what is drawn by about as many.
+        """
+        if self._to_fetch:
+            rows = self._draw(batch, rng, self._oldest(self.rows), self.rows)
+            self._ring.fetch((rows - STACK) % self.capacity, STACK + 1 + _IN_FLIGHT)
 
     def _oldest(self, head: int) -> int:
         return max(0, head - self.capacity + _MARGIN)
@@ -210,3 +225,8 @@ class Replay:
         slot = row % self.capacity
         self._ring.frames[slot] = space_to_depth(frame).reshape(-1)
         self._ring.rows[slot] = values
+
+
+def _waits_for_disk() -> int:
+    """Return how often this thread ever had to wait for a page to be read."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt

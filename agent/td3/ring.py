@@ -51,6 +51,7 @@ class Ring:
     frames: NDArray[np.uint8]  # (capacity, 7056)
     rows: NDArray[Any]  # (capacity,) of ROW
     published: NDArray[np.int64]  # (1,): rows ever published; row r lies in slot r % capacity
+    pages: mmap.mmap  # what ``frames`` is a view of
     lock: IO[bytes] | None
 
     @classmethod
@@ -81,10 +82,20 @@ class Ring:
 
     @classmethod
     def _mapped(cls, directory: Path, capacity: int, lock: IO[bytes] | None) -> Ring:
-        frames, rows, published = (_map(directory / name, lock is not None) for name in _sizes(capacity))
-        return cls(
-            directory, capacity, frames.reshape(capacity, FRAME_BYTES), rows.view(ROW), published.view(np.int64), lock
-        )
+        pages, rows, published = (_map(directory / name, lock is not None) for name in _sizes(capacity))
+        if lock is None:
+            # Frames are drawn from all over: what the kernel reads ahead, 128 KiB to 8 MiB a fault, is for nothing.
+            pages.madvise(mmap.MADV_RANDOM)
+        frames = np.frombuffer(pages, np.uint8).reshape(capacity, FRAME_BYTES)
+        return cls(directory, capacity, frames, np.frombuffer(rows, ROW), np.frombuffer(published, "<i8"), pages, lock)
+
+    def fetch(self, slots: NDArray[np.int64], count: int) -> None:
+        """Have the kernel read ``count`` frames from each slot on, those that memory lacks; return before they came."""
+        starts = slots * FRAME_BYTES // mmap.PAGESIZE * mmap.PAGESIZE
+        ends = np.minimum((slots + count) * FRAME_BYTES, self.frames.size)
+        with contextlib.suppress(OSError):  # no more than a hint
+            for start, length in zip(starts.tolist(), (ends - starts).tolist(), strict=True):
+                self.pages.madvise(mmap.MADV_WILLNEED, start, length)
 
 
 def bytes_for(capacity: int) -> int:
@@ -176,7 +187,6 @@ def _check_capacity(directory: Path, capacity: int) -> None:
         )
 
 
-def _map(path: Path, writable: bool) -> NDArray[np.uint8]:
+def _map(path: Path, writable: bool) -> mmap.mmap:
     with path.open("r+b" if writable else "rb") as file:
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=access), dtype=np.uint8)
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)

@@ -35,7 +35,7 @@ def main(
     rows = transitions + -(-transitions // _EPISODE)
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
         replay = Replay.create(Path(temporary) / "replay", rows)
-        append_us = _fill(replay, transitions)
+        append_us = fill(replay, transitions)
         on_disk = sum(file.stat().st_blocks * 512 for file in (Path(temporary) / "replay").iterdir())
         rates = _rates(replay, batch, batches, repeats)
     report = {
@@ -51,8 +51,8 @@ def main(
     print(json.dumps(report, indent=2) if as_json else "\n".join(f"{key}: {value}" for key, value in report.items()))
 
 
-def _fill(replay: Replay, transitions: int) -> float:
-    """Write that many transitions; return microseconds a step."""
+def fill(replay: Replay, transitions: int) -> float:
+    """Write that many transitions, in episodes of 500; return microseconds a step."""
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 256, (64, SIDE, SIDE), dtype=np.uint8)
     vectors = rng.normal(size=(64, VECTOR)).astype(np.float32)

@@ -18,7 +18,7 @@ import torch
 from agent import checkpoint
 from agent.config import AgentConfig, ConfigError
 from agent.exchange.weights import WeightsFile, flatten
-from agent.memory import heap
+from agent.memory import heap, snapshot
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
 from agent.pacing import Counters
@@ -162,7 +162,9 @@ class Learner:
         self.checkpoint = written.name
 
     def _tell_shortage(self, shortage: Shortage) -> None:
-        self._events.append("out_of_memory", device=str(self.device), **asdict(shortage))
+        account = asdict(shortage)
+        written = snapshot.write(self._run.memory, self.device, account)
+        self._events.append("out_of_memory", device=str(self.device), snapshot=written, **account)
 
     def _restore(self) -> None:
         found = checkpoint.load(self._run.path, architecture(self._config))

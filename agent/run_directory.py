@@ -78,6 +78,11 @@ class RunDirectory:
         return self.path / "exchange"
 
     @property
+    def memory(self) -> Path:
+        """What was in memory the first times that it ran out."""
+        return self.path / "memory"
+
+    @property
     def videos(self) -> Path:
         """What a person watches."""
         return self.path / "videos"

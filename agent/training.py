@@ -89,7 +89,6 @@ class Training:
         self._count()
         counters = self._counters
         if (counters.saved_steps, counters.saved_updates) != (counters.steps, counters.updates):
-            self._reporter.tell(counters, "saving")
             self._save(cause)
 
     def drain(self, cause: str) -> None:
@@ -105,7 +104,7 @@ class Training:
         self._collector.stop(self._config.collector.stop_grace_s)
         self._hear(self._collector.reports())
         self._collector.close()
-        self._reporter.vitals.collector_pid = None
+        self._reporter.memory.collector_pid = None
         self._count()
         self._counters = replace(self._counters, drained=True)
         self._events.append("drained", cause, steps=self._counters.steps, updates=self._counters.updates)
@@ -197,7 +196,7 @@ class Training:
 
     def _start_collector(self) -> None:
         self._collector.start(rehearse=not self._rehearsed)
-        self._reporter.vitals.collector_pid = self._collector.pid
+        self._reporter.memory.collector_pid = self._collector.pid
         self._patience.begin(self._counters.steps)
         if self._counters.evaluating:
             self._order_evaluation()
@@ -248,6 +247,7 @@ class Training:
 
     def _save(self, cause: str, score: float | None = None) -> None:
         self._count()
+        self._reporter.tell(self._counters, "saving")
         self._learner.save(self._counters, score)
         self._counters = replace(self._counters, saved_updates=self._counters.updates, saved_steps=self._counters.steps)
         self._events.append("checkpoint", cause, steps=self._counters.steps, updates=self._counters.updates)

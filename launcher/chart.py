@@ -34,7 +34,7 @@ def line_chart(points: Points) -> str:
 
     placed = [place(x, y) for x, y in kept]
     parts = [_horizontal(place(x_low, tick)[1], tick) for tick in y_ticks]
-    parts += [_below(place(tick, y_low)[0], tick) for tick in _ticks(x_low, x_high) if x_low <= tick <= x_high]
+    parts += [_below(place(tick, y_low)[0], tick) for tick in _ticks(x_low, x_high, about=6) if x_low <= tick <= x_high]
     parts.append(f'<polyline class="curve" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in placed)}"/>')
     if len(placed) <= MARKED_UP_TO:
         parts += [f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in placed]

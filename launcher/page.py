@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+from collections.abc import Mapping
+from typing import Any
+
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5c6878; --line: #dde2e9; --ground: #fff; --raised: #f5f7fa;
   --accent: #1766c2; }
@@ -19,11 +23,14 @@ dl div { padding: .5rem .7rem; background: var(--raised); border-radius: .4rem; 
 dt { color: var(--soft); font-size: .8rem; }
 dd { margin: 0; }
 .wide { overflow-x: auto; }
+.wide + p { margin-top: 1.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child { text-align: left; }
 tr:first-child th { font-size: .85rem; color: var(--soft); }
 .events tr:first-child th { color: inherit; }
+.shortages td, .shortages th { text-align: left; vertical-align: top; }
+.shortages td:last-child { white-space: normal; overflow-wrap: anywhere; min-width: 14rem; }
 .events th, .events td { text-align: left; vertical-align: top; font-size: .9rem; }
 .events td:last-child { white-space: normal; overflow-wrap: anywhere; min-width: 14rem; width: 100%; }
 .events td:first-child, .events td:nth-child(2), small { color: var(--soft); }
@@ -61,3 +68,14 @@ PAGE = (
 """
 )
 """A format string: ``title``, ``outcome``, ``facts``, ``body``, each already escaped."""
+
+
+def figures(charts: Mapping[str, str]) -> str:
+    """Return charts by title as one block; empty where none has anything drawn."""
+    drawn = [f"<figure><figcaption>{safe(title)}</figcaption>{svg}</figure>" for title, svg in charts.items() if svg]
+    return f"<div class=charts>{''.join(drawn)}</div>" if drawn else ""
+
+
+def safe(value: Any) -> str:
+    """Return anything as text that is no markup."""
+    return html.escape(str(value))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError, yaml.YAMLError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def inner(outer: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return an object within an object; empty if it is missing or something else."""
+    value = outer.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def number(value: Any) -> float | None:
+    """Return a finite float, or None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e100:
+        return None
+    return float(value)
+
+
+def points(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
+    """Return a scalar of ``metrics.jsonl`` over its steps; rows without it are left out."""
+    pairs = [(number(row.get("step")), number(row.get(name))) for row in rows]
+    return [(x, y) for x, y in pairs if x is not None and y is not None]
 
 
 def last_lines(path: Path, count: int = 1) -> str:

@@ -96,9 +96,9 @@ class Recovery:
                 self._calm += 1
                 return result
             # Outside the except block: there, the traceback still holds every tensor of the failed try.
-            self._clear()
             shortage = _shortage(phase, message, self._action(size, again=size == failed), self._batch, size)
-            self._report(shortage)
+            self._report(shortage)  # before the allocator's cache is emptied, which may be what there is to see
+            self._clear()
             if shortage.action == "exhausted":
                 raise AgentError(_sentence(shortage), Exit.OUT_OF_MEMORY)
             failed, size = size, shortage.next_micro_batch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from pathlib import Path
 
 
 def memory_mib(pid: int | None) -> float | None:
@@ -12,18 +13,18 @@ def memory_mib(pid: int | None) -> float | None:
     """
     if pid is None:
         return None
-    kib = dict(_kib_lines(pid))
-    if "RssAnon" not in kib:
-        return None
-    return round((kib["RssAnon"] + kib.get("RssShmem", 0)) / 1024, 1)
+    held = status_mib(pid)
+    return None if "RssAnon" not in held else round(held["RssAnon"] + held.get("RssShmem", 0.0), 1)
 
 
-def _kib_lines(pid: int) -> Iterator[tuple[str, int]]:
+def status_mib(pid: int | None = None) -> dict[str, float]:
+    """Return all amounts of memory that a process's status names, in MiB; of this one without a pid.
+
+    Empty where there is no such process, or no Linux.
+    """
     try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as lines:  # noqa: PTH123 – one open a second
-            for line in lines:
-                name, _, rest = line.partition(":")
-                if name in ("RssAnon", "RssShmem"):
-                    yield name, int(rest.split()[0])
+        text = Path(f"/proc/{os.getpid() if pid is None else pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return
+        return {}
+    fields = [line.split() for line in text.splitlines() if line.endswith(" kB")]
+    return {name.rstrip(":"): int(kib) / 1024 for name, kib, _ in fields}

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from agent.config import AgentConfig
 from agent.memory import footprint, free
-from agent.memory.footprint import MIB, POOLS, Estimate, Free, Phase
+from agent.memory.footprint import MIB, POOLS, Estimate, Free, Phase, Pool
 from agent.run_directory import RunDirectory
 
 # The phases of agent.json that have an estimate. While updating, both processes are there; what it leaves stays.
@@ -25,6 +25,17 @@ _PHASES: dict[str, tuple[Phase, ...]] = {
     "updating": ("always", "updating"),
     "evaluating": ("always", "updating"),
     "saving": ("always", "updating", "saving"),
+}
+# Kinds of figures to their titles, each with the measured kind that it stands beside.
+_COLUMNS = {
+    "host_estimate": ("host estimate", "host"),
+    "host": ("host", "host"),
+    "learner": ("learner", "learner"),
+    "collector": ("collector", "collector"),
+    "device_estimate": ("device estimate, context included", "device_reserved"),
+    "device_allocated": ("tensors", "device_allocated"),
+    "device_reserved": ("allocator", "device_reserved"),
+    "device_used": ("device, all processes", "device_used"),
 }
 
 
@@ -38,8 +49,8 @@ class Survey:
     reserve_mib: float
     largest_batch: int
     refusal: str | None
-    measured_mib: Mapping[str, float]
-    """Host watermark of both processes by phase, of the run's last process; empty before it ran."""
+    measured_mib: Mapping[str, Mapping[str, float]]
+    """Watermarks by phase and kind (``watermarks.Figures``) of the run's last learner; empty before it ran."""
 
     def plain(self) -> dict[str, Any]:
         """Return everything as plain data, MiB."""
@@ -56,8 +67,9 @@ class Survey:
             "fits": self.refusal is None,
             "refusal": self.refusal,
             "largest_batch": self.largest_batch,
-            "host_by_phase_mib": {phase: self._estimated(phase) for phase in _PHASES},
-            "measured_host_by_phase_mib": dict(self.measured_mib),
+            "host_by_phase_mib": {phase: self._estimated(phase, "host") for phase in _PHASES},
+            "device_by_phase_mib": {phase: self._estimated(phase, "device") for phase in _PHASES},
+            "measured_by_phase_mib": {phase: dict(figures) for phase, figures in self.measured_mib.items()},
         }
 
     def table(self) -> Table:
@@ -77,14 +89,16 @@ class Survey:
         return table
 
     def watermarks(self) -> Table:
-        """Return the host's measured watermark of each phase beside its estimate."""
-        table = Table(title="Host memory by phase, learner and collector", title_justify="left")
+        """Return each phase's measured watermarks beside its estimate; the device's only where there was one."""
+        table = Table(title="Memory by phase, learner and collector, MiB", title_justify="left")
         table.add_column("phase")
-        table.add_column("estimate MiB", justify="right")
-        table.add_column("measured MiB", justify="right")
-        for phase, measured in self.measured_mib.items():
-            known = self._estimated(phase)
-            table.add_row(phase, "" if known is None else f"{known:.1f}", f"{measured:.1f}")
+        measured = {kind for figures in self.measured_mib.values() for kind in figures}
+        shown = {kind: title for kind, (title, needs) in _COLUMNS.items() if needs in measured}
+        for title in shown.values():
+            table.add_column(title, justify="right")
+        for phase, figures in self.measured_mib.items():
+            known = {f"{pool}_estimate": self._estimated(phase, pool) for pool in POOLS} | dict(figures)
+            table.add_row(phase, *("" if (mib := known.get(kind)) is None else f"{mib:.1f}" for kind in shown))
         return table
 
     def verdict(self) -> str:
@@ -92,9 +106,9 @@ class Survey:
         kept = f"with memory.reserve_mib {self.reserve_mib:g} left over"
         return self.refusal or f"A batch of {self.estimate.batch} fits, {kept}."
 
-    def _estimated(self, phase: str) -> float | None:
+    def _estimated(self, phase: str, pool: Pool) -> float | None:
         phases = _PHASES.get(phase)
-        return None if phases is None else _mib(self.estimate.total("host", phases))
+        return None if phases is None else _mib(self.estimate.total(pool, phases))
 
 
 def survey(config: AgentConfig, run: RunDirectory) -> Survey:
@@ -124,10 +138,12 @@ def _on_cuda(config: AgentConfig) -> bool:
     return choose_device(config.device).type == "cuda"
 
 
-def _watermarks(heartbeat: Path) -> dict[str, float]:
+def _watermarks(heartbeat: Path) -> dict[str, dict[str, float]]:
     try:
         found = json.loads(heartbeat.read_text(encoding="utf-8"))["memory"]["peak_by_phase_mib"]
-        return {str(phase): float(mib) for phase, mib in found.items()}
+        return {
+            str(phase): {str(kind): float(mib) for kind, mib in figures.items()} for phase, figures in found.items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

@@ -1,7 +1,7 @@
 """The heartbeat: ``agent.json`` once a second, from a thread of the learner.
 
-Owns that file and the watermarks of memory by phase. Reads figures that others set, never waits for them, and
-never stops training: a failed write is counted and forgotten.
+Owns that file and the beat, at which memory is read too. Reads figures that others set, never waits for them, and
+never stops training: a failed write is forgotten.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import json
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from agent.exchange.status import Doing, Status
-from agent.memory.resident import memory_mib
+from agent.memory.watermarks import Watermarks
 from agent.run_directory import RunDirectory, write_whole
 
 INTERVAL_S = 1.0
@@ -36,21 +36,19 @@ class Vitals:
     batch: int = 0
     micro_batch: int = 0
     update_ms: float | None = None
-    collector_pid: int | None = None
     collector_restarts: int = 0
     episode: int = 0
     exit_code: int | None = None
-    peaks_mib: dict[str, float] = field(default_factory=dict)
-    """Highest sum of both processes' memory, by phase."""
 
 
 class Heartbeat:
     """The thread. Use as a context manager: the last line is written when it ends."""
 
-    def __init__(self, run: RunDirectory, vitals: Vitals, status: Status) -> None:
+    def __init__(self, run: RunDirectory, vitals: Vitals, status: Status, memory: Watermarks) -> None:
         self._run = run
         self._vitals = vitals
         self._status = status
+        self._memory = memory
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -76,9 +74,7 @@ class Heartbeat:
         vitals, collector = self._vitals, self._status.read()
         waiting = collector.doing is Doing.CONNECTING and vitals.phase in ("starting", "warming", "collecting")
         phase = "waiting_for_simulator" if waiting else vitals.phase
-        memory = {"learner_mib": memory_mib(os.getpid()), "collector_mib": memory_mib(vitals.collector_pid)}
-        total = sum(figure for figure in memory.values() if figure is not None)
-        vitals.peaks_mib[phase] = max(total, vitals.peaks_mib.get(phase, 0.0))
+        self._memory.read(phase)
         return {
             "time": round(time.time(), 3),
             "pid": os.getpid(),
@@ -93,8 +89,18 @@ class Heartbeat:
             "update_ms": vitals.update_ms,
             "ticks": collector.ticks,
             "tick_outstanding_s": round(collector.outstanding_s, 3),
-            "collector": {"pid": vitals.collector_pid, "doing": collector.doing.name.lower()},
+            "collector": {"pid": self._memory.collector_pid, "doing": collector.doing.name.lower()},
             "collector_restarts": vitals.collector_restarts,
-            "memory": {**memory, "peak_by_phase_mib": dict(vitals.peaks_mib)},
+            "memory": self._held(),
             "exit_code": vitals.exit_code,
+        }
+
+    def _held(self) -> dict[str, Any]:
+        now = self._memory.now
+        device = {name.removeprefix("device_"): mib for name, mib in now.items() if name.startswith("device_")}
+        return {
+            "learner_mib": now.get("learner"),
+            "collector_mib": now.get("collector"),
+            "device_mib": device or None,
+            "peak_by_phase_mib": self._memory.peaks,
         }

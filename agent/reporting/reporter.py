@@ -16,6 +16,7 @@ from agent.config import AgentConfig
 from agent.exchange.messages import EpisodeEnded
 from agent.exchange.status import Status
 from agent.learner import Learner
+from agent.memory.watermarks import Watermarks
 from agent.pacing import Counters
 from agent.reporting.heartbeat import Heartbeat, Vitals
 from agent.reporting.progress import ProgressLine, Shown
@@ -43,7 +44,8 @@ class Reporter:
         self._rate = _Rate(learner.steps, learner.updates)
         self._metrics = Metrics(run.tensorboard, run.metrics)
         self._progress = ProgressLine(config.training.total_steps, out)
-        self._heartbeat = Heartbeat(run, self.vitals, status)
+        self.memory = Watermarks(learner.device)
+        self._heartbeat = Heartbeat(run, self.vitals, status, self.memory)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Reporter:
@@ -70,6 +72,7 @@ class Reporter:
         vitals = self.vitals
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
         vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
+        self.memory.enter(phase)
         self._rate.see(counters.steps, counters.updates)
         self._progress.show(
             Shown(
@@ -94,6 +97,7 @@ class Reporter:
             {
                 **self._episodes.scalars(),
                 **{f"train/{name}": value for name, value in self._learner.losses().items()},
+                **self.memory.scalars(),
                 "train/n_updates": counters.updates,
                 "time/fps": self._rate.mean_steps_per_s,
                 "time/total_timesteps": counters.steps,

@@ -250,15 +250,29 @@ def test_training_that_can_t_fit_is_refused_before_anything_is_allocated(tmp_pat
 
 
 def test_the_command_prints_one_object_that_a_program_can_read(tmp_path: Path) -> None:
-    (tmp_path / "agent.json").write_text(json.dumps({"memory": {"peak_by_phase_mib": {"updating": 321.5}}}))
+    measured = {"updating": {"host": 321.5, "device_allocated": 40.0, "device_reserved": 64.0, "device_used": 5400.0}}
+    (tmp_path / "agent.json").write_text(json.dumps({"memory": {"peak_by_phase_mib": measured}}))
     ended = agent("footprint", "--run-dir", str(tmp_path), "--device", "cpu", "--json")
     assert ended.returncode == Exit.FINISHED, ended.stderr
     found = json.loads(ended.stdout)
     assert found["fits"] is True
-    assert found["measured_host_by_phase_mib"] == {"updating": 321.5}
+    assert found["measured_by_phase_mib"] == measured
     assert found["host_by_phase_mib"]["updating"] > 300
+    assert found["device_by_phase_mib"]["updating"] == 0
     for pool in POOLS:
         assert found["total_mib"][pool] == pytest.approx(sum(each[f"{pool}_mib"] for each in found["items"]), abs=1)
+
+
+def test_the_table_shows_a_device_only_where_one_was_measured(tmp_path: Path) -> None:
+    heartbeat = tmp_path / "agent.json"
+    command = ("footprint", "--run-dir", str(tmp_path), "--device", "cpu")
+    heartbeat.write_text(json.dumps({"memory": {"peak_by_phase_mib": {"updating": {"host": 321.5}}}}))
+    without = agent(*command).stdout
+    assert "321.5" in without
+    assert "all processes" not in without
+    figures = {"host": 321.5, "device_reserved": 64.0, "device_used": 5400.0}
+    heartbeat.write_text(json.dumps({"memory": {"peak_by_phase_mib": {"updating": figures}}}))
+    assert "5400.0" in agent(*command).stdout
 
 
 def test_the_command_prints_a_table_and_refuses_by_exit_code() -> None:

@@ -382,6 +382,8 @@ def test_the_learner_starts_with_the_configured_micro_batch_and_tells_of_shortag
         ("rehearsed", None, 10),
     ]
     assert events[0]["phase"] == "rehearsed critic"
+    written = json.loads((run.memory / events[0]["snapshot"]).read_text(encoding="utf-8"))
+    assert written["shortage"]["micro_batch"] == 20
 
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
 from agent.exchange.status import Doing, Status
 from agent.memory.resident import memory_mib
+from agent.memory.watermarks import Watermarks
 from agent.reporting.heartbeat import Heartbeat, Vitals
 from agent.reporting.telemetry import Episodes, EventLog, JsonLines, Metrics
 from agent.run_directory import RunDirectory
@@ -106,11 +108,12 @@ def test_episodes_are_averaged_over_the_window() -> None:
 def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
     run, vitals = RunDirectory(tmp_path), Vitals(total_steps=100, device="cpu")
     status = Status(tmp_path / "status.bin")
-    with Heartbeat(run, vitals, status):
+    with Heartbeat(run, vitals, status, Watermarks(torch.device("cpu"))):
         first = json.loads(run.heartbeat.read_text())
         assert first["phase"] == "starting"
         assert first["collector"] == {"pid": None, "doing": "starting"}
         assert first["memory"]["learner_mib"] > 10
+        assert first["memory"]["device_mib"] is None
         status.doing = Doing.CONNECTING
         with status.calling(limit_s=60):
             time.sleep(1.2)
@@ -122,10 +125,12 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
     last = json.loads(run.heartbeat.read_text())
     assert (last["phase"], last["step"], last["exit_code"]) == ("finished", 100, 0)
     assert set(last["memory"]["peak_by_phase_mib"]) == {"starting", "waiting_for_simulator", "finished"}
+    assert last["memory"]["peak_by_phase_mib"]["finished"]["host"] == last["memory"]["learner_mib"]
 
 
 def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
-    with Heartbeat(RunDirectory(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin")):
+    memory = Watermarks(torch.device("cpu"))
+    with Heartbeat(RunDirectory(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
         pass
 
 

@@ -19,13 +19,18 @@ from launcher.run_directory import RunDirectory
 
 VOID = {"meta", "br"}
 TOTALS = {"success": 0.5, "route_completion": 0.75, "driving_score": 61.0, "collisions_per_km": 1.25}
+SHORTAGE = ("phase", "batch", "micro_batch", "action", "cause", "snapshot")
+PEAKS = {"updating": {"host": 512.4, "learner": 301.5}, "waiting_for_simulator": {"host": 211.0}}
 FILES: dict[str, str] = {
     "launcher.json": json.dumps(
         {"host": "127.0.0.1", "port": 2000, "started": 1e9, "updated": 1e9 + 3661, "exit_code": 0, "reason": "done"}
     ),
     "launcher-events.jsonl": '{"time": 1000000000, "event": "simulator_failed", "cause": "signal 11", "in_a_row": 1}\n',
-    "agent-events.jsonl": '{"time": 1000000060, "event": "checkpoint", "cause": "", "steps": 500}\n',
-    "agent.json": json.dumps({"step": 1500, "updates": 700, "memory": {"peak_by_phase_mib": {"updating": 512.4}}}),
+    "agent-events.jsonl": '{"time": 1000000060, "event": "checkpoint", "cause": "", "steps": 500}\n'
+    '{"time": 1000000001, "event": "footprint", "host_by_phase_mib": {"updating": 498.7, "saving": 530}}\n'
+    '{"time": 1000000070, "event": "out_of_memory", "phase": "critic", "action": "halved", "cause": "no room", '
+    '"batch": 64, "micro_batch": 64, "snapshot": "out-of-memory-1.json"}\n',
+    "agent.json": json.dumps({"step": 1500, "updates": 700, "memory": {"peak_by_phase_mib": PEAKS}}),
     "config.yaml": "# command: train\nseed: 3\nsimulator: {map: Town01}\n",
     "metrics.jsonl": "".join(
         json.dumps({"step": step, "rollout/ep_rew_mean": step / 10, "memory/learner_mib": 300.0}) + "\n"
@@ -75,16 +80,38 @@ def test_a_whole_run_shows_outcome_table_curve_events_and_memory(tmp_path: Path)
         "on Lite02",
         'src="videos/td3.mp4"',
         "<polyline",
-        "memory/learner_mib",
+        "RAM of the learner, MiB",
         "simulator failed",
         "signal 11",
         "<td>0:01:00</td><td>agent</td><th>checkpoint</th>",
-        "<td>512</td>",
+        "<tr><th>updating</th><td>499</td><td>512</td><td>302</td></tr>",
+        "<tr><th>waiting for simulator</th><td>–</td><td>211</td><td>–</td></tr>",
+        "Most RAM held by learner and collector: 512 MiB, while updating.",
+        "Memory ran out once",
+        "<td>64 of 64</td><td>micro-batch halved</td>",
+        '<a href="memory/out-of-memory-1.json">',
         "# command: train",
     ):
         assert expected in text
     assert "http://" not in text
     assert "https://" not in text
+
+
+def test_a_device_s_memory_is_shown_where_there_was_one(tmp_path: Path) -> None:
+    figures = {"host": 900, "device_allocated": 40.2, "device_reserved": 64, "device_used": 5400}
+    agent = {"memory": {"peak_by_phase_mib": {"updating": figures}}}
+    estimate = {"event": "footprint", "device_by_phase_mib": {"updating": 480}, "host_by_phase_mib": {}}
+    text = page(tmp_path, {"agent.json": json.dumps(agent), "agent-events.jsonl": json.dumps(estimate)})
+    assert "<th>RAM held</th><th>GPU estimated</th><th>tensors</th><th>allocator</th><th>GPU in all</th>" in text
+    assert "<td>900</td><td>480</td><td>40</td><td>64</td><td>5400</td>" in text
+
+
+def test_only_the_last_shortages_are_listed_and_all_are_counted(tmp_path: Path) -> None:
+    rows = [{"event": "out_of_memory", "phase": f"phase {count}", "action": "collected"} for count in range(25)]
+    text = page(tmp_path, {"agent-events.jsonl": "\n".join(json.dumps(row) for row in rows)})
+    assert "Memory ran out 25 times; the last 20 of them" in text
+    assert "<th>phase 5</th>" in text
+    assert "<th>phase 4</th>" not in text
 
 
 def test_an_empty_folder_makes_a_page_too(tmp_path: Path) -> None:
@@ -99,8 +126,8 @@ def test_what_is_in_the_files_is_text_and_never_markup(tmp_path: Path) -> None:
         "launcher-events.jsonl": event,
         "config.yaml": evil,
         "evaluation.json": json.dumps([{"name": evil, "map": evil, "totals": TOTALS}]),
-        "agent.json": json.dumps({"device": evil, "memory": {"peak_by_phase_mib": {evil: 1}}}),
-        "metrics.jsonl": "\n".join(json.dumps({"step": step, f"memory/{evil}": step}) for step in range(3)),
+        "agent.json": json.dumps({"device": evil, "memory": {"peak_by_phase_mib": {evil: {"host": 1}}}}),
+        "agent-events.jsonl": json.dumps({"event": "out_of_memory", **dict.fromkeys(SHORTAGE, evil)}),
     }
     text = page(tmp_path, files)
     assert "<script" not in text
@@ -165,3 +192,10 @@ def test_a_curve_stays_inside_its_frame(points: list[tuple[float, float]]) -> No
 def test_a_long_curve_is_thinned() -> None:
     svg = line_chart([(float(x), math.sin(x / 1000)) for x in range(100_000)])
     assert len(svg) < 20_000
+
+
+def test_a_long_list_in_an_event_is_cut_and_a_sentence_is_not(tmp_path: Path) -> None:
+    event = {"event": "footprint", "items": list(range(1000)), "refusal": "word " * 100}
+    text = page(tmp_path, {"agent-events.jsonl": json.dumps(event)})
+    assert "55, " not in text
+    assert "word " * 99 in text

@@ -122,7 +122,9 @@ class TD3Config(Section):
     micro_batch: int | None = Field(
         None, ge=1, description="Rows computed at once, their gradients added up; null = batch_size. Costs no learning."
     )
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="Of the encoder's arithmetic.")
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="Of the encoder's arithmetic; float16, with a loss scale, for GPUs without bfloat16."
+    )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
     network: NetworkConfig = NetworkConfig()
 

@@ -8,6 +8,9 @@ from pydantic import Field
 
 from agent.section import Section
 
+Offload = Literal["optimizer", "targets"]
+"""What can live on the host while the networks are on a GPU."""
+
 
 class MemoryConfig(Section):
     """How memory is asked for, and how much of it is left alone."""
@@ -21,6 +24,9 @@ class MemoryConfig(Section):
     )
     per_process_memory_fraction: float | None = Field(
         None, gt=0, le=1, description="Of the device's memory, for the allocator (not the context); null = no cap."
+    )
+    offload: tuple[Offload, ...] = Field(
+        (), description="Kept on the host instead of the GPU: Adam's state with its step, the targets. None on the CPU."
     )
     reserve_mib: float = Field(
         64.0, ge=0, description="Left free on device, host and disk beyond the estimate, MiB; else no start (exit 65)."

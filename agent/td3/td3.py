@@ -16,20 +16,23 @@ allocates nothing, or on the CPU one convolution's gradient at a time: less than
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim import Adam
 
 from agent.config import TD3Config
+from agent.memory.settings import Offload
 from agent.td3.frames import ACTION, STACK
+from agent.td3.host import HOST
 from agent.td3.networks import Actor, Critic, Encoder
+from agent.td3.optimizers import LossScale, PlacedAdam
 from agent.td3.phases import Attempt, Metrics, added, at_once, micro_batches
 from agent.td3.replay import Batch
+from agent.td3.targets import Targets
 
 
 class _Networks(nn.Module):
@@ -45,26 +48,45 @@ class _Networks(nn.Module):
 class TD3:
     """The learner's whole state and its one operation, ``update``."""
 
-    def __init__(self, config: TD3Config, device: torch.device, seed: int) -> None:
+    def __init__(
+        self, config: TD3Config, device: torch.device, seed: int, offload: Collection[Offload] = frozenset()
+    ) -> None:
+        """Begin with untrained networks.
+
+        Args:
+            config: widths, rates, precision.
+            device: where losses and gradients are computed.
+            seed: of the weights and of the smoothing noise.
+            offload: what lives on the host instead, and visits the device at most.
+        """
         self.config = config
-        self.device = device
         self.updates = 0
         with torch.random.fork_rng(devices=[]):  # the same weights on every device, and nobody else's numbers moved
             torch.manual_seed(seed)
             self.online = _Networks(config)
             self.target = _Networks(config).requires_grad_(False)
         self.target.load_state_dict(self.online.state_dict())
-        self.online.to(device)
-        self.target.to(device)
-        self._encode = self.online.encoder.forward
-        self._encode_target = self.target.encoder.forward
         self._noise = torch.Generator().manual_seed(seed)
         self._tau = config.tau
-        online = self.online
-        self._critic_parameters = [*online.encoder.parameters(), *online.critic.parameters()]
-        self._actor_parameters = [*online.actor.parameters()]
-        self._critic_optimizer = _adam(self._critic_parameters, config.critic_learning_rate)
-        self._actor_optimizer = _adam(self._actor_parameters, config.actor_learning_rate)
+        self._rehearsed = False
+        self._settle(device, offload)
+
+    def _settle(self, device: torch.device, offload: Collection[Offload]) -> None:
+        """Put the networks where they belong, and optimizers with moments of 0 beside them."""
+        self.device = device
+        self._encode, self._encode_target = self.online.encoder.forward, self.target.encoder.forward
+        on_host, float16 = "optimizer" in offload, self.config.precision == "float16"
+        self._scale = LossScale(HOST if on_host else device) if float16 else None
+        parameters = dict(self.online.to(device).named_parameters())
+        phi = {name: parameters.pop(name) for name in list(parameters) if name.startswith("actor.")}
+        theta, self._actor_parameters = parameters, list(phi.values())
+        self._critic_optimizer = PlacedAdam(
+            theta, self.config.critic_learning_rate, on_host=on_host, guarded=float16, scale=self._scale
+        )
+        self._actor_optimizer = PlacedAdam(phi, self.config.actor_learning_rate, on_host=on_host, guarded=float16)
+        stepped = self._critic_optimizer.masters | self._actor_optimizer.masters
+        visiting = "targets" in offload
+        self._targets = Targets(self.target, stepped if visiting else theta | phi, device, on_host=visiting)
 
     def compile(self) -> None:
         """Let torch.compile build the encoder's passes at their next use (about 20 s on 2 cores, needs a compiler)."""
@@ -106,26 +128,36 @@ class TD3:
         size = len(noise)
         features: list[Tensor] = []
         metrics: Metrics = {}
-        self._critic_optimizer.zero_grad()
+        self.online.zero_grad()  # the actor's, too: targets that visit take the gradients' room
+        if micro_batch >= size:
+            batch = batch.to(self.device)  # once, not once for y and once for the gradient
+        y = self._bellman_targets(batch, noise, micro_batch)
         for rows in micro_batches(size, micro_batch):
-            part = batch.part(rows).to(self.device)
-            seen, sums = self._critic_gradient(part, noise[rows].to(self.device), size)
+            seen, sums = self._critic_gradient(batch.part(rows).to(self.device), y[rows], size)
             features.append(seen)
             metrics = added(metrics, sums)
         all_features = features[0] if len(features) == 1 else torch.cat(features)
-        self._critic_optimizer.step()  # the commit
+        self._critic_optimizer.step(self._rehearsed)  # the commit
         return all_features, metrics
 
-    def _critic_gradient(self, part: Batch, noise: Tensor, size: int) -> tuple[Tensor, Metrics]:
+    def _critic_gradient(self, part: Batch, y: Tensor, size: int) -> tuple[Tensor, Metrics]:
         """Add ∇θ N⁻¹ Σ (y - Q_θi(s, a))² over this part of the N = ``size`` transitions."""
-        y = self._bellman_target(part, noise)
         with self._encoder_precision():
             features = self._encode(part.frames[:, :STACK])
         q1, q2 = self.online.critic(features, part.vector, part.action)
         loss = (_squared_error(q1, y) + _squared_error(q2, y)) / size
-        loss.backward()  # type: ignore[no-untyped-call]
+        (loss if self._scale is None else loss * self._scale.value).backward()  # type: ignore[no-untyped-call]
         sums = {"critic_loss": loss.detach(), "q_buffer": q1.detach().sum() / size, "q_target": y.sum() / size}
         return features.detach(), sums
+
+    def _bellman_targets(self, batch: Batch, noise: Tensor, micro_batch: int) -> Tensor:
+        """Return y (B,) of all transitions, before a gradient is there: targets visit the device for this alone."""
+        y = torch.empty(len(noise), device=self.device)
+        with self._targets.visit():
+            for rows in micro_batches(len(noise), micro_batch):
+                part = batch.part(rows).to(self.device)
+                y[rows] = self._bellman_target(part, noise[rows].to(self.device))
+        return y
 
     @torch.no_grad()
     def _bellman_target(self, part: Batch, noise: Tensor) -> Tensor:
@@ -142,46 +174,50 @@ class TD3:
         metrics: Metrics = {}
         self._actor_optimizer.zero_grad()
         for rows in micro_batches(size, micro_batch):
-            seen, v = features[rows], vector[rows].to(self.device)
+            seen, v = features[rows].to(self.device), vector[rows].to(self.device)
             loss = -self.online.critic.first(seen, v, self.online.actor(seen, v)).sum() / size
             loss.backward(inputs=self._actor_parameters)  # type: ignore[no-untyped-call]
             metrics = added(metrics, {"actor_loss": loss.detach(), "q_policy": -loss.detach()})
-        self._actor_optimizer.step()  # the commit
+        self._actor_optimizer.step(self._rehearsed)  # the commit
         return metrics
 
-    @torch.no_grad()
     def _update_targets(self, _: int) -> None:
-        torch._foreach_lerp_(list(self.target.parameters()), list(self.online.parameters()), self._tau)
+        self._targets.follow(self._tau)
 
     def release(self) -> None:
         """Let go of what another try of a phase does without: gradients, and passes compiled for another size."""
         self.online.zero_grad()
         self._encode, self._encode_target = self.online.encoder.forward, self.target.encoder.forward
 
+    def move(self, device: torch.device, offload: Collection[Offload] = frozenset()) -> None:
+        """Go on on another device in this process, between two updates or two tries of a phase.
+
+        Nothing is allocated on the device that is left, which may have no byte to spare.
+        """
+        self.release()
+        # Not state(): its copies are contiguous, and the device would have to make them so.
+        kept = {name: value.detach().to(HOST) for name, value in self._tensors().items()}
+        self._settle(device, offload)
+        self._load(kept)
+
     @contextlib.contextmanager
     def without_effect(self) -> Iterator[None]:
         """Let the next update run all its phases, in full, and change nothing that a later one depends on.
 
-        Adam is told that its gradients overflowed, as mixed precision's scaler tells it: its kernels start, see that,
-        and leave weights, moments and step counts as they are. The targets follow by τ = 0.
+        The optimizers step without effect (``PlacedAdam.step``), the targets follow by τ = 0.
         """
         updates, noise = self.updates, self._noise.get_state()
-        optimizers = (self._critic_optimizer, self._actor_optimizer)
-        for optimizer in optimizers:
-            optimizer.found_inf = torch.ones((), device=self.device)  # type: ignore[attr-defined]
-        self.updates, self._tau = self.config.policy_delay - 1, 0.0
+        self.updates, self._tau, self._rehearsed = self.config.policy_delay - 1, 0.0, True
         try:
             yield
         finally:
-            for optimizer in optimizers:
-                del optimizer.found_inf  # type: ignore[attr-defined]
             self.online.zero_grad()
-            self.updates, self._tau = updates, self.config.tau
+            self.updates, self._tau, self._rehearsed = updates, self.config.tau, False
             self._noise.set_state(noise)
 
     def _encoder_precision(self) -> torch.autocast:
-        enabled = self.config.precision == "bfloat16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+        dtype = torch.float16 if self.config.precision == "float16" else torch.bfloat16
+        return torch.autocast(self.device.type, dtype=dtype, enabled=self.config.precision != "float32")
 
     def policy_state(self) -> dict[str, Tensor]:
         """Return views of encoder and actor under ``Policy``'s names; copy them before the next update."""
@@ -197,39 +233,33 @@ class TD3:
             for name, value in chain(self._tensors().items(), extra.items())
         }
 
-    @torch.no_grad()
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Go on from ``state()`` of a TD3 of the same widths, on any device.
 
         Raises:
             KeyError, RuntimeError: a tensor is missing or has another shape.
         """
-        for name, value in self._tensors().items():
-            value.copy_(state[name])
+        self._load(state)
         self._noise.set_state(state["noise"])
         self.updates = int(state["updates"])
+
+    @torch.no_grad()
+    def _load(self, state: dict[str, Tensor]) -> None:
+        for name, value in self._tensors().items():
+            if name in state or not name.startswith("scale."):  # of another precision: a scale finds its size by itself
+                value.copy_(state[name])
+        for optimizer in (self._critic_optimizer, self._actor_optimizer):
+            optimizer.adopt_parameters()
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {f"online.{name}": value for name, value in self.online.named_parameters()}
         tensors |= {f"target.{name}": value for name, value in self.target.named_parameters()}
-        for parameter_name, parameter in self.online.named_parameters():
-            optimizer = self._actor_optimizer if parameter in self._actor_optimizer.state else self._critic_optimizer
-            for key, value in optimizer.state[parameter].items():
-                tensors[f"adam.{parameter_name}.{key}"] = value
+        for optimizer in (self._critic_optimizer, self._actor_optimizer):
+            tensors |= {f"adam.{name}": value for name, value in optimizer.tensors().items()}
+        if self._scale is not None:
+            tensors |= {f"scale.{name}": value for name, value in self._scale.tensors().items()}
         return tensors
 
 
 def _squared_error(q: Tensor, y: Tensor) -> Tensor:
     return functional.mse_loss(q, y, reduction="sum")
-
-
-def _adam(parameters: list[nn.Parameter], learning_rate: float) -> Adam:
-    """Return fused Adam with its state in place from the start, so that it can be saved and loaded before step 1."""
-    optimizer = Adam(parameters, lr=learning_rate, fused=True)
-    for parameter in parameters:
-        optimizer.state[parameter] = {
-            "step": torch.zeros((), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-    return optimizer

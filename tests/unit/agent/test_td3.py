@@ -161,7 +161,7 @@ def test_adam_with_its_state_in_place_steps_like_a_fresh_one() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     fresh = torch.optim.Adam([*td3.online.encoder.parameters(), *td3.online.critic.parameters()], lr=3e-4, fused=True)
     twin = TD3(SMALL, CPU, seed=0)
-    td3._critic_optimizer = fresh
+    td3._critic_optimizer.adam = fresh
     td3.update(_batch(0))
     twin.update(_batch(0))
     for ours, theirs in zip(twin.online.parameters(), td3.online.parameters(), strict=True):

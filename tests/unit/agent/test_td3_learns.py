@@ -61,8 +61,10 @@ def _error(td3: TD3, seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     return float(np.abs(actions - np.stack([targets, np.full(21, 0.3)], axis=1)).mean())
 
 
-def _learn(seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], updates: int) -> tuple[float, float]:
-    td3 = TD3(CONFIG, CPU, seed=0)
+def _learn(
+    seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], updates: int, precision: str = "float32"
+) -> tuple[float, float]:
+    td3 = TD3(CONFIG.model_copy(update={"precision": precision}), CPU, seed=0)
     rng = np.random.default_rng(0)
     before = _error(td3, seen)
     for _ in range(updates):
@@ -83,11 +85,12 @@ def test_learns_what_the_vector_tells() -> None:
     assert after < 0.12
 
 
-def test_learns_what_only_the_image_tells() -> None:
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_learns_what_only_the_image_tells(precision: str) -> None:
     def seen(target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return _images(target), np.zeros((len(target), 53), dtype=np.float32)
 
-    before, after = _learn(seen, updates=500)
+    before, after = _learn(seen, updates=500, precision=precision)
     assert before > 0.3
     assert after < 0.12
 

@@ -1,0 +1,158 @@
+"""float16: an overflow costs a step and nothing else, the scale follows GradScaler's rule, and a run resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from agent.config import NetworkConfig, TD3Config
+from agent.td3 import optimizers
+from agent.td3.optimizers import LossScale, PlacedAdam
+from agent.td3.replay import Batch
+from agent.td3.td3 import TD3
+
+CPU = torch.device("cpu")
+SIZE = 24
+SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=SIZE, policy_delay=1)
+FLOAT16 = SMALL.model_copy(update={"precision": "float16"})
+
+
+def random_batch(seed: int, size: int = SIZE) -> Batch:
+    rng = torch.Generator().manual_seed(seed)
+    return Batch(
+        frames=torch.randint(0, 256, (size, 5, 21, 21, 16), generator=rng, dtype=torch.uint8),
+        vector=torch.randn(size, 53, generator=rng),
+        next_vector=torch.randn(size, 53, generator=rng),
+        action=torch.rand(size, 2, generator=rng) * 2 - 1,
+        reward=torch.randn(size, generator=rng),
+        terminated=(torch.rand(size, generator=rng) < 0.3).float(),
+    )
+
+
+def settled() -> TD3:
+    """Return a TD3 whose scale has come down from where it begins, and 3 steps further: out of chance's reach."""
+    td3 = TD3(FLOAT16, CPU, seed=0)
+    for seed in range(10):
+        td3.update(random_batch(seed))
+    assert scale_of(td3)["growth_tracker"] > 0
+    assert td3._scale is not None
+    td3._scale.value /= 8
+    return td3
+
+
+def scale_of(td3: TD3) -> dict[str, float]:
+    return {name.removeprefix("scale."): float(v) for name, v in td3.state().items() if name.startswith("scale.")}
+
+
+def changed(before: dict[str, Tensor], after: dict[str, Tensor], parts: tuple[str, ...]) -> set[str]:
+    names = {name for name in before if any(part in name for part in parts)}
+    assert names
+    return {name for name in names if not torch.equal(before[name], after[name])}
+
+
+def in_parts(micro_batch: int) -> Callable[..., Any]:
+    def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
+        return run(min(micro_batch, rows))
+
+    return attempt
+
+
+def test_an_overflow_skips_the_critics_step_halves_the_scale_and_the_update_counts() -> None:
+    td3 = settled()
+    assert td3._scale is not None
+    td3._scale.value.fill_(2.0**30)
+    before, updates = td3.state(), td3.updates
+    metrics = td3.update(random_batch(99))
+    after = td3.state()
+    assert not changed(before, after, ("online.encoder", "online.critic", "adam.encoder", "adam.critic"))
+    assert changed(before, after, ("online.actor",))  # a float32 part: its gradients are finite
+    assert scale_of(td3) == {"value": 2.0**29, "growth_tracker": 0}
+    assert td3.updates == updates + 1
+    assert all(bool(value.isfinite()) for value in metrics.values())
+
+
+def test_without_an_overflow_the_update_is_the_float32_one_within_a_hundredth() -> None:
+    half = settled()
+    full = TD3(SMALL, CPU, seed=0)
+    full.load_state(half.state())
+    before = scale_of(half)
+    half.update(random_batch(99))
+    full.update(random_batch(99))
+    assert scale_of(half) == {**before, "growth_tracker": before["growth_tracker"] + 1}
+    gradients = [
+        torch.cat([p.grad.flatten() for p in each.online.parameters() if p.grad is not None]) for each in (half, full)
+    ]
+    assert float((gradients[0] - gradients[1]).norm() / gradients[1].norm()) < 1e-2
+    assert all(p.dtype == torch.float32 for p in half.online.parameters())
+
+
+@pytest.mark.parametrize("micro_batch", [SIZE, 9])
+def test_one_part_that_overflows_skips_the_step_of_the_whole_batch(micro_batch: int) -> None:
+    """A single row overflows: the decision is about the sum over all micro-batches, so it is the same cut or not."""
+    td3 = settled()
+    before = td3.state()
+    batch = random_batch(99)
+    batch.reward[0] = 1e9
+    td3.update(batch, in_parts(micro_batch))
+    assert not changed(before, td3.state(), ("online.encoder", "online.critic"))
+    assert scale_of(td3) == {"value": float(before["scale.value"]) / 2, "growth_tracker": 0}
+
+
+def test_an_overflow_in_the_forward_pass_leaves_the_actor_unharmed() -> None:
+    td3 = settled()
+    with torch.no_grad():
+        td3.online.encoder.conv1.weight.mul_(1e7)
+    before = td3.state()
+    metrics = td3.update(random_batch(99))
+    assert not metrics["q_policy"].isfinite(), "the features were to overflow"
+    assert not changed(before, td3.state(), ("online.", "adam."))
+
+
+def test_the_scale_follows_gradscaler_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizers, "_GROWTH_INTERVAL", 3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=3)
+    theirs, ours = (nn.Parameter(torch.arange(6.0).reshape(2, 3)) for _ in range(2))
+    adam = torch.optim.Adam([theirs], lr=0.1, fused=True)
+    scale = LossScale(CPU)
+    placed = PlacedAdam({"weight": ours}, 0.1, guarded=True, scale=scale)
+    overflows = [True, False, False, False, False, True, True, False, False, False, False, False, False, True]
+    for number, overflow in enumerate(overflows):
+        factor = float("inf") if overflow else 1.0 + number
+        scaler.scale((theirs.square() * factor).sum()).backward()
+        ((ours.square() * factor).sum() * scale.value).backward()
+        scaler.step(adam)
+        scaler.update()
+        placed.step()
+        assert torch.equal(ours, theirs), number
+        expected = scaler.state_dict()
+        assert float(scale.value) == expected["scale"], number
+        assert int(scale.growth_tracker) == expected["_growth_tracker"], number
+        adam.zero_grad()
+        placed.zero_grad()
+    assert float(scale.value) != 2.0**16
+
+
+def test_a_resumed_run_has_its_scale_and_goes_on_bit_for_bit() -> None:
+    straight = settled()
+    resumed = TD3(FLOAT16, CPU, seed=7)
+    resumed.load_state(straight.state())
+    assert scale_of(resumed) == scale_of(straight)
+    for each in (straight, resumed):
+        each.update(random_batch(50))
+        each.update(random_batch(51))
+    assert not changed(straight.state(), resumed.state(), ("",))
+
+
+def test_a_float32_run_can_go_on_in_float16_and_back() -> None:
+    plain = TD3(SMALL, CPU, seed=0)
+    plain.update(random_batch(0))
+    assert not scale_of(plain)
+    half = TD3(FLOAT16, CPU, seed=1)
+    half.load_state(plain.state())
+    assert scale_of(half) == {"value": 2.0**16, "growth_tracker": 0}
+    plain.load_state(half.state())
+    assert plain.updates == 1

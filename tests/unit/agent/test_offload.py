@@ -1,0 +1,257 @@
+"""What lives on the host changes no number: updates, rehearsals, checkpoints, recoveries are those of a plain TD3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from agent.config import NetworkConfig, TD3Config
+from agent.memory.preallocation import rehearse
+from agent.memory.recovery import Recovery, Shortage
+from agent.memory.settings import Offload
+from agent.td3.phases import at_once
+from agent.td3.replay import Batch
+from agent.td3.td3 import TD3
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+SIZE = 12
+SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=SIZE, policy_delay=2)
+BOTH: tuple[Offload, ...] = get_args(Offload)
+WAYS = [("optimizer",), ("targets",), BOTH]
+
+
+def random_batch(seed: int, size: int = SIZE) -> Batch:
+    rng = torch.Generator().manual_seed(seed)
+    return Batch(
+        frames=torch.randint(0, 256, (size, 5, 21, 21, 16), generator=rng, dtype=torch.uint8),
+        vector=torch.randn(size, 53, generator=rng),
+        next_vector=torch.randn(size, 53, generator=rng),
+        action=torch.rand(size, 2, generator=rng) * 2 - 1,
+        reward=torch.randn(size, generator=rng),
+        terminated=(torch.rand(size, generator=rng) < 0.3).float(),
+    )
+
+
+def bits(td3: TD3) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in td3.state().items()}
+
+
+def in_parts(micro_batch: int) -> Callable[..., Any]:
+    def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
+        return run(min(micro_batch, rows))
+
+    return attempt
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("offload", WAYS)
+@pytest.mark.parametrize("micro_batch", [SIZE, 5])
+def test_updates_are_those_of_a_plain_td3(offload: tuple[Offload, ...], precision: str, micro_batch: int) -> None:
+    config = SMALL.model_copy(update={"precision": precision})
+    plain, offloaded = TD3(config, CPU, seed=0), TD3(config, CPU, seed=0, offload=offload)
+    for seed in range(6):
+        expected = plain.update(random_batch(seed), in_parts(micro_batch))
+        found = offloaded.update(random_batch(seed), in_parts(micro_batch))
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert bits(offloaded) == bits(plain)  # the same names, too
+
+
+@pytest.mark.parametrize("offload", WAYS)
+def test_copies_on_the_host_are_copies(offload: tuple[Offload, ...]) -> None:
+    """Else these tests would show nothing: what is stepped, or followed, isn't what computes."""
+    td3 = TD3(SMALL, CPU, seed=0, offload=offload)
+    online = {p.data_ptr() for p in td3.online.parameters()}
+    stepped = {p.data_ptr() for each in (td3._critic_optimizer, td3._actor_optimizer) for p in each.masters.values()}
+    assert (stepped == online) is ("optimizer" not in offload)
+    home = [p.data_ptr() for p in td3.target.parameters()]
+    with td3._targets.visit():
+        away = [p.data_ptr() for p in td3.target.parameters()]
+    assert (away == home) is ("targets" not in offload)
+    assert [p.data_ptr() for p in td3.target.parameters()] == home
+
+
+def test_targets_are_home_before_a_gradient_is_computed_and_after_a_failed_visit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    td3 = TD3(SMALL, CPU, seed=0, offload=BOTH)
+    home = [p.data_ptr() for p in td3.target.parameters()]
+    seen: list[bool] = []
+    gradient = td3._critic_gradient
+
+    def watched(*arguments: Any) -> Any:
+        seen.append([p.data_ptr() for p in td3.target.parameters()] == home)
+        return gradient(*arguments)
+
+    monkeypatch.setattr(td3, "_critic_gradient", watched)
+    td3.update(random_batch(0), in_parts(5))
+    assert seen == [True, True, True]
+    with pytest.raises(RuntimeError, match="stop"), td3._targets.visit():
+        raise RuntimeError("stop")
+    assert [p.data_ptr() for p in td3.target.parameters()] == home
+
+
+@pytest.mark.parametrize("offload", WAYS)
+def test_a_rehearsal_has_no_effect(offload: tuple[Offload, ...]) -> None:
+    config = SMALL.model_copy(update={"precision": "float16"})
+    td3, twin = (TD3(config, CPU, seed=0, offload=offload) for _ in range(2))
+    for each in (td3, twin):
+        each.update(random_batch(0))
+    before = bits(td3)
+    rehearse(td3, SIZE, at_once)
+    assert bits(td3) == before
+    for each in (td3, twin):
+        each.update(random_batch(1))
+    assert bits(td3) == bits(twin)
+
+
+def test_a_checkpoint_goes_from_one_way_to_the_other() -> None:
+    plain, offloaded = TD3(SMALL, CPU, seed=0), TD3(SMALL, CPU, seed=1, offload=BOTH)
+    for seed in range(3):
+        plain.update(random_batch(seed))
+    offloaded.load_state(plain.state())
+    for each in (plain, offloaded):
+        each.update(random_batch(3))
+    back = TD3(SMALL, CPU, seed=2)
+    back.load_state(offloaded.state())
+    for each in (plain, back):
+        each.update(random_batch(4))
+    assert bits(back) == bits(plain)
+
+
+@pytest.mark.parametrize("place", ["_critic_optimizer.adam.step", "_actor_optimizer.step", "_targets.follow"])
+def test_a_shortage_is_made_good(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    plain, offloaded = TD3(SMALL, CPU, seed=0), TD3(SMALL, CPU, seed=0, offload=BOTH)
+    for each in (plain, offloaded):
+        each.update(random_batch(0))
+    owner, _, name = place.rpartition(".")
+    target = eval(f"td3.{owner}", {"td3": offloaded})
+    function, failures = getattr(target, name), iter([True, True])
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        for _ in failures:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(target, name, failing)
+    told: list[Shortage] = []
+    recovery = Recovery(SIZE, None, offloaded.release, told.append)
+    plain.update(random_batch(1))
+    if place == "_targets.follow":
+        next(failures)  # what can't be split is tried once more
+    offloaded.update(random_batch(1), recovery.attempt)
+    assert told
+    ours, theirs = (torch.cat([p.flatten() for p in each.online.parameters()]) for each in (offloaded, plain))
+    assert float((ours - theirs).detach().norm() / theirs.detach().norm()) <= 2e-6
+
+
+def allocated_by(function: Callable[[], object]) -> int:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        function()
+    return sum(event.self_cpu_memory_usage for event in record.key_averages() if event.self_cpu_memory_usage > 0)
+
+
+def test_commits_allocate_no_more_than_without() -> None:
+    config = TD3Config(policy_delay=1, precision="float16")
+    td3 = TD3(config, CPU, seed=0, offload=BOTH)
+    td3.update(random_batch(0, size=2))
+    convolutions = sum(p.numel() * 4 for p in td3.online.encoder.parameters() if p.dim() == 4)
+    few = 1024
+    assert allocated_by(td3._critic_optimizer.step) <= convolutions + few
+    assert allocated_by(td3._actor_optimizer.step) <= few
+    assert allocated_by(lambda: td3._update_targets(1)) <= few
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize(("before", "after"), [((), ()), ((), BOTH), (BOTH, ()), (("targets",), ("optimizer",))])
+def test_a_moved_td3_goes_on_as_one_that_was_never_moved(
+    before: tuple[Offload, ...], after: tuple[Offload, ...], precision: str
+) -> None:
+    config = SMALL.model_copy(update={"precision": precision})
+    moved, stayed = TD3(config, CPU, seed=0, offload=before), TD3(config, CPU, seed=0)
+    for number, seed in enumerate(range(8)):
+        if number in (3, 5):
+            kept = bits(moved)
+            moved.move(CPU, after if number == 3 else before)
+            assert bits(moved) == kept
+        moved.update(random_batch(seed))
+        stayed.update(random_batch(seed))
+    assert bits(moved) == bits(stayed)
+
+
+@pytest.mark.parametrize("where", ["critic", "actor", "targets"])
+def test_a_move_in_the_middle_of_an_update_changes_nothing_of_it(where: str) -> None:
+    moved, stayed = TD3(SMALL, CPU, seed=0, offload=BOTH), TD3(SMALL, CPU, seed=0)
+
+    def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
+        if phase == where:
+            moved.move(CPU)
+        return run(rows)
+
+    for seed in range(4):
+        moved.update(random_batch(seed), attempt)
+        stayed.update(random_batch(seed))
+    assert bits(moved) == bits(stayed)
+
+
+def test_a_move_in_the_middle_of_a_rehearsal_has_no_effect_either() -> None:
+    td3 = TD3(SMALL.model_copy(update={"precision": "float16"}), CPU, seed=0, offload=BOTH)
+    td3.update(random_batch(0))
+    before = bits(td3)
+
+    def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
+        if phase == "rehearsed actor":
+            td3.move(CPU)
+        return run(rows)
+
+    rehearse(td3, SIZE, attempt)
+    assert bits(td3) == before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("offload", WAYS)
+def test_on_a_gpu_the_device_holds_less_and_the_update_is_the_same(offload: tuple[Offload, ...]) -> None:
+    config = TD3Config(policy_delay=1)
+    held, made = [torch.cuda.memory_allocated()], []
+    for way in ((), offload):
+        made.append(TD3(config, CUDA, seed=0, offload=way))
+        held.append(torch.cuda.memory_allocated())
+    assert held[2] - held[1] < held[1] - held[0]
+    plain, offloaded = made
+    for each in made:
+        each.update(random_batch(0, size=64))
+    ours, theirs = offloaded.state(), plain.state()
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-5, msg=name)
+    moments = [value.device.type for value in offloaded._critic_optimizer.tensors().values()]
+    assert set(moments) == {"cpu" if "optimizer" in offload else "cuda"}
+    assert {p.device.type for p in offloaded.target.parameters()} == {"cpu" if "targets" in offload else "cuda"}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_on_a_gpu_a_td3_goes_to_the_cpu_and_back_and_leaves_nothing_behind() -> None:
+    td3, stayed = TD3(SMALL, CUDA, seed=0), TD3(SMALL, CUDA, seed=0)
+    held = torch.cuda.memory_allocated()
+
+    def leave(phase: str, run: Callable[[int], Any], rows: int) -> Any:
+        if phase == "actor":
+            td3.move(CPU)
+        return run(rows)
+
+    for seed in range(4):
+        td3.update(random_batch(seed), leave)
+        stayed.update(random_batch(seed))
+    assert {value.device.type for value in td3._tensors().values()} == {"cpu"}
+    stayed.release()
+    assert torch.cuda.memory_allocated() < held
+    td3.move(CUDA)
+    for each in (td3, stayed):
+        each.update(random_batch(9))
+    for name, value in stayed.state().items():
+        torch.testing.assert_close(td3.state()[name], value, rtol=1e-3, atol=1e-4, msg=name)

@@ -68,8 +68,8 @@ def train(
             from agent.memory.admission import admit
             from agent.training import Training
 
-            admit(resolved, run, chosen)
-            training = Training(resolved, run, out, stop)
+            device = admit(resolved, run, chosen)
+            training = Training(resolved, run, out, stop, device)
             if training.finished:
                 out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)
                 return

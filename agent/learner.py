@@ -25,6 +25,7 @@ from agent.pacing import Counters
 from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, generator
+from agent.td3.host import HOST
 from agent.td3.replay import Replay, ReplayError
 from agent.td3.td3 import TD3
 
@@ -35,22 +36,34 @@ _SMOOTHING = 0.05
 class Learner:
     """Networks of one run, continued from its last checkpoint if there is one.
 
+    Args:
+        config: of the run.
+        run: where it lives.
+        device: cpu or cuda, as the admission decided; None for what the configuration names.
+
     Raises:
         ConfigError: the device isn't there.
         CheckpointError: the run's checkpoint is damaged or of another architecture.
     """
 
-    def __init__(self, config: AgentConfig, run: RunDirectory) -> None:
+    def __init__(self, config: AgentConfig, run: RunDirectory, device: str | None = None) -> None:
         self._config = config
         self._run = run
         _use_threads(config)
-        self.device = choose_device(config.device)
         heap.keep()
+        chosen = choose_device(device or config.device)
+        on_cuda = chosen.type == "cuda"
         if config.memory.per_process_memory_fraction is not None:
-            limit_device_memory(self.device, config.memory.per_process_memory_fraction)
-        self._td3 = TD3(config.td3, self.device, config.seed)
+            limit_device_memory(chosen, config.memory.per_process_memory_fraction)
+        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else ())
         self._events = EventLog(run.events)
-        self._recovery = Recovery(config.td3.batch_size, config.td3.micro_batch, self._td3.release, self._tell_shortage)
+        self._recovery = Recovery(
+            config.td3.batch_size,
+            config.td3.micro_batch,
+            self._td3.release,
+            self._tell_shortage,
+            last_resort=self._leave_for_the_cpu if on_cuda and config.device == "auto" else None,
+        )
         self._counters = Counters(steps=0, updates=0)
         self.checkpoint: str | None = None
         """Name of the last checkpoint, ``step-…``; None before the first."""
@@ -75,6 +88,11 @@ class Learner:
     def updates(self) -> int:
         """Updates made, in all processes of this run."""
         return self._td3.updates
+
+    @property
+    def device(self) -> torch.device:
+        """Where updates are computed; another one after the GPU was left."""
+        return self._td3.device
 
     @property
     def micro_batch(self) -> int:
@@ -166,6 +184,12 @@ class Learner:
         written = snapshot.write(self._run.memory, self.device, account)
         self._events.append("out_of_memory", device=str(self.device), snapshot=written, **account)
 
+    def _leave_for_the_cpu(self) -> None:
+        """Take everything along; the CUDA context stays until this process ends."""
+        self._td3.move(HOST)
+        for mean in self._losses.values():
+            mean.move(HOST)
+
     def _restore(self) -> None:
         found = checkpoint.load(self._run.path, architecture(self._config))
         for sentence in found.skipped:
@@ -214,8 +238,12 @@ class _Mean:
     count: int = 0
 
     def add(self, value: torch.Tensor) -> None:
-        self.total = value.clone() if self.total is None else self.total.add_(value)
+        self.total = value.clone() if self.total is None else self.total.add_(value.to(self.total.device))
         self.count += 1
+
+    def move(self, device: torch.device) -> None:
+        if self.total is not None:
+            self.total = self.total.to(device)
 
     def value(self) -> float:
         assert self.total is not None

@@ -35,7 +35,9 @@ DRAINED_WAIT_S = 0.05
 class Training:
     """A run from its start or its last checkpoint to its end."""
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, out: Console, stop: StopRequest) -> None:
+    def __init__(
+        self, config: AgentConfig, run: RunDirectory, out: Console, stop: StopRequest, device: str | None = None
+    ) -> None:
         self._config = config
         self._run = run
         self._stop = stop
@@ -44,7 +46,7 @@ class Training:
         self._events = EventLog(run.events)
         self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
         self._requests = Requests(run, self._events)
-        self._learner = Learner(config, run)
+        self._learner = Learner(config, run, device)
         self._counters = self._learner.counters()
         self._collector = CollectorProcess(config, run, self._status)
         self._reporter = Reporter(config, run, self._learner, self._status, out)

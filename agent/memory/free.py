@@ -7,13 +7,17 @@ one of them with another program's figure. Judges nothing.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.layered_yaml import ConfigError
 from agent.memory.footprint import CUDA_CONTEXT, MIB, Free
 from agent.memory.resident import memory_mib
 
+_ASK_DEVICE = "import torch; print(*torch.cuda.mem_get_info())"
 _UNLIMITED = 2**60  # cgroup v1 writes the largest multiple of a page for "no limit"
 
 
@@ -34,18 +38,29 @@ def read(run: Path, cuda: bool, fraction: float | None) -> Free:
 
     Args:
         run: the run's directory; its own replay and checkpoints count as free.
-        cuda: whether the learner is on a GPU. The figure needs a context, which is made here.
+        cuda: whether the learner is on a GPU.
         fraction: ``memory.per_process_memory_fraction``.
     """
     return Free(device_bytes(fraction) if cuda else None, host_bytes(), disk_bytes(run))
 
 
 def device_bytes(fraction: float | None) -> int:
-    """Return the GPU's free bytes, under the cap if there is one."""
-    import torch
+    """Return the GPU's free bytes, under the cap if there is one.
 
-    free, total = torch.cuda.mem_get_info()
-    room = free + torch.cuda.memory_reserved() + CUDA_CONTEXT
+    Asked in a process of its own. The figure needs a context, and a context keeps its 300 to 600 MiB until its process
+    ends: this one may yet decide for the CPU, for the very reason that they aren't there.
+
+    Raises:
+        ConfigError: CUDA doesn't work, in its own words.
+    """
+    asked = subprocess.run([sys.executable, "-c", _ASK_DEVICE], check=False, capture_output=True, text=True)
+    if asked.returncode != 0:
+        said = (asked.stderr.strip().splitlines() or [f"exit {asked.returncode}"])[-1]
+        if "out of memory" in said:
+            return 0  # not even for a context
+        raise ConfigError(f"The GPU's free memory can't be read ({said}): mend CUDA, or use --device cpu.")
+    free, total = map(int, asked.stdout.split())
+    room = free + CUDA_CONTEXT  # that process's own, which it has given back
     return room if fraction is None else min(room, int(fraction * total) + CUDA_CONTEXT)
 
 

@@ -1,8 +1,9 @@
 """Out of memory in mid-update: let go of everything, try the same phase again, then with half the micro-batch.
 
 Owns the size that works, which later updates begin with, and the account of what happened. The gradients of
-micro-batches add up to the batch's, so this costs time and no learning. Knows no network: a phase is a function of
-the micro-batch, written so that it may be run again (``agent.td3.phases``).
+micro-batches add up to the batch's, so this costs time and no learning. The last resort, leaving the device, is a
+function that it is given. Knows no network: a phase is a function of the micro-batch, written so that it may be run
+again, elsewhere if need be (``agent.td3.phases``).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Shortage:
     cause: str
     """The error's first line."""
     action: str
-    """collected (garbage; the same size again), halved (the micro-batch), or exhausted (nothing left to halve)."""
+    """collected (garbage; the same size again), halved (the micro-batch), moved (to the CPU, at the first size), or
+    exhausted (nothing left to halve, nowhere to go)."""
     batch: int
     micro_batch: int
     """Of the try that failed."""
@@ -55,7 +57,12 @@ class Recovery:
     """Runs phases and finishes those that memory runs out in. Its ``attempt`` is what ``TD3.update`` takes."""
 
     def __init__(
-        self, batch: int, micro_batch: int | None, release: Callable[[], None], report: Callable[[Shortage], None]
+        self,
+        batch: int,
+        micro_batch: int | None,
+        release: Callable[[], None],
+        report: Callable[[Shortage], None],
+        last_resort: Callable[[], None] | None = None,
     ) -> None:
         """Begin with a micro-batch.
 
@@ -63,13 +70,15 @@ class Recovery:
             batch: rows of a whole batch.
             micro_batch: rows at once; None for the whole batch.
             release: drops what a failed try left behind.
-            report: is told of every shortage.
+            report: is told of every shortage, before anything is done about it.
+            last_resort: moves what the phases compute with to where there is more memory; called once at most.
         """
         self._batch = batch
-        self.micro_batch = min(batch, micro_batch or batch)
+        self._first = self.micro_batch = min(batch, micro_batch or batch)
         """Rows at once, now: what worked last."""
         self._release = release
         self._report = report
+        self._last_resort = last_resort
         self._calm = CALM_PHASES
 
     def attempt(self, phase: str, run: Callable[[int], T], rows: int) -> T:
@@ -81,7 +90,7 @@ class Recovery:
             rows: what can be split; 1 for a phase that can't.
 
         Raises:
-            AgentError: not even a micro-batch of 1 fits (exit 71).
+            AgentError: not even a micro-batch of 1 fits, and there is no last resort (exit 71).
         """
         size = min(self.micro_batch, rows)
         failed: int | None = None
@@ -96,14 +105,18 @@ class Recovery:
                 self._calm += 1
                 return result
             # Outside the except block: there, the traceback still holds every tensor of the failed try.
-            shortage = _shortage(phase, message, self._action(size, again=size == failed), self._batch, size)
+            action = self._action(size, again=size == failed)
+            following = {"halved": size // 2, "moved": min(self._first, rows)}.get(action, size)
+            shortage = _shortage(phase, message, action, self._batch, size, following)
             self._report(shortage)  # before the allocator's cache is emptied, which may be what there is to see
             self._clear()
-            if shortage.action == "exhausted":
+            if action == "exhausted":
                 raise AgentError(_sentence(shortage), Exit.OUT_OF_MEMORY)
-            failed, size = size, shortage.next_micro_batch
-            if failed > size:
-                self.micro_batch = size
+            if action == "moved":
+                self._move()
+            if action == "halved":
+                self.micro_batch = following
+            failed, size = size, following
 
     def _clear(self) -> None:
         """Give back what the failed try held, and what the allocator kept."""
@@ -113,22 +126,32 @@ class Recovery:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.empty_cache()
 
+    def _move(self) -> None:
+        """Take the last resort, which isn't there a second time, and begin again with the first size."""
+        move, self._last_resort = self._last_resort, None
+        assert move is not None
+        move()
+        self._clear()  # what the device held until now
+        self.micro_batch, self._calm = self._first, CALM_PHASES
+
     def _action(self, size: int, again: bool) -> str:
         """Return what comes next; ``again``: garbage was collected, and the same size failed a second time."""
         calm, self._calm = self._calm >= CALM_PHASES, 0
         if calm or (size == 1 and not again):
             return "collected"
-        return "halved" if size > 1 else "exhausted"
+        if size > 1:
+            return "halved"
+        return "exhausted" if self._last_resort is None else "moved"
 
 
-def _shortage(phase: str, message: str, action: str, batch: int, size: int) -> Shortage:
+def _shortage(phase: str, message: str, action: str, batch: int, size: int, following: int) -> Shortage:
     return Shortage(
         phase=phase,
         cause=message.splitlines()[0],
         action=action,
         batch=batch,
         micro_batch=size,
-        next_micro_batch=size // 2 if action == "halved" else size,
+        next_micro_batch=following,
         asked_bytes=_bytes(_ASKED, message),
         free_bytes=_bytes(_FREE, message),
     )

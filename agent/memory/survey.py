@@ -1,13 +1,14 @@
 """The estimate beside what is free and what was measured: one object for the command, the check and the events.
 
-Owns the table, the plain data and the reading of a run's watermarks. Decides nothing: ``footprint`` does.
+Owns the table, the plain data, the reading of a run's watermarks and what ``device: auto`` comes to. Whether something
+fits is ``footprint``'s to say.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ class Survey:
     reserve_mib: float
     largest_batch: int
     refusal: str | None
+    not_on_cuda: str | None
+    """Why the GPU is left alone, where device is auto and there is one; else None."""
+    idle_offload: tuple[str, ...]
+    """Of memory.offload, what has no effect, for nothing is on a GPU."""
     measured_mib: Mapping[str, Mapping[str, float]]
     """Watermarks by phase and kind (``watermarks.Figures``) of the run's last learner; empty before it ran."""
 
@@ -66,6 +71,8 @@ class Survey:
             "reserve_mib": self.reserve_mib,
             "fits": self.refusal is None,
             "refusal": self.refusal,
+            "not_on_cuda": self.not_on_cuda,
+            "idle_offload": list(self.idle_offload),
             "largest_batch": self.largest_batch,
             "host_by_phase_mib": {phase: self._estimated(phase, "host") for phase in _PHASES},
             "device_by_phase_mib": {phase: self._estimated(phase, "device") for phase in _PHASES},
@@ -102,9 +109,14 @@ class Survey:
         return table
 
     def verdict(self) -> str:
-        """Return one sentence."""
+        """Return one sentence, or another two on what was decided."""
         kept = f"with memory.reserve_mib {self.reserve_mib:g} left over"
-        return self.refusal or f"A batch of {self.estimate.batch} fits, {kept}."
+        verdict = self.refusal or f"A batch of {self.estimate.batch} fits, {kept}."
+        if self.not_on_cuda is not None:
+            verdict += f" It goes to the CPU, for the GPU is too full: {self.not_on_cuda}"
+        if self.idle_offload:
+            verdict += f" memory.offload has no effect on the CPU ({', '.join(self.idle_offload)})."
+        return verdict
 
     def _estimated(self, phase: str, pool: Pool) -> float | None:
         phases = _PHASES.get(phase)
@@ -114,10 +126,20 @@ class Survey:
 def survey(config: AgentConfig, run: RunDirectory) -> Survey:
     """Compare what a configuration needs with what is free for a run in this directory.
 
+    With ``device: auto`` on the GPU; or, where that can't hold it and the CPU can, on the CPU.
+
     Raises:
         ConfigError: CUDA is asked for and isn't there.
     """
-    cuda = _on_cuda(config)
+    found = _survey(config, run, _on_cuda(config))
+    if found.cuda and found.refusal is not None and config.device == "auto":
+        without = _survey(config, run, cuda=False)
+        if without.refusal is None:
+            return replace(without, not_on_cuda=found.refusal)
+    return found
+
+
+def _survey(config: AgentConfig, run: RunDirectory, cuda: bool) -> Survey:
     room = free.read(run.path, cuda, config.memory.per_process_memory_fraction)
     return Survey(
         estimate=footprint.estimate(config, cuda),
@@ -126,6 +148,8 @@ def survey(config: AgentConfig, run: RunDirectory) -> Survey:
         reserve_mib=config.memory.reserve_mib,
         largest_batch=footprint.largest_batch(config, cuda, room),
         refusal=footprint.refusal(config, cuda, room),
+        not_on_cuda=None,
+        idle_offload=() if cuda else config.memory.offload,
         measured_mib=_watermarks(run.heartbeat),
     )
 

@@ -71,6 +71,7 @@ class Reporter:
         """Show where the run stands; cheap, called at every turn of the loop."""
         vitals = self.vitals
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
+        vitals.device = str(self._learner.device)
         vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
         self.memory.enter(phase)
         self._rate.see(counters.steps, counters.updates)

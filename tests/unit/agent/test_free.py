@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from agent.layered_yaml import ConfigError
 from agent.memory import free
 from agent.memory.footprint import CUDA_CONTEXT
 from agent.memory.resident import memory_mib
@@ -122,10 +125,37 @@ def test_a_run_s_own_files_count_as_free_and_a_run_to_be_has_its_parent_s_disk(t
     assert after == pytest.approx(before, abs=2**25)
 
 
-@pytest.mark.parametrize(("fraction", "expected"), [(None, 2 * GIB), (0.5, 2 * GIB), (0.25, GIB)])
+def stand_in_torch(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """Let child processes find a torch that has a GPU."""
+    (folder / "torch.py").write_text(f"class cuda:\n    @staticmethod\n    def mem_get_info():\n        {answer}\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(None, GIB), (0.5, GIB), (0.125, GIB // 2)])
 def test_a_cap_on_the_process_limits_what_the_device_has_free(
-    monkeypatch: pytest.MonkeyPatch, fraction: float | None, expected: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fraction: float | None, expected: int
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (GIB, 4 * GIB))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: GIB)  # what this process has already counts as free
+    stand_in_torch(tmp_path, monkeypatch, f"return {GIB}, {4 * GIB}")
     assert free.device_bytes(fraction) == expected + CUDA_CONTEXT
+
+
+def test_a_device_too_full_for_a_context_has_nothing_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in_torch(tmp_path, monkeypatch, "raise RuntimeError('CUDA error: out of memory')")
+    assert free.device_bytes(None) == 0
+
+
+def test_a_device_that_does_not_work_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in_torch(tmp_path, monkeypatch, "raise RuntimeError('CUDA driver version is insufficient')")
+    with pytest.raises(ConfigError, match=r"can't be read \(RuntimeError: CUDA driver version is insufficient\)"):
+        free.device_bytes(None)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_on_a_gpu_asking_makes_no_context_in_this_process() -> None:
+    program = (
+        "import torch; from agent.memory import free; found = free.device_bytes(None);"
+        "print(found > 0, torch.cuda.is_initialized())"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert ended.stdout.split() == ["True", "False"]

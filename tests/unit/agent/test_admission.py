@@ -1,0 +1,102 @@
+"""Where a run is let in, and where it isn't: decided before anything is allocated, and told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent import config
+from agent.config import AgentConfig, ConfigError
+from agent.memory import admission, free, survey
+from agent.memory.allocator import Choice
+from agent.memory.footprint import MIB, Free
+from agent.run_directory import RunDirectory
+
+CHOICE = Choice("expandable_segments:True", "a test")
+ROOMY = 2**40
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """A machine with a GPU: what device and host have free."""
+    rooms = {"device": ROOMY, "host": ROOMY}
+
+    def read(run: Path, cuda: bool, fraction: float | None) -> Free:
+        return Free(rooms["device"] if cuda else None, rooms["host"], None)
+
+    monkeypatch.setattr(free, "read", read)
+    monkeypatch.setattr(survey, "_on_cuda", lambda configured: configured.device != "cpu")
+    monkeypatch.setattr(admission, "read_back", dict)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA GeForce RTX 2060")
+    return rooms
+
+
+def admitted(directory: Path, **values: Any) -> tuple[str, list[dict[str, Any]]]:
+    directory.mkdir(exist_ok=True)
+    run = RunDirectory(directory)
+    device = admission.admit(configured(**values), run, CHOICE)
+    return device, events(run)
+
+
+def configured(**values: Any) -> AgentConfig:
+    return config.validate(values, "test")
+
+
+def events(run: RunDirectory) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.events.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_a_gpu_with_room_is_taken(tmp_path: Path, machine: dict[str, int], device: str) -> None:
+    chosen, told = admitted(tmp_path, device=device)
+    assert chosen == "cuda"
+    assert [event["event"] for event in told] == ["allocator", "footprint"]
+    assert told[1]["device"] == "cuda"
+
+
+def test_auto_leaves_a_full_gpu_alone_and_says_why(tmp_path: Path, machine: dict[str, int]) -> None:
+    machine["device"] = 100 * MIB
+    chosen, told = admitted(tmp_path, device="auto")
+    assert chosen == "cpu"
+    assert [event["event"] for event in told] == ["allocator", "footprint", "device"]
+    assert told[1]["fits"] is True
+    assert told[2]["device"] == "cpu"
+    assert "MiB of device memory" in told[2]["cause"]
+    assert "100 MiB are free" in told[2]["cause"]
+    assert "It goes to the CPU" in told[1]["cause"]
+
+
+def test_a_full_gpu_that_was_asked_for_is_refused(tmp_path: Path, machine: dict[str, int]) -> None:
+    machine["device"] = 100 * MIB
+    with pytest.raises(ConfigError, match="--device cpu"):
+        admitted(tmp_path, device="cuda")
+    assert events(RunDirectory(tmp_path))[-1]["fits"] is False
+
+
+def test_where_neither_has_room_the_gpu_s_refusal_is_told(tmp_path: Path, machine: dict[str, int]) -> None:
+    machine.update(device=100 * MIB, host=100 * MIB)
+    with pytest.raises(ConfigError, match="MiB of device memory"):
+        admitted(tmp_path, device="auto")
+
+
+def test_a_gpu_without_bfloat16_is_refused_it_with_the_way_out(tmp_path: Path, machine: dict[str, int]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        admitted(tmp_path, device="auto", td3={"precision": "bfloat16"})
+    assert str(refused.value) == (
+        "td3.precision is bfloat16, which NVIDIA GeForce RTX 2060 has not: set td3.precision to float16."
+    )
+    assert admitted(tmp_path, device="auto", td3={"precision": "float16"})[0] == "cuda"
+    assert admitted(tmp_path, device="cpu", td3={"precision": "bfloat16"})[0] == "cpu"
+
+
+def test_offload_that_has_no_effect_is_told(tmp_path: Path, machine: dict[str, int]) -> None:
+    told = admitted(tmp_path, device="cpu", memory={"offload": ["optimizer"]})[1]
+    assert told[1]["idle_offload"] == ["optimizer"]
+    assert "memory.offload has no effect on the CPU (optimizer)." in told[1]["cause"]
+    told = admitted(tmp_path / "other", device="cuda", memory={"offload": ["optimizer"]})[1]
+    assert told[1]["idle_offload"] == []

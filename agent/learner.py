@@ -18,6 +18,7 @@ import torch
 from agent import checkpoint
 from agent.config import AgentConfig, ConfigError
 from agent.exchange.weights import WeightsFile, flatten
+from agent.exits import is_out_of_memory
 from agent.memory import heap, snapshot
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
@@ -147,7 +148,13 @@ class Learner:
         return means
 
     def apply(self, config: AgentConfig, changed: Collection[str]) -> None:
-        """Go on with another configuration, of which these keys changed (``agent.requests.APPLICABLE``)."""
+        """Go on with another configuration, of which these keys changed (``agent.requests.APPLICABLE``).
+
+        Raises:
+            ConfigError: the device isn't there, or is too full; no value has changed.
+        """
+        if "device" in changed:
+            self._move_if_it_fits(choose_device(config.device), config)
         self._config = config
         if "td3.micro_batch" in changed:
             self._recovery.micro_batch = min(config.td3.batch_size, config.td3.micro_batch or config.td3.batch_size)
@@ -185,10 +192,21 @@ class Learner:
         self._events.append("out_of_memory", device=str(self.device), snapshot=written, **account)
 
     def _leave_for_the_cpu(self) -> None:
-        """Take everything along; the CUDA context stays until this process ends."""
-        self._td3.move(HOST)
+        self._move(HOST, self._config)
+
+    def _move_if_it_fits(self, device: torch.device, config: AgentConfig) -> None:
+        try:
+            self._move(device, config)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ConfigError(f"device {device} is too full ({error}); training goes on on the CPU.") from None
+
+    def _move(self, device: torch.device, config: AgentConfig) -> None:
+        """Take everything along; a CUDA context that is left stays until this process ends."""
+        self._td3.move(device, config.memory.offload if device.type == "cuda" else ())
         for mean in self._losses.values():
-            mean.move(HOST)
+            mean.move(device)
 
     def _restore(self) -> None:
         found = checkpoint.load(self._run.path, architecture(self._config))

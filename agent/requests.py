@@ -17,9 +17,9 @@ from agent.exchange.request_files import Answer, Inbox, Request, Result, Unfit
 from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
 
-APPLICABLE = ("td3.micro_batch", "training.checkpoint_every_steps", "training.learner_threads")
-"""Keys whose change in mid-run is exact: gradients add up to the batch's, and the rest is pace. Anything else is part
-of what is learned or built once, and needs a new process."""
+APPLICABLE = ("device", "td3.micro_batch", "training.checkpoint_every_steps", "training.learner_threads")
+"""Keys whose change in mid-run is exact: the tensors move, gradients add up to the batch's, and the rest is pace.
+Anything else is part of what is learned or built once, and needs a new process."""
 
 
 @dataclass(frozen=True)

@@ -120,9 +120,9 @@ class Training:
 
     def apply(self, values: Mapping[str, Any], cause: str) -> None:
         """Go on with other values of the configuration."""
-        self._config = patched(self._config, values)
-        self._plan = Plan.of(self._config)
-        self._learner.apply(self._config, values)
+        config = patched(self._config, values)
+        self._learner.apply(config, values)
+        self._config, self._plan = config, Plan.of(config)
         self._events.append("applied", cause, values=dict(values))
 
     def stop(self, cause: str) -> None:

@@ -53,14 +53,13 @@ def main(
     updates: Annotated[int, typer.Option(min=1, help="Updates a turn.")] = 10,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 7,
     threads: Annotated[int, typer.Option(min=1, help="torch threads of both.")] = os.cpu_count() or 1,
-    compiled: Annotated[bool, typer.Option("--compile", help="torch.compile for our encoder.")] = False,
     peer_keeps_heap: Annotated[bool, typer.Option("--peer-keeps-heap", help="Tune the peer's heap, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure updates a second beside Stable-Baselines3."""
     config = TD3Config(batch_size=batch, precision=precision)
     sides = {
-        "ours": Side(partial(_ours, config, compiled), threads, keeps_heap=True),
+        "ours": Side(partial(_ours, config), threads, keeps_heap=True),
         "stable_baselines3": Side(partial(_stable_baselines, config), threads, peer_keeps_heap),
     }
     with tempfile.TemporaryDirectory() as directory:
@@ -70,7 +69,6 @@ def main(
         "what": "TD3 updates a second, sampling included, and the ratio to Stable-Baselines3 turn by turn",
         "batch": batch,
         "precision": precision,
-        "compile": compiled,
         "threads": threads,
         "peer_keeps_heap": peer_keeps_heap,
         "updates": updates,
@@ -82,7 +80,7 @@ def main(
     print(json.dumps(report, indent=2) if as_json else f"batch {batch} {precision}: {report['ratio']}")
 
 
-def _ours(config: TD3Config, compiled: bool, directory: Path) -> Update:
+def _ours(config: TD3Config, directory: Path) -> Update:
     replay = Replay.create(directory / "replay", capacity=_TRANSITIONS * 2)
     observation: _Observation | None = None
     for step, arrived in enumerate(_observations()):
@@ -98,8 +96,6 @@ def _ours(config: TD3Config, compiled: bool, directory: Path) -> Update:
     frames = replay.sample(config.batch_size, rng).frames.numpy()
     _assert_pixels_vary(frames.reshape(-1, frames[0, 0].size))
     td3 = TD3(config, torch.device("cpu"), seed=0)
-    if compiled:
-        td3.compile()
     return lambda: td3.update(replay.sample(config.batch_size, rng))
 
 
@@ -195,7 +191,7 @@ def _serve(side: Side, directory: Path, pipe: Connection) -> None:
     if side.keeps_heap:
         heap.keep()
     update = side.make(directory)
-    for _ in range(4):  # allocators, kernels and compilers warm up
+    for _ in range(4):  # allocators and kernels warm up
         update()
     pipe.send("ready")
     with contextlib.suppress(EOFError):

@@ -74,7 +74,6 @@ class TD3:
     def _settle(self, device: torch.device, offload: Collection[Offload]) -> None:
         """Put the networks where they belong, and optimizers with moments of 0 beside them."""
         self.device = device
-        self._encode, self._encode_target = self.online.encoder.forward, self.target.encoder.forward
         on_host, float16 = "optimizer" in offload, self.config.precision == "float16"
         self._scale = LossScale(HOST if on_host else device) if float16 else None
         parameters = dict(self.online.to(device).named_parameters())
@@ -87,11 +86,6 @@ class TD3:
         stepped = self._critic_optimizer.masters | self._actor_optimizer.masters
         visiting = "targets" in offload
         self._targets = Targets(self.target, stepped if visiting else theta | phi, device, on_host=visiting)
-
-    def compile(self) -> None:
-        """Let torch.compile build the encoder's passes at their next use (about 20 s on 2 cores, needs a compiler)."""
-        self._encode = torch.compile(self.online.encoder)
-        self._encode_target = torch.compile(self.target.encoder)
 
     def update(self, batch: Batch, attempt: Attempt = at_once) -> Metrics:
         """One update of the critics, and of the actor and all targets every d-th time.
@@ -143,7 +137,7 @@ class TD3:
     def _critic_gradient(self, part: Batch, y: Tensor, size: int) -> tuple[Tensor, Metrics]:
         """Add ∇θ N⁻¹ Σ (y - Q_θi(s, a))² over this part of the N = ``size`` transitions."""
         with self._encoder_precision():
-            features = self._encode(part.frames[:, :STACK])
+            features = self.online.encoder(part.frames[:, :STACK])
         q1, q2 = self.online.critic(features, part.vector, part.action)
         loss = (_squared_error(q1, y) + _squared_error(q2, y)) / size
         (loss if self._scale is None else loss * self._scale.value).backward()  # type: ignore[no-untyped-call]
@@ -162,7 +156,7 @@ class TD3:
     @torch.no_grad()
     def _bellman_target(self, part: Batch, noise: Tensor) -> Tensor:
         with self._encoder_precision():
-            features = self._encode_target(part.frames[:, 1:])
+            features = self.target.encoder(part.frames[:, 1:])
         next_action = (self.target.actor(features, part.next_vector) + noise).clamp_(-1, 1)
         q1, q2 = self.target.critic(features, part.next_vector, next_action)
         y: Tensor = part.reward + self.config.gamma * (1 - part.terminated) * torch.min(q1, q2)
@@ -185,20 +179,25 @@ class TD3:
         self._targets.follow(self._tau)
 
     def release(self) -> None:
-        """Let go of what another try of a phase does without: gradients, and passes compiled for another size."""
+        """Let go of what another try of a phase does without: gradients."""
         self.online.zero_grad()
-        self._encode, self._encode_target = self.online.encoder.forward, self.target.encoder.forward
 
     def move(self, device: torch.device, offload: Collection[Offload] = frozenset()) -> None:
         """Go on on another device in this process, between two updates or two tries of a phase.
 
-        Nothing is allocated on the device that is left, which may have no byte to spare.
+        Nothing is allocated on the device that is left, which may have no byte to spare. Where the new one has too few,
+        everything is on the CPU when the error arrives here.
         """
         self.release()
         # Not state(): its copies are contiguous, and the device would have to make them so.
         kept = {name: value.detach().to(HOST) for name, value in self._tensors().items()}
-        self._settle(device, offload)
-        self._load(kept)
+        try:
+            self._settle(device, offload)
+        except RuntimeError:
+            self._settle(HOST, ())
+            raise
+        finally:
+            self._load(kept)
 
     @contextlib.contextmanager
     def without_effect(self) -> Iterator[None]:

@@ -260,6 +260,20 @@ def test_a_learner_takes_over_what_changed_and_nothing_else(tmp_path: Path) -> N
             torch.set_num_threads(before)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_isn_t_there_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    settings = config.validate({"td3": {"network": SMALL, "batch_size": 64, "micro_batch": 16}}, source="test")
+    with run.prepare(resume=False):
+        learner = Learner(settings, run)
+        values = {"device": "cuda", "td3.micro_batch": 8}
+        with pytest.raises(ConfigError, match="torch sees no CUDA device"):
+            learner.apply(patched(settings, values), values)
+        assert (learner.device.type, learner.micro_batch) == ("cpu", 16)
+        learner.apply(patched(settings, {"device": "cpu"}), ["device"])
+        assert learner.device.type == "cpu"
+
+
 def test_asking_where_nobody_runs_is_one_sentence(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "agent", "request", "stop", "--run-dir", str(tmp_path)]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)

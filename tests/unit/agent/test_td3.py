@@ -251,9 +251,20 @@ def test_the_actor_sees_the_features_from_before_the_critics_step() -> None:
         assert not torch.allclose(td3.online.encoder(batch.frames[:, :4]), before, rtol=1e-5)
 
 
-def test_a_recovered_update_goes_on_uncompiled() -> None:
+def test_a_move_to_a_device_that_is_too_full_leaves_everything_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     td3 = TD3(SMALL, CPU, seed=0)
-    td3.compile()  # nothing is built before its first use
-    td3.release()
-    assert td3._encode == td3.online.encoder.forward
-    assert td3._encode_target == td3.target.encoder.forward
+    td3.update(_batch(0))
+    before = td3.state()
+    settle, full = td3._settle, ["cuda"]
+
+    def settle_or_not(*where: Any) -> None:
+        settle(*where)  # parameters are there, moments are new
+        if full:
+            raise RuntimeError(f"CUDA out of memory on {full.pop()}")
+
+    monkeypatch.setattr(td3, "_settle", settle_or_not)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        td3.move(CPU)
+    after = td3.state()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from agent import options
-from agent.exits import AgentError, Exit, exit_code
+from agent.exits import AgentError, Exit, exit_code, sentence
 from agent.memory import allocator
 from agent.run_directory import RunDirectory
 from agent.signals import StoppedAtOnce, StopRequest
@@ -206,7 +206,7 @@ def sentences(debug: bool) -> Iterator[None]:
         code = exit_code(error)
         if code is None or debug:
             raise
-        typer.echo(str(error), err=True)
+        typer.echo(sentence(error), err=True)
         raise typer.Exit(code) from None
 
 

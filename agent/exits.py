@@ -6,6 +6,7 @@ nothing: whoever meets the problem raises the error, whoever owns the process tu
 
 from __future__ import annotations
 
+import errno
 import re
 from enum import IntEnum
 
@@ -32,6 +33,7 @@ class AgentError(Exception):
         self.code = code
 
 
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _BAD_CONFIG = frozenset({"ConfigError", "CheckpointError", "ReplayError", "RouteError", "WeightsError"})
 _OUT_OF_MEMORY = re.compile(
     r"CUDA (driver )?(error: )?out of memory"
@@ -60,6 +62,16 @@ def exit_code(error: BaseException) -> Exit | None:
     if is_out_of_memory(error):
         return Exit.OUT_OF_MEMORY
     name = type(error).__name__
-    if name in _BAD_CONFIG:
+    if name in _BAD_CONFIG or (isinstance(error, OSError) and error.errno in _NO_ROOM):
         return Exit.BAD_CONFIG
     return Exit.NO_SIMULATOR if name == "NoSimulator" else None
+
+
+def sentence(error: BaseException) -> str:
+    """Return what a person reads of an error that :func:`exit_code` knows."""
+    if isinstance(error, OSError):
+        return (
+            f"{error.filename or 'A file of this run'}: can't be written ({error.strerror}): "
+            "free some space, or choose another --run-dir."
+        )
+    return str(error)

@@ -7,8 +7,10 @@ training: the line is lost, and that is said once on stderr.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
+import os
 import sys
 import time
 from collections import deque
@@ -33,11 +35,19 @@ class JsonLines:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add one line; NaN and infinity become null, since JSON has none."""
+        line = json.dumps({key: _finite(value) for key, value in row.items()}) + "\n"
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({key: _finite(value) for key, value in row.items()}) + "\n")
+            self._write(line.encode())
         except OSError as error:
             self._complain(error)
+
+    def _write(self, line: bytes) -> None:
+        """Write the line in one call, or nothing: a filling disk takes a part, which would spoil the next line too."""
+        with self._path.open("ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            if file.write(line) < len(line):
+                file.truncate(before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _complain(self, error: OSError) -> None:
         if not self._complained:

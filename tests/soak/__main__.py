@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from measuring import machine, spread
 
 from tests.soak.instants import CHAIN, Victim
 from tests.soak.sweep import Outcome, sweep, undisturbed
+from tests.soak.witness import Witness
 
 RESULTS = Path("benchmarks/results/soak.json")
 REFERENCE_STEPS = 600
@@ -26,18 +28,7 @@ def main(
     results: Annotated[Path, typer.Option(help="Where the record goes.")] = RESULTS,
 ) -> None:
     wanted = {Victim.LEARNER: learner, Victim.SIMULATOR: simulator, Victim.COLLECTOR: collector}
-    with tempfile.TemporaryDirectory() as folder:
-        reference = undisturbed(Path(folder) / "undisturbed", REFERENCE_STEPS)
-    outcomes: list[Outcome] = []
-    endings: list[str] = []
-    for victim, count in wanted.items():
-        for number in range(-(-count // CHAIN)):
-            with tempfile.TemporaryDirectory() as folder:
-                found, problems = sweep(victim, number, Path(folder), reference if victim is Victim.LEARNER else None)
-            outcomes += found
-            endings += [f"{victim.value}, run {number}: {problem}" for problem in problems]
-            for outcome in found:
-                typer.echo(_line(outcome))
+    outcomes, endings = _sweep(wanted)
     failed = endings + [problem for outcome in outcomes for problem in outcome.problems]
     record = {"machine": machine("torch", "carla"), "sums": _sums(outcomes), "problems": failed}
     results.write_text(json.dumps({**record, "instants": [asdict(each) for each in outcomes]}, indent=1) + "\n")
@@ -45,6 +36,24 @@ def main(
     for problem in failed:
         typer.echo(problem, err=True)
     raise typer.Exit(1 if failed else 0)
+
+
+def _sweep(wanted: Mapping[Victim, int]) -> tuple[list[Outcome], list[str]]:
+    """Return what each strike did, chains rounded up to whole ones, and what was wrong at the runs' ends."""
+    outcomes: list[Outcome] = []
+    endings: list[str] = []
+    reference: Witness | None = None
+    for victim, count in wanted.items():
+        for number in range(-(-count // CHAIN)):
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                if victim is Victim.LEARNER and reference is None:
+                    reference = undisturbed(folder / "undisturbed", REFERENCE_STEPS)
+                found, problems = sweep(victim, number, folder, reference if victim is Victim.LEARNER else None)
+            outcomes += found
+            endings += [f"{victim.value}, run {number}: {problem}" for problem in problems]
+            typer.echo("\n".join(map(_line, found)))
+    return outcomes, endings
 
 
 def _line(outcome: Outcome) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -193,6 +194,8 @@ def test_the_second_signal_ends_at_once() -> None:
         (ReplayError("x"), Exit.BAD_CONFIG),
         (WeightsError("x"), Exit.BAD_CONFIG),
         (MemoryError(), Exit.OUT_OF_MEMORY),
+        (OSError(errno.ENOSPC, "No space left on device"), Exit.BAD_CONFIG),
+        (OSError(errno.ECONNRESET, "Connection reset by peer"), None),
         (KeyError("x"), None),
     ],
 )

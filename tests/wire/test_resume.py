@@ -86,6 +86,7 @@ def everything(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_resumed_run_equals_the_one_that_went_on(start_server: StartServer, new_run: NewRun) -> None:
     left = {}
     for ending in (goes_on, stopped_in_order, killed):

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-_TENSORS, _VALUES, _MANIFEST, _LATEST = "tensors.safetensors", "values.json", "manifest.json", "latest"
+from agent.published import newest_first, publish, sync, write_synced
+
+_TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
+_PATTERN = "step-*"
 _FORMAT = 1
 
 
@@ -63,7 +67,7 @@ def save(
     Args:
         run_dir: the run directory.
         step: environment steps done; names the directory.
-        tensors: CPU tensors by name (``TD3.state()``).
+        tensors: contiguous CPU tensors by name (``TD3.state()``).
         values: everything else, as plain data for JSON.
         architecture: the widths that a loader must share, by name.
         config_digest: ``AgentConfig.digest()``.
@@ -75,7 +79,6 @@ def save(
     """
     root = run_dir / "checkpoints"
     final = root / f"step-{step:09d}"
-    files = {_TENSORS: safetensors.torch.save(dict(tensors)), _VALUES: _json(values)}
     manifest = {
         "format": _FORMAT,
         "step": step,
@@ -83,16 +86,16 @@ def save(
         "config_digest": config_digest,
         "score": score,
         "versions": _versions(),
-        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
     try:
         root.mkdir(parents=True, exist_ok=True)
-        _publish(root, final, {**files, _MANIFEST: _json(manifest)})
+        publish(final, lambda folder: _write(folder, tensors, values, manifest))
         _prune(root, keep)
-    except OSError as error:
+    except (OSError, safetensors.SafetensorError) as error:
+        size = sum(tensor.nbytes for tensor in tensors.values())
         raise CheckpointError(
-            f"{final}: can't be written ({error.strerror or error}); earlier checkpoints are untouched: "
-            f"free {sum(map(len, files.values())) / 2**20:.0f} MiB or make the directory writable."
+            f"{final}: can't be written ({_reason(error)}); earlier checkpoints are untouched: "
+            f"free {size / 2**20:.0f} MiB or make the directory writable."
         ) from None
     return final
 
@@ -104,7 +107,7 @@ def load(run_dir: Path, architecture: Mapping[str, Any]) -> Checkpoint:
         CheckpointError: there is none, none is whole, or it is of another architecture.
     """
     skipped: list[str] = []
-    for path in _newest_first(run_dir / "checkpoints"):
+    for path in newest_first(run_dir / "checkpoints", _PATTERN):
         try:
             checkpoint = _read(path, tuple(skipped))
         except CheckpointError as error:
@@ -119,7 +122,7 @@ def load(run_dir: Path, architecture: Mapping[str, Any]) -> Checkpoint:
 
 def exists(run_dir: Path) -> bool:
     """Return whether the run has a finished checkpoint, whole or not."""
-    return bool(_newest_first(run_dir / "checkpoints"))
+    return bool(newest_first(run_dir / "checkpoints", _PATTERN))
 
 
 def read(path: Path, architecture: Mapping[str, Any]) -> Checkpoint:
@@ -138,16 +141,14 @@ def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
         manifest = json.loads((path / _MANIFEST).read_bytes())
         if manifest["format"] != _FORMAT:
             raise CheckpointError(f"{path}: has format {manifest['format']}, expected {_FORMAT}; use its own version.")
-        content = {name: (path / name).read_bytes() for name in (_TENSORS, _VALUES)}
-        for name, data in content.items():
-            if hashlib.sha256(data).hexdigest() != manifest["sha256"][name]:
+        for name in (_TENSORS, _VALUES):
+            if _sha256(path / name) != manifest["sha256"][name]:
                 raise CheckpointError(f"{path / name}: is damaged (its SHA-256 is not the manifest's); delete {path}.")
-        tensors = safetensors.torch.load(content[_TENSORS])
-        values = json.loads(content[_VALUES])
+        tensors = safetensors.torch.load_file(path / _TENSORS)
+        values = json.loads((path / _VALUES).read_bytes())
         return Checkpoint(path, int(manifest["step"]), tensors, values, manifest, skipped)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) else repr(error)
-        raise CheckpointError(f"{path}: can't be read ({reason}); delete it to use an older one.") from None
+        raise CheckpointError(f"{path}: can't be read ({_reason(error)}); delete it to use an older one.") from None
 
 
 def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -161,74 +162,45 @@ def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any
             )
 
 
-def _publish(root: Path, final: Path, files: Mapping[str, bytes]) -> None:
-    for leftover in (*root.glob(".new-*"), *root.glob(".old-*")):  # of a run that was killed here
-        shutil.rmtree(leftover)
-    temporary, replaced = root / f".new-{final.name}", root / f".old-{final.name}"
-    try:
-        temporary.mkdir()
-        for name, content in files.items():
-            _write_synced(temporary / name, content)
-        _sync_directory(temporary)
-        if final.exists():  # the same step again, after a resume that did not get further
-            final.rename(replaced)
-        temporary.rename(final)
-        _sync_directory(root)
-        _write_synced(root / f".{_LATEST}", final.name.encode() + b"\n")
-        (root / f".{_LATEST}").replace(root / _LATEST)
-        _sync_directory(root)
-    except OSError:
-        _undo(temporary, replaced, final)
-        raise
-    shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _undo(temporary: Path, replaced: Path, final: Path) -> None:
-    with contextlib.suppress(OSError):
-        shutil.rmtree(temporary, ignore_errors=True)
-        if replaced.exists() and not final.exists():
-            replaced.rename(final)
+def _write(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+    # From the tensors' own memory to the file: serialised first, it would be there a second time.
+    safetensors.torch.save_file(dict(tensors), folder / _TENSORS)
+    sync(folder / _TENSORS)
+    write_synced(folder / _VALUES, _json(values))
+    sums = {name: _sha256(folder / name) for name in (_TENSORS, _VALUES)}
+    write_synced(folder / _MANIFEST, _json({**manifest, "sha256": sums}))
 
 
 def _prune(root: Path, keep: int) -> None:
     scores = _scores(root)
     best = sorted(scores, key=lambda path: (scores[path], path.name))[-1:]  # the newest among equals
-    keepers = {*_newest_first(root)[:keep], *best}
-    for path in _newest_first(root):
+    keepers = {*newest_first(root, _PATTERN)[:keep], *best}
+    for path in newest_first(root, _PATTERN):
         if path not in keepers:
             shutil.rmtree(path, ignore_errors=True)  # the new checkpoint stands, whatever happens to this one
 
 
-def _newest_first(root: Path) -> list[Path]:
-    """Return the finished checkpoints, the one that ``latest`` names first, then by falling step."""
-    found = sorted(root.glob("step-*"), reverse=True)
-    with contextlib.suppress(OSError):
-        latest = root / (root / _LATEST).read_text(encoding="utf-8").strip()
-        found.sort(key=lambda path: path != latest)
-    return found
-
-
 def _scores(root: Path) -> dict[Path, float]:
     scores = {}
-    for path in _newest_first(root):
+    for path in newest_first(root, _PATTERN):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             scores[path] = float(json.loads((path / _MANIFEST).read_bytes())["score"])
     return scores
 
 
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def _sha256(path: Path) -> str:
+    """Return the digest of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(2**20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _reason(error: Exception) -> str:
+    """Return the system's own words; safetensors passes on no more than its number."""
+    number = error.errno if isinstance(error, OSError) else re.search(r"os error (\d+)", str(error))
+    return repr(error) if number is None else os.strerror(int(number if isinstance(number, int) else number[1]))
 
 
 def _json(plain: Mapping[str, Any]) -> bytes:

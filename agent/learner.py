@@ -177,7 +177,7 @@ class Learner:
         written = checkpoint.save(
             self._run.path,
             counters.steps,
-            self._td3.state(),
+            self._td3.state(copies=False),
             values,
             architecture=architecture(self._config),
             config_digest=self._config.digest(),

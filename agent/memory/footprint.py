@@ -76,7 +76,7 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None) -> Estim
     """
     size = config.td3.batch_size if batch is None else batch
     return Estimate(
-        size, (*_processes(config, cuda), *_networks(config, cuda), *_update(config, cuda, size), *_files(config))
+        size, (*_processes(config, cuda), *_networks(config, cuda), *_update(config, cuda, size), *_files(config, cuda))
     )
 
 
@@ -112,15 +112,17 @@ def _update(config: AgentConfig, cuda: bool, batch: int) -> tuple[Item, ...]:
     )
 
 
-def _files(config: AgentConfig) -> tuple[Item, ...]:
+def _files(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
     shapes = layers.parameter_shapes(config.td3.network)
     whole = layers.size(shapes)
     checkpoint = 4 * whole + _CHECKPOINT_BESIDE_TENSORS  # online, targets, two moments
     kept = config.training.keep_checkpoints + 1  # and the best
+    # Written from where the tensors are; copied are those of a GPU, and convolutions, whose layout no file knows.
+    copied = 4 * (whole if cuda else layers.size(shapes, "encoder.conv"))
     return (
         Item("replay (page cache isn't counted)", "always", disk=bytes_for(config.replay.capacity)),
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
-        Item("checkpoint in the making", "saving", host=2 * 4 * whole, disk=checkpoint),  # copies, then the file's text
+        Item("checkpoint in the making", "saving", host=copied, disk=checkpoint),
     )
 
 

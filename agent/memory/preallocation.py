@@ -53,7 +53,7 @@ def rehearse(td3: TD3, batch_size: int, attempt: Attempt) -> Rehearsed:
     with td3.without_effect():
         td3.update(batch, rehearsal)
     rehearsal("acting", lambda _: _act(td3, batch.part(slice(0, 1))), 1)
-    td3.state()
+    td3.state(copies=False)
     return _peaks(td3.device)
 
 

@@ -19,9 +19,9 @@ from agent.memory import footprint, free
 from agent.memory.footprint import MIB, POOLS, Estimate, Free, Phase, Pool
 from agent.run_directory import RunDirectory
 
-# The phases of agent.json that have an estimate. While updating, both processes are there; what it leaves stays.
+# The phases of agent.json that have an estimate. The rehearsal makes a whole update; what it leaves stays.
 _PHASES: dict[str, tuple[Phase, ...]] = {
-    "warming": ("always",),
+    "warming": ("always", "updating"),
     "collecting": ("always", "updating"),
     "updating": ("always", "updating"),
     "evaluating": ("always", "updating"),

@@ -223,12 +223,17 @@ class TD3:
         policy = nn.ModuleDict({"encoder": self.online.encoder, "actor": self.online.actor})
         return dict(policy.state_dict())
 
-    def state(self) -> dict[str, Tensor]:
-        """Return everything that the next update depends on, as named copies on the CPU."""
+    def state(self, copies: bool = True) -> dict[str, Tensor]:
+        """Return everything that the next update depends on, contiguous, by name, on the CPU.
+
+        Args:
+            copies: of everything. Without them what is on the CPU already is shown in place, to be used before the next
+                update: half of a checkpoint's memory.
+        """
         extra = {"noise": self._noise.get_state(), "updates": torch.tensor(self.updates)}
         # Contiguous: files know no channels_last; loading copies into place and so restores it.
         return {
-            name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+            name: value.detach().to("cpu", copy=copies).contiguous()
             for name, value in chain(self._tensors().items(), extra.items())
         }
 

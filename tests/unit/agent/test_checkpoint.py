@@ -18,6 +18,7 @@ from agent import checkpoint
 from agent.checkpoint import CheckpointError
 from tests.disks import fill, read_only, small_disk
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 WIDTHS = {"channels": (32, 64, 64), "features": 512, "hidden": (256, 256)}
 TENSORS = {"weight": torch.arange(12, dtype=torch.float32).reshape(3, 4), "noise": torch.arange(8, dtype=torch.uint8)}
 
@@ -207,3 +208,69 @@ def test_killed_while_saving_the_last_finished_one_loads(tmp_path: Path, after: 
     assert loaded.step >= finished
     assert loaded.skipped == ()
     assert (loaded.tensors["weight"] == loaded.step).all()
+
+
+# Saves twice at one step, and dies by SIGKILL just before the n-th rename of the second time.
+KILLED = """
+import os, pathlib, signal, sys
+import torch
+from agent import checkpoint
+run, deadly = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+def save(updates):
+    checkpoint.save(run, 5, {"w": torch.full((3,), float(updates))}, {"updates": updates},
+                    architecture={}, config_digest="", keep=1)
+save(1)
+count = 0
+def counted(name):
+    real = getattr(pathlib.Path, name)
+    def rename(self, target):
+        global count
+        count += 1
+        if count == deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(self, target)
+    setattr(pathlib.Path, name, rename)
+counted("rename"), counted("replace")
+save(2)
+"""
+
+
+@pytest.mark.parametrize(("rename", "updates"), [(1, 1), (2, 1), (3, 2), (4, 2)])
+def test_a_kill_at_any_rename_leaves_a_whole_checkpoint(tmp_path: Path, rename: int, updates: int) -> None:
+    """The only checkpoint is being replaced by one of the same step: aside, into place, named in ``latest``, done."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(rename)]
+    ended = subprocess.run(command, check=False, cwd=REPOSITORY, timeout=60)
+    assert ended.returncode == (0 if rename == 4 else -signal.SIGKILL)
+    assert checkpoint.exists(tmp_path)
+    assert checkpoint.load(tmp_path, {}).values["updates"] == updates
+    checkpoint.save(tmp_path, 6, {"w": torch.zeros(3)}, {"updates": 3}, architecture={}, config_digest="", keep=2)
+    assert checkpoint.load(tmp_path, {}).values["updates"] == 3
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "latest",
+        "step-000000005",
+        "step-000000006",
+    ]
+
+
+COPIED = """
+import os, pathlib, sys, threading
+import torch
+from agent import checkpoint
+from agent.memory.resident import memory_mib
+tensors = {f"w{index}": torch.ones(2**20) for index in range(40)}
+seen = [memory_mib(os.getpid())]
+def watch():
+    while True:
+        seen.append(memory_mib(os.getpid()))
+threading.Thread(target=watch, daemon=True).start()
+checkpoint.save(pathlib.Path(sys.argv[1]), 5, tensors, {}, architecture={}, config_digest="", keep=1)
+print(max(seen) - seen[0], len(seen))
+"""
+
+
+def test_saving_makes_no_copy_of_the_tensors(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COPIED, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=60)
+    grown_mib, looks = map(float, ended.stdout.split())
+    assert looks > 20
+    assert grown_mib < 20, "160 MiB of tensors were written"

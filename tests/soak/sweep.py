@@ -197,7 +197,9 @@ class Struck:
 
     def _compare_counters(self, outcome: Outcome) -> None:
         """Compare what the new learner says that it goes on from with what lies on disk and what was seen before."""
-        _until(self._started, self._alive)
+        _until(lambda: self._started() or self._finished(), _nobody)
+        if not self._started():  # struck after its last checkpoint: nothing was left to do
+            return
         event, on_disk = self.run.events(*STARTED)[-1], (outcome.steps_after, outcome.updates_saved)
         if (event["steps"], event["updates"]) != on_disk:
             outcome.problems.append(f"resumed at {event['steps']}, {event['updates']}; steps, updates were {on_disk}")
@@ -220,6 +222,10 @@ class Struck:
         process = self.run.process
         if process is None or process.poll() is not None:
             raise SweepError(f"the learner ended with {None if process is None else process.returncode}")
+
+    def _finished(self) -> bool:
+        process = self.run.process
+        return process is not None and process.poll() == Exit.FINISHED and self.witness.steps >= self.total_steps
 
     def _collector(self) -> int:
         _until(lambda: bool(self.sight.collectors), self._alive)

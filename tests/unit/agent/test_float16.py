@@ -14,6 +14,7 @@ from agent.td3 import optimizers
 from agent.td3.optimizers import LossScale, PlacedAdam
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
+from tests.unit.agent.batches import random_batch
 
 CPU = torch.device("cpu")
 SIZE = 24
@@ -21,23 +22,15 @@ SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=
 FLOAT16 = SMALL.model_copy(update={"precision": "float16"})
 
 
-def random_batch(seed: int, size: int = SIZE) -> Batch:
-    rng = torch.Generator().manual_seed(seed)
-    return Batch(
-        frames=torch.randint(0, 256, (size, 5, 21, 21, 16), generator=rng, dtype=torch.uint8),
-        vector=torch.randn(size, 53, generator=rng),
-        next_vector=torch.randn(size, 53, generator=rng),
-        action=torch.rand(size, 2, generator=rng) * 2 - 1,
-        reward=torch.randn(size, generator=rng),
-        terminated=(torch.rand(size, generator=rng) < 0.3).float(),
-    )
+def _batch(seed: int, size: int = SIZE) -> Batch:
+    return random_batch(size, seed)
 
 
 def settled() -> TD3:
     """Return a TD3 whose scale has come down from where it begins, and 3 steps further: out of chance's reach."""
     td3 = TD3(FLOAT16, CPU, seed=0)
     for seed in range(10):
-        td3.update(random_batch(seed))
+        td3.update(_batch(seed))
     assert scale_of(td3)["growth_tracker"] > 0
     assert td3._scale is not None
     td3._scale.value /= 8
@@ -66,7 +59,7 @@ def test_an_overflow_skips_the_critics_step_halves_the_scale_and_the_update_coun
     assert td3._scale is not None
     td3._scale.value.fill_(2.0**30)
     before, updates = td3.state(), td3.updates
-    metrics = td3.update(random_batch(99))
+    metrics = td3.update(_batch(99))
     after = td3.state()
     assert not changed(before, after, ("online.encoder", "online.critic", "adam.encoder", "adam.critic"))
     assert changed(before, after, ("online.actor",))  # a float32 part: its gradients are finite
@@ -80,8 +73,8 @@ def test_without_an_overflow_the_update_is_the_float32_one_within_a_hundredth() 
     full = TD3(SMALL, CPU, seed=0)
     full.load_state(half.state())
     before = scale_of(half)
-    half.update(random_batch(99))
-    full.update(random_batch(99))
+    half.update(_batch(99))
+    full.update(_batch(99))
     assert scale_of(half) == {**before, "growth_tracker": before["growth_tracker"] + 1}
     gradients = [
         torch.cat([p.grad.flatten() for p in each.online.parameters() if p.grad is not None]) for each in (half, full)
@@ -95,7 +88,7 @@ def test_one_part_that_overflows_skips_the_step_of_the_whole_batch(micro_batch: 
     """A single row overflows: the decision is about the sum over all micro-batches, so it is the same cut or not."""
     td3 = settled()
     before = td3.state()
-    batch = random_batch(99)
+    batch = _batch(99)
     batch.reward[0] = 1e9
     td3.update(batch, in_parts(micro_batch))
     assert not changed(before, td3.state(), ("online.encoder", "online.critic"))
@@ -107,7 +100,7 @@ def test_an_overflow_in_the_forward_pass_leaves_the_actor_unharmed() -> None:
     with torch.no_grad():
         td3.online.encoder.conv1.weight.mul_(1e7)
     before = td3.state()
-    metrics = td3.update(random_batch(99))
+    metrics = td3.update(_batch(99))
     assert not metrics["q_policy"].isfinite(), "the features were to overflow"
     assert not changed(before, td3.state(), ("online.", "adam."))
 
@@ -142,14 +135,14 @@ def test_a_resumed_run_has_its_scale_and_goes_on_bit_for_bit() -> None:
     resumed.load_state(straight.state())
     assert scale_of(resumed) == scale_of(straight)
     for each in (straight, resumed):
-        each.update(random_batch(50))
-        each.update(random_batch(51))
+        each.update(_batch(50))
+        each.update(_batch(51))
     assert not changed(straight.state(), resumed.state(), ("",))
 
 
 def test_a_float32_run_can_go_on_in_float16_and_back() -> None:
     plain = TD3(SMALL, CPU, seed=0)
-    plain.update(random_batch(0))
+    plain.update(_batch(0))
     assert not scale_of(plain)
     half = TD3(FLOAT16, CPU, seed=1)
     half.load_state(plain.state())

@@ -16,6 +16,7 @@ from agent.memory.settings import Offload
 from agent.td3.phases import at_once
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
+from tests.unit.agent.batches import random_batch
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SIZE = 12
@@ -24,16 +25,8 @@ BOTH: tuple[Offload, ...] = get_args(Offload)
 WAYS = [("optimizer",), ("targets",), BOTH]
 
 
-def random_batch(seed: int, size: int = SIZE) -> Batch:
-    rng = torch.Generator().manual_seed(seed)
-    return Batch(
-        frames=torch.randint(0, 256, (size, 5, 21, 21, 16), generator=rng, dtype=torch.uint8),
-        vector=torch.randn(size, 53, generator=rng),
-        next_vector=torch.randn(size, 53, generator=rng),
-        action=torch.rand(size, 2, generator=rng) * 2 - 1,
-        reward=torch.randn(size, generator=rng),
-        terminated=(torch.rand(size, generator=rng) < 0.3).float(),
-    )
+def _batch(seed: int, size: int = SIZE) -> Batch:
+    return random_batch(size, seed)
 
 
 def bits(td3: TD3) -> dict[str, bytes]:
@@ -54,8 +47,8 @@ def test_updates_are_those_of_a_plain_td3(offload: tuple[Offload, ...], precisio
     config = SMALL.model_copy(update={"precision": precision})
     plain, offloaded = TD3(config, CPU, seed=0), TD3(config, CPU, seed=0, offload=offload)
     for seed in range(6):
-        expected = plain.update(random_batch(seed), in_parts(micro_batch))
-        found = offloaded.update(random_batch(seed), in_parts(micro_batch))
+        expected = plain.update(_batch(seed), in_parts(micro_batch))
+        found = offloaded.update(_batch(seed), in_parts(micro_batch))
         assert all(torch.equal(found[name], value) for name, value in expected.items())
     assert bits(offloaded) == bits(plain)  # the same names, too
 
@@ -87,7 +80,7 @@ def test_targets_are_home_before_a_gradient_is_computed_and_after_a_failed_visit
         return gradient(*arguments)
 
     monkeypatch.setattr(td3, "_critic_gradient", watched)
-    td3.update(random_batch(0), in_parts(5))
+    td3.update(_batch(0), in_parts(5))
     assert seen == [True, True, True]
     with pytest.raises(RuntimeError, match="stop"), td3._targets.visit():
         raise RuntimeError("stop")
@@ -99,26 +92,26 @@ def test_a_rehearsal_has_no_effect(offload: tuple[Offload, ...]) -> None:
     config = SMALL.model_copy(update={"precision": "float16"})
     td3, twin = (TD3(config, CPU, seed=0, offload=offload) for _ in range(2))
     for each in (td3, twin):
-        each.update(random_batch(0))
+        each.update(_batch(0))
     before = bits(td3)
     rehearse(td3, SIZE, at_once)
     assert bits(td3) == before
     for each in (td3, twin):
-        each.update(random_batch(1))
+        each.update(_batch(1))
     assert bits(td3) == bits(twin)
 
 
 def test_a_checkpoint_goes_from_one_way_to_the_other() -> None:
     plain, offloaded = TD3(SMALL, CPU, seed=0), TD3(SMALL, CPU, seed=1, offload=BOTH)
     for seed in range(3):
-        plain.update(random_batch(seed))
+        plain.update(_batch(seed))
     offloaded.load_state(plain.state())
     for each in (plain, offloaded):
-        each.update(random_batch(3))
+        each.update(_batch(3))
     back = TD3(SMALL, CPU, seed=2)
     back.load_state(offloaded.state())
     for each in (plain, back):
-        each.update(random_batch(4))
+        each.update(_batch(4))
     assert bits(back) == bits(plain)
 
 
@@ -126,7 +119,7 @@ def test_a_checkpoint_goes_from_one_way_to_the_other() -> None:
 def test_a_shortage_is_made_good(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     plain, offloaded = TD3(SMALL, CPU, seed=0), TD3(SMALL, CPU, seed=0, offload=BOTH)
     for each in (plain, offloaded):
-        each.update(random_batch(0))
+        each.update(_batch(0))
     owner, _, name = place.rpartition(".")
     target = eval(f"td3.{owner}", {"td3": offloaded})
     function, failures = getattr(target, name), iter([True, True])
@@ -139,10 +132,10 @@ def test_a_shortage_is_made_good(monkeypatch: pytest.MonkeyPatch, place: str) ->
     monkeypatch.setattr(target, name, failing)
     told: list[Shortage] = []
     recovery = Recovery(SIZE, None, offloaded.release, told.append)
-    plain.update(random_batch(1))
+    plain.update(_batch(1))
     if place == "_targets.follow":
         next(failures)  # what can't be split is tried once more
-    offloaded.update(random_batch(1), recovery.attempt)
+    offloaded.update(_batch(1), recovery.attempt)
     assert told
     ours, theirs = (torch.cat([p.flatten() for p in each.online.parameters()]) for each in (offloaded, plain))
     assert float((ours - theirs).detach().norm() / theirs.detach().norm()) <= 2e-6
@@ -157,7 +150,7 @@ def allocated_by(function: Callable[[], object]) -> int:
 def test_commits_allocate_no_more_than_without() -> None:
     config = TD3Config(policy_delay=1, precision="float16")
     td3 = TD3(config, CPU, seed=0, offload=BOTH)
-    td3.update(random_batch(0, size=2))
+    td3.update(_batch(0, size=2))
     convolutions = sum(p.numel() * 4 for p in td3.online.encoder.parameters() if p.dim() == 4)
     few = 1024
     assert allocated_by(td3._critic_optimizer.step) <= convolutions + few
@@ -177,8 +170,8 @@ def test_a_moved_td3_goes_on_as_one_that_was_never_moved(
             kept = bits(moved)
             moved.move(CPU, after if number == 3 else before)
             assert bits(moved) == kept
-        moved.update(random_batch(seed))
-        stayed.update(random_batch(seed))
+        moved.update(_batch(seed))
+        stayed.update(_batch(seed))
     assert bits(moved) == bits(stayed)
 
 
@@ -192,14 +185,14 @@ def test_a_move_in_the_middle_of_an_update_changes_nothing_of_it(where: str) -> 
         return run(rows)
 
     for seed in range(4):
-        moved.update(random_batch(seed), attempt)
-        stayed.update(random_batch(seed))
+        moved.update(_batch(seed), attempt)
+        stayed.update(_batch(seed))
     assert bits(moved) == bits(stayed)
 
 
 def test_a_move_in_the_middle_of_a_rehearsal_has_no_effect_either() -> None:
     td3 = TD3(SMALL.model_copy(update={"precision": "float16"}), CPU, seed=0, offload=BOTH)
-    td3.update(random_batch(0))
+    td3.update(_batch(0))
     before = bits(td3)
 
     def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
@@ -223,7 +216,7 @@ def test_on_a_gpu_the_device_holds_less_and_the_update_is_the_same(offload: tupl
     assert held[2] - held[1] < held[1] - held[0]
     plain, offloaded = made
     for each in made:
-        each.update(random_batch(0, size=64))
+        each.update(_batch(0, size=64))
     ours, theirs = offloaded.state(), plain.state()
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
@@ -245,13 +238,13 @@ def test_on_a_gpu_a_td3_goes_to_the_cpu_and_back_and_leaves_nothing_behind() -> 
         return run(rows)
 
     for seed in range(4):
-        td3.update(random_batch(seed), leave)
-        stayed.update(random_batch(seed))
+        td3.update(_batch(seed), leave)
+        stayed.update(_batch(seed))
     assert {value.device.type for value in td3._tensors().values()} == {"cpu"}
     stayed.release()
     assert torch.cuda.memory_allocated() < held
     td3.move(CUDA)
     for each in (td3, stayed):
-        each.update(random_batch(9))
+        each.update(_batch(9))
     for name, value in stayed.state().items():
         torch.testing.assert_close(td3.state()[name], value, rtol=1e-3, atol=1e-4, msg=name)

@@ -25,6 +25,7 @@ from agent.memory.recovery import CALM_PHASES, Recovery, Shortage
 from agent.run_directory import RunDirectory
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
+from tests.unit.agent.batches import random_batch
 
 CPU = torch.device("cpu")
 SIZE = 50  # halves to 25, then 12 and a last one of 2: unequal parts
@@ -42,18 +43,6 @@ ASYNC_FORM = (
     "Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 1.00 GiB\n"
     "Requested               : 2.00 MiB\nDevice limit            : 5.61 GiB\nFree (according to CUDA): 512.00 KiB"
 )
-
-
-def random_batch(size: int, seed: int = 0) -> Batch:
-    rng = torch.Generator().manual_seed(seed)
-    return Batch(
-        frames=torch.randint(0, 256, (size, 5, 21, 21, 16), generator=rng, dtype=torch.uint8),
-        vector=torch.randn(size, 53, generator=rng),
-        next_vector=torch.randn(size, 53, generator=rng),
-        action=torch.rand(size, 2, generator=rng) * 2 - 1,
-        reward=torch.randn(size, generator=rng),
-        terminated=(torch.rand(size, generator=rng) < 0.3).float(),
-    )
 
 
 class Watched:
@@ -138,9 +127,9 @@ def limited(td3: TD3, recovery: Recovery, limited_phase: str, room: int) -> Call
 def limits_seen(phase: str, precision: str) -> list[dict[str, Any]]:
     # A fixed threshold: glibc then hands every larger block back, and the limit means what it says.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "16384", "MALLOC_TRIM_THRESHOLD_": "16384"}
-    ended = subprocess.run(
-        [sys.executable, __file__, phase, precision], check=False, capture_output=True, text=True, env=environment
-    )
+    command = [sys.executable, "-m", "tests.unit.agent.test_recovery", phase, precision]
+    root = Path(__file__).resolve().parents[3]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=root)
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
 

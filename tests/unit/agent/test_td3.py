@@ -15,21 +15,14 @@ from agent.config import NetworkConfig, TD3Config
 from agent.td3.networks import Policy
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
+from tests.unit.agent.batches import random_batch
 
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
 CPU = torch.device("cpu")
 
 
 def _batch(seed: int, size: int = 8) -> Batch:
-    rng = torch.Generator().manual_seed(seed)
-    return Batch(
-        frames=torch.randint(0, 256, (size, 5, 21, 21, 16), generator=rng, dtype=torch.uint8),
-        vector=torch.randn(size, 53, generator=rng),
-        next_vector=torch.randn(size, 53, generator=rng),
-        action=torch.rand(size, 2, generator=rng) * 2 - 1,
-        reward=torch.randn(size, generator=rng),
-        terminated=(torch.rand(size, generator=rng) < 0.3).float(),
-    )
+    return random_batch(size, seed)
 
 
 def _changed(before: dict[str, Tensor], after: dict[str, Tensor], prefix: str) -> set[str]:

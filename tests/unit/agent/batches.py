@@ -1,0 +1,20 @@
+"""Made-up transitions for the tests of updates."""
+
+from __future__ import annotations
+
+import torch
+
+from agent.td3.replay import Batch
+
+
+def random_batch(size: int, seed: int = 0) -> Batch:
+    """Return ``size`` transitions that are a function of the seed."""
+    rng = torch.Generator().manual_seed(seed)
+    return Batch(
+        frames=torch.randint(0, 256, (size, 5, 21, 21, 16), generator=rng, dtype=torch.uint8),
+        vector=torch.randn(size, 53, generator=rng),
+        next_vector=torch.randn(size, 53, generator=rng),
+        action=torch.rand(size, 2, generator=rng) * 2 - 1,
+        reward=torch.randn(size, generator=rng),
+        terminated=(torch.rand(size, generator=rng) < 0.3).float(),
+    )

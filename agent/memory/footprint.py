@@ -6,11 +6,14 @@ plain data. Reads nothing (``free`` does) and allocates nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from agent.config import AgentConfig
 from agent.memory import layers
+from agent.memory.peak import update_bytes
+from agent.memory.settings import Offload
 from agent.td3.frames import CACHED_ROWS
 from agent.td3.ring import bytes_for
 
@@ -66,18 +69,19 @@ class Estimate:
         return sum(getattr(item, pool) for item in self.items if item.phase in phases)
 
 
-def estimate(config: AgentConfig, cuda: bool, batch: int | None = None) -> Estimate:
+def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_batch: int | None = None) -> Estimate:
     """Return what a configuration needs.
 
     Args:
-        config: widths, batch, precision, replay and checkpoints are read.
+        config: widths, batch, micro-batch, precision, offload, replay and checkpoints are read.
         cuda: whether the learner is on a GPU.
         batch: instead of ``td3.batch_size``.
+        micro_batch: instead of ``td3.micro_batch``.
     """
     size = config.td3.batch_size if batch is None else batch
-    return Estimate(
-        size, (*_processes(config, cuda), *_networks(config, cuda), *_update(config, cuda, size), *_files(config, cuda))
-    )
+    rows = min(size, micro_batch or config.td3.micro_batch or size)
+    update = _update(config, cuda, size, rows)
+    return Estimate(size, (*_processes(config, cuda), *_networks(config, cuda), *update, *_files(config, cuda)))
 
 
 def _processes(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
@@ -93,19 +97,31 @@ def _processes(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
 
 def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
     shapes = layers.parameter_shapes(config.td3.network)
-    whole = layers.size(shapes)
+    whole, locked = layers.size(shapes), layers.page_locked(shapes)
+    offload = config.memory.offload if cuda else ()
     moments = 2 * whole + layers.FLOAT * len(shapes)  # and a step counter each
-    named = {"parameters": whole, "gradients": whole, "Adam's moments": moments, "targets": whole}
-    return tuple(_placed(name, "always", size, cuda) for name, size in named.items())
+    items = [
+        _placed("parameters", "always", whole, cuda),
+        _placed("gradients", "always", whole, cuda),
+        _placed("Adam's moments", "always", moments, cuda and "optimizer" not in offload),
+        # Targets that visit the device take the room of gradients, which aren't there then.
+        _placed("targets", "always", locked if "targets" in offload else whole, cuda and "targets" not in offload),
+    ]
+    if "optimizer" in offload:
+        items.append(Item("masters and their gradients, page-locked", "always", host=2 * locked))
+    elif "targets" in offload:
+        items.append(Item("parameters for the targets, page-locked", "always", host=locked))
+    return tuple(items)
 
 
-def _update(config: AgentConfig, cuda: bool, batch: int) -> tuple[Item, ...]:
-    sampled = layers.batch_bytes(batch)
-    rows = None if cuda else CACHED_ROWS
-    activations = layers.activation_bytes(config.td3.network, batch, config.td3.precision, rows)
+def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Item, ...]:
+    network, precision = config.td3.network, config.td3.precision
+    whole = layers.size(layers.parameter_shapes(network))
+    peak = update_bytes(network, batch, rows, precision, cached_rows=None if cuda else CACHED_ROWS)
+    activations = max(0, peak - whole)  # what goes beyond the gradients, which are counted whole for all the time
     workspace = 0 if cuda else int(_ONEDNN_WORKSPACE * activations)
     return (
-        Item("sampled batch", "always", host=sampled, device=cuda * sampled),
+        Item("sampled batch", "always", host=layers.batch_bytes(batch), device=cuda * layers.batch_bytes(rows)),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         _placed("activations", "updating", activations, cuda),
         _placed("workspace and heap's holes", "updating", workspace, cuda),
@@ -141,12 +157,21 @@ def refusal(config: AgentConfig, cuda: bool, free: Free) -> str | None:
 
 def largest_batch(config: AgentConfig, cuda: bool, free: Free) -> int:
     """Return the largest batch, up to the configured one, that device and host can hold; 0 if none."""
-    low, high = 0, config.td3.batch_size
+    return _largest(config.td3.batch_size, lambda size: _holds(estimate(config, cuda, size), free, config))
+
+
+def largest_micro_batch(config: AgentConfig, cuda: bool, free: Free) -> int:
+    """Return the largest part of the configured batch that device and host can hold; 0 if none, or nothing to cut."""
+    rows = min(config.td3.micro_batch or config.td3.batch_size, config.td3.batch_size)
+    return _largest(rows - 1, lambda part: _holds(estimate(config, cuda, micro_batch=part), free, config))
+
+
+def _largest(high: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to ``high`` that fits, 0 if none; what is below one that fits does, too."""
+    low = 0
     while low < high:
         middle = (low + high + 1) // 2
-        tried = estimate(config, cuda, middle)
-        holds = _fits(tried, free, "device", config) and _fits(tried, free, "host", config)
-        low, high = (middle, high) if holds else (low, middle - 1)
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
 
 
@@ -159,6 +184,10 @@ def largest_replay(config: AgentConfig, cuda: bool, free: Free) -> int:
         return config.replay.capacity
     others = estimate(config, cuda).total("disk") - bytes_for(config.replay.capacity) + bytes_for(0)
     return max(0, free.disk - others - _reserve(config)) // (bytes_for(1) - bytes_for(0))
+
+
+def _holds(found: Estimate, free: Free, config: AgentConfig) -> bool:
+    return _fits(found, free, "device", config) and _fits(found, free, "host", config)
 
 
 def _fits(found: Estimate, free: Free, pool: Pool, config: AgentConfig) -> bool:
@@ -181,8 +210,15 @@ def _sentence(config: AgentConfig, cuda: bool, free: Free, pool: Pool, needed: i
     if pool == "disk":
         rows = largest_replay(config, cuda, free)
         return f"{short}: free some, or set replay.capacity to at most {rows}."
-    batch = largest_batch(config, cuda, free)
+    batch, part = largest_batch(config, cuda, free), largest_micro_batch(config, cuda, free)
     if batch == 0:
-        way = ", or use --device cpu" if pool == "device" else ""
-        return f"{short}; not even a batch of 1 fits: free some, choose a narrower td3.network{way}."
-    return f"{short}: the largest td3.batch_size that fits is {batch}, not {config.td3.batch_size}."
+        return f"{short}; not even a batch of 1 fits: {_ways_out(config, pool)}."
+    cut = f"td3.micro_batch {part} would do, and costs time alone; else " if part else ""
+    return f"{short}: {cut}the largest td3.batch_size that fits is {batch}, not {config.td3.batch_size}."
+
+
+def _ways_out(config: AgentConfig, pool: Pool) -> str:
+    if pool == "host":
+        return "free some, or choose a narrower td3.network"
+    offload = "" if len(config.memory.offload) == len(get_args(Offload)) else "set memory.offload, "
+    return f"free some, {offload}choose a narrower td3.network, or use --device cpu"

@@ -76,9 +76,8 @@ class TD3:
         self.device = device
         on_host, float16 = "optimizer" in offload, self.config.precision == "float16"
         self._scale = LossScale(HOST if on_host else device) if float16 else None
-        parameters = dict(self.online.to(device).named_parameters())
-        phi = {name: parameters.pop(name) for name in list(parameters) if name.startswith("actor.")}
-        theta, self._actor_parameters = parameters, list(phi.values())
+        theta = dict(self.online.to(device).named_parameters())
+        phi = {name: theta.pop(name) for name in list(theta) if name.startswith("actor.")}
         self._critic_optimizer = PlacedAdam(
             theta, self.config.critic_learning_rate, on_host=on_host, guarded=float16, scale=self._scale
         )
@@ -167,11 +166,12 @@ class TD3:
         size = len(features)
         metrics: Metrics = {}
         self._actor_optimizer.zero_grad()
-        for rows in micro_batches(size, micro_batch):
-            seen, v = features[rows].to(self.device), vector[rows].to(self.device)
-            loss = -self.online.critic.first(seen, v, self.online.actor(seen, v)).sum() / size
-            loss.backward(inputs=self._actor_parameters)  # type: ignore[no-untyped-call]
-            metrics = added(metrics, {"actor_loss": loss.detach(), "q_policy": -loss.detach()})
+        with _frozen(self.online.critic):
+            for rows in micro_batches(size, micro_batch):
+                seen, v = features[rows].to(self.device), vector[rows].to(self.device)
+                loss = -self.online.critic.first(seen, v, self.online.actor(seen, v)).sum() / size
+                loss.backward()  # type: ignore[no-untyped-call]
+                metrics = added(metrics, {"actor_loss": loss.detach(), "q_policy": -loss.detach()})
         self._actor_optimizer.step(self._rehearsed)  # the commit
         return metrics
 
@@ -263,6 +263,16 @@ class TD3:
         if self._scale is not None:
             tensors |= {f"scale.{name}": value for name, value in self._scale.tensors().items()}
         return tensors
+
+
+@contextlib.contextmanager
+def _frozen(module: nn.Module) -> Iterator[None]:
+    """Let gradients pass through a module without computing its own: ``backward(inputs=…)`` drops them, once made."""
+    module.requires_grad_(False)
+    try:
+        yield
+    finally:
+        module.requires_grad_(True)
 
 
 def _squared_error(q: Tensor, y: Tensor) -> Tensor:

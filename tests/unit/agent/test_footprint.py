@@ -20,9 +20,9 @@ from agent.exits import Exit
 from agent.learner import Learner
 from agent.memory import footprint, layers
 from agent.memory.footprint import MIB, POOLS, Estimate, Free, Pool
+from agent.memory.recovery import Recovery
 from agent.pacing import Counters
 from agent.run_directory import RunDirectory
-from agent.td3.frames import CACHED_ROWS
 from agent.td3.replay import Batch, Replay
 from agent.td3.td3 import TD3
 
@@ -99,29 +99,50 @@ def test_a_checkpoint_s_files_are_within_64_kib_of_the_estimate(tmp_path: Path) 
     assert real <= item(footprint.estimate(settings, cuda=False), "checkpoint in the making", "disk") <= real + 2**16
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("batch", [64, 256])
-@pytest.mark.parametrize("network", [{}, SMALL, WIDE_HEADS, WIDE_TRUNK], ids=["full", "small", "heads", "trunk"])
-def test_the_peak_of_an_update_lies_within_the_band(network: dict[str, object], batch: int, precision: str) -> None:
-    """What PyTorch allocates above what stood before: the estimate is at most 2 % below it and 10 % above.
+PARTS = [(64, 64), (256, 256), (256, 64), (100, 30)]
 
-    Up to 35 % above where trunk or heads outweigh the convolutions: their gradients are counted whole at every instant.
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("batch", "rows"), PARTS)
+@pytest.mark.parametrize("network", [{}, SMALL, WIDE_HEADS, WIDE_TRUNK], ids=["full", "small", "heads", "trunk"])
+def test_the_peak_of_an_update_lies_within_the_band(
+    network: dict[str, object], batch: int, rows: int, precision: str
+) -> None:
+    """What PyTorch allocates above what stood before: the estimate is at most 2 % below it and 5 % above.
+
+    Up to 20 % above where the trunk outweighs the convolutions: its gradients are thought to be there a moment longer.
     """
-    settings = config.validate({"td3": {"network": network, "precision": precision}}, "test")
-    measured = allocated_peak(settings, batch)
-    shapes = layers.parameter_shapes(settings.td3.network)
-    estimated = layers.activation_bytes(settings.td3.network, batch, precision, CACHED_ROWS) + layers.size(shapes)
-    highest = 1.35 if network in (WIDE_HEADS, WIDE_TRUNK) else 1.10
+    highest = 1.20 if network is WIDE_TRUNK else 1.05
+    assert_near_the_allocated_peak(network, batch, rows, precision, highest)
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(64, 64), (64, 20)])
+@pytest.mark.parametrize("network", [{}, SMALL, WIDE_HEADS], ids=["full", "small", "heads"])
+def test_the_peak_in_float16_which_the_cpu_unfolds_lies_within_15_percent(
+    network: dict[str, object], batch: int, rows: int
+) -> None:
+    assert_near_the_allocated_peak(network, batch, rows, "float16", 1.15)
+
+
+def assert_near_the_allocated_peak(
+    network: dict[str, object], batch: int, rows: int, precision: str, highest: float
+) -> None:
+    values = {"network": network, "precision": precision, "batch_size": batch, "micro_batch": rows}
+    settings = config.validate({"td3": values}, "test")
+    measured = allocated_peak(settings)
+    found = footprint.estimate(settings, cuda=False)
+    estimated = item(found, "activations") + item(found, "gradients")
     assert 0.98 * measured <= estimated <= highest * measured, f"estimated {estimated}, measured {measured}"
 
 
-def allocated_peak(settings: AgentConfig, batch: int) -> int:
+def allocated_peak(settings: AgentConfig) -> int:
     """Return the most bytes that two updates, the second with the actor's, held in new tensors, gradients included."""
     td3 = TD3(settings.td3, torch.device("cpu"), seed=0)
-    sampled = random_batch(batch)
+    sampled = random_batch(settings.td3.batch_size)
+    recovery = Recovery(settings.td3.batch_size, settings.td3.micro_batch, td3.release, print)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
-        td3.update(sampled)
-        td3.update(sampled)
+        td3.update(sampled, recovery.attempt)
+        td3.update(sampled, recovery.attempt)
     assert seen.profiler is not None
     assert seen.profiler.kineto_results is not None
     events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
@@ -178,6 +199,47 @@ def test_on_a_gpu_the_networks_are_on_the_device_and_the_batch_on_both() -> None
     assert on_gpu.total("disk") == on_cpu.total("disk")
 
 
+def test_what_is_offloaded_leaves_the_device_and_takes_more_of_the_host() -> None:
+    plain, optimizer, targets, both = (
+        footprint.estimate(config.validate({"memory": {"offload": offload}}, "test"), cuda=True)
+        for offload in ([], ["optimizer"], ["targets"], ["optimizer", "targets"])
+    )
+    moments, of_targets = item(plain, "Adam's moments", "device"), item(plain, "targets", "device")
+    assert moments > of_targets > 0
+    saved = [plain.total("device") - each.total("device") for each in (optimizer, targets, both)]
+    assert saved == [moments, of_targets, moments + of_targets]
+    more = [each.total("host") - plain.total("host") for each in (optimizer, targets, both)]
+    assert more[0] >= moments + 2 * of_targets  # masters and their gradients, too
+    assert more[1] >= 2 * of_targets  # and the parameters that the targets follow
+    assert more[0] < more[2] < more[0] + more[1]  # the masters serve both
+
+
+def test_offload_changes_nothing_on_the_cpu() -> None:
+    plain, both = (
+        footprint.estimate(config.validate({"memory": {"offload": offload}}, "test"), cuda=False)
+        for offload in ([], ["optimizer", "targets"])
+    )
+    assert plain == both
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("offload", [[], ["optimizer", "targets"]])
+def test_on_a_gpu_the_estimate_holds_the_allocated_peak(offload: list[str], precision: str) -> None:
+    values = {"td3": {"precision": precision, "policy_delay": 1}, "memory": {"offload": offload}}
+    settings = config.validate(values, "test")
+    before = torch.cuda.memory_allocated()
+    td3 = TD3(settings.td3, torch.device("cuda"), 0, settings.memory.offload)
+    torch.cuda.reset_peak_memory_stats()
+    td3.update(random_batch(settings.td3.batch_size))
+    measured = torch.cuda.max_memory_allocated() - before
+    found = footprint.estimate(settings, cuda=True)
+    estimated = found.total("device") - footprint.CUDA_CONTEXT
+    assert 0.5 * estimated <= measured <= estimated  # its allowance for cuBLAS and cuDNN included
+
+
+PRECISIONS = ["float32", "bfloat16", "float16"]
 rooms = st.integers(0, 4 * 2**30)
 
 
@@ -204,13 +266,30 @@ def test_a_batch_that_can_t_fit_is_refused_with_the_largest_that_would() -> None
     assert sentence is not None
     assert "MiB of device memory beside memory.reserve_mib 64, and 1000 MiB are free" in sentence
     assert sentence.endswith(f"the largest td3.batch_size that fits is {best}, not 4096.")
+    part = footprint.largest_micro_batch(settings, True, free)
+    assert f"free: td3.micro_batch {part} would do, and costs time alone; else" in sentence
     assert "\n" not in sentence
+
+
+@given(device=st.integers(500 * MIB, 700 * MIB), batch=st.integers(2, 4096), precision=st.sampled_from(PRECISIONS))
+def test_the_largest_micro_batch_fits_and_the_next_does_not(device: int, batch: int, precision: str) -> None:
+    free = Free(device, None, None)
+
+    def refused(rows: int) -> bool:
+        values = {"batch_size": batch, "micro_batch": rows, "precision": precision}
+        return footprint.refusal(config.validate({"td3": values}, "test"), True, free) is not None
+
+    whole = config.validate({"td3": {"batch_size": batch, "precision": precision}}, "test")
+    best = footprint.largest_micro_batch(whole, True, free)
+    assert 0 <= best < batch
+    assert best == 0 or not refused(best)
+    assert best == batch - 1 or refused(best + 1)
 
 
 def test_a_card_that_holds_not_even_one_transition_names_the_cpu() -> None:
     sentence = footprint.refusal(config.validate({}, "test"), True, Free(device=100 * MIB, host=None, disk=None))
     assert sentence is not None
-    assert "not even a batch of 1 fits" in sentence
+    assert "not even a batch of 1 fits: free some, set memory.offload," in sentence
     assert "--device cpu" in sentence
 
 

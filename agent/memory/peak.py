@@ -1,0 +1,134 @@
+"""The most bytes that an update holds at once: the ways back through the networks, step by step, as arithmetic.
+
+Owns what each step keeps, frees and needs meanwhile; a test holds it against PyTorch's own account. Parameters, Adam,
+targets and the sampled batch are counted elsewhere. Imports no torch, allocates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agent.config import NetworkConfig
+from agent.memory import layers
+from agent.memory.layers import CONVOLVED, FLOAT, KERNELS, PIXELS
+from agent.td3.frames import ACTION, BLOCK, STACK, VECTOR
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One layer on the way back, bytes."""
+
+    saved: int
+    """A row's, kept from the way forth until this step is done."""
+    meanwhile: int
+    """A row's gradients before and after the layer."""
+    at_once: int = 0
+    """What else it takes, whatever the rows."""
+    weights: int = 0
+    """Its weights' gradient, float32."""
+    cast: int = 0
+    """Its weights in 2 bytes each, kept until this step is done, and their gradient in the same."""
+
+
+def update_bytes(network: NetworkConfig, batch: int, rows: int, precision: str, cached_rows: int | None) -> int:
+    """Return the bytes of gradients, activations and cast weights at the worst instant of an update.
+
+    Args:
+        network: the widths.
+        batch: transitions of the update.
+        rows: of them, those that go through the networks together; fewer than ``batch`` are micro-batches, whose
+            gradients are made beside the sum that they are added to.
+        precision: of the encoder; other than float32 it takes 2 bytes a number.
+        cached_rows: rows that go through the convolutions together on the CPU (``td3.convolutions``); None for all, as
+            on a GPU.
+    """
+    shapes = layers.parameter_shapes(network)
+    of_actor = layers.size(shapes, "actor.")
+    of_theta = layers.size(shapes) - of_actor
+    rows = min(rows, batch)
+    kept = FLOAT * network.features * batch  # f(s), for the actor
+    standing = of_theta if rows < batch else 0
+    inputs = FLOAT * (network.features + VECTOR + ACTION)  # of the critics, one copy for both
+    second, first = _critic_steps(network), _critic_steps(network, beside=inputs)
+    encoder = [_trunk_step(network, precision), _convolutions_step(network, rows, precision, cached_rows)]
+    critic = [*second, *first, _Step(inputs, 0), *encoder]
+    actor = [*_critic_steps(network, learns=False), *_actor_steps(network)]
+    return max(
+        kept + _highest(critic, rows, standing),
+        kept + _highest(actor, rows, of_theta + (of_actor if rows < batch else 0), grows=rows == batch),
+        2 * kept + of_theta,  # the features of micro-batches, and in one piece
+    )
+
+
+def _highest(steps: Sequence[_Step], rows: int, standing: int, *, grows: bool | None = None) -> int:
+    """Return the most bytes on a way back; ``standing`` gradients are there before, and take the new ones up."""
+    grows = standing == 0 if grows is None else grows
+    saved, cast = sum(step.saved for step in steps), sum(step.cast for step in steps)
+    made, highest = 0, 0
+    for step in steps:
+        # The weights' gradient comes first in 2 bytes a number, beside the cast weights, then in 4, without them.
+        of_weights = max(2 * step.cast, step.cast + step.weights) if step.cast else step.weights
+        highest = max(highest, made + rows * (saved + step.meanwhile) + step.at_once + cast - step.cast + of_weights)
+        made += step.weights if grows else 0
+        saved, cast = saved - step.saved, cast - step.cast
+    return standing + highest
+
+
+def _critic_steps(network: NetworkConfig, *, learns: bool = True, beside: int = 0) -> list[_Step]:
+    """Return one critic's hidden layers, the last first: each keeps what LayerNorm got and what ReLU gave.
+
+    ``beside``: what is held meanwhile, the inputs' gradient by the other critic.
+    """
+    widths = (network.features + VECTOR + ACTION, *network.hidden)
+    steps = [
+        _Step(
+            2 * FLOAT * after, FLOAT * max(2 * after, before + after) + beside, weights=FLOAT * before * after * learns
+        )
+        for before, after in pairwise(widths)
+    ]
+    return steps[::-1]
+
+
+def _actor_steps(network: NetworkConfig) -> list[_Step]:
+    widths = (network.features + VECTOR, *network.hidden)
+    steps = [
+        _Step(FLOAT * after, FLOAT * max(2 * after, before + after), weights=FLOAT * before * after)
+        for before, after in pairwise(widths)
+    ]
+    inputs = _Step(FLOAT * (2 * widths[0] + ACTION), 0)  # its own and the critic's
+    return [*steps[::-1], inputs]
+
+
+def _trunk_step(network: NetworkConfig, precision: str) -> _Step:
+    """LayerNorm's input and tanh's result are kept; f(s) itself is counted elsewhere."""
+    element, inputs = _element(precision), network.channels[-1] * CONVOLVED[-1]
+    features = FLOAT * network.features
+    trunk = network.features * inputs
+    return _Step(2 * features, 2 * features + element * inputs, 0, FLOAT * trunk, _cast(element, trunk))
+
+
+def _convolutions_step(network: NetworkConfig, rows: int, precision: str, cached_rows: int | None) -> _Step:
+    """The three outputs are kept; the frames are converted again, and the first two's gradients are a part's."""
+    element = _element(precision)
+    inputs = (STACK * BLOCK * BLOCK, *network.channels)
+    outputs = [channels * cells for channels, cells in zip(network.channels, CONVOLVED, strict=True)]
+    weights = sum(a * b * kernel for (a, b), kernel in zip(pairwise(inputs), KERNELS, strict=True))
+    # PyTorch's own float16 on the CPU copies a convolution's input into columns; oneDNN and cuDNN don't.
+    unfolds = precision == "float16" and cached_rows is not None
+    columns = [unfolds * a * k * cells for a, k, cells in zip(inputs, KERNELS, CONVOLVED, strict=False)]
+    through_first = PIXELS + element * (PIXELS + outputs[0] + columns[0])
+    through_second = element * (outputs[0] + outputs[1] + columns[1])
+    together = min(rows, cached_rows or rows)
+    summed = FLOAT * weights * (together < rows)  # a part's gradient beside the sum of the earlier ones
+    part = together * max(through_first, through_second) + summed
+    return _Step(element * sum(outputs), element * outputs[2], part, FLOAT * weights, _cast(element, weights))
+
+
+def _cast(element: int, weights: int) -> int:
+    return 0 if element == FLOAT else element * weights
+
+
+def _element(precision: str) -> int:
+    return FLOAT if precision == "float32" else FLOAT // 2

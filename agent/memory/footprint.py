@@ -20,13 +20,14 @@ from agent.td3.ring import bytes_for
 MIB = 2**20
 Pool = Literal["device", "host", "disk"]
 POOLS: tuple[Pool, ...] = ("device", "host", "disk")
-Phase = Literal["always", "updating", "saving"]
+Phase = Literal["always", "updating", "saving", "filming"]
 
 # Measured: RssAnon of processes on Linux with torch 2.13 without CUDA, at 3 widths, 2 precisions and batches from 64 to
 # 512. The workspace is what oneDNN takes beyond PyTorch's own allocations, and what the heap loses between blocks; the
 # whole is from 17 MiB high to 13 MiB low.
 _LEARNER_BASE = 235 * MIB
 _COLLECTOR_BASE = 180 * MIB
+_VIDEO_ENCODER = 45 * MIB  # a child of the collector (`judging.visual` says why it is so little)
 _ONEDNN_KERNELS = 12 * MIB
 _ONEDNN_WORKSPACE = 0.55  # of the activations
 # Not measured here: the typical context (facts.md section 1), what cuBLAS (8 MiB a stream, 32 on Hopper), cuDNN and the
@@ -64,7 +65,7 @@ class Estimate:
     batch: int
     items: tuple[Item, ...]
 
-    def total(self, pool: Pool, phases: tuple[Phase, ...] = ("always", "updating", "saving")) -> int:
+    def total(self, pool: Pool, phases: tuple[Phase, ...] = get_args(Phase)) -> int:
         """Return bytes; the sum over phases, for the C library keeps what an earlier one freed."""
         return sum(getattr(item, pool) for item in self.items if item.phase in phases)
 
@@ -91,8 +92,13 @@ def _processes(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
         Item("learner: Python, torch", "always", host=_LEARNER_BASE + cuda * _CUDA_HOST),
         Item("learner: CUDA context", "always", device=cuda * CUDA_CONTEXT),
         Item("collector: Python, torch, client", "always", host=_COLLECTOR_BASE),
+        Item("video's encoder", "filming", host=_films(config) * _VIDEO_ENCODER),
         Item("collector: policy, and the weights just read", "always", host=2 * policy),
     )
+
+
+def _films(config: AgentConfig) -> bool:
+    return config.evaluation.video and config.evaluation.final_episodes > 0
 
 
 def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:

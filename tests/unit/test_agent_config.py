@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from agent import config
+from agent.memory import footprint
+from agent.memory.footprint import MIB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGS = sorted((REPOSITORY / "config").glob("td3_config*.yaml"))
@@ -24,15 +26,28 @@ def test_every_shipped_configuration_loads_and_survives_a_round_trip(path: Path)
     assert config.validate(yaml.safe_load(yaml.safe_dump(config.dump(loaded))), "dump") == loaded
 
 
-def test_low_memory_states_only_what_differs() -> None:
+PRESETS = ["lowmem", "offload", "hostram"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_states_only_what_differs(preset: str) -> None:
     full = config.dump(config.load(REPOSITORY / "config" / "td3_config.yaml"))
-    text = (REPOSITORY / "config" / "td3_config_lowmem.yaml").read_text(encoding="utf-8")
+    text = (REPOSITORY / "config" / f"td3_config_{preset}.yaml").read_text(encoding="utf-8")
     stated = yaml.safe_load(text)
     assert stated.pop("extends") == "td3_config.yaml"
     for section, values in stated.items():
         for key, value in values.items():
             assert full[section][key] != value, f"{section}.{key} repeats the first file"
-    assert config.load(REPOSITORY / "config" / "td3_config_lowmem.yaml").td3.batch_size == 64
+
+
+@pytest.mark.parametrize(("preset", "batch"), [("lowmem", 64), ("offload", 256), ("hostram", 256)])
+def test_a_preset_needs_less_where_it_says_so(preset: str, batch: int) -> None:
+    full, chosen = (config.load(REPOSITORY / "config" / f"td3_config{name}.yaml") for name in ("", f"_{preset}"))
+    assert chosen.td3.batch_size == batch  # the effective one, which learning depends on
+    on_gpu, on_cpu = ([footprint.estimate(each, cuda=cuda) for each in (full, chosen)] for cuda in (True, False))
+    device_mib, host_mib = {"lowmem": (50, 80), "offload": (80, 80), "hostram": (50, 120)}[preset]
+    assert on_gpu[0].total("device") - on_gpu[1].total("device") >= device_mib * MIB
+    assert on_cpu[0].total("host") - on_cpu[1].total("host") >= host_mib * MIB
 
 
 def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> None:

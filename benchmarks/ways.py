@@ -6,9 +6,9 @@ the CPU instead of the GPU. Each row is measured in a process of its own, on pic
 On the CPU the peak is the kernel's high-water mark of resident memory during the timed updates (VmHWM, set back before
 them by /proc/self/clear_refs) less pages of files, less what the process held with the batch made and one transition
 learned from by the smallest networks, so that libraries are loaded. What is left: networks, Adam, gradients,
-activations, oneDNN's code and scratch, and what the C library keeps of memory that was given back. On a GPU it is the
-most that PyTorch's allocator gave out and the most that it held, from before the networks are made. Beside it stands
-what ``agent.memory.footprint`` says of the same items. Run: ``python benchmarks/ways.py --json``.
+activations, oneDNN's code and scratch, and what the heap keeps of what was freed, as the learner's does. On a GPU it is
+the most that PyTorch's allocator gave out and the most that it held, from before the networks are made. Beside it
+stands what ``agent.memory.footprint`` says of the same items. Run: ``python benchmarks/ways.py --json``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rich.table import Table
 
 from agent import config
 from agent.config import AgentConfig, NetworkConfig
-from agent.memory import footprint
+from agent.memory import footprint, heap
 from agent.memory.recovery import Recovery
 from agent.memory.resident import memory_mib
 from agent.memory.settings import Offload
@@ -48,7 +48,8 @@ BATCHES = (256, 64, 32)
 PRECISIONS = ("float32", "bfloat16", "float16")
 SMALLEST_PART = 8
 OFFLOADS: tuple[tuple[Offload, ...], ...] = ((), ("optimizer",), get_args(Offload))
-_COUNTED = ("parameters", "gradients", "Adam's moments", "targets", "activations", "convolutions' workspace", "kernels")
+_KEPT = ("parameters", "gradients", "Adam's moments", "targets")
+_COUNTED = (*_KEPT, "activations", "workspace and heap's holes", "kernels")
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def _estimated(way: Way) -> dict[str, float]:
 
 def _measure(way: Way, seconds: float, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
+    heap.keep()  # as the learner does
     settings, device = way.config(), torch.device(way.device)
     batch = _batch(way.batch)
     _load_libraries(way, device, batch)

@@ -123,7 +123,8 @@ class TD3Config(Section):
         None, ge=1, description="Rows computed at once, their gradients added up; null = batch_size. Costs no learning."
     )
     precision: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="Of the encoder's arithmetic; float16, with a loss scale, for GPUs without bfloat16."
+        "float32",
+        description="Of the encoder's arithmetic; float16, with a loss scale: for GPUs that lack bfloat16 alone.",
     )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
     network: NetworkConfig = NetworkConfig()

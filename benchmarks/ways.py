@@ -124,10 +124,11 @@ def _estimated(way: Way) -> dict[str, float]:
 
 def _measure(way: Way, seconds: float, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
-    heap.keep()  # as the learner does
     settings, device = way.config(), torch.device(way.device)
     batch = _batch(way.batch)
     _load_libraries(way, device, batch)
+    heap.keep()  # as the learner does
+    heap.give_back()  # what making the batch took
     base_mib = memory_mib(os.getpid()) or 0.0
     td3 = TD3(settings.td3, device, seed=0, offload=way.offload if way.device == "cuda" else ())
     recovery = Recovery(way.batch, way.micro_batch, td3.release, _refuse)

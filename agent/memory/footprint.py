@@ -30,6 +30,7 @@ _COLLECTOR_BASE = 180 * MIB
 _VIDEO_ENCODER = 45 * MIB  # a child of the collector (`judging.visual` says why it is so little)
 _ONEDNN_KERNELS = 12 * MIB
 _ONEDNN_WORKSPACE = 0.55  # of the activations
+_FLOAT16_WORKSPACE = 1.5  # of the same on the CPU, where PyTorch's own kernels compute it: seen from 0.5 to 2
 # Not measured here: the typical context (facts.md section 1), what cuBLAS (8 MiB a stream, 32 on Hopper), cuDNN and the
 # allocator's rounding to 2 and 20 MiB may take, and the host's side of the driver.
 CUDA_CONTEXT = 400 * MIB
@@ -125,7 +126,8 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Ite
     whole = layers.size(layers.parameter_shapes(network))
     peak = update_bytes(network, batch, rows, precision, cached_rows=None if cuda else CACHED_ROWS)
     activations = max(0, peak - whole)  # what goes beyond the gradients, which are counted whole for all the time
-    workspace = 0 if cuda else int(_ONEDNN_WORKSPACE * activations)
+    share = _FLOAT16_WORKSPACE if precision == "float16" else _ONEDNN_WORKSPACE
+    workspace = 0 if cuda else int(share * activations)
     return (
         Item("sampled batch", "always", host=layers.batch_bytes(batch), device=cuda * layers.batch_bytes(rows)),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +19,13 @@ START_S = 60.0
 @contextlib.contextmanager
 def lite_server(map: str, seed: int = 0) -> Iterator[int]:
     """Run ``python -m carla_lite`` while the block lasts; yields its RPC port."""
+    with lite_process(map, seed) as (port, _):
+        yield port
+
+
+@contextlib.contextmanager
+def lite_process(map: str, seed: int = 0) -> Iterator[tuple[int, int]]:
+    """As :func:`lite_server`; yields port and process id."""
     port = free_port_pair(random.Random())
     if port is None:
         raise SystemExit("No two neighbouring ports are free on 127.0.0.1: end what listens there.")
@@ -25,8 +33,9 @@ def lite_server(map: str, seed: int = 0) -> Iterator[int]:
     process = subprocess.Popen([*command, "--map", map, "--seed", str(seed)], stdout=subprocess.DEVNULL)
     try:
         _wait_for(port, process)
-        yield port
+        yield port, process.pid
     finally:
+        process.send_signal(signal.SIGCONT)  # where the block had paused it
         process.terminate()
         process.wait(10)
 

@@ -1,0 +1,94 @@
+"""Do collecting and updating overlap? Two processes at once beside the slower of the two alone, on two cores.
+
+Server and collector are pinned to one core, a learner of one thread to the other, "alone" pinned the same. All of them
+are real trainings: *collecting* alone owes no update, *updating* alone may take no step, the others keep a ratio of
+updates to steps: the given ones, and the one at which both alone are equally fast, where waiting costs most. The four
+take turns; the figure is the median of the turns' ratios to the slower of the two alone, in steps a second.
+Run: ``python benchmarks/overlap.py --batch 64 --json``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from measuring import machine, spread
+from trainings import FIGURES, FILLED, Pinned, Rates, TrainingInTurns, training, undisturbed
+
+_COLLECTING = {"training.updates_per_step": 1e-6}
+_UPDATING = {"training.updates_per_step": 20, "training.warmup_steps": 0, "training.total_steps": FILLED}
+
+
+def main(
+    batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 64,
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the encoder.")] = "float32",
+    ratios: Annotated[str, typer.Option(help="Updates a step, commas between; the balanced one is added.")] = "1",
+    seconds: Annotated[float, typer.Option(min=2, help="A turn.")] = 5.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 5,
+    warm_up: Annotated[float, typer.Option(min=1, help="Seconds of each before the first turn.")] = 5.0,
+    map: Annotated[str, typer.Option(help="Map name or .xodr path.")] = "Lite01",
+    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config.yaml"),
+    cores: Annotated[str, typer.Option(help="Of simulation and learner.")] = "0,1",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure how much of the slower process's rate is left when both run."""
+    simulation, learner = (int(core) for core in cores.split(","))
+    fixed = {"td3.batch_size": batch, "td3.precision": precision, "training.learner_threads": 1}
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+
+        def start(name: str, settings: dict[str, Any]) -> TrainingInTurns:
+            both = training(directory, name, config, {**fixed, **settings}, Pinned(simulation, learner), map)
+            started = stack.enter_context(both)
+            started.warm_up(warm_up)
+            return started
+
+        started = {"collecting": start("collecting", _COLLECTING), "updating": start("updating", _UPDATING)}
+        first = undisturbed(started, seconds, 1)[0]
+        balanced = float(f"{first['updating'].updates_per_s / first['collecting'].steps_per_s:.2g}")
+        paced = [*dict.fromkeys([*(float(ratio) for ratio in ratios.split(",")), balanced])]
+        for ratio in paced:
+            started[str(ratio)] = start(f"both-{ratio}", {"training.updates_per_step": ratio})
+        turns = undisturbed(started, seconds, repeats)
+    report = {
+        "what": "steps a second of collecting and updating at once, over those of the slower of the two alone",
+        "batch": batch,
+        "precision": precision,
+        "pinned": "server and collector to one core, a learner of one thread to another",
+        "map": map,
+        "seconds": seconds,
+        "repeats": repeats,
+        "alone": {
+            name: {figure: spread([getattr(turn[name], figure) for turn in turns]) for figure in FIGURES}
+            for name in ("collecting", "updating")
+        },
+        "balanced_updates_per_step": balanced,
+        "by_updates_per_step": {str(ratio): _overlap(ratio, turns) for ratio in paced},
+        "machine": machine("torch", "carla", "numpy"),
+    }
+    print(json.dumps(report, indent=2, ensure_ascii=False) if as_json else _text(report))
+
+
+def _overlap(ratio: float, turns: list[dict[str, Rates]]) -> dict[str, Any]:
+    found, shares = [turn[str(ratio)] for turn in turns], []
+    for turn, both in zip(turns, found, strict=True):
+        slower = min(turn["collecting"].steps_per_s, turn["updating"].updates_per_s / ratio)
+        # The mean: within a turn either may fall behind, or catch up, by training.max_lead_steps.
+        shares.append(statistics.mean((both.steps_per_s, both.updates_per_s / ratio)) / slower)
+    return {"ratio": spread(shares), **{name: spread([getattr(rates, name) for rates in found]) for name in FIGURES}}
+
+
+def _text(report: dict[str, Any]) -> str:
+    by_ratio = report["by_updates_per_step"].items()
+    return "\n".join(
+        f"{ratio} updates a step: {found['ratio']['median']} of the slower alone" for ratio, found in by_ratio
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,73 @@
+"""How many threads should the learner have where it shares two cores with the simulator?
+
+Real trainings, not pinned, that differ in ``training.learner_threads`` alone and take turns: once with a simulator that
+never waits (``busy``: steps run ahead without limit, updates are always owed), once at the given ratios of updates to
+steps. Run: ``python benchmarks/threads.py --batch 64 --json``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from measuring import machine, spread
+from trainings import FIGURES, Pinned, TrainingInTurns, training, undisturbed
+
+_BUSY = {"training.updates_per_step": 20, "training.max_lead_steps": 10**9}
+
+
+def main(
+    threads: Annotated[str, typer.Option(help="Of the learner, commas between.")] = "1,2",
+    ratios: Annotated[str, typer.Option(help="Updates a step, commas between; busy is measured too.")] = "1",
+    batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 64,
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the encoder.")] = "float32",
+    seconds: Annotated[float, typer.Option(min=2, help="A turn.")] = 5.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 5,
+    warm_up: Annotated[float, typer.Option(min=1, help="Seconds of each before the first turn.")] = 5.0,
+    map: Annotated[str, typer.Option(help="Map name or .xodr path.")] = "Lite01",
+    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config.yaml"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure steps and updates a second by the learner's threads."""
+    modes: dict[str, dict[str, Any]] = {
+        "busy": _BUSY,
+        **{ratio: {"training.updates_per_step": float(ratio)} for ratio in ratios.split(",")},
+    }
+    counts = [int(count) for count in threads.split(",")]
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        started: dict[tuple[str, int], TrainingInTurns] = {}
+        for mode, settings in modes.items():
+            for count in counts:
+                fixed = {"td3.batch_size": batch, "td3.precision": precision, "training.learner_threads": count}
+                whole = training(directory, f"{mode}-{count}", config, {**fixed, **settings}, Pinned(), map)
+                started[mode, count] = stack.enter_context(whole)
+                started[mode, count].warm_up(warm_up)
+        turns = undisturbed(started, seconds, repeats)
+    report: dict[str, Any] = {
+        "what": "steps and updates a second of trainings that differ in the learner's threads, nothing pinned",
+        "batch": batch,
+        "precision": precision,
+        "map": map,
+        "seconds": seconds,
+        "repeats": repeats,
+        "by_updates_per_step": {
+            mode: {
+                f"{count} threads": {
+                    name: spread([getattr(turn[mode, count], name) for turn in turns]) for name in FIGURES
+                }
+                for count in counts
+            }
+            for mode in modes
+        },
+        "machine": machine("torch", "carla", "numpy"),
+    }
+    print(json.dumps(report, indent=2) if as_json else json.dumps(report["by_updates_per_step"], indent=2))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,210 @@
+"""Real trainings that take turns: server, collector and learner of each started once, pinned, and paused between turns.
+
+A pause is SIGSTOP for all three processes, shorter than any time-out among them; so turns of different configurations
+can be interleaved without starting a process for each. Rates come from the agent's own heartbeat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lite_server import lite_process
+from replay import fill
+
+from agent.run_directory import RunDirectory
+from agent.td3.replay import Replay
+
+FILLED = 5_000
+"""Transitions that lie in the replay before the first step."""
+
+DISTURBED_CORES = 0.15
+"""Of other processes, that spoil a turn."""
+
+PATIENCE_S = 1_800.0
+
+Key = TypeVar("Key")
+
+_START_S = 120.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_CAPACITY = 40_000
+_SETTINGS: dict[str, Any] = {
+    "replay.capacity": _CAPACITY,
+    "training.total_steps": 100_000_000,
+    "training.warmup_steps": FILLED,
+    "training.checkpoint_every_steps": 100_000_000,
+    "evaluation.every_steps": 0,
+    "evaluation.final_episodes": 0,
+    "simulator.timeout_s": 2 * PATIENCE_S,  # a pause must not look like a hang
+}
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """Cores of the simulation (server and collector) and of the learner; None leaves them to the scheduler."""
+
+    simulation: int | None = None
+    learner: int | None = None
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one turn came to."""
+
+    steps_per_s: float
+    updates_per_s: float
+    simulation_cores: float
+    """That server and collector kept busy; below 1 where pinned to one: they waited."""
+    learner_cores: float
+    other_cores: float
+    """That processes of others kept busy: what the figures may have suffered from."""
+
+
+FIGURES = tuple(field.name for field in fields(Rates))
+
+
+class TrainingInTurns:
+    """One training; paused but in its turns."""
+
+    def __init__(self, learner: subprocess.Popen[bytes], server: int, run: RunDirectory, pinned: Pinned) -> None:
+        self._learner = learner
+        self._server = server
+        self._run = run
+        self._pinned = pinned
+
+    def warm_up(self, seconds: float) -> None:
+        """Let it come to its pace, pin its processes and pause it."""
+        deadline_s = time.monotonic() + _START_S
+        while self._beat().get("phase") not in ("collecting", "updating"):
+            if time.monotonic() > deadline_s or self._learner.poll() is not None:
+                raise SystemExit(f"{self._run.path}: no training within {_START_S:g} s; see its collector.log.")
+            time.sleep(0.2)
+        self._pin()
+        time.sleep(seconds)
+        self._pin()  # threads that a thread not yet pinned had started
+        self._pause()
+
+    def turn(self, seconds: float) -> Rates:
+        """Let it run for a while and return its rates between the first and the last heartbeat of that time."""
+        for pid in self._pids():
+            os.kill(pid, signal.SIGCONT)
+        first, used_before = self._next_beat(self._beat()), self._used_s()
+        time.sleep(seconds)
+        last, used = self._next_beat(self._beat()), self._used_s()
+        self._pause()
+        took_s = last["time"] - first["time"]
+        learner, simulation, all_ = ((after - before) / took_s for after, before in zip(used, used_before, strict=True))
+        steps, updates = (last[name] - first[name] for name in ("step", "updates"))
+        return Rates(steps / took_s, updates / took_s, simulation, learner, max(0.0, all_ - learner - simulation))
+
+    def resume(self) -> None:
+        """End the pause, so that it can be stopped."""
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _pause(self) -> None:
+        for pid in self._pids():
+            os.kill(pid, signal.SIGSTOP)
+
+    def _pids(self) -> tuple[int, ...]:
+        collector = self._beat().get("collector", {}).get("pid")
+        return (self._learner.pid, *([collector] if collector else []), self._server)
+
+    def _used_s(self) -> tuple[float, float, float]:
+        """Return the processor seconds of the learner, of server and collector, and of everybody."""
+        learner, *simulation = map(_used_s, self._pids())
+        return learner, sum(simulation), _all_used_s()
+
+    def _pin(self) -> None:
+        learner, *simulation = self._pids()
+        for core, pids in ((self._pinned.learner, [learner]), (self._pinned.simulation, simulation)):
+            for thread in (int(entry.name) for pid in pids for entry in Path(f"/proc/{pid}/task").iterdir()):
+                if core is not None:
+                    os.sched_setaffinity(thread, {core})
+
+    def _beat(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self._run.heartbeat.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def _next_beat(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        while (beat := self._beat())["time"] == before["time"]:
+            time.sleep(0.01)
+        return beat
+
+
+def undisturbed(trainings: Mapping[Key, TrainingInTurns], seconds: float, rounds: int) -> list[dict[Key, Rates]]:
+    """Let each have a turn, so many rounds, while nobody else is busy; a turn that was disturbed is taken again.
+
+    Raises:
+        SystemExit: the machine had too much else to do.
+    """
+    deadline_s = time.monotonic() + PATIENCE_S
+    return [{key: _undisturbed(each, seconds, deadline_s) for key, each in trainings.items()} for _ in range(rounds)]
+
+
+def _undisturbed(training: TrainingInTurns, seconds: float, deadline_s: float) -> Rates:
+    while True:
+        while _busy_cores(during_s=0.5) > DISTURBED_CORES:
+            if time.monotonic() > deadline_s:
+                raise SystemExit(f"Other processes were busy for {PATIENCE_S:g} s: measure on an idle machine.")
+        rates = training.turn(seconds)
+        if rates.other_cores <= DISTURBED_CORES:
+            return rates
+
+
+def _busy_cores(during_s: float) -> float:
+    before_s = _all_used_s()
+    time.sleep(during_s)
+    return (_all_used_s() - before_s) / during_s
+
+
+def _all_used_s() -> float:
+    """Return the processor seconds of everybody since the machine started."""
+    user, nice, system = Path("/proc/stat").read_text(encoding="ascii").split()[1:4]
+    return sum(map(int, (user, nice, system))) / _TICKS_PER_S
+
+
+def _used_s(pid: int) -> float:
+    after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / _TICKS_PER_S
+
+
+@contextlib.contextmanager
+def training(
+    directory: Path, name: str, config: Path, settings: Mapping[str, Any], pinned: Pinned, map: str
+) -> Iterator[TrainingInTurns]:
+    """Start a training with a server of its own; both end with the block, also where SIGTERM ends it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # paused processes would stay for ever
+    run = RunDirectory(directory / name)
+    replay = Replay.create(run.replay, _CAPACITY)
+    fill(replay, FILLED)
+    replay.close()
+    with lite_process(map) as (port, server):
+        assignments = [f"{key}={value}" for key, value in {**_SETTINGS, **settings}.items()]
+        options = [word for assignment in assignments for word in ("--set", assignment)]
+        command = [sys.executable, "-m", "agent", "train", "--resume", "--run-dir", str(run.path), "--device", "cpu"]
+        learner = subprocess.Popen(
+            [*command, "--config", str(config), *options],
+            env={**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(port)},
+            stdout=subprocess.DEVNULL,
+        )
+        started = TrainingInTurns(learner, server, run, pinned)
+        try:
+            yield started
+        finally:
+            started.resume()
+            learner.terminate()
+            learner.wait(60)

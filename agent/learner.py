@@ -225,8 +225,9 @@ class Learner:
 
 
 def _use_threads(config: AgentConfig) -> None:
-    # A thread that shares its core stalls all of them at every barrier: on 2 cores beside a busy simulator
-    # 2 threads made 1 update a second, and 1 thread 28.
+    # A thread that shares its core stalls all of them at every barrier: on 2 cores, beside a busy simulator, 2 threads
+    # made 13 updates and 308 steps a second, 1 thread 26 and 497; beside one that mostly waits, 34 and 27 updates
+    # (benchmarks/threads.py).
     torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
 
 

@@ -68,12 +68,12 @@ def train(
             from agent.memory.admission import admit
             from agent.training import Training
 
-            device = admit(resolved, run, chosen)
-            training = Training(resolved, run, out, stop, device)
+            admitted = admit(resolved, run, chosen)
+            training = Training(admitted.config, run, out, stop, admitted.device)
             if training.finished:
                 out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)
                 return
-            run.save_config(resolved)
+            run.save_config(admitted.config)
             code = training.run()
             training.summarise(out)
     raise typer.Exit(code)

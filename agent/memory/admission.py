@@ -1,26 +1,37 @@
-"""The door to a training: before anything is allocated, what the allocator was told, whether the run fits, and where.
+"""The door to a training: before anything is allocated, what the allocator was told, whether the run fits, where, and
+with what micro-batch after a learner that ended without a word.
 
 Owns the order and the events. Called in the learner's process, after the allocator's variables are set.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from agent.config import AgentConfig, ConfigError
-from agent.memory import allocator
+from agent.memory import aftermath, allocator
 from agent.memory.allocator import Choice, Settings
-from agent.memory.survey import survey
+from agent.memory.footprint import MIB
+from agent.memory.survey import Survey, survey
 from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
 
 NOT_APPLICABLE = "not applicable on the CPU"
 
 
-def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Literal["cuda", "cpu"]:
-    """Write the events ``allocator`` and ``footprint``, ``device`` if the GPU is left alone; return the device.
+@dataclass(frozen=True)
+class Admitted:
+    """Where a run computes, and its configuration: as it was asked for, but for ``td3.micro_batch`` perhaps."""
+
+    device: Literal["cuda", "cpu"]
+    config: AgentConfig
+
+
+def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Admitted:
+    """Write the events ``allocator`` and ``footprint``; ``device`` if the GPU is left alone; ``micro_batch_lowered``.
 
     Raises:
         ConfigError: the configuration can't fit, with the largest batch that would; CUDA isn't there; or the GPU
@@ -28,6 +39,9 @@ def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Literal["cu
     """
     events = EventLog(run.events)
     found = survey(config, run)
+    lowered = _after_silence(config, run, found, events)
+    if lowered is not config:
+        config, found = lowered, survey(lowered, run)
     if found.cuda:
         require_arithmetic(config.td3.precision)
     took_hold = read_back() if found.cuda else NOT_APPLICABLE
@@ -39,7 +53,24 @@ def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Literal["cu
         raise ConfigError(found.refusal)
     if found.not_on_cuda is not None:
         events.append("device", found.not_on_cuda, device="cpu")
-    return "cuda" if found.cuda else "cpu"
+    return Admitted("cuda" if found.cuda else "cpu", config)
+
+
+def _after_silence(config: AgentConfig, run: RunDirectory, found: Survey, events: EventLog) -> AgentConfig:
+    last = None if found.cuda else aftermath.silence(run.heartbeat)
+    if last is None:
+        return config
+    lowered = aftermath.with_less(config, found.free, last)
+    if lowered is not config:
+        events.append(
+            "micro_batch_lowered",
+            f"the last learner ended without a word in phase {last.phase}, and memory may be why",
+            micro_batch=lowered.td3.micro_batch,
+            last_micro_batch=last.micro_batch,
+            needed_mib=aftermath.needed_mib(config, last),
+            free_mib=round((found.free.host or 0) / MIB, 1),
+        )
+    return lowered
 
 
 def require_arithmetic(precision: str) -> None:

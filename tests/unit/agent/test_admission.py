@@ -39,8 +39,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def admitted(directory: Path, **values: Any) -> tuple[str, list[dict[str, Any]]]:
     directory.mkdir(exist_ok=True)
     run = RunDirectory(directory)
-    device = admission.admit(configured(**values), run, CHOICE)
-    return device, events(run)
+    return admission.admit(configured(**values), run, CHOICE).device, events(run)
 
 
 def configured(**values: Any) -> AgentConfig:

@@ -1,0 +1,54 @@
+"""Fixtures of the stack's tests: Compose, an engine that answers, images built once a session, stacks that end."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stack.stack import LITE, Stack, compose, docker
+
+BASE = "python:3.11-slim-bookworm"
+
+StartStack = Callable[..., Stack]
+
+
+def _answers(*command: str) -> bool:
+    return (
+        shutil.which("docker") is not None and subprocess.run(command, check=False, capture_output=True).returncode == 0
+    )
+
+
+@pytest.fixture(scope="session")
+def compose_plugin() -> None:
+    """Skip where there is no Compose v2; what only reads the files needs no engine."""
+    if not _answers("docker", "compose", "version"):
+        pytest.skip("docker has no Compose plugin here; .ci/engine fetches one on Debian")
+
+
+@pytest.fixture(scope="session")
+def images(compose_plugin: None) -> None:
+    """Build the images of the CPU stack, once."""
+    if not _answers("docker", "version"):
+        pytest.skip("no Docker engine answers; .ci/engine starts one on Debian")
+    if not (_answers("docker", "image", "inspect", BASE) or _answers("docker", "pull", "-q", BASE)):
+        pytest.skip(f"{BASE} isn't here and can't be pulled; .ci/engine makes a stand-in on Debian")
+    compose(LITE, "build", "--quiet", timeout_s=1200)
+    docker("image", "inspect", "carla-td3-agent:latest", "carla-td3-lite:latest", "td3-av-system:latest")
+
+
+@pytest.fixture
+def start_stack(images: None, tmp_path: Path) -> Iterator[StartStack]:
+    """Make a stack in the test's folder; it is taken down after the test, however that ends."""
+    made: list[Stack] = []
+
+    def make(*arguments: object, **named: object) -> Stack:
+        made.append(Stack(tmp_path, *arguments, **named))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for stack in made:
+        stack.down()

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The visual test in containers: a driver on routes that it was not trained on, a video of it in runs/visual/.
+#
+#   bash scripts/run_visual_test_docker.sh [--checkpoint runs/td3] [--steps 200] …   as scripts/test_visual_navigation.py
+#
+# With a display, CARLA shows its window there; without one everything is off screen. Without an NVIDIA runtime in the
+# engine, carla-lite takes CARLA's place; it has no window. Exit: the test's own · 2 usage.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+files=(-f docker-compose.yml)
+if ! docker info --format '{{json .Runtimes}}' | grep -q nvidia; then
+    echo "No NVIDIA runtime: carla-lite and the CPU." >&2
+    files+=(-f docker-compose.lite.yml)
+elif [ -n "${DISPLAY:-}" ] && command -v xauth >/dev/null; then
+    # A copy of the display's cookie that holds for any host name, since a container has its own (family ffff). Whoever
+    # the container's user is can read it; on this machine nobody else reaches into the folder.
+    folder=$(mktemp -d)
+    export DISPLAY_COOKIE=$folder/cookie
+    xauth nlist "$DISPLAY" | sed 's/^..../ffff/' | xauth -q -f "$DISPLAY_COOKIE" nmerge -
+    chmod 644 "$DISPLAY_COOKIE"
+    files+=(-f docker-compose.visual.yml)
+fi
+
+# A project of its own: a training's simulator is left alone, and what is taken down is only what was started here.
+visual=(docker compose -p carla-td3-visual "${files[@]}")
+end() {
+    "${visual[@]}" down --timeout 5 >/dev/null 2>&1
+    rm -rf "${folder:-}"
+}
+trap end EXIT
+"${visual[@]}" run --rm agent python scripts/test_visual_navigation.py "$@"

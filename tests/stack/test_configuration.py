@@ -114,7 +114,7 @@ def test_the_cpu_stack_asks_for_no_device_and_keeps_names_and_ports(compose_plug
     assert lite["carla"]["command"] == ["--port", "2000", "--map", "Lite01", "--seed", "0"]
     assert lite["carla"]["user"] == lite["agent"]["user"] == "1000:1000"
     assert lite["agent"]["environment"] == {**gpu["agent"]["environment"], "AGENT_DEVICE": "cpu"}
-    assert lite["agent"]["build"]["args"]["TORCH_INDEX"] == "https://download.pytorch.org/whl/cpu"
+    assert lite["agent"]["build"] == gpu["agent"]["build"]
     for field in ("ports", "healthcheck", "stop_grace_period", "networks"):
         assert lite["carla"][field] == gpu["carla"][field]
 

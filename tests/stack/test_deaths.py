@@ -42,8 +42,11 @@ def freeze_in_mid_episode(stack: Stack, witness: Witness) -> int:
     """Pause the simulator while an episode goes on; return the finished transitions."""
     for _ in range(50):
         docker("pause", stack.container("carla"))
-        time.sleep(0.3)  # the tick that was answered already becomes a row
-        witness.look()
+        seen = -1
+        while seen < len(witness.rows):  # the tick that was answered already becomes a row, late on a busy machine
+            seen = len(witness.rows)
+            time.sleep(0.8)
+            witness.look()
         last = witness.rows[-1]
         if last["age"] > 0 and not last["terminated"] and not last["truncated"]:
             return int(last["step"])

@@ -79,7 +79,7 @@ PHASES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
 }
 
 
-@pytest.mark.parametrize(("phase", "number"), zip(PHASES, cycle((signal.SIGTERM, signal.SIGINT)), strict=False))
+@pytest.mark.parametrize(("phase", "number"), list(zip(PHASES, cycle((signal.SIGTERM, signal.SIGINT)), strict=False)))
 def test_a_stop_is_honoured_within_seconds(
     start_server: StartServer, new_run: NewRun, phase: str, number: signal.Signals
 ) -> None:

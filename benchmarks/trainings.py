@@ -38,6 +38,9 @@ _START_S = 120.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CAPACITY = 40_000
 _SETTINGS: dict[str, Any] = {
+    # All drive alike, as at the start: what a step costs hangs on the driving, a reset takes as long as many steps.
+    "td3.actor_learning_rate": 1e-12,
+    "td3.critic_learning_rate": 1e-12,
     "replay.capacity": _CAPACITY,
     "training.total_steps": 100_000_000,
     "training.warmup_steps": FILLED,

@@ -10,7 +10,6 @@ import csv
 import dataclasses
 import io
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from rich.table import Table
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route
 from agent.judging.baselines import Driver
+from agent.run_directory import write_whole
 
 # CARLA leaderboard: the driving score is the completion times the penalty of each infraction.
 PENALTIES = {"vehicle": 0.6, "static": 0.65, "pedestrian": 0.5}
@@ -196,11 +196,5 @@ def _result(route: Route, info: dict[str, Any], tally: _Tally, step_s: float) ->
 
 
 def _write(path: Path, text: str) -> None:
-    """Write to a temporary name, fsync, rename: a reader never sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_whole(path, text)

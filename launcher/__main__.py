@@ -15,13 +15,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from launcher import config, dashboard, report, run_directory
+from launcher import config, run_directory
 from launcher import up as up_command
 from launcher.config import LauncherConfigError
+from launcher.exits import Exit
 from launcher.jobs import Wish
 from launcher.journal import RunInUseError
-from launcher.policy import Exit
 from launcher.run_directory import RunDirectory
+from launcher.telling import dashboard, report
 
 app = typer.Typer(
     help="Run a simulator and the agent together, watched.",

@@ -6,9 +6,14 @@ Owns the schema and the sentences about it; the values stand in the file alone. 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
+
+from launcher.ladder.rungs import Rung
+from launcher.memory.pools import Kind
+from launcher.section import Section
 
 SHIPPED = Path(__file__).resolve().parent.parent / "config" / "launcher.yaml"
 
@@ -17,10 +22,14 @@ class LauncherConfigError(Exception):
     """A configuration that can't be used; the message is one sentence for a person (exit code 65)."""
 
 
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values are frozen."""
+class Restarts(Section):
+    """How often something is started again after a failure, and when."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    budget: int = Field(ge=0, description="Failures in a row that are answered by a restart; one more ends the run.")
+    stable_after_s: float = Field(gt=0, description="Well for this long, earlier failures are forgotten.")
+    first_delay_s: float = Field(gt=0, description="Before the first restart; doubles with each further one.")
+    longest_delay_s: float = Field(gt=0, description="Where the doubling ends.")
+    jitter: float = Field(ge=0, lt=1, description="Random share by which a delay is longer or shorter.")
 
 
 class SimulatorLimits(Section):
@@ -32,17 +41,61 @@ class SimulatorLimits(Section):
     running_limit_s: float = Field(gt=0, description="The same for one that somebody else runs (--simulator-host).")
     check_timeout_s: float = Field(gt=0, le=5, description="Of each answer in a health check.")
     stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL.")
-    stable_after_s: float = Field(gt=0, description="Healthy for this long, its earlier failures are forgotten.")
-    restarts: int = Field(ge=0, description="Failures in a row that are answered by a restart; one more ends the run.")
-    first_delay_s: float = Field(gt=0, description="Before the first restart; doubles with each further one.")
-    longest_delay_s: float = Field(gt=0, description="Where the doubling ends.")
-    jitter: float = Field(ge=0, lt=1, description="Random share by which a delay is longer or shorter.")
+    quality: Literal["Low", "Epic"] = Field(description="Of CARLA, unless --quality names another.")
+    restarts: Restarts
 
 
 class AgentLimits(Section):
-    """How the agent is stopped."""
+    """How the agent is stopped and started again."""
 
     stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL: its time to write a checkpoint.")
+    answer_limit_s: float = Field(gt=0, description="For the answer to a request; an evaluation may be under way.")
+    beat_limit_s: float = Field(gt=0, description="Without a heartbeat for this long, it hangs.")
+    warming_limit_s: float = Field(gt=0, description="From its start to the end of its rehearsal.")
+    hang_margin_s: float = Field(gt=0, description="Beyond the agent's own time-outs, until a tick counts as hung.")
+    restarts: Restarts
+
+
+class MemoryLimits(Section):
+    """What is kept free, and what counts as running out."""
+
+    reserve_mib: dict[Kind, float] = Field(description="Kept free in each pool.")
+    pressure_s: float = Field(ge=0, description="Below the reserve for this long counts; a shorter dip doesn't.")
+    horizon_s: float = Field(gt=0, description="Exhaustion that the slope foresees within this time is acted on.")
+    urgent_s: float = Field(gt=0, description="Within this time without waiting for an episode's end.")
+    slope_window_s: float = Field(gt=0, description="Readings that a slope is fitted to.")
+    band_share: float = Field(gt=0, description="An owner outside expected ± this share is an event.")
+    band_mib: float = Field(gt=0, description="And outside expected ± this.")
+    stranger_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
+    stranger_patience_s: float = Field(ge=0, description="To wait for a stranger's memory before the run can start.")
+
+
+class ClimbLimits(Section):
+    """When what was given up is taken back."""
+
+    settle_s: float = Field(ge=0, description="After a change of rung, until the next is judged.")
+    hold_s: float = Field(gt=0, description="The rung above has fitted for this long; doubles with a failed climb.")
+    longest_hold_s: float = Field(gt=0, description="Where the doubling ends.")
+    margin_mib: float = Field(ge=0, description="Free beyond reserve and what the rung above takes.")
+    probation_s: float = Field(gt=0, description="Memory running out within this time after a climb: it has failed.")
+
+
+class WatchLimits(Section):
+    """How often is looked."""
+
+    interval_s: float = Field(gt=0, le=5, description="Between two observations.")
+    check_every_s: float = Field(gt=0, description="Between two questions for the simulator's version.")
+    checks_failed: int = Field(ge=1, description="Unanswered in a row, until the simulator counts as dead.")
+    gap_s: float = Field(gt=0, description="Between two looks: the machine slept, and waiting times begin anew.")
+
+
+class CarlaSizes(Section):
+    """First figures of CARLA's memory; a run's own watermark replaces them."""
+
+    vram_mib: dict[str, float] = Field(description="Peak by quality: Low, Epic.")
+    ram_mib: float = Field(gt=0, description="Anonymous memory of the server, whichever quality.")
+    lite_ram_mib: float = Field(gt=0, description="The same of carla-lite.")
+    context_mib: float = Field(gt=0, description="A CUDA context, where the agent's footprint names none.")
 
 
 class LauncherConfig(Section):
@@ -50,7 +103,20 @@ class LauncherConfig(Section):
 
     simulator: SimulatorLimits
     agent: AgentLimits
+    memory: MemoryLimits
+    climb: ClimbLimits
+    watch: WatchLimits
+    sizes: CarlaSizes
+    ladder: dict[Kind, tuple[Rung, ...]] = Field(description="For each pool, first choice first.")
     poll_s: float = Field(gt=0, le=1, description="Between two looks at processes and requests to stop.")
+
+    @model_validator(mode="after")
+    def _rungs_have_names_of_their_own(self) -> LauncherConfig:
+        for kind, rungs in self.ladder.items():
+            names = [rung.name for rung in rungs]
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"ladder.{kind.value} names {', '.join(twice)} twice")
+        return self
 
 
 def load(path: Path = SHIPPED) -> LauncherConfig:
@@ -75,6 +141,8 @@ def _sentence(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"]) or "the file"
     if first["type"] == "extra_forbidden":
         return f"unknown key `{where}`; {SHIPPED.name} as shipped has all that exist"
+    if first["type"] == "value_error":
+        return str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"`{where}` is missing; {SHIPPED.name} as shipped has all that are needed"
     return f"`{where}` is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}"

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.config import LauncherConfig
-from launcher.health import Address
 from launcher.run_directory import RunDirectory
-from launcher.runtime import Job, Role
+from launcher.runtimes.job import Job
+from launcher.runtimes.runtime import Role
 from launcher.supervisor import Plan
+from launcher.watching.health import Address
 
 LOOPBACK = "127.0.0.1"
 

@@ -6,22 +6,11 @@ Pure functions over plain data; the exit codes are DESIGN.md's. Owns no clock, n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from launcher.config import SimulatorLimits
+from launcher.exits import Ending, Exit, exit_in_words
 
 KILLED_ON_REQUEST = (128 + 9, 128 + 15)
-
-
-class Exit(IntEnum):
-    """The launcher's own exit codes; the agent's pass through."""
-
-    FINISHED = 0
-    USAGE = 2
-    CONFIGURATION = 65
-    NO_SIMULATOR = 69
-    BUDGET_SPENT = 70
-    STOPPED = 75
 
 
 AGENT_ENDS = {
@@ -36,14 +25,6 @@ AGENT_ENDS = {
 
 SIMULATOR_REFUSALS = (2, 65, 69)
 """Codes with which a simulator says that starting it again would change nothing."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """The run ends: the launcher's exit code, and why, as a sentence without its full stop."""
-
-    code: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -74,7 +55,7 @@ class Failure:
 
 def failures_in_a_row(before: int, healthy_for_s: float, limits: SimulatorLimits) -> int:
     """Return the count with a new failure, which followed ``healthy_for_s`` of health."""
-    return 1 if healthy_for_s >= limits.stable_after_s else before + 1
+    return 1 if healthy_for_s >= limits.restarts.stable_after_s else before + 1
 
 
 def after_simulator_failure(failure: Failure, limits: SimulatorLimits, draw: float) -> Restart | Ending:
@@ -93,13 +74,13 @@ def after_simulator_failure(failure: Failure, limits: SimulatorLimits, draw: flo
         return Ending(failure.exit_code, f"the simulator refused to start{said}")
     if not failure.ever_healthy:
         return Ending(Exit.NO_SIMULATOR, f"the simulator {failure.cause}{said}")
-    if failure.in_a_row > limits.restarts:
+    if failure.in_a_row > limits.restarts.budget:
         return Ending(
             Exit.BUDGET_SPENT,
-            f"the simulator {failure.cause} and its {limits.restarts} restarts are spent{said}",
+            f"the simulator {failure.cause} and its {limits.restarts.budget} restarts are spent{said}",
         )
-    doubled_s = limits.first_delay_s * 2 ** min(failure.in_a_row - 1, 60)
-    return Restart(min(doubled_s, limits.longest_delay_s) * (1 + limits.jitter * draw))
+    doubled_s = limits.restarts.first_delay_s * 2 ** min(failure.in_a_row - 1, 60)
+    return Restart(min(doubled_s, limits.restarts.longest_delay_s) * (1 + limits.restarts.jitter * draw))
 
 
 def after_agent_exit(code: int, wanted: Ending | None) -> Ending:
@@ -116,8 +97,3 @@ def after_agent_exit(code: int, wanted: Ending | None) -> Ending:
     if code in AGENT_ENDS:
         return Ending(code, AGENT_ENDS[code])
     return Ending(code, f"the agent crashed ({exit_in_words(code)})")
-
-
-def exit_in_words(code: int) -> str:
-    """Return ``exit code 3`` or ``signal 9``."""
-    return f"signal {code - 128}" if 128 < code < 193 else f"exit code {code}"

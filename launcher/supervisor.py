@@ -14,11 +14,12 @@ from typing import Protocol
 
 from launcher import policy
 from launcher.config import LauncherConfig
-from launcher.health import Address, Health
+from launcher.exits import Ending, Exit, exit_in_words
 from launcher.journal import Journal, ProcessState
-from launcher.policy import Ending, Exit, Failure, Restart
+from launcher.policy import Failure, Restart
 from launcher.run_directory import last_lines
-from launcher.runtime import Child, Job, Runtime
+from launcher.runtimes.job import Child, Job, Runtime
+from launcher.watching.health import Address, Health
 
 LOG_LINES_SHOWN = 12
 
@@ -136,7 +137,7 @@ class Supervisor:
     def _starting(self) -> None:
         code = None if self._simulator is None else self._simulator.poll()
         if code is not None:
-            return self._simulator_failed(f"ended during its start ({policy.exit_in_words(code)})", code)
+            return self._simulator_failed(f"ended during its start ({exit_in_words(code)})", code)
         health = self._edges.check(self._plan.address, self._agent is not None)
         if health.ok:
             return self._simulator_healthy(health)
@@ -158,7 +159,7 @@ class Supervisor:
     def _running(self) -> None:
         code = None if self._simulator is None else self._simulator.poll()
         if code is not None:
-            self._simulator_failed(f"ended by itself ({policy.exit_in_words(code)})", code)
+            self._simulator_failed(f"ended by itself ({exit_in_words(code)})", code)
 
     def _simulator_failed(self, cause: str, code: int | None) -> None:
         limits, state = self._config.simulator, self._journal.state
@@ -207,7 +208,7 @@ class Supervisor:
         self.ending = policy.after_agent_exit(code, self.ending)
         self._journal.event("agent_ended", self.ending.reason, exit_code=code)
         if code not in policy.AGENT_ENDS and self.ending.code == code:
-            self._say(f"the agent crashed ({policy.exit_in_words(code)}); its log is {self._plan.agent.log}")
+            self._say(f"the agent crashed ({exit_in_words(code)}); its log is {self._plan.agent.log}")
         self._stop_simulator()
 
     # The way down

@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from launcher import health, jobs, policy, report
+from launcher import jobs
 from launcher.config import LauncherConfig
+from launcher.exits import Ending, Exit
 from launcher.jobs import Wish
 from launcher.journal import Journal, LauncherState, RunLock
-from launcher.policy import Ending, Exit
-from launcher.processes import ProcessRuntime, free_port_pair
 from launcher.run_directory import RunDirectory, read_object
+from launcher.runtimes.processes import ProcessRuntime, free_port_pair
 from launcher.signals import StopRequests
 from launcher.supervisor import Edges, Supervisor
+from launcher.telling import report
+from launcher.watching import health
 
 RUNTIME = "process"
 CARLA_PORT = 2000
@@ -141,5 +143,5 @@ def _sum_up(run: RunDirectory, ending: Ending, say: Say) -> None:
     for label, paths in found:
         if paths:
             say(f"  {label:<14}{', '.join(str(path) for path in paths)}")
-    if ending.code == policy.Exit.STOPPED:
+    if ending.code == Exit.STOPPED:
         say(f"  go on with    the same command with --run-name {run.path.name} --resume")

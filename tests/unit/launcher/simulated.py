@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from launcher import config
-from launcher.health import Address, Health
 from launcher.journal import Journal, LauncherState
 from launcher.run_directory import RunDirectory, read_lines
-from launcher.runtime import Job, Role
+from launcher.runtimes.job import Job
+from launcher.runtimes.runtime import Role
 from launcher.supervisor import Edges, Plan, State, Supervisor
+from launcher.watching.health import Address, Health
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")

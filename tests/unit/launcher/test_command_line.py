@@ -99,8 +99,8 @@ def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(reque
     ("change", "expected"),
     [
         (("poll_s: 0.2", "poll: 0.2"), "unknown key `poll`|`poll_s` is missing"),
-        (("restarts: 5", "restarts: many"), "`simulator.restarts` is 'many'; input should be a valid integer"),
-        (("jitter: 0.2", "jitter: 2"), "`simulator.jitter` is 2"),
+        (("budget: 5", "budget: many"), "`simulator.restarts.budget` is 'many'; input should be a valid integer"),
+        (("jitter: 0.2", "jitter: 2"), "`simulator.restarts.jitter` is 2"),
         (("agent:", "agent: ]"), "isn't YAML"),
     ],
 )

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import dashboard
 from launcher.journal import Journal, LauncherState, ProcessState, RunInUseError, RunLock, is_held
 from launcher.run_directory import RunDirectory, last_lines, newest, read_lines, read_object, read_objects, read_yaml
+from launcher.telling import dashboard
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import config, policy
-from launcher.policy import Ending, Exit, Failure, Restart
+from launcher.exits import Ending, Exit
+from launcher.policy import Failure, Restart
 
 LIMITS = config.load().simulator
 CRASH = Failure(cause="ended by itself (signal 11)", exit_code=139, in_a_row=1, ever_healthy=True)
@@ -33,24 +34,24 @@ def test_a_first_start_that_fails_is_not_tried_again(code: int | None) -> None:
 def test_exactly_the_budget_of_restarts_is_given() -> None:
     decisions = [
         policy.after_simulator_failure(dataclasses.replace(CRASH, in_a_row=count), LIMITS, 0.0)
-        for count in range(1, LIMITS.restarts + 2)
+        for count in range(1, LIMITS.restarts.budget + 2)
     ]
     assert all(isinstance(decision, Restart) for decision in decisions[:-1])
     assert isinstance(decisions[-1], Ending)
     assert decisions[-1].code == Exit.BUDGET_SPENT
 
 
-@given(st.integers(1, LIMITS.restarts), st.floats(-1, 1))
+@given(st.integers(1, LIMITS.restarts.budget), st.floats(-1, 1))
 def test_delays_double_within_their_jitter_and_their_limit(count: int, draw: float) -> None:
     decision = policy.after_simulator_failure(dataclasses.replace(CRASH, in_a_row=count), LIMITS, draw)
     assert isinstance(decision, Restart)
-    middle_s = min(LIMITS.first_delay_s * 2 ** (count - 1), LIMITS.longest_delay_s)
-    assert decision.delay_s == pytest.approx(middle_s, rel=LIMITS.jitter + 1e-9)
+    middle_s = min(LIMITS.restarts.first_delay_s * 2 ** (count - 1), LIMITS.restarts.longest_delay_s)
+    assert decision.delay_s == pytest.approx(middle_s, rel=LIMITS.restarts.jitter + 1e-9)
 
 
 def test_a_stable_time_forgives_earlier_failures() -> None:
-    assert policy.failures_in_a_row(4, LIMITS.stable_after_s - 1, LIMITS) == 5
-    assert policy.failures_in_a_row(4, LIMITS.stable_after_s, LIMITS) == 1
+    assert policy.failures_in_a_row(4, LIMITS.restarts.stable_after_s - 1, LIMITS) == 5
+    assert policy.failures_in_a_row(4, LIMITS.restarts.stable_after_s, LIMITS) == 1
 
 
 @given(st.integers(0, 255))

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.keeper import plain
-from launcher.processes import ProcessRuntime, free_port_pair
-from launcher.runtime import Child, Job, Role
+from launcher.runtimes.job import Child, Job
+from launcher.runtimes.keeper import plain
+from launcher.runtimes.processes import ProcessRuntime, free_port_pair
+from launcher.runtimes.runtime import Role
 
 PATIENCE_S = 15.0
 # Writes down its own process id and that of a child in a session of its own, as the agent's collector is.
@@ -38,8 +39,9 @@ time.sleep(600)
 # A launcher in small: starts a simulator and an agent, then waits to be killed.
 LAUNCHER = f"""
 import pathlib, sys, time
-from launcher.processes import ProcessRuntime
-from launcher.runtime import Job, Role
+from launcher.runtimes.processes import ProcessRuntime
+from launcher.runtimes.job import Job
+from launcher.runtimes.runtime import Role
 folder, runtime = pathlib.Path(sys.argv[1]), ProcessRuntime()
 for role in (Role.SIMULATOR, Role.AGENT):
     own = folder / role.value
@@ -170,8 +172,9 @@ print("\r\x1b[2K\x1b[1mdone\x1b[0m")
 """
     outer = f"""
 import pathlib, sys, time
-from launcher.processes import ProcessRuntime
-from launcher.runtime import Job, Role
+from launcher.runtimes.processes import ProcessRuntime
+from launcher.runtimes.job import Job
+from launcher.runtimes.runtime import Role
 log = pathlib.Path({str(tmp_path / "log")!r})
 child = ProcessRuntime().start(Job(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
 while child.poll() is None: time.sleep(0.02)
@@ -193,8 +196,9 @@ def test_a_child_survives_a_terminal_that_is_gone(tmp_path: Path) -> None:
     program = "import time\nfor _ in range(20): print('line ' * 100, flush=True); time.sleep(0.01)"
     outer = f"""
 import pathlib, sys, time
-from launcher.processes import ProcessRuntime
-from launcher.runtime import Job, Role
+from launcher.runtimes.processes import ProcessRuntime
+from launcher.runtimes.job import Job
+from launcher.runtimes.runtime import Role
 log = pathlib.Path({str(tmp_path / "log")!r})
 child = ProcessRuntime().start(Job(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
 while child.poll() is None: time.sleep(0.02)

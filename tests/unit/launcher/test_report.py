@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher import report
-from launcher.chart import line_chart
 from launcher.run_directory import RunDirectory
+from launcher.telling import report
+from launcher.telling.chart import line_chart
 
 VOID = {"meta", "br"}
 TOTALS = {"success": 0.5, "route_completion": 0.75, "driving_score": 61.0, "collisions_per_km": 1.25}

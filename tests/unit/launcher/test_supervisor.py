@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.health import Health
-from launcher.policy import Exit
+from launcher.exits import Exit
 from launcher.run_directory import RunDirectory, read_lines, read_object
-from launcher.runtime import Role
+from launcher.runtimes.runtime import Role
 from launcher.supervisor import State
+from launcher.watching.health import Health
 from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
 
 
@@ -94,7 +94,7 @@ def test_a_simulator_that_dies_is_noticed_within_a_poll_and_started_again_while_
     assert world.supervisor.state is State.BACKOFF
     died_s = world.clock.now_s
     world.steps_until(State.RUNNING)
-    assert world.clock.now_s - died_s < LIMITS.simulator.first_delay_s + 5
+    assert world.clock.now_s - died_s < LIMITS.simulator.restarts.first_delay_s + 5
     assert world.diary == ["start simulator", "start agent", "start simulator"]
     assert world.checks_in_use[-1], "the agent may already tick it: the check must not"
     assert world.journal.state.simulator_restarts == 1
@@ -110,19 +110,21 @@ def test_a_crash_loop_takes_exactly_the_budgets_starts_and_ends_with_70(world: W
             world.last(Role.SIMULATOR).code = 139
         world.supervisor.step()
         world.clock.sleep(LIMITS.poll_s)
-    assert world.diary.count("start simulator") == 1 + LIMITS.simulator.restarts
+    assert world.diary.count("start simulator") == 1 + LIMITS.simulator.restarts.budget
     assert world.diary.count("start agent") == 1
     assert world.diary[-1] == "terminate agent"
     assert world.code() == Exit.BUDGET_SPENT
     delays_s = [later - sooner for sooner, later in itertools.pairwise(starts_s)]
-    expected_s = [LIMITS.simulator.first_delay_s * 2**index for index in range(LIMITS.simulator.restarts)]
+    expected_s = [
+        LIMITS.simulator.restarts.first_delay_s * 2**index for index in range(LIMITS.simulator.restarts.budget)
+    ]
     assert delays_s == pytest.approx(expected_s, abs=3 * LIMITS.poll_s)
 
 
 def test_failures_far_apart_never_spend_the_budget(world: World) -> None:
-    for _ in range(3 * LIMITS.simulator.restarts):
+    for _ in range(3 * LIMITS.simulator.restarts.budget):
         world.steps_until(State.RUNNING)
-        world.clock.sleep(LIMITS.simulator.stable_after_s)
+        world.clock.sleep(LIMITS.simulator.restarts.stable_after_s)
         world.last(Role.SIMULATOR).code = 139
         world.supervisor.step()
         assert world.supervisor.state is State.BACKOFF

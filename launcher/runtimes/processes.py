@@ -14,8 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from launcher import keeper
-from launcher.runtime import Job, Role
+from launcher.runtimes import keeper
+from launcher.runtimes.job import Job
+from launcher.runtimes.runtime import Role
 
 KEEPER_PATIENCE_S = 8.0
 LOWEST_PORT = 20_000

@@ -1,22 +1,13 @@
-"""What the supervisor asks of whatever runs the simulator and the agent: the interface and its plain data.
-
-Owns no process and no decision. ``processes`` implements it with local processes.
-"""
+"""One local program to run, and the runtime that takes such jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-
-class Role(Enum):
-    """Whom a job serves. When the launcher dies, the agent stops first and the simulator after it."""
-
-    SIMULATOR = "simulator"
-    AGENT = "agent"
+from launcher.runtimes.runtime import Role
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import report_memory
-from launcher.chart import line_chart
-from launcher.page import PAGE, figures, safe
 from launcher.run_directory import (
     RunDirectory,
     inner,
@@ -24,6 +21,9 @@ from launcher.run_directory import (
     read_objects,
     read_yaml,
 )
+from launcher.telling import report_memory
+from launcher.telling.chart import line_chart
+from launcher.telling.page import PAGE, figures, safe
 
 EVENTS_SHOWN = 400
 LONGEST = 160

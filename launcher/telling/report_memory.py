@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.chart import line_chart
-from launcher.page import figures, safe
 from launcher.run_directory import inner, number, points
+from launcher.telling.chart import line_chart
+from launcher.telling.page import figures, safe
 
 SHORTAGES_SHOWN = 20
 COLUMNS = {

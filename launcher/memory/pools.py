@@ -1,0 +1,133 @@
+"""What memory is, to the launcher: pools with a total, owners and a limit. Plain data, the same for VRAM, RAM and disk.
+
+Reads nothing: ``nvml``, ``cgroup`` and their neighbours make these, everybody else only looks at them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+MIB = 2**20
+
+
+class Kind(str, Enum):
+    """Of which memory."""
+
+    VRAM = "vram"
+    RAM = "ram"
+    DISK = "disk"
+
+
+class Known(str, Enum):
+    """How a figure was come by."""
+
+    MEASURED = "measured"
+    ESTIMATED = "estimated"
+    UNKNOWN = "unknown"
+
+
+class Whose(str, Enum):
+    """Whom an owner belongs to. Only what isn't FOREIGN is ever touched."""
+
+    SIMULATOR = "simulator"
+    AGENT = "agent"
+    LAUNCHER = "launcher"
+    FOREIGN = "foreign"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An amount in MiB and how it is known; None where it is unknown."""
+
+    mib: float | None
+    known: Known
+
+    def __str__(self) -> str:
+        if self.mib is None:
+            return "unknown"
+        return f"{self.mib:.0f} MiB" + (" (estimated)" if self.known is Known.ESTIMATED else "")
+
+
+UNKNOWN = Figure(None, Known.UNKNOWN)
+
+
+def measured(mib: float) -> Figure:
+    """Return a figure that was read from the driver, the kernel or the file system."""
+    return Figure(round(mib, 1), Known.MEASURED)
+
+
+def estimated(mib: float) -> Figure:
+    """Return a figure that follows from others."""
+    return Figure(round(mib, 1), Known.ESTIMATED)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a part of a pool.
+
+    Attributes:
+        name: for people: ``simulator``, ``agent``, else the program's name, with its container if it has one.
+        whose: of this run, or foreign.
+        pids: host process ids; empty where they are unknown.
+        held: what it holds, never page cache or mappings of files.
+    """
+
+    name: str
+    whose: Whose
+    pids: tuple[int, ...]
+    held: Figure
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One memory that several share.
+
+    Attributes:
+        name: unique: ``vram:0`` (GPU index), ``ram`` (this machine, or the launcher's own cgroup), ``ram:agent`` and
+            ``ram:simulator`` (a container's limit), ``disk`` (file system of the run directory).
+        total: what there is, or the limit where that is less.
+        free: what could be had now without anybody giving way.
+        owners: biggest first; what nobody is known to hold is no owner.
+        oom_kills: of this pool's cgroup since it began; 0 where there is no counter.
+    """
+
+    name: str
+    kind: Kind
+    total: Figure
+    free: Figure
+    owners: tuple[Owner, ...] = ()
+    oom_kills: int = 0
+
+    def held_by(self, whose: Whose) -> float:
+        """Return the MiB that owners of one kind are known to hold."""
+        return sum(owner.held.mib or 0.0 for owner in self.owners if owner.whose is whose)
+
+
+class Gpu(str, Enum):
+    """What the driver says."""
+
+    OK = "ok"
+    NONE = "none"
+    LOST = "lost"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All pools at one moment.
+
+    Attributes:
+        problem: what couldn't be read and why, a sentence for people; empty if all could.
+    """
+
+    pools: tuple[Pool, ...]
+    gpu: Gpu = Gpu.NONE
+    problem: str = ""
+
+    def pool(self, name: str) -> Pool | None:
+        """Return the pool of that name, if it was read."""
+        return next((pool for pool in self.pools if pool.name == name), None)
+
+    def of(self, kind: Kind) -> tuple[Pool, ...]:
+        """Return the pools of one kind."""
+        return tuple(pool for pool in self.pools if pool.kind is kind)

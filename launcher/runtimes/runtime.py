@@ -1,0 +1,79 @@
+"""What the supervisor asks of whatever runs the simulator and the agent: the interface and its plain data.
+
+Owns no process and no decision. ``processes`` implements it with local processes, ``compose`` with the Compose stack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from launcher.watching.observation import Ended
+
+
+class Role(Enum):
+    """Whom a program serves. When the launcher dies, the agent stops first and the simulator after it."""
+
+    SIMULATOR = "simulator"
+    AGENT = "agent"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What to start.
+
+    Attributes:
+        quality: of the simulator: Low or Epic; None for the agent, and for a simulator that knows none.
+        resume: the agent goes on with the run.
+    """
+
+    role: Role
+    quality: str | None = None
+    resume: bool = False
+
+
+class Child(Protocol):
+    """A program that was started."""
+
+    @property
+    def pid(self) -> int:
+        """Return the program's (a container's first) process id on this host; 0 while it has none."""
+
+    @property
+    def log(self) -> Path:
+        """Return the file that its output is added to."""
+
+    def poll(self) -> Ended | None:
+        """Return None while it runs, then how it ended (``planned`` is the supervisor's to know, never set here)."""
+
+    def pids(self) -> frozenset[int]:
+        """Return the host's ids of all its processes now."""
+
+    def terminate(self) -> None:
+        """Ask it to stop and return at once; harmless when it has ended."""
+
+    def kill(self) -> None:
+        """End it and all its descendants now; they are gone when this returns."""
+
+
+class Runtime(Protocol):
+    """Starts the programs of one run and finds what an earlier launcher of it left."""
+
+    def start(self, start: Start) -> Child:
+        """Start a program and return soon, before it is ready.
+
+        Raises:
+            StartError: it can't be started at all.
+        """
+
+    def left(self, role: Role) -> Child | None:
+        """Return what still runs of this run, started by a launcher that is gone; None if nothing does."""
+
+    def close(self) -> None:
+        """Let go of what the runtime itself holds; nothing that runs is stopped by it."""
+
+
+class StartError(Exception):
+    """A program can't be started; the message is one sentence for a person."""

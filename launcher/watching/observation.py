@@ -1,0 +1,101 @@
+"""One look at a run: what simulator, agent and memory are at one moment. Plain data, made by ``watch``, read by all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from launcher.memory.pools import Reading
+
+
+class Sign(str, Enum):
+    """What a line of the simulator's log means (facts.md, section 4)."""
+
+    OUT_OF_VRAM = "out_of_vram"
+    DEVICE_LOST = "device_lost"
+    CRASH = "crash"
+    PORT_TAKEN = "port_taken"
+    LAVAPIPE = "lavapipe"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended.
+
+    Attributes:
+        code: its exit code; 128 + n if signal n ended it.
+        oom_killed: the kernel killed it, or something in its container, for memory.
+        planned: the launcher asked for it: never read as a crash.
+    """
+
+    code: int
+    oom_killed: bool = False
+    planned: bool = False
+
+
+@dataclass(frozen=True)
+class SimulatorSeen:
+    """The simulator.
+
+    Attributes:
+        running: it was started and hasn't ended; true also for one that somebody else runs.
+        healthy: what the last health check said; None before the first one.
+        problem: why it isn't healthy, half a sentence.
+        connection_lost: the idle connection saw its end.
+        signs: of the log lines that are new since the look before, with the lines.
+    """
+
+    running: bool
+    ended: Ended | None = None
+    healthy: bool | None = None
+    problem: str = ""
+    connection_lost: bool = False
+    signs: tuple[tuple[Sign, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """``agent.json``, as far as the launcher goes by it; figures that it lacks are None, 0 or empty."""
+
+    pid: int | None
+    phase: str
+    step: int
+    total_steps: int
+    updates: int
+    episode: int
+    device: str
+    micro_batch: int
+    ticks: int
+    tick_outstanding_s: float
+    collector_restarts: int
+    peak_by_phase_mib: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class AgentSeen:
+    """The agent.
+
+    Attributes:
+        running: it was started and hasn't ended.
+        beat: of this very process (its start is newer than what it followed); None until it first beats.
+        beat_age_s: since ``agent.json`` last changed, by the launcher's own clock; 0 before the first beat.
+        events: lines of ``agent-events.jsonl`` that are new since the look before.
+    """
+
+    running: bool
+    ended: Ended | None = None
+    beat: Heartbeat | None = None
+    beat_age_s: float = 0.0
+    events: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Everything at ``time_s``, of a clock that a suspended machine doesn't count."""
+
+    time_s: float
+    memory: Reading
+    simulator: SimulatorSeen
+    agent: AgentSeen

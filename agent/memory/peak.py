@@ -118,7 +118,9 @@ def _convolutions_step(network: NetworkConfig, rows: int, precision: str, cached
     # PyTorch's own float16 on the CPU copies a convolution's input into columns; oneDNN and cuDNN don't.
     unfolds = precision == "float16" and cached_rows is not None
     columns = [unfolds * a * k * cells for a, k, cells in zip(inputs, KERNELS, CONVOLVED, strict=False)]
-    through_first = PIXELS + element * (PIXELS + outputs[0] + columns[0])
+    # On the CPU in float32 they are converted where they lie; else their bytes are put beside each other first.
+    moved = 0 if cached_rows is not None and precision == "float32" else PIXELS
+    through_first = moved + element * (PIXELS + outputs[0] + columns[0])
     through_second = element * (outputs[0] + outputs[1] + columns[1])
     together = min(rows, cached_rows or rows)
     summed = FLOAT * weights * (together < rows)  # a part's gradient beside the sum of the earlier ones

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agent.config import NetworkConfig
-from agent.td3.convolutions import STRIDES, convolved
+from agent.td3.convolutions import convolved
 from agent.td3.frames import ACTION, BLOCK, STACK, VECTOR, space_to_depth
 from agent.td3.linear import Linear
 
@@ -38,7 +38,7 @@ class Encoder(nn.Module):
         super().__init__()
         first, second, third = config.channels
         self.conv1 = nn.Conv2d(STACK * BLOCK * BLOCK, first, kernel_size=2)  # 8×8 stride 4 over 4 channels, exactly
-        self.conv2 = nn.Conv2d(first, second, kernel_size=4, stride=STRIDES[1])
+        self.conv2 = nn.Conv2d(first, second, kernel_size=4, stride=2)
         self.conv3 = nn.Conv2d(second, third, kernel_size=3)
         self.trunk = Linear(third * _CONVOLVED_CELLS, config.features)
         self.norm = nn.LayerNorm(config.features)

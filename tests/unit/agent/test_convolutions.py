@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agent.td3.convolutions import STRIDES, convolved
+from agent.td3.convolutions import convolved
 from agent.td3.frames import FRAME_SHAPE, STACK
 
 SHAPES = ((8, 64, 2, 2), (12, 8, 4, 4), (16, 12, 3, 3))
@@ -30,7 +30,7 @@ def _parameters() -> list[Tensor]:
 
 def _layer_by_layer(frames: Tensor, parameters: list[Tensor], dtype: torch.dtype) -> Tensor:
     x = torch.cat(frames.unbind(1), dim=-1).to(dtype).permute(0, 3, 1, 2)
-    for weight, bias, stride in zip(parameters[:3], parameters[3:], STRIDES, strict=True):
+    for weight, bias, stride in zip(parameters[:3], parameters[3:], (1, 2, 1), strict=True):
         x = functional.relu(functional.conv2d(x, weight.to(dtype), bias.to(dtype), stride))
     return x.permute(0, 2, 3, 1).flatten(1)
 

@@ -1,0 +1,105 @@
+"""Whose a process is, how strangers are named, and what owners hold together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.memory.owners import Names, Ours, Who, container_id, grouped, program_name
+from launcher.memory.pools import Known, Whose
+from tests.memory_hog import Hog
+
+CONTAINER = "4f5d" * 16
+AMOUNTS = st.none() | st.floats(0, 1e5)
+
+
+def nobody(_id: str) -> str | None:
+    raise AssertionError("no container's name was needed")
+
+
+@given(st.dictionaries(st.integers(1, 99), AMOUNTS), st.floats(0, 1e6))
+def test_owners_hold_what_their_processes_hold_and_an_estimate_never_makes_more_than_all(
+    held: dict[int, float | None], used: float
+) -> None:
+    owners = grouped(held, lambda pid: Who(f"program {pid % 4}", Whose.FOREIGN), used)
+    assert sorted(pid for owner in owners for pid in owner.pids) == sorted(held)
+    for owner in owners:
+        parts = [held[pid] for pid in owner.pids]
+        known = sum(part or 0.0 for part in parts)
+        if None not in parts:
+            assert owner.held.known is Known.MEASURED
+            assert owner.held.mib == pytest.approx(known, abs=0.06)
+        elif owner.held.known is Known.ESTIMATED:
+            assert owner.held.mib is not None
+            assert owner.held.mib >= known - 0.06
+    unclear = [owner for owner in owners if any(held[pid] is None for pid in owner.pids)]
+    known_to_all = sum(mib or 0.0 for mib in held.values())
+    if len(unclear) == 1:
+        assert sum(owner.held.mib or 0.0 for owner in owners) == pytest.approx(max(used, known_to_all), abs=2)
+    elif unclear:
+        assert {owner.held.known for owner in unclear} == {Known.UNKNOWN}
+
+
+def test_the_biggest_owner_comes_first_and_one_of_unknown_size_last() -> None:
+    owners = grouped({1: 5.0, 2: None, 3: 50.0}, lambda pid: Who(str(pid), Whose.FOREIGN))
+    assert [owner.name for owner in owners] == ["3", "1", "2"]
+
+
+def test_processes_of_this_run_bear_its_names_and_all_others_are_foreign() -> None:
+    names, ours = Names(nobody), Ours(simulator=frozenset({11, 12}), agent=frozenset({21}))
+    assert names.who(12, ours) == Who("simulator", Whose.SIMULATOR)
+    assert names.who(21, ours) == Who("agent", Whose.AGENT)
+    assert names.who(os.getpid(), ours) == Who("launcher", Whose.LAUNCHER)
+    assert names.who(31, ours, lambda _pid: "Xorg").whose is Whose.FOREIGN
+
+
+def test_a_real_stranger_is_named_by_his_program() -> None:
+    python = Path(sys.executable).name
+    with Hog() as stranger:
+        assert program_name(stranger.pid) == python
+        assert Names(lambda _id: None).who(stranger.pid, Ours()).name.startswith(python)
+    assert program_name(stranger.pid) == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"0::/system.slice/docker-{CONTAINER}.scope",
+        f"12:pids:/docker/{CONTAINER}\n4:memory:/docker/{CONTAINER}\n0::/system.slice/containerd.service",
+        f"0::/kubepods.slice/kubepods-besteffort.slice/cri-containerd-{CONTAINER}.scope",
+        f"0::/machine.slice/libpod-{CONTAINER}.scope/container",
+    ],
+)
+def test_a_stranger_in_a_container_is_named_with_it_and_its_name_asked_for_once(tmp_path: Path, line: str) -> None:
+    (tmp_path / "77").mkdir()
+    (tmp_path / "77" / "cgroup").write_text(line + "\n")
+    (tmp_path / "77" / "cmdline").write_bytes(b"/usr/bin/python3\0train.py\0")
+    asked: list[str] = []
+
+    def container_name(container: str) -> str | None:
+        asked.append(container)
+        return "labs"
+
+    names = Names(container_name, tmp_path)
+    assert [names.who(77, Ours()).name for _ in range(2)] == ["python3 (container labs)"] * 2
+    assert asked == [CONTAINER]
+    assert Names(lambda _id: None, tmp_path).who(77, Ours()).name == "python3 (container 4f5d4f5d4f5d)"
+
+
+def test_outside_of_any_container_there_is_no_id(tmp_path: Path) -> None:
+    (tmp_path / "77").mkdir()
+    (tmp_path / "77" / "cgroup").write_text("0::/user.slice/user-1000.slice/session-2.scope\n")
+    assert container_id(77, tmp_path) is None
+    assert container_id(78, tmp_path) is None
+
+
+def test_a_kernel_thread_is_named_by_its_task(tmp_path: Path) -> None:
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "cmdline").write_bytes(b"")
+    (tmp_path / "2" / "comm").write_text("kthreadd\n")
+    assert program_name(2, tmp_path) == "kthreadd"

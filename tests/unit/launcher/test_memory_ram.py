@@ -1,0 +1,172 @@
+"""What this machine's processes hold of RAM: real ones that take real memory, and files that are no memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.memory.owners import Names, Ours
+from launcher.memory.pools import Kind, Owner, Pool, Whose
+from launcher.memory.ram import NAMED_MIB, SMALL_FOR, Ram, held_mib, resident_mib
+from tests.memory_hog import Hog, write_file
+
+
+def ram(proc: Path = Path("/proc")) -> Ram:
+    return Ram(Names(lambda _id: None, proc), proc)
+
+
+def host(ours: Ours) -> Pool:
+    pool = ram().pools(ours)[0]
+    assert (pool.name, pool.kind) == ("ram", Kind.RAM)
+    return pool
+
+
+def owner(pool: Pool, whose: Whose) -> Owner:
+    return next(each for each in pool.owners if each.whose is whose)
+
+
+def test_touched_memory_counts_and_a_mapped_file_does_not(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "ring", 100)
+    with Hog() as hog:
+        held, resident = held_mib(hog.pid), resident_mib(hog.pid)
+        assert held is not None
+        assert hog.touch(100)
+        assert held_mib(hog.pid) == pytest.approx(held + 100, abs=2)
+        assert hog.map(file)
+        assert held_mib(hog.pid) == pytest.approx(held + 100, abs=2)
+        assert resident_mib(hog.pid) == pytest.approx(resident + 200, abs=6), "the kernel did read the file"
+
+
+def test_owners_are_the_sums_of_their_processes_and_a_stranger_is_named() -> None:
+    with Hog() as server, Hog() as learner, Hog() as collector, Hog() as stranger:
+        for hog, mib in ((server, 40), (learner, 80), (collector, 20), (stranger, 120)):
+            assert hog.touch(mib)
+        ours = Ours(simulator=frozenset({server.pid}), agent=frozenset({learner.pid, collector.pid}))
+        pool = host(ours)
+        assert owner(pool, Whose.AGENT).pids == tuple(sorted((learner.pid, collector.pid)))
+        assert owner(pool, Whose.AGENT).held.mib == pytest.approx(100 + 14, abs=10)  # and two interpreters
+        assert owner(pool, Whose.SIMULATOR).held.mib == pytest.approx(40 + 7, abs=6)
+        found = next(each for each in pool.owners if stranger.pid in each.pids)
+        assert found.name.startswith(Path(sys.executable).name)
+        assert found.held.mib is not None
+        assert found.held.mib >= 120
+        assert pool.free.mib is not None
+        assert pool.total.mib is not None
+        assert 0 < pool.free.mib < pool.total.mib
+
+
+def test_this_process_is_the_launcher_and_small_strangers_are_left_out() -> None:
+    with Hog() as small:
+        pool = host(Ours())
+        assert owner(pool, Whose.LAUNCHER).pids == (os.getpid(),)
+        assert owner(pool, Whose.LAUNCHER).held.mib == pytest.approx(held_mib(os.getpid()), abs=2)
+        assert all(small.pid not in each.pids for each in pool.owners)
+        small.touch(int(NAMED_MIB) + 1)
+        assert any(small.pid in each.pids for each in host(Ours()).owners)
+
+
+def test_a_stranger_who_grows_is_seen_within_a_few_readings_and_a_new_one_at_once() -> None:
+    reader = ram()
+    with Hog() as stranger:
+        reader.pools(Ours())
+        stranger.touch(100)
+        seen = [any(stranger.pid in each.pids for each in reader.pools(Ours())[0].owners) for _ in range(SMALL_FOR)]
+        assert seen[-1]
+        with Hog() as another:
+            another.touch(100)
+            assert any(another.pid in each.pids for each in reader.pools(Ours())[0].owners)
+        assert all(another.pid not in each.pids for each in reader.pools(Ours())[0].owners)
+
+
+def test_a_process_that_becomes_this_run_s_counts_at_once() -> None:
+    reader = ram()
+    with Hog() as child:
+        reader.pools(Ours())
+        assert owner(reader.pools(Ours(agent={child.pid}))[0], Whose.AGENT).pids == (child.pid,)
+
+
+def test_a_stranger_who_only_maps_a_big_file_is_none(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "ring", 2 * int(NAMED_MIB))
+    with Hog() as reader:
+        assert reader.map(file)
+        assert resident_mib(reader.pid) > NAMED_MIB
+        assert all(reader.pid not in each.pids for each in host(Ours()).owners)
+
+
+def test_processes_that_have_gone_hold_nothing() -> None:
+    with Hog() as hog:
+        gone = hog.pid
+    assert held_mib(gone) is None
+    assert resident_mib(gone) == 0
+    assert all(each.whose is not Whose.AGENT for each in host(Ours(agent=frozenset({gone}))).owners)
+
+
+class Machine:
+    """A /proc of a machine with version 2 control groups, in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.proc, self.point = root / "proc", root / "cgroup"
+        (self.proc / "self").mkdir(parents=True)
+        (self.proc / "meminfo").write_text(
+            "MemTotal:       8192000 kB\nMemFree:         10 kB\nMemAvailable: 4096000 kB\n"
+        )
+        (self.proc / "self" / "mountinfo").write_text(f"24 23 0:22 / {self.point} rw - cgroup2 cgroup2 rw\n")
+        self.put("self", "/launcher")
+
+    def put(self, pid: int | str, group: str) -> None:
+        (self.proc / str(pid)).mkdir(exist_ok=True)
+        (self.proc / str(pid) / "cgroup").write_text(f"0::{group}\n")
+
+    def limit(self, group: str, limit_mib: int | None, held_mib: int, oom_kills: int = 0) -> None:
+        folder = self.point / group.lstrip("/")
+        folder.mkdir(parents=True)
+        (folder / "memory.max").write_text("max\n" if limit_mib is None else f"{limit_mib * 2**20}\n")
+        (folder / "memory.stat").write_text(f"anon {held_mib * 2**20}\nfile 0\n")
+        (folder / "memory.events").write_text(f"oom 1\noom_kill {oom_kills}\n")
+
+    def pools(self, ours: Ours) -> dict[str, Pool]:
+        return {pool.name: pool for pool in ram(self.proc).pools(ours)}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_the_machine_s_memory_is_what_the_kernel_calls_available(machine: Machine) -> None:
+    machine.limit("/launcher", None, 100)
+    pool = machine.pools(Ours())["ram"]
+    assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (8000, 4000, 0)
+
+
+def test_the_launcher_s_own_group_is_the_pool_where_it_has_less(machine: Machine) -> None:
+    machine.limit("/launcher", 1024, 600, oom_kills=2)
+    pool = machine.pools(Ours())["ram"]
+    assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (1024, 424, 2)
+
+
+def test_each_container_with_a_limit_is_a_pool_of_its_own(machine: Machine) -> None:
+    machine.limit("/launcher", None, 100)
+    machine.limit("/docker/agent", 2048, 500, oom_kills=1)
+    machine.limit("/docker/simulator", None, 300)
+    machine.put(71, "/docker/agent")
+    machine.put(72, "/docker/agent")
+    machine.put(81, "/docker/simulator")
+    pools = machine.pools(Ours(simulator={81}, agent={70, 71, 72}))  # 70 has just ended
+    assert list(pools) == ["ram", "ram:agent"]
+    pool = pools["ram:agent"]
+    assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (2048, 1548, 1)
+    assert [(each.whose, each.held.mib) for each in pool.owners] == [(Whose.AGENT, 500)]
+
+
+def test_programs_in_the_launcher_s_own_group_have_no_pool_beside_it(machine: Machine) -> None:
+    machine.limit("/launcher", 1024, 600)
+    machine.put(71, "/launcher")
+    assert list(machine.pools(Ours(agent={71}))) == ["ram"]
+
+
+def test_without_a_proc_there_is_no_pool_and_no_error(tmp_path: Path) -> None:
+    assert ram(tmp_path).pools(Ours()) == ()

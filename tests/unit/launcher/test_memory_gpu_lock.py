@@ -1,0 +1,165 @@
+"""One launcher a GPU: whoever comes second is told who holds it, and nothing that is left over is in the way."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.memory.gpu_lock import GpuInUseError, GpuLock
+from tests.conftest import REPOSITORY
+
+HOLD = """
+import os, sys
+from pathlib import Path
+from launcher.memory.gpu_lock import GpuLock, GpuInUseError
+os.umask(0o077)
+if len(sys.argv) > 3:  # no sooner: another user may not be allowed to run this Python
+    os.setuid(int(sys.argv[3]))
+try:
+    lock = GpuLock("GPU-1", sys.argv[1], Path(sys.argv[2]))
+except GpuInUseError as error:
+    print(error, flush=True)
+else:
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+NOBODY = 65534
+
+
+class Launcher:
+    """Another launcher that takes the GPU, of another user if one is given."""
+
+    def __init__(self, run: str, directory: Path, user: int | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, run, str(directory), *([str(user)] if user else [])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        )
+        assert self.process.stdout
+        self.said = self.process.stdout.readline().strip()
+
+    def end(self, how: signal.Signals = signal.SIGKILL) -> None:
+        self.process.send_signal(how)
+        self.process.communicate()
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """Return a directory like /tmp, which all users reach."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_second_launcher_is_told_who_holds_the_gpu(shared: Path) -> None:
+    first = Launcher("night", shared)
+    with pytest.raises(GpuInUseError) as refused:
+        GpuLock("GPU-1", "day", shared)
+    first.end()
+    said = str(refused.value)
+    assert said.startswith(f"GPU GPU-1 is held by another launcher (process {first.process.pid} of ")
+    assert "run night): wait for its end" in said
+
+
+def test_two_gpus_are_held_by_two_launchers(shared: Path) -> None:
+    first = Launcher("night", shared)
+    GpuLock("GPU-2", "day", shared).release()
+    first.end()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_launcher_that_has_ended_however_is_in_nobody_s_way(shared: Path, how: signal.Signals) -> None:
+    Launcher("a long name that the next one is shorter than", shared).end(how)
+    lock = GpuLock("GPU-1", "day", shared)
+    second = Launcher("night", shared)
+    assert second.said.endswith("run day): wait for its end, or use --device cpu with a simulator that needs no GPU.")
+    lock.release()
+    second.end()
+
+
+def test_the_gpu_stays_taken_while_a_keeper_of_the_run_lives(shared: Path) -> None:
+    lock = GpuLock("GPU-1", "night", shared)
+    with subprocess.Popen(["sleep", "60"], pass_fds=(lock.descriptor,)) as keeper:
+        lock.release()
+        with pytest.raises(GpuInUseError, match="run night"):
+            GpuLock("GPU-1", "day", shared)
+        keeper.kill()
+    GpuLock("GPU-1", "day", shared).release()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a launcher of another user")
+@pytest.mark.parametrize("first", [None, NOBODY])
+def test_another_user_s_lock_is_respected_and_his_file_used_again(shared: Path, first: int | None) -> None:
+    holder = Launcher("night", shared, user=first)
+    assert holder.said == "held"
+    other = Launcher("day", shared, user=None if first else NOBODY)
+    assert f"process {holder.process.pid} of " in other.said
+    holder.end()
+    again = Launcher("day", shared, user=None if first else NOBODY)
+    assert again.said == "held"
+    again.end()
+
+
+def test_a_file_that_was_deleted_is_made_anew(shared: Path) -> None:
+    GpuLock("GPU-1", "night", shared).release()
+    next(shared.iterdir()).unlink()
+    lock = GpuLock("GPU-1", "day", shared)
+    with pytest.raises(GpuInUseError, match="run day"):
+        GpuLock("GPU-1", "night", shared)
+    lock.release()
+
+
+def test_a_file_deleted_just_before_it_was_locked_is_made_anew(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = fcntl.flock
+    cleaned: list[Path] = []
+
+    def clean_and_lock(descriptor: int, how: int) -> None:
+        if not cleaned:
+            cleaned.append(next(shared.iterdir()))
+            cleaned[0].unlink()
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", clean_and_lock)
+    held = GpuLock("GPU-1", "day", shared)
+    with pytest.raises(GpuInUseError, match="run day"):
+        GpuLock("GPU-1", "night", shared)
+    held.release()
+    assert cleaned
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+def test_what_somebody_laid_in_its_place_is_refused_and_left_alone(shared: Path, kind: str) -> None:
+    place, precious = shared / "carla-td3-GPU-1.lock", shared / "precious"
+    precious.write_text("keep me")
+    if kind == "link":
+        place.symlink_to(precious)
+    elif kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    with pytest.raises(GpuInUseError, match=r"can't be opened \(.+\): remove it if no launcher runs"):
+        GpuLock("GPU-1", "night", shared)
+    assert precious.read_text() == "keep me"
+
+
+def test_control_characters_of_another_user_don_t_reach_the_terminal(shared: Path) -> None:
+    lock = GpuLock("GPU-1", "night", shared)
+    os.pwrite(lock.descriptor, b"\x1b[2Jboo\x07\n" + b"x" * 5000, 0)
+    with pytest.raises(GpuInUseError) as refused:
+        GpuLock("GPU-1", "day", shared)
+    lock.release()
+    assert "\x1b" not in str(refused.value)
+    assert "boo" in str(refused.value)
+    assert len(str(refused.value)) < 400

@@ -1,0 +1,63 @@
+"""All of a run's memory at one moment: GPU, RAM and disk in one reading. Puts readers together and judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from launcher.memory.disk import disk_pool
+from launcher.memory.gpu_lock import SHARED, GpuLock
+from launcher.memory.nvml import Card, Nvml
+from launcher.memory.owners import PROC, ContainerName, Names, Ours, grouped
+from launcher.memory.pools import Kind, Pool, Reading, measured
+from launcher.memory.ram import Ram
+
+
+class Survey:
+    """Reads everything, cheaply enough for once a second."""
+
+    def __init__(
+        self, run: Path, nvml: Nvml, container_name: ContainerName = lambda _id: None, proc: Path = PROC
+    ) -> None:
+        """Start to look.
+
+        Args:
+            run: the run's directory; it needn't exist yet.
+            nvml: the reader of the GPU that the run uses.
+            container_name: names strangers' containers; each is asked for once.
+        """
+        self._run = run
+        self._nvml = nvml
+        self._names = Names(container_name, proc)
+        self._ram = Ram(self._names, proc)
+
+    def read(self, simulator_pids: Collection[int] = (), agent_pids: Collection[int] = ()) -> Reading:
+        """Return all pools now. Raises nothing; what couldn't be read is missing, and ``problem`` says why."""
+        ours = Ours(simulator_pids, agent_pids)
+        look = self._nvml.read()
+        vram = () if look.card is None else (self._vram(look.card, ours),)
+        ram = self._ram.pools(ours)
+        disk = disk_pool(self._run)
+        problems = (
+            look.problem,
+            "" if ram else "This machine's memory can't be read: /proc/meminfo doesn't tell it.",
+            "" if disk else f"The free space for {self._run} can't be read: its file system doesn't tell it.",
+        )
+        pools = (*vram, *ram, *((disk,) if disk else ()))
+        return Reading(pools, look.gpu, " ".join(filter(None, problems)))
+
+    def hold(self, directory: Path = SHARED) -> GpuLock | None:
+        """Take the GPU for this launcher alone until the lock is released; None where there is no GPU to hold.
+
+        Raises:
+            GpuInUseError: another launcher has it.
+        """
+        card = self._nvml.read().card
+        return None if card is None else GpuLock(card.uuid, self._run.name, directory)
+
+    def _vram(self, card: Card, ours: Ours) -> Pool:
+        owners = grouped(
+            card.held, lambda pid: self._names.who(pid, ours, self._nvml.process_name), used_mib=card.used_mib
+        )
+        name = f"vram:{self._nvml.index}"
+        return Pool(name, Kind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)

@@ -30,12 +30,18 @@ def compose_plugin() -> None:
 
 
 @pytest.fixture(scope="session")
-def images(compose_plugin: None) -> None:
-    """Build the images of the CPU stack, once."""
+def base_image() -> str:
+    """Return the image that ours are built on; skip where there is no engine, or the image can't be had."""
     if not _answers("docker", "version"):
         pytest.skip("no Docker engine answers; .ci/engine starts one on Debian")
     if not (_answers("docker", "image", "inspect", BASE) or _answers("docker", "pull", "-q", BASE)):
         pytest.skip(f"{BASE} isn't here and can't be pulled; .ci/engine makes a stand-in on Debian")
+    return BASE
+
+
+@pytest.fixture(scope="session")
+def images(compose_plugin: None, base_image: str) -> None:
+    """Build the images of the CPU stack, once."""
     compose(LITE, "build", "--quiet", timeout_s=1200)
     docker("image", "inspect", "carla-td3-agent:latest", "carla-td3-lite:latest", "td3-av-system:latest")
 

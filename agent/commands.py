@@ -135,6 +135,13 @@ def footprint(
     run_dir: options.RunDir = None,
     device: options.Device = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    variants: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Sets of keys to size as well, as a list of objects; implies --json, and the GPU isn't looked at.",
+        ),
+    ] = None,
     debug: options.Debug = False,
 ) -> None:
     """Say what a configuration takes of device, host and disk, item by item, and whether it fits; allocate nothing.
@@ -142,14 +149,17 @@ def footprint(
     With --run-dir also what that run measured, by phase. Exit codes: 0 it fits, 65 it doesn't, or bad configuration.
     """
     with sentences(debug):
-        from agent.memory.survey import survey
+        from agent.memory import survey
+        from agent.memory import variants as variations
 
         run = RunDirectory(options.RUNS) if run_dir is None else RunDirectory(run_dir)
         resolved = options.resolve(config, None if run_dir is None else run, settings, {"device": device})
         allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
-        found = survey(resolved, run)
-    if json:
-        typer.echo(dumps(found.plain(), indent=1))
+        asked = None if variants is None else variations.parse(variants)
+        found = survey.foresee(resolved, run) if asked is None else survey.untouched(resolved, run)
+    if json or asked is not None:
+        more = {} if asked is None else variations.answer(resolved, asked, found.cuda)
+        typer.echo(dumps({**found.plain(), **more}, indent=1))
     else:
         out = console()
         out.print(found.table())

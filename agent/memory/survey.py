@@ -14,13 +14,13 @@ from typing import Any
 
 from rich.table import Table
 
-from agent.config import AgentConfig
+from agent.config import AgentConfig, ConfigError
 from agent.memory import footprint, free
 from agent.memory.footprint import MIB, POOLS, Estimate, Free, Phase, Pool
 from agent.run_directory import RunDirectory
 
 # The phases of agent.json that have an estimate. The rehearsal makes a whole update; what it leaves stays.
-_PHASES: dict[str, tuple[Phase, ...]] = {
+PHASES: dict[str, tuple[Phase, ...]] = {
     "warming": ("always", "updating"),
     "collecting": ("always", "updating"),
     "updating": ("always", "updating"),
@@ -74,8 +74,8 @@ class Survey:
             "not_on_cuda": self.not_on_cuda,
             "idle_offload": list(self.idle_offload),
             "largest_batch": self.largest_batch,
-            "host_by_phase_mib": {phase: self._estimated(phase, "host") for phase in _PHASES},
-            "device_by_phase_mib": {phase: self._estimated(phase, "device") for phase in _PHASES},
+            "host_by_phase_mib": {phase: self._estimated(phase, "host") for phase in PHASES},
+            "device_by_phase_mib": {phase: self._estimated(phase, "device") for phase in PHASES},
             "measured_by_phase_mib": {phase: dict(figures) for phase, figures in self.measured_mib.items()},
         }
 
@@ -119,7 +119,7 @@ class Survey:
         return verdict
 
     def _estimated(self, phase: str, pool: Pool) -> float | None:
-        phases = _PHASES.get(phase)
+        phases = PHASES.get(phase)
         return None if phases is None else _mib(self.estimate.total(pool, phases))
 
 
@@ -139,8 +139,25 @@ def survey(config: AgentConfig, run: RunDirectory) -> Survey:
     return found
 
 
+def foresee(config: AgentConfig, run: RunDirectory) -> Survey:
+    """Return the same; where CUDA is asked for and isn't there, its figures all the same, and that as the refusal."""
+    try:
+        return survey(config, run)
+    except ConfigError as error:
+        return replace(untouched(config, run), refusal=str(error))
+
+
+def untouched(config: AgentConfig, run: RunDirectory) -> Survey:
+    """Return the same without a look at the GPU, whose free memory stays unknown: even a look takes a context there."""
+    cuda = config.device == "cuda" or _on_cuda(config)
+    return _compared(config, run, cuda, free.read(run.path, cuda=False, fraction=None))
+
+
 def _survey(config: AgentConfig, run: RunDirectory, cuda: bool) -> Survey:
-    room = free.read(run.path, cuda, config.memory.per_process_memory_fraction)
+    return _compared(config, run, cuda, free.read(run.path, cuda, config.memory.per_process_memory_fraction))
+
+
+def _compared(config: AgentConfig, run: RunDirectory, cuda: bool, room: Free) -> Survey:
     return Survey(
         estimate=footprint.estimate(config, cuda),
         free=room,

@@ -158,7 +158,7 @@ def footprint(
         asked = None if variants is None else variations.parse(variants)
         found = survey.foresee(resolved, run) if asked is None else survey.untouched(resolved, run)
     if json or asked is not None:
-        more = {} if asked is None else variations.answer(resolved, asked, found.cuda)
+        more = {} if asked is None else variations.answer(resolved, asked)
         typer.echo(dumps({**found.plain(), **more}, indent=1))
     else:
         out = console()

@@ -148,9 +148,11 @@ def foresee(config: AgentConfig, run: RunDirectory) -> Survey:
 
 
 def untouched(config: AgentConfig, run: RunDirectory) -> Survey:
-    """Return the same without a look at the GPU, whose free memory stays unknown: even a look takes a context there."""
-    cuda = config.device == "cuda" or _on_cuda(config)
-    return _compared(config, run, cuda, free.read(run.path, cuda=False, fraction=None))
+    """Return the same without a look at the GPU: even a look takes a context there.
+
+    What it has free stays unknown, and ``device: auto`` counts as cuda.
+    """
+    return _compared(config, run, config.device != "cpu", free.read(run.path, cuda=False, fraction=None))
 
 
 def _survey(config: AgentConfig, run: RunDirectory, cuda: bool) -> Survey:

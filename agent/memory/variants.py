@@ -54,28 +54,25 @@ def parse(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def answer(config: AgentConfig, variants: Sequence[Values], cuda: bool) -> dict[str, Any]:
+def answer(config: AgentConfig, variants: Sequence[Values]) -> dict[str, Any]:
     """Return ``config``, the values of ``BASE_KEYS``, and ``variants``: what each, laid over it, would take, MiB.
 
-    Args:
-        config: what they are laid over.
-        variants: sets of values.
-        cuda: what ``device: auto`` means here.
+    ``device: auto`` counts as cuda.
     """
     values = configuration.dump(config)
     return {
         "config": {key: _value(values, key) for key in BASE_KEYS},
-        "variants": [_size(config, each, cuda) for each in variants],
+        "variants": [_size(config, each) for each in variants],
     }
 
 
-def _size(config: AgentConfig, values: Values, auto: bool) -> dict[str, Any]:
+def _size(config: AgentConfig, values: Values) -> dict[str, Any]:
     """Return one answer; ``refusal`` is the sentence of a configuration that can't be, whose figures are missing."""
     try:
         varied = _varied(config, values)
     except ConfigError as error:
         return {"values": dict(values), "refusal": str(error)}
-    cuda = varied.device == "cuda" or (varied.device == "auto" and auto)
+    cuda = varied.device != "cpu"
     found = footprint.estimate(varied, cuda)
     by_phase = {
         f"{pool}_by_phase_mib": {phase: _mib(found.total(pool, parts)) for phase, parts in PHASES.items()}

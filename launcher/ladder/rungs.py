@@ -65,6 +65,8 @@ class Step:
         rung: the rung's name; a rung with ``half`` comes to several steps, in falling order.
         values: for ``overrides.yaml``: dotted keys to values.
         frees_mib: predicted, against the step before it of the same rung (or against nothing taken).
+        unseen_mib: of what it and the steps before it free, the part that ``launcher.yaml`` says and the agent's
+            footprint doesn't.
     """
 
     rung: str
@@ -73,6 +75,7 @@ class Step:
     values: Mapping[str, Any] = field(default_factory=dict)
     quality: str | None = None
     frees_mib: Mapping[Kind, float] = field(default_factory=dict)
+    unseen_mib: Mapping[Kind, float] = field(default_factory=dict)
 
     @property
     def stays(self) -> bool:

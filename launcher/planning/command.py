@@ -1,0 +1,48 @@
+"""``plan``: looks, works out what fits, prints it. Starts and changes nothing.
+
+Owns the exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+
+from launcher.config import LauncherConfig
+from launcher.exits import Exit
+from launcher.memory.pools import Reading
+from launcher.planning import outlook, tell
+from launcher.planning.footprint import Footprint, FootprintError
+from launcher.planning.outlook import Asked, ImpossibleError
+from launcher.planning.steps import PolicyError
+
+_WIDTH = 120  # in a pipe or a log
+
+
+def run(
+    asked: Asked, limits: LauncherConfig, look: Callable[[], Reading], footprint: Footprint, as_json: bool = False
+) -> Exit:
+    """Print the plan for this machine as it is now, and return the exit code.
+
+    Args:
+        asked: what for.
+        limits: the launcher's configuration.
+        look: reads all pools.
+        footprint: of the agent's configuration.
+        as_json: one object instead of tables.
+    """
+    try:
+        found = outlook.foresee(asked, limits, look(), footprint)
+    except (FootprintError, ImpossibleError, PolicyError) as error:
+        print(f"launcher: {error}", file=sys.stderr)
+        return getattr(error, "code", Exit.CONFIGURATION)
+    if as_json:
+        print(json.dumps(tell.plain(found), indent=1))
+    else:
+        tell.show(found, Console(width=None if sys.stdout.isatty() else _WIDTH))
+    if found.plan.asked.refusal:
+        return Exit.CONFIGURATION
+    return Exit.CANNOT_FIT if found.plan.start is None else Exit.FINISHED

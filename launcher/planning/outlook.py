@@ -1,0 +1,110 @@
+"""From what is asked for to a plan: device, simulator, watermarks, ladder and sizes, brought together in order.
+
+Owns that order and the sentences about a machine that lacks what was asked for. Looks at nothing itself: the reading
+and the agent's footprint are given. ``plan`` shows what comes out, ``up`` starts by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from launcher.config import LauncherConfig
+from launcher.exits import Exit
+from launcher.memory.pools import Gpu, Reading
+from launcher.planning import plan, steps, watermarks
+from launcher.planning.fit import Situation
+from launcher.planning.footprint import Footprint
+from launcher.planning.plan import Plan
+from launcher.planning.sizes import LITE, Simulator, first_figures
+
+
+class Simulates(str, Enum):
+    """Which simulator a run uses."""
+
+    AUTO = "auto"
+    """CARLA where there is a GPU, else carla-lite."""
+    CARLA = "carla"
+    LITE = "carla-lite"
+    ELSEWHERE = "elsewhere"
+    """Somebody else's; what it holds here is already taken."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What shall be planned; None leaves it to the configurations.
+
+    Attributes:
+        runs: where earlier runs lie, whose watermarks count.
+        town: only their watermarks on this map count for the simulator.
+        policy: rungs by name, in the order in which they shall be tried.
+        gpu: index of the GPU that simulator and agent share.
+    """
+
+    runs: Path
+    simulator: Simulates = Simulates.AUTO
+    quality: str | None = None
+    device: str | None = None
+    policy: Sequence[str] | None = None
+    town: str | None = None
+    gpu: int = 0
+
+
+class ImpossibleError(Exception):
+    """There is nothing to plan; the message is one sentence for a person."""
+
+    def __init__(self, sentence: str, code: Exit) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A plan, and what it was made of."""
+
+    situation: Situation
+    plan: Plan
+
+
+def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: Footprint) -> Outlook:
+    """Return what fits, from nothing taken.
+
+    Raises:
+        FootprintError: the agent's configuration is wrong.
+        ImpossibleError: the machine has not what was asked for (65), or has lost it (71).
+        PolicyError: the policy names rungs that don't exist.
+    """
+    rungs = steps.picked(limits.ladder, asked.policy)
+    config = footprint.config()
+    device = _device(asked.device or str(config["device"]), reading)
+    simulator = _simulator(asked, limits, reading)
+    if lost := plan.lost_gpu(reading, device, simulator.quality if simulator else None):
+        raise ImpossibleError(lost, Exit.CANNOT_FIT)
+    base = {**config, "device": device}
+    sizes_of = watermarks.corrected(footprint.sizes, watermarks.agent_marks(asked.runs, base), base)
+    ladder = steps.build(rungs, base, simulator, sizes_of)
+    pool = f"vram:{asked.gpu}"
+    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool)
+    return Outlook(situation, plan.choose(situation, sizes_of))
+
+
+def _device(wanted: str, reading: Reading) -> str:
+    if wanted == "cuda" and reading.gpu is Gpu.NONE:
+        raise ImpossibleError(
+            "device is cuda, but the driver shows no GPU: use --device auto or --device cpu.", Exit.CONFIGURATION
+        )
+    return "cpu" if wanted == "cpu" or reading.gpu is Gpu.NONE else "cuda"
+
+
+def _simulator(asked: Asked, limits: LauncherConfig, reading: Reading) -> Simulator | None:
+    if asked.simulator is Simulates.ELSEWHERE:
+        return None
+    lite = asked.simulator is Simulates.LITE or (asked.simulator is Simulates.AUTO and reading.gpu is Gpu.NONE)
+    if not lite and reading.gpu is Gpu.NONE:
+        raise ImpossibleError(
+            "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver.", Exit.CONFIGURATION
+        )
+    peaks = watermarks.simulator_peaks(asked.runs, asked.town, first_figures(limits.sizes))
+    return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks)

@@ -1,0 +1,148 @@
+"""What earlier runs measured, in place of first figures: the simulator's peaks and the agent's.
+
+Owns the reading of ``launcher.json``, ``agent.json`` and ``config.yaml`` of the runs beside each other, however torn
+they are, and how one measured configuration corrects the estimates of its neighbours. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.memory.pools import Figure, Kind, Known, measured
+from launcher.planning.sizes import Sizes, SizesOf, Values
+from launcher.run_directory import RunDirectory, inner, number, read_object, read_yaml
+
+_SAME = ("td3.network", "td3.precision")
+"""What two configurations must share, or the one's watermark says nothing about the other."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The agent's watermark in one run.
+
+    Attributes:
+        values: of its configuration, by dotted key; ``device`` is cuda or cpu.
+        mib: its peak, in RAM without the video's encoder and in VRAM without the context.
+    """
+
+    values: Values
+    mib: Mapping[Kind, float]
+
+
+def simulator_peaks(
+    runs: Path, town: str | None, first: Mapping[str, Mapping[Kind, Figure]]
+) -> dict[str, dict[Kind, Figure]]:
+    """Return the peaks by quality: the newest run's that measured one on this map, else the first figure.
+
+    ``launcher.json`` holds ``simulator_peak_mib``: by pool (vram, ram), then by quality (Low, Epic, lite).
+    """
+    peaks = {quality: dict(by_kind) for quality, by_kind in first.items()}
+    for run in reversed(_newest_first(runs, "launcher.json")):
+        state = read_object(run.launcher_state)
+        if town is not None and state.get("map") not in (None, town):
+            continue
+        for kind in (Kind.VRAM, Kind.RAM):
+            found = inner(inner(state, "simulator_peak_mib"), kind.value)
+            for quality, by_kind in peaks.items():
+                if (mib := number(found.get(quality))) is not None:
+                    by_kind[kind] = measured(mib)
+    return peaks
+
+
+def agent_marks(runs: Path, config: Values) -> list[Mark]:
+    """Return the newest watermark on each device of runs with networks like ``config``'s; empty if there are none."""
+    marks: dict[str, Mark] = {}
+    for run in _newest_first(runs, "agent.json"):
+        mark = _mark(run, config)
+        if mark is not None and mark.values["device"] not in marks:
+            marks[mark.values["device"]] = mark
+    return list(marks.values())
+
+
+def _mark(run: RunDirectory, config: Values) -> Mark | None:
+    beat = read_object(run.agent_status)
+    peaks = inner(inner(beat, "memory"), "peak_by_phase_mib")
+    saved = read_yaml(run.config)
+    values = {key: _dotted(saved, key) for key in config}
+    values["device"] = "cuda" if str(beat.get("device")).startswith("cuda") else "cpu"
+    values["td3.batch_size"], values["td3.micro_batch"] = beat.get("batch"), beat.get("micro_batch")
+    if "updating" not in peaks or any(values.get(key) != config.get(key) for key in _SAME):
+        return None  # it never got as far as its peak, or is of other networks
+    ram, vram = (_highest(peaks, kind) for kind in ("host", "device_reserved"))
+    mib = {Kind.RAM: ram, Kind.VRAM: vram if values["device"] == "cuda" else 0.0}
+    return Mark(values, {kind: peak for kind, peak in mib.items() if peak is not None})
+
+
+def corrected(sizes_of: SizesOf, marks: Sequence[Mark], config: Values) -> SizesOf:
+    """Return a function that answers like ``sizes_of``, by what was measured.
+
+    The configuration that was measured takes what was measured. Others on the same device are estimated as far from it
+    as the estimates are from each other: so a step still frees what it frees.
+    """
+    estimates = sizes_of([mark.values for mark in marks])
+    by_device = {
+        mark.values["device"]: (mark, _corrections(mark, sizes))
+        for mark, sizes in zip(marks, estimates, strict=True)
+        if not sizes.refusal
+    }
+
+    def answer(variants: Sequence[Values]) -> list[Sizes]:
+        return [_correct(sizes, config, by_device) for sizes in sizes_of(variants)]
+
+    return answer if by_device else sizes_of
+
+
+def _corrections(mark: Mark, sizes: Sizes) -> dict[Kind, float]:
+    """Return measured less estimated; what a watermark doesn't hold is added as estimated."""
+    phases = sizes.by_phase.get(Kind.RAM, {}).values()
+    filming = sizes.mib[Kind.RAM] - max(phases, default=sizes.mib[Kind.RAM])
+    beside = {Kind.RAM: filming, Kind.VRAM: sizes.context_mib}
+    return {kind: mib + beside[kind] - sizes.mib[kind] for kind, mib in mark.mib.items()}
+
+
+def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, Mapping[Kind, float]]]) -> Sizes:
+    values = {**config, **sizes.values}
+    mark, corrections = by_device.get(values["device"], (None, {}))
+    if mark is None or sizes.refusal:
+        return sizes
+    same = all(_effective(values, key) == _effective(mark.values, key) for key in config)
+    return replace(
+        sizes,
+        mib={kind: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for kind, mib in sizes.mib.items()},
+        known=dict.fromkeys(corrections, Known.MEASURED) if same else {},
+        by_phase={
+            kind: {phase: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for phase, mib in phases.items()}
+            for kind, phases in sizes.by_phase.items()
+        },
+    )
+
+
+def _effective(values: Values, key: str) -> Any:
+    rows = values.get("td3.batch_size")
+    return values.get(key) or rows if key == "td3.micro_batch" else values.get(key)
+
+
+def _highest(peaks: Mapping[str, Any], kind: str) -> float | None:
+    found = [number(figures.get(kind)) for figures in peaks.values() if isinstance(figures, dict)]
+    return max((mib for mib in found if mib is not None), default=None)
+
+
+def _dotted(values: Mapping[str, Any], key: str) -> Any:
+    *sections, last = key.split(".")
+    for section in sections:
+        values = inner(values, section)
+    return values.get(last)
+
+
+def _newest_first(runs: Path, name: str) -> list[RunDirectory]:
+    def written(path: Path) -> float:
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+    found: Iterable[Path] = runs.glob(f"*/{name}")
+    return [RunDirectory(path.parent) for path in sorted(found, key=written, reverse=True)]

@@ -40,8 +40,8 @@ def choose(situation: Situation, sizes_of: SizesOf) -> Plan:
     """Return the plan for a situation."""
     fits = Fits(situation, sizes_of)
     (asked,) = fits.judge([()])
-    ways = _single_steps(fits, asked, situation) if asked.sums else []
-    start = _first_that_fits(fits, asked, situation) if asked.sums else None
+    ways = [] if asked.refusal else _single_steps(fits, asked, situation)
+    start = None if asked.refusal else _first_that_fits(fits, asked, situation)
     shown = _distinct([asked, *ways, *([start] if start else []), *_qualities_and_devices(fits, situation)])
     return Plan(shown, start, _why_not(shown) if start is None else _why(asked, start, ways))
 

@@ -1,0 +1,95 @@
+"""A machine and an agent for the plan's tests: readings by hand, and an agent whose sizes follow a simple rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher import config
+from launcher.memory.pools import Figure, Gpu, Kind, Owner, Pool, Reading, Whose, estimated, measured
+from launcher.planning import steps
+from launcher.planning.fit import Situation
+from launcher.planning.sizes import LITE, Simulator, Sizes, SizesOf, Values, first_figures
+
+LIMITS = config.load()
+CONTEXT_MIB = 400.0
+BASE: dict[str, Any] = {
+    "device": "cuda",
+    "td3.batch_size": 256,
+    "td3.micro_batch": None,
+    "memory.offload": [],
+    "environment.camera.width": 84,
+    "environment.camera.height": 84,
+    "environment.traffic.vehicles": 20,
+    "replay.capacity": 100_000,
+    "training.max_lead_steps": 256,
+    "training.keep_checkpoints": 3,
+    "evaluation.video": True,
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An agent: MiB of its networks, of their optimizer, of a row in an update, and of its processes."""
+
+    networks: float = 40.0
+    optimizer: float = 20.0
+    row: float = 0.25
+    processes: float = 450.0
+
+    def __call__(self, variants: Sequence[Values]) -> list[Sizes]:
+        return [self.one(values) for values in variants]
+
+    def one(self, values: Values) -> Sizes:
+        full = {**BASE, **values}
+        if full["environment.camera.width"] != 84:
+            return Sizes(values, refusal="`environment.camera.width` is 64; it must be 84.")
+        cuda, offloaded = full["device"] == "cuda", bool(full["memory.offload"])
+        rows = min(full["td3.batch_size"], full["td3.micro_batch"] or full["td3.batch_size"])
+        update = self.networks + self.row * rows + (0 if offloaded and cuda else self.optimizer)
+        ram = self.processes + 45 * full["evaluation.video"] + (300 if cuda else update)
+        mib = {
+            Kind.VRAM: CONTEXT_MIB + update if cuda else 0.0,
+            Kind.RAM: ram + (2 * self.optimizer if offloaded and cuda else 0),
+            Kind.DISK: full["replay.capacity"] * 0.007 + 35 * full["training.keep_checkpoints"],
+        }
+        by_phase = {Kind.VRAM: {"updating": mib[Kind.VRAM]}, Kind.RAM: {"updating": ram}}
+        return Sizes(values, mib, context_mib=CONTEXT_MIB * cuda, by_phase=by_phase)
+
+
+def reading(
+    *, vram: float | None = 5745, xorg: float = 85, ram: float = 16_000, used: float = 3_000, disk: float = 40_000
+) -> Reading:
+    """Return a machine's pools before anything of the run has started; without VRAM there is no GPU."""
+    pools = [
+        Pool("ram", Kind.RAM, measured(ram), measured(ram - used)),
+        Pool("disk", Kind.DISK, measured(100_000), measured(disk)),
+    ]
+    if vram is None:
+        return Reading(tuple(pools), Gpu.NONE)
+    return Reading((card(vram, Owner("Xorg", Whose.FOREIGN, (99,), measured(xorg))), *pools), Gpu.OK)
+
+
+def card(total: float, *owners: Owner, unnamed: float = 0.0) -> Pool:
+    """Return a GPU's pool."""
+    held = sum(owner.held.mib or 0.0 for owner in owners) + unnamed
+    return Pool("vram:0", Kind.VRAM, measured(total), measured(total - held), owners)
+
+
+def simulator(quality: str = "Epic", **vram: float) -> Simulator:
+    """Return CARLA with the shipped figures, or others of VRAM by quality; ``LITE`` for carla-lite."""
+    peaks: dict[str, dict[Kind, Figure]] = first_figures(LIMITS.sizes)
+    for name, mib in vram.items():
+        peaks[name][Kind.VRAM] = estimated(mib)
+    return Simulator(quality, peaks)
+
+
+def situation(
+    seen: Reading, agent: SizesOf, runs: Simulator | None = None, policy: Sequence[str] | None = None, **base: Any
+) -> Situation:
+    """Return what a plan is made of, with the shipped ladder."""
+    values = {**BASE, **base} if seen.gpu is Gpu.OK else {**BASE, **base, "device": "cpu"}
+    simulates = runs or simulator("Epic" if seen.gpu is Gpu.OK else LITE)
+    ladder = steps.build(steps.picked(LIMITS.ladder, policy), values, simulates, agent)
+    return Situation(seen, simulates, values, ladder, LIMITS.memory.reserve_mib)

@@ -1,0 +1,248 @@
+"""The fit rule and the choice: sums by hand, the ladder's order, and properties that hold on every machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.ladder.rungs import Step
+from launcher.memory.pools import UNKNOWN, Gpu, Kind, Owner, Pool, Reading, Whose, measured
+from launcher.planning import plan
+from launcher.planning.fit import Candidate, Fits, Situation, Sum
+from launcher.planning.plan import Plan
+from launcher.planning.sizes import LITE
+from tests.unit.launcher.planned import LIMITS, Rule, card, reading, simulator, situation
+
+RULE = Rule()
+RESERVE = LIMITS.memory.reserve_mib[Kind.VRAM]
+
+
+def planned(seen: Reading, agent: Rule = RULE, quality: str = "Epic", policy: list[str] | None = None) -> Plan:
+    runs = simulator(quality if seen.gpu is Gpu.OK else LITE)
+    return plan.choose(situation(seen, agent, runs, policy), agent)
+
+
+def items(found: Candidate, pool: str = "vram:0") -> dict[str, float | None]:
+    return {line.what: line.figure.mib for line in found.sum_of(pool).lines}
+
+
+def rungs(found: Candidate | None) -> list[str]:
+    assert found is not None
+    return [step.rung for step in found.steps]
+
+
+def taken(found: Candidate | None, rung: str) -> Step:
+    assert found is not None
+    return next(step for step in found.steps if step.rung == rung)
+
+
+def test_the_sum_names_simulator_others_context_agent_and_reserve() -> None:
+    asked = planned(reading()).asked
+    agent = RULE.one({}).mib[Kind.VRAM] - 400
+    expected = {"CARLA at Epic": 5530, "Xorg": 85, "CUDA context": 400, "agent at its peak": agent, "reserve": RESERVE}
+    assert items(asked) == expected
+    assert asked.sum_of("vram:0").left_mib == 5745 - sum(expected.values())
+    assert not asked.fits
+
+
+def test_what_this_run_holds_already_does_not_count_twice() -> None:
+    own = (Owner("simulator", Whose.SIMULATOR, (1,), measured(4800)), Owner("agent", Whose.AGENT, (2,), measured(500)))
+    before = planned(Reading((card(5745),), Gpu.OK)).asked
+    running = planned(Reading((card(5745, *own),), Gpu.OK)).asked
+    assert items(running) == items(before)
+
+
+def test_what_nobody_is_known_to_hold_counts_as_others() -> None:
+    asked = planned(Reading((card(5745, unnamed=64),), Gpu.OK)).asked
+    assert items(asked)["others, unnamed"] == 64
+
+
+def test_while_the_driver_hides_what_this_run_holds_the_rest_is_taken_for_it() -> None:
+    """usedGpuMemory is None on WSL, under WDDM, with MIG."""
+    pool = Pool(
+        "vram:0", Kind.VRAM, measured(5745), measured(700), (Owner("simulator", Whose.SIMULATOR, (1,), UNKNOWN),)
+    )
+    assert "others, unnamed" not in items(planned(Reading((pool,), Gpu.OK)).asked)
+
+
+def test_a_stranger_whose_memory_the_driver_hides_is_named_and_counted_among_the_unnamed() -> None:
+    pool = Pool("vram:0", Kind.VRAM, measured(5745), measured(5545), (Owner("game", Whose.FOREIGN, (7,), UNKNOWN),))
+    found = items(planned(Reading((pool,), Gpu.OK)).asked)
+    assert found["game"] is None
+    assert found["others, unnamed"] == 200
+
+
+def test_a_container_s_limit_counts_for_its_own_side_alone() -> None:
+    limits = [Pool(f"ram:{role}", Kind.RAM, measured(2000), measured(2000)) for role in ("agent", "simulator")]
+    asked = planned(Reading((*reading().pools, *limits), Gpu.OK)).asked
+    assert set(items(asked, "ram:agent")) == {"agent at its peak", "reserve"}
+    assert set(items(asked, "ram:simulator")) == {"CARLA at Epic", "reserve"}
+    assert asked.sum_of("ram:simulator").short_mib == 4096 + 256 - 2000
+
+
+def test_a_total_that_nobody_says_hinders_nothing() -> None:
+    pool = Pool("vram:0", Kind.VRAM, UNKNOWN, UNKNOWN)
+    found = planned(Reading((pool,), Gpu.OK))
+    assert found.start is found.asked
+    assert found.asked.sum_of("vram:0").left_mib is None
+
+
+def test_what_fits_as_asked_takes_no_step() -> None:
+    found = planned(reading(vram=8192))
+    assert found.start is found.asked
+    assert "as it was asked for" in found.reason
+
+
+def test_the_first_rung_that_is_enough_is_taken_and_those_that_free_too_little_are_passed_over() -> None:
+    found = planned(reading())
+    assert rungs(found.start) == ["agent_cpu"]
+    assert "with micro_batches (td3.micro_batch = 1) " in found.reason
+    assert "with offload" in found.reason
+    assert "carla_low" not in found.reason, "it comes after the one that was enough"
+
+
+def test_of_a_rung_only_as_many_halves_are_taken_as_are_needed() -> None:
+    short_by = 40
+    seen = reading(vram=4813 + 85 + RULE.one({}).mib[Kind.VRAM] + RESERVE - short_by)
+    found = planned(seen, quality="Low")
+    assert taken(found.start, "micro_batches").values == {"td3.micro_batch": 64}, "32 MiB by the first, 48 by both"
+
+
+def test_a_person_s_order_is_followed() -> None:
+    assert rungs(planned(reading(), policy=["carla_low", "agent_cpu"]).start) == ["carla_low"]
+
+
+def test_where_no_step_is_enough_alone_several_are_taken_and_none_for_nothing() -> None:
+    """5 400 MiB hold neither Epic at all nor Low with the agent beside it."""
+    found = planned(reading(vram=5400))
+    assert sorted(rungs(found.start)) == ["agent_cpu", "carla_low"]
+
+
+def test_a_step_that_would_overfill_another_pool_is_passed_over() -> None:
+    tight = 4096 + 3000 + 256 + RULE.one({}).mib[Kind.RAM] + 10  # offload takes 40 of the host
+    need = 4813 + 85 + RULE.one({}).mib[Kind.VRAM] + RESERVE
+    agent = Rule(row=0.0)
+    asked = {"vram": need - 64 - 15}
+    roomy = planned(reading(**asked), agent, "Low")
+    assert rungs(roomy.start) == ["offload"]
+    narrow = planned(reading(**asked, ram=tight), agent, "Low")
+    assert rungs(narrow.start) == ["agent_cpu"]
+
+
+def test_another_pool_is_overfilled_only_if_its_own_ladder_empties_it_again() -> None:
+    """Without the CPU among the rungs: offload takes 40 MiB of the host, which the video then gives back."""
+    agent, policy = Rule(row=0.0), ["offload", "no_video"]
+    vram = 4813 + 85 + agent.one({}).mib[Kind.VRAM] + RESERVE - 15
+    ram = 4096 + 3000 + 256 + agent.one({}).mib[Kind.RAM] + 10
+    assert sorted(rungs(planned(reading(vram=vram, ram=ram), agent, "Low", policy).start)) == ["no_video", "offload"]
+
+
+def test_ram_alone_is_served_by_ram_s_ladder() -> None:
+    ram = 4096 + 3000 + 256 + RULE.one({}).mib[Kind.RAM]
+    assert rungs(planned(reading(vram=8192, ram=ram - 3)).start) == ["less_ahead"]
+    assert rungs(planned(reading(vram=8192, ram=ram - 30)).start) == ["no_video"]
+
+
+def test_a_full_disk_is_served_by_its_own_ladder() -> None:
+    disk = RULE.one({}).mib[Kind.DISK] + LIMITS.memory.reserve_mib[Kind.DISK] - 50
+    assert rungs(planned(reading(vram=8192, disk=disk)).start) == ["fewer_checkpoints"]
+
+
+def test_where_nothing_fits_the_nearest_is_named_with_its_numbers() -> None:
+    found = planned(reading(vram=4000))
+    assert found.start is None
+    assert (
+        f"the nearest, Low, agent on the CPU, is {4813 + 85 + RESERVE - 4000:.0f} MiB short in vram:0" in found.reason
+    )
+
+
+def test_what_would_fit_but_no_rung_leads_to_is_said() -> None:
+    found = planned(reading(vram=5400), policy=["carla_low"])
+    assert found.start is None
+    assert "Low, agent on the CPU would fit, but no rung that is allowed leads there" in found.reason
+
+
+def test_each_configuration_is_listed_once_with_every_quality_and_device() -> None:
+    found = planned(reading())
+    listed = [(each.quality, tuple(sorted(map(str, each.values.items())))) for each in found.configurations]
+    assert len(listed) == len(set(listed))
+    plain = {(each.quality, each.device) for each in found.configurations if set(each.values) == {"device"}}
+    assert plain == {("Epic", "cuda"), ("Epic", "cpu"), ("Low", "cuda"), ("Low", "cpu")}
+
+
+def test_a_lost_gpu_is_one_sentence_with_the_driver_s_words() -> None:
+    lost = Reading((), Gpu.LOST, "NVML_ERROR_GPU_IS_LOST.")
+    sentence = plan.lost_gpu(lost, "cuda", "Low")
+    assert sentence == (
+        "The driver has lost the GPU (NVML_ERROR_GPU_IS_LOST): restart the machine, or use carla-lite and --device cpu."
+    )
+    assert plan.lost_gpu(lost, "cpu", LITE) == ""
+    assert plan.lost_gpu(reading(), "cuda", "Low") == ""
+
+
+rules = st.builds(
+    Rule,
+    networks=st.floats(1, 400),
+    optimizer=st.floats(0, 200),
+    row=st.floats(0, 2),
+    processes=st.floats(100, 1000),
+)
+machines: Any = st.fixed_dictionaries(
+    {
+        "vram": st.floats(500, 12_000),
+        "xorg": st.floats(0, 400),
+        "ram": st.floats(3_100, 10_000),
+        "disk": st.floats(0, 3_000),
+    }
+)
+
+
+@given(seen=machines, agent=rules, quality=st.sampled_from(["Epic", "Low"]))
+def test_what_is_chosen_fits_by_its_own_numbers_and_takes_nothing_for_nothing(
+    seen: dict[str, float], agent: Rule, quality: str
+) -> None:
+    found = planned(reading(**seen), agent, quality)
+    start = found.start
+    assert (start is found.asked) is found.asked.fits
+    if start is None:
+        assert not any(each.fits for each in found.configurations if len(each.steps) == 1)
+        return
+    assert start.fits
+    for each in start.sums:
+        needed = sum(line.figure.mib or 0 for line in each.lines)
+        assert each.total.mib is not None
+        assert needed <= each.total.mib + 0.1
+    made = situation(reading(**seen), agent, simulator(quality))
+    for step in start.steps:
+        rest = tuple(each for each in start.steps if each is not step)
+        (without,) = Fits(made, agent).judge([rest])
+        assert not without.fits, f"{step} is not needed"
+
+
+@given(seen=machines, agent=rules)
+def test_no_step_of_a_ladder_makes_its_own_pool_fuller(seen: dict[str, float], agent: Rule) -> None:
+    made: Situation = situation(reading(**seen), agent)
+    fits = Fits(made, agent)
+    (asked,) = fits.judge([()])
+    for kind, ladder in made.ladder.items():
+        before: dict[str, list[Sum]] = {}
+        for step in (each for each in ladder if each.stays):
+            (after,) = fits.judge([(step,)])
+            sums = [each for each in after.sums if each.kind is kind]
+            highest = before.get(step.rung, [each for each in asked.sums if each.kind is kind])
+            assert all(now.needed_mib <= then.needed_mib for now, then in zip(sums, highest, strict=True))
+            before[step.rung] = sums
+
+
+@given(vram=st.floats(500, 12_000), more=st.floats(0, 2000), agent=rules)
+def test_a_bigger_card_never_fits_less(vram: float, more: float, agent: Rule) -> None:
+    small, large = (planned(reading(vram=size, ram=60_000), agent) for size in (vram, vram + more))
+    assert small.start is None or large.start is not None
+
+
+@pytest.mark.parametrize("total", [0, 1])
+def test_a_machine_with_no_memory_at_all_is_a_refusal_and_no_traceback(total: float) -> None:
+    assert planned(Reading((card(total), Pool("ram", Kind.RAM, measured(total), measured(0))), Gpu.OK)).start is None

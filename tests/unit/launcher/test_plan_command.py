@@ -1,0 +1,254 @@
+"""`plan` as a person meets it, with the real agent's figures: scenarios 16 and 18, exit codes, and nothing changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from launcher.exits import Exit
+from launcher.memory.pools import Gpu, Kind, Pool, Reading, measured
+from launcher.planning import command
+from launcher.planning.footprint import Footprint, FootprintError
+from launcher.planning.outlook import Asked, Simulates
+from tests.unit.launcher.planned import LIMITS, reading
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+LOWMEM = str(REPOSITORY / "config" / "td3_config_lowmem.yaml")
+FULL = str(REPOSITORY / "config" / "td3_config.yaml")
+
+
+@cache
+def agent(config: str) -> Footprint:
+    """Return the real agent's footprint; what one test asked, the next needn't ask again."""
+    return Footprint(config)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def told(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return a function that plans and gives back exit code and object."""
+
+    def tell(seen: Reading, config: str = LOWMEM, **asked: Any) -> tuple[Exit, dict[str, Any]]:
+        code = command.run(Asked(runs, **asked), LIMITS, lambda: seen, agent(config), as_json=True)
+        printed = json.loads(capsys.readouterr().out)
+        assert isinstance(printed, dict)
+        return code, printed
+
+    return tell
+
+
+def tree(*roots: Path) -> dict[str, tuple[int, int]]:
+    """Return what lies there; Python's own compiled files aside."""
+    paths = (path for root in roots for path in root.rglob("*") if "__pycache__" not in path.parts)
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in paths if path.is_file()}
+
+
+def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered(told: Any, tmp_path: Path) -> None:
+    """5 745 MiB, CARLA at Epic 5 530 by configuration, 85 held by Xorg."""
+    (tmp_path / "runs" / "earlier").mkdir(parents=True)
+    (tmp_path / "runs" / "earlier" / "launcher.json").write_text("{}")
+    watched = (tmp_path, REPOSITORY / "config", REPOSITORY / "launcher", REPOSITORY / "agent")
+    before, children = tree(*watched), psutil.Process().children(recursive=True)
+
+    code, plan = told(reading(vram=5745, xorg=85), quality="Epic")
+
+    assert code == Exit.FINISHED
+    assert tree(*watched) == before
+    assert psutil.Process().children(recursive=True) == children
+    found = {each["name"]: each for each in plan["configurations"]}
+    refused = found["Epic, agent on the GPU"]
+    needed = 5530 + 85 + 100 + plan["agent_by_phase_mib"]["vram"]["updating"]
+    assert refused["fits"] is False
+    assert refused["pools"]["vram:0"]["needed_mib"] == pytest.approx(needed, abs=0.2)
+    assert refused["pools"]["vram:0"]["left_mib"] == pytest.approx(5745 - needed, abs=0.2)
+    assert found["Epic, agent on the CPU"]["fits"] is True
+    assert found["Epic, agent on the CPU"]["pools"]["vram:0"]["left_mib"] == 30
+    assert found["Low, agent on the GPU"]["fits"] is True
+    assert found["Low, agent on the GPU"]["pools"]["vram:0"]["left_mib"] == pytest.approx(
+        refused["pools"]["vram:0"]["left_mib"] + 5530 - 4813, abs=0.2
+    )
+    assert plan["start"]["name"] == "Epic, agent on the CPU"
+    assert plan["start"]["rungs"] == ["agent_cpu"]
+    items = {each["what"]: (each["mib"], each["known"]) for each in plan["asked"]["items_mib"]["vram:0"]}
+    assert items["CARLA at Epic"] == (5530, "estimated")
+    assert items["Xorg"] == (85, "measured")
+    assert items["CUDA context"] == (400, "estimated")
+    assert items["reserve"][0] == 100
+
+
+def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = Asked(runs, quality="Epic", policy=["carla_low", "agent_cpu"])
+    assert command.run(asked, LIMITS, reading, agent(LOWMEM)) == Exit.FINISHED
+    said = capsys.readouterr().out
+    for words in ("CARLA at Epic", "Xorg", "CUDA context", "reserve", "5745", "at its peak", "updating"):
+        assert words in said
+    assert "Starts with Low, agent on the GPU: Epic, agent on the GPU is " in said
+    assert "MiB short in vram:0" in said
+
+
+def test_scenario_16_without_nvml_the_plan_is_carla_lite_and_the_cpu(told: Any) -> None:
+    code, plan = told(reading(vram=None))
+    assert code == Exit.FINISHED
+    assert plan["gpu"] == "none"
+    assert plan["simulator"] == "carla-lite"
+    assert plan["start"]["name"] == "carla-lite, agent on the CPU"
+    assert set(plan["start"]["pools"]) == {"ram", "disk"}
+    items = {each["what"] for each in plan["asked"]["items_mib"]["ram"]}
+    assert {"carla-lite", "agent at its peak", "reserve"} <= items
+
+
+def test_without_nvml_a_small_ram_pool_still_gets_its_rung(told: Any) -> None:
+    """The update's activations are what RAM is short of, so micro-batches are what helps."""
+    needed = told(reading(vram=None), FULL)[1]["start"]["pools"]["ram"]["needed_mib"]
+    _, plan = told(reading(vram=None, ram=needed - 30), FULL)
+    assert plan["start"]["rungs"] == ["micro_batches"]
+    assert plan["start"]["pools"]["ram"]["left_mib"] >= 0
+
+
+def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = Reading((Pool("ram", Kind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
+    assert command.run(Asked(runs), LIMITS, lambda: lost, agent(LOWMEM)) == Exit.CANNOT_FIT
+    assert capsys.readouterr().err.startswith("launcher: The driver has lost the GPU (GPU is lost): ")
+
+
+def test_where_nothing_fits_the_exit_code_says_so(told: Any) -> None:
+    code, plan = told(reading(vram=4000))
+    assert code == Exit.CANNOT_FIT
+    assert plan["start"] is None
+    assert "short in vram:0" in plan["reason"]
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "said"),
+    [
+        ("missing.yaml", {}, "missing.yaml: can't be read"),
+        (LOWMEM, {"policy": ["nope"]}, "--policy names nope"),
+        (LOWMEM, {"device": "cuda"}, "device is cuda, but the driver shows no GPU"),
+        (LOWMEM, {"simulator": Simulates.CARLA}, "CARLA needs a GPU"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_exit_65(
+    runs: Path, capsys: pytest.CaptureFixture[str], config: str, asked: dict[str, Any], said: str
+) -> None:
+    assert command.run(Asked(runs, **asked), LIMITS, lambda: reading(vram=None), Footprint(config)) == 65
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_wrong_value_in_the_configuration_is_the_agent_s_own_sentence(
+    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("td3: {batch_size: 0}\n")
+    assert command.run(Asked(runs), LIMITS, reading, Footprint(str(wrong))) == 65
+    assert "`td3.batch_size` is 0" in capsys.readouterr().err
+
+
+def test_an_agent_elsewhere_is_asked_through_its_own_command(told: Any, runs: Path, tmp_path: Path) -> None:
+    """As ``docker compose run`` is: it prints lines of its own before the answer."""
+    wrapper = tmp_path / "compose"
+    wrapper.write_text(f'#!/bin/sh\necho "Container carla-1  Running"\nexec {sys.executable} -m agent "$@"\n')
+    wrapper.chmod(0o755)
+    assert Footprint(LOWMEM, (str(wrapper),)).config()["td3.batch_size"] == 64
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("exit 3", "ended with 3 and said nothing"),
+        ("echo no such service >&2; exit 1", "no such service"),
+        ("echo '{}'", "different releases"),
+        ('echo \'{"config": {}, "variants": [[]]}\'', "different releases"),
+    ],
+)
+def test_an_agent_that_gives_no_sizes_is_a_sentence(tmp_path: Path, program: str, said: str) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text(f"#!/bin/sh\n{program}\n")
+    broken.chmod(0o755)
+    with pytest.raises(FootprintError, match=said):
+        Footprint(LOWMEM, (str(broken),)).config()
+
+
+def test_an_agent_that_is_not_installed_is_a_sentence() -> None:
+    with pytest.raises(FootprintError, match="can't be started"):
+        Footprint(LOWMEM, ("no-such-program",)).config()
+
+
+def beat(run: Path, device: str, host: float, reserved: float | None, micro_batch: int = 64) -> None:
+    figures = {"host": host} | ({} if reserved is None else {"device_reserved": reserved})
+    peaks = {"warming": {"host": 1.0}, "updating": figures}
+    run.mkdir(parents=True)
+    told = {"device": device, "batch": 64, "micro_batch": micro_batch, "memory": {"peak_by_phase_mib": peaks}}
+    (run / "agent.json").write_text(json.dumps(told))
+    (run / "config.yaml").write_text(
+        "td3: {batch_size: 64, precision: float32,\n"
+        "  network: {channels: [32, 64, 64], features: 512, hidden: [256, 256]}}\n"
+        "memory: {offload: []}\nreplay: {capacity: 50000}\ntraining: {max_lead_steps: 256, keep_checkpoints: 3}\n"
+        "environment: {camera: {width: 84, height: 84}, traffic: {vehicles: 0}}\n"
+        "evaluation: {video: true, final_episodes: 10}\n"
+    )
+
+
+def agent_line(plan: dict[str, Any], pool: str) -> tuple[float, str]:
+    rows = plan["asked"]["items_mib"][pool]
+    return next((row["mib"], row["known"]) for row in rows if row["what"] == "agent at its peak")
+
+
+def test_what_an_earlier_run_measured_replaces_the_estimate_and_says_so(told: Any, runs: Path) -> None:
+    estimated = told(reading())[1]
+    beat(runs / "gpu", "cuda", host=700.0, reserved=180.0)
+    measured_plan = told(reading())[1]
+    assert agent_line(measured_plan, "vram:0") == (180.0, "measured")
+    assert agent_line(measured_plan, "ram") == (745.0, "measured"), "and the video's encoder, which nobody measured"
+    first = {each["step"]: each["frees_mib"] for each in estimated["ladder"]["vram"]}
+    later = {each["step"]: each["frees_mib"] for each in measured_plan["ladder"]["vram"]}
+    assert first["offload (memory.offload = ['optimizer', 'targets'])"] == pytest.approx(
+        later["offload (memory.offload = ['optimizer', 'targets'])"], abs=0.11
+    )
+
+
+def test_a_neighbour_of_what_was_measured_is_estimated_from_it(told: Any, runs: Path) -> None:
+    """It ran with micro-batches of 8: the whole batch takes as much more as the estimates say."""
+    beat(runs / "gpu", "cuda", host=700.0, reserved=180.0, micro_batch=8)
+    mib, known = agent_line(told(reading())[1], "vram:0")
+    assert known == "estimated"
+    assert 180 < mib < 200
+
+
+def test_a_run_of_other_networks_or_that_never_updated_says_nothing(told: Any, runs: Path) -> None:
+    estimated = agent_line(told(reading())[1], "vram:0")
+    beat(runs / "narrow", "cuda", host=700.0, reserved=180.0)
+    narrow = runs / "narrow" / "config.yaml"
+    narrow.write_text(narrow.read_text().replace("features: 512", "features: 64"))
+    beat(runs / "short", "cuda", host=700.0, reserved=180.0)
+    short = runs / "short" / "agent.json"
+    short.write_text(short.read_text().replace('"updating"', '"starting"'))
+    (runs / "torn").mkdir()
+    (runs / "torn" / "agent.json").write_text('{"memory": {"peak_by')
+    assert agent_line(told(reading())[1], "vram:0") == estimated
+
+
+def test_the_simulator_s_measured_peak_on_this_map_replaces_the_first_figure(told: Any, runs: Path) -> None:
+    for name, town, peak in (("old", "Town01", 5000.0), ("new", "Town01", 5100.0), ("elsewhere", "Town12", 5700.0)):
+        (runs / name).mkdir(parents=True)
+        state = {"map": town, "simulator_peak_mib": {"vram": {"Epic": peak}, "ram": {"Epic": 3000.0}}}
+        (runs / name / "launcher.json").write_text(json.dumps(state))
+    for age, name in enumerate(("elsewhere", "new", "old")):
+        os.utime(runs / name / "launcher.json", (1_000_000 - age, 1_000_000 - age))
+    _, plan = told(reading(), quality="Epic", town="Town01")
+    rows = {row["what"]: (row["mib"], row["known"]) for row in plan["asked"]["items_mib"]["vram:0"]}
+    assert rows["CARLA at Epic"] == (5100.0, "measured")
+    frees = {each["rung"]: each["frees_mib"] for each in plan["ladder"]["vram"]}
+    assert frees["carla_low"]["vram"] == pytest.approx(5100 - 4813)

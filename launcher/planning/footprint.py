@@ -19,7 +19,6 @@ HERE = (sys.executable, "-m", "agent")
 """The command prefix of the agent that is installed beside the launcher."""
 
 _POOLS = {Kind.VRAM: "device", Kind.RAM: "host", Kind.DISK: "disk"}
-_LIMIT_S = 60.0  # a container's start, on a busy machine
 
 
 class FootprintError(Exception):
@@ -29,7 +28,9 @@ class FootprintError(Exception):
 class Footprint:
     """The sizes of one configuration's variants; what was asked once isn't asked again."""
 
-    def __init__(self, config: str, prefix: Sequence[str] = HERE, settings: Sequence[str] = ()) -> None:
+    def __init__(
+        self, config: str, prefix: Sequence[str] = HERE, settings: Sequence[str] = (), limit_s: float = 60.0
+    ) -> None:
         """Remember what to ask; nothing is started yet.
 
         Args:
@@ -37,9 +38,11 @@ class Footprint:
             prefix: what ``footprint`` and its options are added to, as ``docker compose run --rm --no-deps -T agent
                 python -m agent``.
             settings: ``KEY=VALUE`` each, as ``--set`` takes them.
+            limit_s: for each answer, a container's start on a busy machine included.
         """
         given = [part for setting in settings for part in ("--set", setting)]
         self._command = (*prefix, "footprint", "--config", config, *given, "--variants")
+        self._limit_s = limit_s
         self._known: dict[str, Sizes] = {}
         self._config: dict[str, Any] | None = None
 
@@ -66,7 +69,7 @@ class Footprint:
         return [self._known[key] for key in keys]
 
     def _ask(self, variants: list[Values]) -> None:
-        answer = _answer((*self._command, json.dumps([dict(values) for values in variants])))
+        answer = _answer((*self._command, json.dumps([dict(values) for values in variants])), self._limit_s)
         rows = answer.get("variants")
         if not isinstance(answer.get("config"), dict) or not isinstance(rows, list) or len(rows) != len(variants):
             raise FootprintError("`agent footprint` gave no sizes: agent and launcher are of different releases.")
@@ -75,13 +78,13 @@ class Footprint:
             self._known[_key(values)] = read(values, row)
 
 
-def _answer(command: Sequence[str]) -> Mapping[str, Any]:
+def _answer(command: Sequence[str], limit_s: float) -> Mapping[str, Any]:
     try:
-        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
+        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit_s)
     except OSError as error:
         raise FootprintError(f"{command[0]}: can't be started ({error.strerror}); is it installed?") from None
     except subprocess.TimeoutExpired:
-        raise FootprintError(f"`agent footprint` gave no answer within {_LIMIT_S:.0f} s; try it by hand.") from None
+        raise FootprintError(f"`agent footprint` gave no answer within {limit_s:.0f} s; try it by hand.") from None
     found = _object(ended.stdout)  # with exit code 65, too: it doesn't fit as it is, a variant may
     if found is None:
         said = [line.strip() for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]

@@ -1,0 +1,277 @@
+"""The doctor's checks against real sockets, files, programs and a driver's library; and what becomes of bad ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.checking import engines, places, settings
+from launcher.checking.machine import Finding, Machine, Ran, Verdict, run
+from launcher.telling import doctor
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DRIVER = """
+#include <string.h>
+int nvmlInit_v2(void) { return CODE; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "570.1", size); return 0; }
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path, tmp_path / "runs", REPOSITORY / "config" / "td3_config.yaml", pci=tmp_path / "pci")
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def with_programs(machine: Machine, **programs: str) -> Machine:
+    """Return the machine with these programs alone on its PATH."""
+    folder = machine.stack / "bin"
+    folder.mkdir(exist_ok=True)
+    for name, text in programs.items():
+        program(folder, name.replace("_", "-"), text)
+    return changed(machine, PATH=str(folder))
+
+
+def changed(machine: Machine, **environment: str) -> Machine:
+    found: dict[str, Any] = {**vars(machine), "environment": {**machine.environment, **environment}}
+    return Machine(**found)
+
+
+def driver_library(folder: Path, code: int) -> str:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    source = folder / "driver.c"
+    source.write_text(DRIVER.replace("CODE", str(code)))
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return str(folder)
+
+
+def add_card(machine: Machine) -> None:
+    card = machine.pci / "0000:01:00.0"
+    card.mkdir(parents=True)
+    (card / "vendor").write_text("0x10de\n")
+    (card / "class").write_text("0x030000\n")
+
+
+def test_a_driver_that_answers_is_named_with_its_version(machine: Machine, tmp_path: Path) -> None:
+    found = engines.driver(changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 0)))
+    assert found == Finding(Verdict.OK, "2 GPU, driver 570.1")
+
+
+def test_a_card_whose_driver_fails_is_a_problem_with_the_driver_s_code(machine: Machine, tmp_path: Path) -> None:
+    add_card(machine)
+    found = engines.driver(changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 15)))
+    assert found.verdict is Verdict.PROBLEM
+    assert "nvmlInit says 15" in found.found
+
+
+def test_no_card_and_no_driver_is_no_problem(machine: Machine, tmp_path: Path) -> None:
+    found = engines.driver(changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 9)))
+    assert found.verdict is Verdict.UNKNOWN
+    assert found.found == "no NVIDIA GPU"
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("echo 2.24.4", Verdict.OK),
+        ("echo v2.26.1-4", Verdict.OK),
+        ("echo 5.0.0+ds1", Verdict.OK),
+        ("echo 2.24.3", Verdict.PROBLEM),
+        ("echo 1.29.2", Verdict.PROBLEM),
+        ("echo dev", Verdict.UNKNOWN),
+        ("echo \"docker: 'compose' is not a docker command.\" >&2; exit 1", Verdict.PROBLEM),
+    ],
+)
+def test_compose_must_know_the_tags_that_our_files_use(machine: Machine, said: str, verdict: Verdict) -> None:
+    assert engines.compose(with_programs(machine, docker=said)).verdict is verdict
+
+
+def test_an_engine_that_does_not_answer_is_a_problem_and_none_at_all_is_not(machine: Machine) -> None:
+    dead = engines.engine(with_programs(machine, docker="echo Cannot connect to the daemon. >&2; exit 1"))
+    assert dead.verdict is Verdict.PROBLEM
+    assert dead.found == "Cannot connect to the daemon."
+    shutil.rmtree(machine.stack / "bin")
+    assert engines.engine(with_programs(machine)).verdict is Verdict.UNKNOWN
+
+
+def test_the_toolkit_is_missed_only_where_there_is_a_gpu(machine: Machine, tmp_path: Path) -> None:
+    runtimes = with_programs(machine, docker="echo '{\"runc\": {}}'")
+    without = changed(runtimes, LD_LIBRARY_PATH=driver_library(tmp_path, 9))
+    assert engines.toolkit(without).verdict is Verdict.UNKNOWN
+    with_gpu = changed(runtimes, LD_LIBRARY_PATH=driver_library(tmp_path, 0))
+    assert engines.toolkit(with_gpu).verdict is Verdict.PROBLEM
+    assert engines.toolkit(with_programs(with_gpu, nvidia_container_cli="true")).verdict is Verdict.OK
+    assert engines.toolkit(with_programs(with_gpu, docker="echo '{\"nvidia\": {}}'")).verdict is Verdict.OK
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        yield held.getsockname()[1]
+
+
+def test_a_taken_port_is_a_problem_and_names_who_has_it(machine: Machine, taken_port: int) -> None:
+    found = places.ports(Machine(machine.stack, machine.runs, machine.config, ports=(taken_port,)))
+    assert found.verdict is Verdict.PROBLEM
+    assert f"{taken_port} is taken by " in found.found
+    assert f"(process {os.getpid()})" in found.found
+
+
+def test_a_free_port_is_free(machine: Machine, taken_port: int) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = probe.getsockname()[1]
+    assert places.ports(Machine(machine.stack, machine.runs, machine.config, ports=(free,))).verdict is Verdict.OK
+
+
+def test_the_disk_is_held_against_what_the_configuration_takes(machine: Machine, monkeypatch: Any) -> None:
+    found = places.disk(machine)
+    assert "a run of td3_config.yaml takes 873" in found.found
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, 1000, 1000, 1000, 1, 1, 1, 0, 255)))
+    assert places.disk(machine).verdict is Verdict.PROBLEM
+
+
+def test_without_the_agent_s_word_the_free_disk_is_still_told(machine: Machine) -> None:
+    found = places.disk(Machine(machine.stack, machine.runs, Path("missing.yaml")))
+    assert found.verdict is Verdict.UNKNOWN
+    assert "MiB free" in found.found
+
+
+def test_a_tiny_shared_memory_is_a_problem(machine: Machine, monkeypatch: Any, tmp_path: Path) -> None:
+    assert places.shared_memory(Machine(tmp_path, tmp_path, tmp_path, shm=tmp_path / "no")).verdict is Verdict.UNKNOWN
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, 1000, 1000, 1000, 1, 1, 1, 0, 255)))
+    assert places.shared_memory(Machine(tmp_path, tmp_path, tmp_path, shm=tmp_path)).verdict is Verdict.PROBLEM
+
+
+def test_a_runs_folder_that_is_not_there_yet_is_judged_by_its_parent(machine: Machine, monkeypatch: Any) -> None:
+    assert places.runs_folder(machine).found == f"{machine.runs} isn't there yet"
+    machine.runs.mkdir()
+    assert places.runs_folder(machine) == Finding(Verdict.OK, f"{machine.runs} can be written")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert places.runs_folder(machine).verdict is Verdict.PROBLEM
+
+
+def test_this_python_and_this_client_are_the_right_ones(machine: Machine) -> None:
+    assert settings.python(machine).verdict is Verdict.OK
+    assert settings.carla_client(machine) == Finding(Verdict.OK, settings.CARLA_CLIENT)
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        Ran(0, "0.9.15", ""),
+        Ran(1, "", "ImportError: libjpeg.so.8: cannot open shared object file"),
+        Ran(1, "", "ModuleNotFoundError: No module named 'carla.libcarla'"),
+    ],
+)
+def test_a_client_that_is_old_broken_or_missing_beside_the_agent_is_a_problem(machine: Machine, ended: Ran) -> None:
+    found = settings.carla_client(Machine(machine.stack, machine.runs, machine.config, run=lambda *_: ended))
+    assert found.verdict is Verdict.PROBLEM
+    assert "pip install carla==0.9.16" in found.do
+
+
+OLD, NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [
+        ({}, Verdict.OK),
+        ({OLD: "expandable_segments:True"}, Verdict.OK),
+        ({OLD: "max_split_size_mb:128", NEW: "max_split_size_mb:128"}, Verdict.OK),
+        ({OLD: "max_split_size_mb:128", NEW: "expandable_segments:True"}, Verdict.PROBLEM),
+        ({NEW: "expandable_segments:True,max_split_size_mb:128"}, Verdict.PROBLEM),
+        ({OLD: "max_split_size_mb:1"}, Verdict.PROBLEM),
+    ],
+)
+def test_the_allocator_s_setting_is_what_the_agent_would_take(
+    machine: Machine, given: dict[str, str], verdict: Verdict
+) -> None:
+    assert settings.allocator(changed(machine, **{OLD: "", NEW: "", **given})).verdict is verdict
+
+
+def test_a_setting_in_dotenv_counts_where_the_environment_has_none(machine: Machine) -> None:
+    (machine.stack / ".env").write_text(f"# of this machine\n{OLD}='max_split_size_mb:1'\nRUN_UID=77\n")
+    assert settings.allocator(changed(machine, **{OLD: "", NEW: ""})).verdict is Verdict.PROBLEM
+    assert machine.setting("RUN_UID") == "77"
+    assert changed(machine, RUN_UID="78").setting("RUN_UID") == "78"
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "verdict"),
+    [
+        (1000, "", Verdict.OK),
+        (501, "", Verdict.PROBLEM),
+        (501, "501", Verdict.OK),
+        (501, "0", Verdict.PROBLEM),
+        (501, "me", Verdict.PROBLEM),
+        (0, "", Verdict.OK),
+    ],
+)
+def test_the_containers_user_must_be_the_caller(
+    machine: Machine, monkeypatch: Any, own: int, wanted: str, verdict: Verdict
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: own)
+    assert settings.dotenv(changed(machine, RUN_UID=wanted)).verdict is verdict
+
+
+def test_a_check_that_fails_or_hangs_is_unknown_and_the_others_are_told(machine: Machine) -> None:
+    let_go = threading.Event()
+
+    def hangs(_: Machine) -> Finding:
+        let_go.wait(30)
+        return Finding(Verdict.OK, "")
+
+    def fails(_: Machine) -> Finding:
+        raise ValueError("odd")
+
+    checks = {"hangs": hangs, "fails": fails, "python": settings.python}
+    found = dict(doctor.examine(machine, checks, limit_s=0.5))
+    let_go.set()
+    assert found["hangs"].verdict is Verdict.UNKNOWN
+    assert "no answer within 0.5 s" in found["hangs"].found
+    assert found["fails"] == Finding(Verdict.UNKNOWN, "the check failed: ValueError: odd")
+    assert found["python"].verdict is Verdict.OK
+
+
+def test_a_program_that_takes_too_long_is_ended() -> None:
+    ended = run((sys.executable, "-c", "import time; time.sleep(60)"), os.environ, limit_s=0.5)
+    assert ended.code == 1
+    assert "timed out" in ended.said
+
+
+def test_the_real_machine_is_examined_and_nothing_is_changed(machine: Machine, capsys: Any) -> None:
+    before = sorted(machine.stack.rglob("*"))
+    code = doctor.run(machine, as_json=True)
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["check"] for row in rows] == list(doctor.CHECKS)
+    assert code == int(any(row["verdict"] == "problem" for row in rows))
+    assert not [row for row in rows if row["found"].startswith("the check failed")]
+    assert sorted(machine.stack.rglob("*")) == before
+
+
+def test_a_problem_is_exit_1_and_stands_in_the_table_with_what_to_do(machine: Machine, capsys: Any) -> None:
+    assert doctor.run(changed(machine, RUN_UID="0")) == 1
+    said = capsys.readouterr().out
+    assert "problem" in said
+    assert "RUN_UID is 0" in said

@@ -61,12 +61,15 @@ class MemoryLimits(Section):
 
     reserve_mib: dict[Kind, float] = Field(description="Kept free in each pool.")
     pressure_s: float = Field(ge=0, description="Below the reserve for this long counts; a shorter dip doesn't.")
+    relief_mib: float = Field(ge=0, description="Free beyond the reserve by this much: a shortage is over.")
     horizon_s: float = Field(gt=0, description="Exhaustion that the slope foresees within this time is acted on.")
     urgent_s: float = Field(gt=0, description="Within this time without waiting for an episode's end.")
     slope_window_s: float = Field(gt=0, description="Readings that a slope is fitted to.")
+    growth_mib: float = Field(gt=0, description="Growth in that window that is no noise: a leak, or to blame.")
     band_share: float = Field(gt=0, description="An owner outside expected ± this share is an event.")
     band_mib: float = Field(gt=0, description="And outside expected ± this.")
     stranger_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
+    stranger_share: float = Field(ge=0, lt=1, description="If that is also this share of what was free before.")
     stranger_patience_s: float = Field(ge=0, description="To wait for a stranger's memory before the run can start.")
 
 
@@ -86,6 +89,8 @@ class WatchLimits(Section):
     interval_s: float = Field(gt=0, le=5, description="Between two observations.")
     check_every_s: float = Field(gt=0, description="Between two questions for the simulator's version.")
     checks_failed: int = Field(ge=1, description="Unanswered in a row, until the simulator counts as dead.")
+    dying_s: float = Field(ge=0, description="A simulator whose connection ended may take so long to end, and say how.")
+    sign_s: float = Field(gt=0, description="A line in its log so long before its end tells why it ended.")
     gap_s: float = Field(gt=0, description="Between two looks: the machine slept, and waiting times begin anew.")
 
 

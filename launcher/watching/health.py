@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +59,30 @@ def check(address: Address, timeout_s: float = 1.0, in_use: bool = False) -> Hea
     so two different frame numbers must be seen. In synchronous mode a simulator only moves when told: one that a dead
     client left so is ticked twice; one ``in_use`` is its client's to tick, and that it has a client is sign enough.
     """
+
+    def moves(rpc: Rpc, version: str) -> Health:
+        synchronous = bool(rpc.call("get_episode_settings")[0])
+        if synchronous and in_use:
+            return Health(version)
+        return _ticking(rpc, version, address, timeout_s, synchronous)
+
+    return _asked(address, timeout_s, moves)
+
+
+def answers(address: Address, timeout_s: float = 1.0) -> Health:
+    """Return whether ``version`` is answered, and nothing else; never raises, takes two ``timeout_s`` at most.
+
+    For a simulator that is known to be one and whose ticks are somebody else's: everything else that could be asked
+    is answered by CARLA's game thread, which waits for a tick meanwhile.
+    """
+    return _asked(address, timeout_s, lambda _, version: Health(version))
+
+
+def _asked(address: Address, timeout_s: float, further: Callable[[Rpc, str], Health]) -> Health:
+    """Return what ``further`` finds behind an answered ``version``, or why it didn't come to that."""
     try:
         with Rpc(address, timeout_s) as rpc:
-            version = str(rpc.call("version"))
-            synchronous = bool(rpc.call("get_episode_settings")[0])
-            if synchronous and in_use:
-                return Health(version)
-            return _ticking(rpc, version, address, timeout_s, synchronous)
+            return further(rpc, str(rpc.call("version")))
     except ConnectionRefusedError:
         return Health(problem="nothing listens there")
     except TimeoutError:

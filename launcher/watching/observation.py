@@ -41,9 +41,11 @@ class SimulatorSeen:
 
     Attributes:
         running: it was started and hasn't ended; true also for one that somebody else runs.
+        pid: on this host, so that one simulator is told from the next; 0 if there is none, or it is unknown.
         healthy: what the last health check said; None before the first one.
         problem: why it isn't healthy, half a sentence.
-        connection_lost: the idle connection saw its end.
+        checks_failed: in a row, up to the last one.
+        connection_lost: the idle connection saw its end, and nobody has answered there since.
         signs: of the log lines that are new since the look before, with the lines.
     """
 
@@ -51,13 +53,22 @@ class SimulatorSeen:
     ended: Ended | None = None
     healthy: bool | None = None
     problem: str = ""
+    checks_failed: int = 0
     connection_lost: bool = False
     signs: tuple[tuple[Sign, str], ...] = ()
+    pid: int = 0
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """``agent.json``, as far as the launcher goes by it; figures that it lacks are None, 0 or empty."""
+    """``agent.json``, as far as the launcher goes by it; figures that it lacks are None, 0 or empty.
+
+    Attributes:
+        pid: as the agent sees itself; in a container another one than the host's.
+        doing: what the collector is at: starting, connecting, rehearsing, stepping, waiting (for the learner),
+            evaluating, recording, stopping, absent.
+        exit_code: of a learner that is about to end.
+    """
 
     pid: int | None
     phase: str
@@ -71,6 +82,8 @@ class Heartbeat:
     tick_outstanding_s: float
     collector_restarts: int
     peak_by_phase_mib: Mapping[str, Mapping[str, float]]
+    doing: str = ""
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,7 @@ class AgentSeen:
         beat: of this very process (its start is newer than what it followed); None until it first beats.
         beat_age_s: since ``agent.json`` last changed, by the launcher's own clock; 0 before the first beat.
         events: lines of ``agent-events.jsonl`` that are new since the look before.
+        pid: on this host, so that one agent is told from the next; 0 if there is none.
     """
 
     running: bool
@@ -89,6 +103,7 @@ class AgentSeen:
     beat: Heartbeat | None = None
     beat_age_s: float = 0.0
     events: tuple[Mapping[str, Any], ...] = ()
+    pid: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,92 @@
+"""From observations to findings: the one that watches everything, look by look. Pure.
+
+Owns the order of looking and of telling, and the rule that a gap between looks (a machine that slept, a launcher that
+was stopped) is nobody's fault. A deterministic function of the observations that it was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from launcher.config import LauncherConfig
+from launcher.diagnosis.agent import Agent
+from launcher.diagnosis.bands import Bands
+from launcher.diagnosis.causes import Cause, Finding
+from launcher.diagnosis.expectations import Expectations
+from launcher.diagnosis.kills import OomKills
+from launcher.diagnosis.leaks import Leaks
+from launcher.diagnosis.shortage import Shortages
+from launcher.diagnosis.simulator import Simulator
+from launcher.diagnosis.strangers import Strangers
+from launcher.diagnosis.ticks import Ticks
+from launcher.memory.pools import Gpu
+from launcher.watching.observation import Observation
+
+FIRST = (Cause.GPU_LOST, Cause.MISCONFIGURATION)
+"""Told before all others: they explain what else is seen."""
+
+
+class Diagnostician:
+    """Give it every observation, in order. What goes on being wrong is found again at every look, with new numbers."""
+
+    def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
+        self._gap_s = config.watch.gap_s
+        self._check_every_s = config.watch.check_every_s
+        self._kills = OomKills(config.watch.sign_s)
+        self._simulator = Simulator(config, expectations, self._kills)
+        self._agent = Agent(config, self._kills)
+        self._ticks = Ticks(config, expectations)
+        self._leaks, self._shortages = Leaks(config), Shortages(config)
+        self._strangers, self._bands = Strangers(config), Bands(config, expectations)
+        self._looked_s: float | None = None
+        self._began_s = 0.0
+
+    def look(self, seen: Observation) -> tuple[Finding, ...]:
+        """Return what is wrong now, what explains most first; empty if nothing is.
+
+        Found once, at the look at which it happens: OUT_OF_BAND, a FOREIGN_PROCESS while nothing is short, a collector
+        that the agent has replaced already or that the kernel killed. Everything else is found for as long as it
+        lasts.
+        """
+        if self._looked_s is None or not 0 <= seen.time_s - self._looked_s <= self._gap_s:
+            self._begin_anew(seen.time_s)
+        self._looked_s = seen.time_s
+        seen = self._without_the_gap(seen)
+        self._kills.look(seen.time_s, seen.memory)
+        findings = [*_gpu(seen), *self._programs(seen), *self._memory(seen)]
+        return tuple(sorted(findings, key=lambda finding: finding.cause not in FIRST))
+
+    def _begin_anew(self, now_s: float) -> None:
+        self._began_s = now_s
+        for part in (self._simulator, self._agent, self._ticks, self._leaks, self._shortages, self._bands):
+            part.forget()
+
+    def _without_the_gap(self, seen: Observation) -> Observation:
+        """Return the observation with no waiting time longer than has been looked."""
+        looked_s, beat = seen.time_s - self._began_s, seen.agent.beat
+        if beat is not None:
+            beat = replace(beat, tick_outstanding_s=min(beat.tick_outstanding_s, looked_s))
+        agent = replace(seen.agent, beat=beat, beat_age_s=min(seen.agent.beat_age_s, looked_s))
+        return replace(seen, agent=agent)
+
+    def _programs(self, seen: Observation) -> list[Finding]:
+        stalled = self._ticks.look(seen)
+        ticks_go_on = self._ticks.ticked_within(seen.time_s, self._check_every_s)
+        simulator = self._simulator.look(seen, ticks_go_on)
+        if simulator:  # what is known of the simulator explains why ticks stopped
+            stalled = ()
+        hangs = (self._simulator.blamed(each) if each.cause is Cause.SIMULATOR_HANG else each for each in stalled)
+        return [*simulator, *hangs, *self._agent.look(seen)]
+
+    def _memory(self, seen: Observation) -> list[Finding]:
+        short = self._shortages.look(seen)
+        pools = {finding.pool for finding in short}
+        named = (finding for finding in self._strangers.look(seen) if finding.pool not in pools)
+        return [*self._leaks.look(seen), *short, *named, *self._bands.look(seen)]
+
+
+def _gpu(seen: Observation) -> list[Finding]:
+    if seen.memory.gpu is not Gpu.LOST:
+        return []
+    reason = seen.memory.problem or "the driver has lost it"
+    return [Finding(Cause.GPU_LOST, f"the GPU is lost: {reason.rstrip('.')}")]

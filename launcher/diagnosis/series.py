@@ -1,0 +1,111 @@
+"""Figures over time: windows, medians, and whether something grows steadily. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from statistics import median
+
+Point = tuple[float, float]
+"""Seconds, MiB."""
+
+BUCKETS = 12
+"""A window is cut into so many; their medians bear the slope."""
+QUARTERS = 4
+STEADY_SHARE = 0.4
+"""Of the mean growth: no quarter of the window has grown by less, or it is a step, or a curve that flattens."""
+CERTAIN = 5.0
+"""Growth is so many standard errors of a bucket."""
+MAD_TO_SIGMA = 1.4826
+MEDIAN_ERROR = 1.25
+"""A median's standard error by a mean's."""
+
+
+class Window:
+    """The points of the last ``span_s`` seconds."""
+
+    def __init__(self, span_s: float) -> None:
+        self._span_s = span_s
+        self._points: deque[Point] = deque()
+
+    @property
+    def points(self) -> Sequence[Point]:
+        """Oldest first."""
+        return self._points
+
+    @property
+    def covered_s(self) -> float:
+        """From the oldest point to the newest."""
+        return self._points[-1][0] - self._points[0][0] if self._points else 0.0
+
+    @property
+    def middle(self) -> float:
+        """The median; there must be a point."""
+        return median(value for _, value in self._points)
+
+    def add(self, time_s: float, value: float) -> None:
+        """Add the newest point."""
+        self._points.append((time_s, value))
+        while self._points[0][0] < time_s - self._span_s:
+            self._points.popleft()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._points.clear()
+
+
+def steady_slope(points: Sequence[Point], window_s: float, least_mib: float) -> float | None:
+    """Return the slope in MiB/s over the last ``window_s`` seconds, if the whole window bears it out; None if not.
+
+    Theil and Sen's slope of bucket medians: a quarter of outliers doesn't move it. What grows once, however much, or
+    slower and slower, isn't steady: see ``STEADY_SHARE``. Noise isn't growth: see ``CERTAIN``.
+
+    Args:
+        points: in order; they must fill the window.
+        window_s: what is looked at, up to the newest point.
+        least_mib: growth over the window that counts at all.
+    """
+    width_s = window_s / BUCKETS
+    buckets = _buckets(points, width_s)
+    if not all(buckets):
+        return None
+    middles = [median(value for _, value in bucket) for bucket in buckets]
+    slope = median((b - a) / ((j - i) * width_s) for (i, a), (j, b) in combinations(enumerate(middles), 2))
+    grown_mib = slope * window_s
+    steps = [b - a for a, b in pairwise(_quarters(middles))]
+    if grown_mib < least_mib or min(steps) < STEADY_SHARE * grown_mib / QUARTERS:
+        return None
+    return slope if grown_mib >= CERTAIN * _error(buckets, middles, slope, width_s) else None
+
+
+def _buckets(points: Sequence[Point], width_s: float) -> list[list[Point]]:
+    buckets: list[list[Point]] = [[] for _ in range(BUCKETS)]
+    newest_s = points[-1][0] if points else 0.0
+    for time_s, value in points:
+        age = int((newest_s - time_s) / width_s)
+        if age < BUCKETS:
+            buckets[BUCKETS - 1 - age].append((time_s, value))
+    return buckets
+
+
+def _quarters(middles: Sequence[float]) -> list[float]:
+    size = BUCKETS // QUARTERS
+    return [median(middles[size * quarter : size * (quarter + 1)]) for quarter in range(QUARTERS)]
+
+
+def _error(buckets: Sequence[Sequence[Point]], middles: Sequence[float], slope: float, width_s: float) -> float:
+    """Return a bucket's standard error: from the scatter within buckets or between them, whichever is larger."""
+    within = [abs(value - slope * time_s - _level(bucket, slope)) for bucket in buckets for time_s, value in bucket]
+    among = [middle - slope * width_s * index for index, middle in enumerate(middles)]
+    level: float = median(among)
+    between: float = median(abs(value - level) for value in among)
+    each = len(within) / BUCKETS
+    scatter: float = median(within)
+    error: float = MAD_TO_SIGMA * max(between, MEDIAN_ERROR * scatter / each**0.5)
+    return error
+
+
+def _level(bucket: Sequence[Point], slope: float) -> float:
+    level: float = median(value - slope * time_s for time_s, value in bucket)
+    return level

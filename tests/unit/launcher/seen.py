@@ -1,0 +1,128 @@
+"""Series of observations as a run would give them: a look a second, one thing changed at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from launcher import config
+from launcher.diagnosis.causes import Cause, Finding
+from launcher.diagnosis.diagnostician import Diagnostician
+from launcher.diagnosis.expectations import Expectations
+from launcher.memory.pools import Gpu, Kind, Owner, Pool, Reading, Whose, measured
+from launcher.watching.observation import AgentSeen, Heartbeat, Observation, SimulatorSeen
+
+LIMITS = config.load()
+TIMEOUT_S = 20.0
+EXPECTED = Expectations(timeout_s=TIMEOUT_S, collector_margin_s=5.0)
+TOTAL_MIB = 5745.0
+
+BEAT = Heartbeat(
+    pid=7,
+    phase="updating",
+    step=5000,
+    total_steps=100_000,
+    updates=4000,
+    episode=20,
+    device="cuda",
+    micro_batch=64,
+    ticks=9000,
+    tick_outstanding_s=0.0,
+    collector_restarts=0,
+    peak_by_phase_mib={},
+    doing="stepping",
+)
+SIMULATOR = SimulatorSeen(running=True, healthy=True, pid=100)
+AGENT = AgentSeen(running=True, beat=BEAT, beat_age_s=0.3, pid=200)
+
+Value = float | Callable[[float], float]
+Series = Callable[[float], Observation]
+
+
+def vram(simulator: float = 3000.0, agent: float = 1200.0, foreign: float = 85.0, name: str = "Xorg") -> Reading:
+    """Return a GPU's reading; who holds nothing isn't there."""
+    held = {
+        ("simulator", Whose.SIMULATOR, 100): simulator,
+        ("agent", Whose.AGENT, 200): agent,
+        (name, Whose.FOREIGN, 300): foreign,
+    }
+    owners = tuple(Owner(who, whose, (pid,), measured(mib)) for (who, whose, pid), mib in held.items() if mib > 0)
+    free = TOTAL_MIB - simulator - agent - foreign
+    return Reading((Pool("vram:0", Kind.VRAM, measured(TOTAL_MIB), measured(max(0.0, free)), owners),), Gpu.OK)
+
+
+def ram(kills: int, free: float = 8000.0, name: str = "ram:agent") -> Reading:
+    """Return a container's reading."""
+    return Reading((Pool(name, Kind.RAM, measured(9000.0), measured(free), (), kills),))
+
+
+def driving(time_s: float) -> Observation:
+    """Return a look at a run that is well: ticks, steps and updates come on."""
+    done = int(20 * time_s)
+    beat = replace(BEAT, ticks=BEAT.ticks + done, step=BEAT.step + done, updates=BEAT.updates + done)
+    return Observation(time_s, vram(), SIMULATOR, replace(AGENT, beat=beat))
+
+
+def holding(simulator: Value = 3000.0, agent: Value = 1200.0, foreign: Value = 85.0, name: str = "Xorg") -> Series:
+    """Return a run that is well, whose owners hold what functions of time say."""
+
+    def at(value: Value, time_s: float) -> float:
+        return value(time_s) if callable(value) else value
+
+    def look(time_s: float) -> Observation:
+        memory = vram(at(simulator, time_s), at(agent, time_s), at(foreign, time_s), name)
+        return replace(driving(time_s), memory=memory)
+
+    return look
+
+
+def with_beat(seen: Observation, age_s: float = 0.3, **changed: Any) -> Observation:
+    """Return the look with other figures in the heartbeat."""
+    assert seen.agent.beat is not None
+    return replace(seen, agent=replace(seen.agent, beat=replace(seen.agent.beat, **changed), beat_age_s=age_s))
+
+
+def with_simulator(seen: Observation, **changed: Any) -> Observation:
+    return replace(seen, simulator=replace(seen.simulator, **changed))
+
+
+def with_agent(seen: Observation, **changed: Any) -> Observation:
+    return replace(seen, agent=replace(seen.agent, **changed))
+
+
+def seconds(until_s: float, start_s: float = 0.0, every_s: float = 1.0) -> Iterator[float]:
+    """Yield the times of looks."""
+    for look in range(int((until_s - start_s) / every_s)):
+        yield start_s + look * every_s
+
+
+Told = list[tuple[float, Finding]]
+
+
+def diagnosed(looks: Iterable[Observation], expectations: Expectations = EXPECTED) -> Told:
+    """Return all findings with the times at which they were told."""
+    diagnostician = Diagnostician(LIMITS, expectations)
+    return [(seen.time_s, finding) for seen in looks for finding in diagnostician.look(seen)]
+
+
+def causes(told: Told) -> set[Cause]:
+    return {finding.cause for _, finding in told}
+
+
+def first(told: Told, cause: Cause) -> tuple[float, Finding]:
+    """Return when a cause was told first, and the finding."""
+    for time_s, finding in told:
+        if finding.cause is cause:
+            return time_s, finding
+    raise AssertionError(f"{cause} isn't among {causes(told)}")
+
+
+def until(true: Callable[[], bool], limit_s: float = 20.0, every_s: float = 0.05) -> float:
+    """Return how long it took until something was true."""
+    began_s = time.monotonic()
+    while not true():
+        assert time.monotonic() - began_s < limit_s, "it never came"
+        time.sleep(every_s)
+    return time.monotonic() - began_s

@@ -1,0 +1,275 @@
+"""The watch as a whole, with real processes and a real heartbeat."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.exchange.status import Doing, Status
+from agent.memory.watermarks import Watermarks
+from agent.reporting.heartbeat import Heartbeat as Writer
+from agent.reporting.heartbeat import Vitals
+from agent.reporting.telemetry import EventLog
+from agent.run_directory import RunDirectory as AgentRun
+from launcher import config
+from launcher.memory.pools import Reading
+from launcher.run_directory import RunDirectory
+from launcher.watching import health
+from launcher.watching.health import Address, Health
+from launcher.watching.heartbeat import AgentFiles, heartbeat
+from launcher.watching.observation import Ended, Sign
+from launcher.watching.simulator import Questions
+from launcher.watching.watch import Watch
+from tests.conftest import StartServer
+from tests.unit.launcher.seen import until
+
+LIMITS = config.load().watch
+PATIENCE_S = 20.0
+
+# The agent's files
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> AgentRun:
+    run = AgentRun(tmp_path / "run")
+    run.exchange.mkdir(parents=True)
+    return run
+
+
+@pytest.fixture
+def writer(run: AgentRun) -> Iterator[tuple[Vitals, Status]]:
+    """A real heartbeat, once a second."""
+    vitals, status = Vitals(total_steps=1000, device="cpu", micro_batch=16), Status(run.exchange / "status.bin")
+    with Writer(run, vitals, status, Watermarks(torch.device("cpu"))):
+        yield vitals, status
+
+
+def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tuple[Vitals, Status]) -> None:
+    vitals, status = writer
+    files = AgentFiles(RunDirectory(run.path))
+    vitals.phase, vitals.step, vitals.updates = "updating", 7, 3
+    status.doing, status.ticks = Doing.STEPPING, 41
+    until(lambda: (files.look(time.monotonic()).beat or heartbeat({})).step == 7)
+    beat = files.look(time.monotonic()).beat
+    assert beat is not None
+    assert (beat.pid, beat.phase, beat.updates, beat.doing, beat.ticks) == (os.getpid(), "updating", 3, "stepping", 41)
+    assert (beat.total_steps, beat.device, beat.micro_batch, beat.exit_code) == (1000, "cpu", 16, None)
+    assert beat.peak_by_phase_mib["updating"]["learner"] > 1
+    assert files.look(time.monotonic()).age_s < PATIENCE_S
+
+
+def agent_json(run: AgentRun, time_: object, **values: object) -> None:
+    run.heartbeat.write_text(json.dumps({"time": time_, "pid": 7, "phase": "updating", **values}))
+
+
+def test_only_a_change_is_a_beat_and_its_age_is_the_launchers_own(run: AgentRun) -> None:
+    agent_json(run, 1e9)
+    files = AgentFiles(RunDirectory(run.path))
+    assert files.look(0.0).beat is None, "of a process before"
+    agent_json(run, 1e9 + 1)
+    assert files.look(1.0).age_s == 0
+    assert files.look(50.0).age_s == 49
+    agent_json(run, 1e9 - 8 * 3600)  # the wall clock was put back
+    assert files.look(51.0).age_s == 0
+    run.heartbeat.write_text('{"time": 1e9, "pid"')
+    assert files.look(52.0).age_s == 1
+    assert files.look(52.0).beat is not None, "a torn file takes nothing back"
+    run.heartbeat.unlink()
+    assert files.look(53.0).age_s == 2
+    files.restart_age(4000.0)
+    assert files.look(4001.0).age_s == 1
+    files.begin()
+    assert files.look(4002.0).beat is None
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+        lambda inner: st.dictionaries(
+            st.sampled_from(["pid", "phase", "ticks", "memory", "collector", "doing", "peak_by_phase_mib", "x"]), inner
+        ),
+        max_leaves=12,
+    )
+)
+def test_odd_values_count_as_missing(value) -> None:
+    beat = heartbeat(value if isinstance(value, dict) else {"memory": value, "step": value, "phase": value})
+    assert isinstance(beat.step, int)
+    assert isinstance(beat.phase, str)
+    assert beat.tick_outstanding_s >= 0
+
+
+def test_events_are_given_once(run: AgentRun) -> None:
+    log = EventLog(run.events)
+    log.append("started", steps=0)
+    files = AgentFiles(RunDirectory(run.path))
+    assert files.look(0.0).events == ()
+    log.append("collector_restarted", "killed by SIGABRT", restarts=1)
+    with run.events.open("ab") as file:
+        file.write(b'[1, 2]\nnot json \xff\n{"event": "half')
+    (event,) = files.look(1.0).events
+    assert (event["event"], event["cause"], event["restarts"]) == ("collector_restarted", "killed by SIGABRT", 1)
+    with run.events.open("ab") as file:
+        file.write(b' a line"}\n')
+    assert [row["event"] for row in files.look(2.0).events] == ["half a line"]
+
+
+# All together
+
+
+@dataclass
+class Program:
+    """A real process as a runtime's child."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def poll(self) -> Ended | None:
+        code = self.process.poll()
+        return None if code is None else Ended(code if code >= 0 else 128 - code)
+
+    def pids(self) -> frozenset[int]:
+        return frozenset({self.process.pid})
+
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def program(source: str, log: Path) -> Program:
+    with log.open("ab") as file:
+        return Program(subprocess.Popen([sys.executable, "-uc", source], stdout=file, stderr=file, text=True), log)
+
+
+@dataclass
+class Asked:
+    """Counts the questions."""
+
+    answer: Health = field(default_factory=lambda: Health("0.9.16", 3))
+    ready: int = 0
+    answers: int = 0
+    pids: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)
+
+    def questions(self) -> Questions:
+        return Questions(self.ask_ready, self.ask_answers)
+
+    def ask_ready(self, _in_use: bool) -> Health:
+        self.ready += 1
+        return self.answer
+
+    def ask_answers(self) -> Health:
+        self.answers += 1
+        return self.answer
+
+    def memory(self, simulator: frozenset[int], agent: frozenset[int]) -> Reading:
+        self.pids.append((simulator, agent))
+        return Reading(())
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def watch(run: AgentRun, asked: Asked) -> Iterator[Watch]:
+    log = run.path / "simulator.log"
+    log.write_text("lavapipe is not a conformant (of a run before)\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = Address("127.0.0.1", int(taken.getsockname()[1]))
+    watch = Watch(RunDirectory(run.path), nobody, LIMITS, asked.memory, asked.questions(), simulator_log=log)
+    yield watch
+    watch.close()
+
+
+def test_a_real_simulators_death_is_seen_with_its_code_and_last_words(
+    run: AgentRun, asked: Asked, watch: Watch
+) -> None:
+    dying = "import os; print('VK_ERROR_OUT_OF_DEVICE_MEMORY'); os.kill(os.getpid(), 11)"
+    child = program(dying, run.path / "simulator.log")
+    child.process.wait()
+    seen = watch.look(0.0, child, None).simulator
+    assert (seen.running, seen.ended, seen.pid) == (False, Ended(139), child.pid)
+    assert seen.signs == ((Sign.OUT_OF_VRAM, "VK_ERROR_OUT_OF_DEVICE_MEMORY"),)
+    assert asked.ready == 0, "who has ended isn't asked"
+    seen = watch.look(1.0, child, None).simulator
+    assert (seen.ended, seen.signs) == (Ended(139), ())
+
+
+def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun, watch: Watch) -> None:
+    sleeping = "import time; time.sleep(60)"
+    first, second = (program(sleeping, run.path / "simulator.log") for _ in range(2))
+    assert watch.look(0.0, first, None).simulator.running
+    watch.expect_end(first)
+    first.kill()
+    assert watch.look(1.0, first, None).simulator.ended == Ended(137, planned=True)
+    second.kill()
+    assert watch.look(2.0, second, None).simulator.ended == Ended(137)
+    agent = program("raise SystemExit(75)", run.path / "agent.log")
+    watch.expect_end(agent)
+    agent.process.wait()
+    assert watch.look(3.0, second, agent).agent.ended == Ended(75, planned=True)
+
+
+def test_a_simulator_is_asked_whether_it_is_ready_until_it_is_then_seldom(
+    run: AgentRun, asked: Asked, watch: Watch
+) -> None:
+    child = program("import time; time.sleep(60)", run.path / "simulator.log")
+    try:
+        asked.answer = Health(problem="nothing listens there")
+        looks = [watch.look(float(t), child, None).simulator for t in range(3)]
+        assert [(look.healthy, look.checks_failed) for look in looks] == [(False, 0)] * 3
+        asked.answer = Health("0.9.16", 3)
+        assert all(watch.look(float(t), child, None).simulator.healthy for t in range(3, 24))
+        assert (asked.ready, asked.answers) == (4, 20 // LIMITS.check_every_s)
+        asked.answer = Health(problem="silent")
+        looks = [watch.look(float(t), child, None).simulator for t in range(24, 40)]
+        assert (looks[-1].checks_failed, looks[-1].problem) == (3, "silent")
+        assert asked.pids[-1] == (frozenset({child.pid}), frozenset())
+    finally:
+        child.kill()
+
+
+def test_a_gap_between_looks_does_not_age_the_heartbeat(run: AgentRun, watch: Watch) -> None:
+    agent = program("import time; time.sleep(60)", run.path / "agent.log")
+    try:
+        watch.look(0.0, None, agent)
+        agent_json(run, 1e9)
+        watch.look(1.0, None, agent)
+        assert watch.look(9.0, None, agent).agent.beat_age_s == 8
+        assert watch.look(9.0 + 8 * 3600, None, agent).agent.beat_age_s == 0
+    finally:
+        agent.kill()
+
+
+def test_a_simulator_that_somebody_else_runs_is_looked_at_too(run: AgentRun, start_server: StartServer) -> None:
+    server = start_server()
+    address = Address("127.0.0.1", server.port)
+    questions = Questions(lambda in_use: health.check(address, 1.0, in_use), lambda: health.answers(address, 1.0))
+    watch = Watch(RunDirectory(run.path), address, LIMITS, Asked().memory, questions, external=True)
+    until(lambda: bool(watch.look(time.monotonic(), None, None).simulator.healthy))
+    watch.look(time.monotonic(), None, None)
+    server.kill()
+    took_s = until(lambda: watch.look(time.monotonic(), None, None).simulator.connection_lost)
+    seen = watch.look(time.monotonic(), None, None).simulator
+    assert took_s < 2.0
+    assert (seen.running, seen.healthy, seen.problem) == (True, False, "its connection ended")
+    watch.close()

@@ -1,0 +1,181 @@
+"""Connection and log against real things: a simulator that is killed or stopped, files that grow, rotate and flood."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.watching import health
+from launcher.watching.connection import IdleConnection
+from launcher.watching.health import Address, Health
+from launcher.watching.log_signs import sign_of, signs_in
+from launcher.watching.observation import Sign
+from launcher.watching.tail import MOST_BYTES, Tail
+from tests.conftest import StartServer
+from tests.unit.launcher.seen import until
+
+PATIENCE_S = 20.0
+
+
+def stands(connection: IdleConnection) -> Callable[[], bool]:
+    def look() -> bool:
+        connection.look()
+        return connection._stood
+
+    return look
+
+
+def test_the_end_of_a_killed_simulator_is_seen_at_once_and_forgotten_when_another_is_there(
+    start_server: StartServer,
+) -> None:
+    server = start_server()
+    connection = IdleConnection(Address("127.0.0.1", server.port))
+    until(stands(connection))
+    assert not connection.look()
+    os.kill(server.process.pid, signal.SIGKILL)
+    assert until(connection.look) < 2.0
+    assert connection.look(), "it stays lost while nobody is there"
+    server.process.wait()
+    start_server(port=server.port)
+    until(lambda: not connection.look())
+    connection.close()
+
+
+def test_nobody_there_is_no_loss() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+    connection = IdleConnection(Address("127.0.0.1", port))
+    assert not any(connection.look() for _ in range(5))
+
+
+def test_a_name_that_does_not_resolve_is_no_loss() -> None:
+    connection = IdleConnection(Address("no-such-host.invalid", 2000))
+    assert not any(connection.look() for _ in range(2))
+
+
+def test_a_proxy_that_takes_connections_for_nobody_is_no_simulator_that_dies() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        threading.Thread(target=hang_up_on_all, args=(proxy,), daemon=True).start()
+        connection = IdleConnection(Address("127.0.0.1", int(proxy.getsockname()[1])))
+        for _ in range(8):
+            assert not connection.look()
+            time.sleep(0.05)
+
+
+def hang_up_on_all(proxy: socket.socket) -> None:
+    while True:
+        try:
+            proxy.accept()[0].close()
+        except OSError:
+            return
+
+
+def test_a_stopped_simulator_keeps_its_connection(start_server: StartServer) -> None:
+    server = start_server()
+    connection = IdleConnection(Address("127.0.0.1", server.port))
+    until(stands(connection))
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        assert not any(connection.look() for _ in range(10))
+        assert "isn't answered" in health.answers(Address("127.0.0.1", server.port), 0.3).problem
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+def test_a_simulator_answers_its_version_without_being_asked_for_more(start_server: StartServer) -> None:
+    assert health.answers(Address("127.0.0.1", start_server().port), PATIENCE_S) == Health("0.9.16")
+
+
+# The log
+
+
+@pytest.mark.parametrize(
+    ("line", "sign"),
+    [
+        ("LogVulkanRHI: Error: Result failed, VkResult=-2", Sign.OUT_OF_VRAM),
+        ("VulkanRHI::vkAllocateMemory failed: VK_ERROR_OUT_OF_DEVICE_MEMORY", Sign.OUT_OF_VRAM),
+        ("LogVulkanRHI: Error: Out of Device Memory, Requested=4194304.00 Kb", Sign.OUT_OF_VRAM),
+        ("Fatal error: Out of memory on Vulkan; Size:134217728", Sign.OUT_OF_VRAM),
+        ("Out of video memory trying to allocate a rendering resource", Sign.OUT_OF_VRAM),
+        ("Failed to allocate Device Memory, Requested=131072.00Kb", Sign.OUT_OF_VRAM),
+        ("VulkanRHI: Result failed, VkResult=-4 (VK_ERROR_DEVICE_LOST)", Sign.DEVICE_LOST),
+        ("Signal 11 caught.", Sign.CRASH),
+        ("Signal 6 caught.", Sign.CRASH),
+        ("Signal 15 caught.", None),
+        ("terminate called: bind: Address already in use", Sign.PORT_TAKEN),
+        ("WARNING: lavapipe is not a conformant vulkan implementation, testing use only.", Sign.LAVAPIPE),
+        ("sh: 1: xdg-user-dir: not found", None),
+        ("VkResult=-22", None),
+        ("4.26.2-0+++UE4+Release-4.26 522 0", None),
+        ("", None),
+    ],
+)
+def test_lines_mean_what_carla_means_by_them(line: str, sign: Sign | None) -> None:
+    assert sign_of(line) is sign
+    assert signs_in([f"  {line}  "]) == (() if sign is None else ((sign, line),))
+
+
+def test_a_growing_log_gives_each_line_once_whole(tmp_path: Path) -> None:
+    log = tmp_path / "simulator.log"
+    log.write_text("of a run before\nhalf a li")
+    tail = Tail(log, from_end=True)
+    assert tail.look() == []
+    with log.open("ab", buffering=0) as file:
+        file.write(b"ne\nsecond\r\nthi")
+        assert tail.look() == ["ne", "second"]
+        assert tail.look() == []
+        file.write(b"rd \xff\xfe\x00\n\n")
+        assert tail.look() == ["third \ufffd\ufffd\x00", ""]
+
+
+def test_rotated_truncated_and_missing_logs_lose_no_line(tmp_path: Path) -> None:
+    log = tmp_path / "simulator.log"
+    tail = Tail(log, from_end=False)
+    assert tail.look() == []
+    log.write_text("first\n")
+    assert tail.look() == ["first"]
+    with log.open("a") as file:
+        file.write("last of the old\n")
+    log.rename(tmp_path / "simulator.log.1")
+    assert tail.look() == ["last of the old"]
+    log.write_text("new\n")
+    assert tail.look() == ["new"]
+    log.write_text("x\n")
+    assert tail.look() == ["x"], "truncated: it begins anew"
+
+
+def test_of_a_flood_the_newest_lines_are_read(tmp_path: Path) -> None:
+    log = tmp_path / "simulator.log"
+    tail = Tail(log, from_end=False)
+    with log.open("w") as file:
+        file.writelines(f"noise {number:08d}\n" for number in range(200_000))
+        file.write("Signal 11 caught.\n")
+    lines = tail.look()
+    assert lines[-1] == "Signal 11 caught."
+    assert sum(map(len, lines)) <= MOST_BYTES
+    assert tail.look() == []
+
+
+@given(st.lists(st.binary(max_size=40), max_size=30), st.randoms(use_true_random=False))
+def test_lines_come_whole_however_they_are_written(tmp_path_factory, parts, rng) -> None:
+    log = tmp_path_factory.mktemp("log") / "log"
+    tail = Tail(log, from_end=False)
+    lines, written = [], b"".join(parts)
+    with log.open("ab", buffering=0) as file:
+        for part in parts:
+            file.write(part)
+            if rng.random() < 0.5:
+                lines += tail.look()
+    lines += tail.look()
+    expected = [line.decode(errors="replace").rstrip("\r") for line in written.split(b"\n")[:-1]]
+    assert lines == expected
+    tail.close()

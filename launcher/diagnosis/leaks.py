@@ -1,7 +1,8 @@
 """Leaks: an owner of this run that grows steadily, seen far enough ahead of the end of its pool. Pure.
 
 Who extrapolates from a short time foresees a short time: the window and the foresight are cut down together, so that
-slow leaks are found over minutes, fast ones before it is too late, and a burst of growth is believed by neither.
+slow leaks are found over minutes, fast ones before it is too late, and a burst of growth is believed by neither. A
+curve that flattens, as a program that warms up does, is followed to its end: it is a leak if there is no room for that.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from dataclasses import dataclass, field
 
 from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.series import Window, steady_slope
+from launcher.diagnosis.series import Growth, Window, steady_growth
 from launcher.memory.pools import Owner, Pool, Whose
 from launcher.watching.observation import Observation
 
-FRACTIONS = (1.0, 0.5, 0.25, 0.125)
+FRACTIONS = (1.0, 0.5, 0.25)
 """Of the window and of the horizon, both."""
 LOOKS_A_WINDOW = 60
 """A slope is fitted so often in the time of a window; between, the last one counts."""
@@ -31,7 +32,7 @@ class _Owned:
     settles_s: float
     fitted_s: float = -float("inf")
     found_s: float = -float("inf")
-    slopes: dict[float, float] = field(default_factory=dict)
+    growth: dict[float, Growth] = field(default_factory=dict)
     slope: float = 0.0
 
 
@@ -65,11 +66,11 @@ class Leaks:
             return None
         owned.window.add(now_s, owner.held.mib or 0.0)
         if now_s - owned.fitted_s >= self._limits.slope_window_s / LOOKS_A_WINDOW:
-            owned.fitted_s, owned.slopes = now_s, self._slopes(owned.window)
+            owned.fitted_s, owned.growth = now_s, self._growth(owned.window)
         room_mib = max(0.0, pool.free.mib - self._limits.reserve_mib[pool.kind])
-        for fraction, slope in owned.slopes.items():
-            if room_mib / slope <= fraction * self._limits.horizon_s:
-                owned.found_s, owned.slope = now_s, slope
+        for fraction, growth in owned.growth.items():
+            if room_mib / growth.slope <= fraction * self._limits.horizon_s and growth.limit_mib > room_mib:
+                owned.found_s, owned.slope = now_s, growth.slope
                 break
         if now_s - owned.found_s > KEPT_SHARE * self._limits.slope_window_s:
             return None
@@ -84,11 +85,11 @@ class Leaks:
         owned.pids = pids or owned.pids
         return owned
 
-    def _slopes(self, window: Window) -> dict[float, float]:
-        """Return the steady slopes in MiB/s, by fraction of the window, longest first."""
+    def _growth(self, window: Window) -> dict[float, Growth]:
+        """Return what grows steadily, by fraction of the window, longest first."""
         span_s = self._limits.slope_window_s
-        slopes = {part: steady_slope(window.points, part * span_s, self._limits.growth_mib) for part in FRACTIONS}
-        return {part: slope for part, slope in slopes.items() if slope is not None}
+        growth = {part: steady_growth(window.points, part * span_s, self._limits.growth_mib) for part in FRACTIONS}
+        return {part: found for part, found in growth.items() if found is not None}
 
 
 def _watched(seen: Observation) -> set[Whose]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations, pairwise
+from math import inf, sqrt
 from statistics import median
 
 Point = tuple[float, float]
@@ -55,14 +57,27 @@ class Window:
         self._points.clear()
 
 
-def steady_slope(points: Sequence[Point], window_s: float, least_mib: float) -> float | None:
-    """Return the slope in MiB/s over the last ``window_s`` seconds, if the whole window bears it out; None if not.
+@dataclass(frozen=True)
+class Growth:
+    """What grows steadily.
 
-    Theil and Sen's slope of bucket medians: a quarter of outliers doesn't move it. What grows once, however much, or
-    slower and slower, isn't steady: see ``STEADY_SHARE``. Noise isn't growth: see ``CERTAIN``.
+    Attributes:
+        slope: MiB/s.
+        limit_mib: how much is still to come if it goes on to flatten as it has, or may have; infinite if it hasn't.
+    """
+
+    slope: float
+    limit_mib: float
+
+
+def steady_growth(points: Sequence[Point], window_s: float, least_mib: float) -> Growth | None:
+    """Return the growth over the last ``window_s`` seconds, if the whole window bears it out; None if not.
+
+    Theil and Sen's slope of bucket medians: a quarter of outliers doesn't move it. What grows once, however much,
+    isn't steady (``STEADY_SHARE``), noise isn't growth (``CERTAIN``), and neither is what was as high before.
 
     Args:
-        points: in order; they must fill the window.
+        points: in order; they must fill the window, and may reach further back.
         window_s: what is looked at, up to the newest point.
         least_mib: growth over the window that counts at all.
     """
@@ -76,7 +91,17 @@ def steady_slope(points: Sequence[Point], window_s: float, least_mib: float) -> 
     steps = [b - a for a, b in pairwise(_quarters(middles))]
     if grown_mib < least_mib or min(steps) < STEADY_SHARE * grown_mib / QUARTERS:
         return None
-    return slope if grown_mib >= CERTAIN * _error(buckets, middles, slope, width_s) else None
+    before = [value for time_s, value in points if time_s < buckets[0][0][0]]
+    error_mib = _error(buckets, middles, slope, width_s)
+    if grown_mib < CERTAIN * error_mib or max(before, default=0.0) >= middles[-1]:
+        return None
+    return Growth(slope, _still_to_come(steps, error_mib))
+
+
+def _still_to_come(steps: Sequence[float], error_mib: float) -> float:
+    """Return the sum of the steps that follow, each smaller than the one before by as much as these are, or may be."""
+    ratio: float = (max(0.0, steps[-1] - error_mib) / (steps[0] + error_mib)) ** (1 / (len(steps) - 1))
+    return steps[-1] * ratio / (1 - ratio) if ratio < 1 else inf
 
 
 def _buckets(points: Sequence[Point], width_s: float) -> list[list[Point]]:
@@ -95,17 +120,15 @@ def _quarters(middles: Sequence[float]) -> list[float]:
 
 
 def _error(buckets: Sequence[Sequence[Point]], middles: Sequence[float], slope: float, width_s: float) -> float:
-    """Return a bucket's standard error: from the scatter within buckets or between them, whichever is larger."""
-    within = [abs(value - slope * time_s - _level(bucket, slope)) for bucket in buckets for time_s, value in bucket]
-    among = [middle - slope * width_s * index for index, middle in enumerate(middles)]
-    level: float = median(among)
-    between: float = median(abs(value - level) for value in among)
-    each = len(within) / BUCKETS
-    scatter: float = median(within)
-    error: float = MAD_TO_SIGMA * max(between, MEDIAN_ERROR * scatter / each**0.5)
-    return error
+    """Return a bucket's standard error: from the scatter of points or of buckets about the line, whichever is more."""
+    points = [value - slope * time_s for bucket in buckets for time_s, value in bucket]
+    each = len(points) / BUCKETS
+    among = _scatter([middle - slope * width_s * index for index, middle in enumerate(middles)])
+    return MAD_TO_SIGMA * max(among, MEDIAN_ERROR * _scatter(points) / sqrt(each))
 
 
-def _level(bucket: Sequence[Point], slope: float) -> float:
-    level: float = median(value - slope * time_s for time_s, value in bucket)
-    return level
+def _scatter(values: Sequence[float]) -> float:
+    """Return the median distance from the median."""
+    level = median(values)
+    distance: float = median(abs(value - level) for value in values)
+    return distance

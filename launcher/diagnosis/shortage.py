@@ -63,6 +63,7 @@ class _Watched:
         self._holdings: deque[tuple[float, Holdings]] = deque(maxlen=SNAPSHOTS)
         self._before: Holdings = {}
         self._short = False
+        self._grown: _Grown | None = None
 
     def look(self, now_s: float, pool: Pool) -> Finding | None:
         if pool.free.mib is None:
@@ -75,7 +76,11 @@ class _Watched:
             self._short = free_mib < reserve_mib
         now = _holdings(pool)
         self._remember(now_s, now)
-        return _finding(pool, free_mib, reserve_mib, self._most_grown(now_s, now)) if self._short else None
+        if not self._short:
+            self._grown = None
+            return None
+        self._grown = self._most_grown(now_s, now) or self._grown  # who has just let go was it nevertheless
+        return _finding(pool, free_mib, reserve_mib, self._grown)
 
     def _remember(self, now_s: float, now: Holdings) -> None:
         """Keep who held what; what was held before a shortage stays the measure for as long as it lasts."""

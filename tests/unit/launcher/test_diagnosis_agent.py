@@ -1,0 +1,135 @@
+"""What the end and the silence of an agent come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher.diagnosis.causes import Cause
+from launcher.memory.pools import Reading
+from launcher.watching.observation import Ended, Observation
+from tests.unit.launcher.seen import (
+    LIMITS,
+    Told,
+    causes,
+    diagnosed,
+    driving,
+    first,
+    ram,
+    seconds,
+    with_agent,
+    with_beat,
+)
+
+
+def agent_ends(
+    code: int, memory: Callable[[float], Reading] | None = None, failed: str = "", at_s: float = 30, **changed: Any
+) -> Told:
+    """Return the findings of a run whose agent ends; ``changed`` is of ``Ended`` or the last heartbeat."""
+    ended = Ended(code, **{key: changed.pop(key) for key in ("oom_killed", "planned") if key in changed})
+
+    def look(time_s: float) -> Observation:
+        seen = with_beat(driving(min(time_s, at_s)), **changed)
+        seen = replace(seen, time_s=time_s, memory=seen.memory if memory is None else memory(time_s))
+        if time_s < at_s:
+            return seen
+        events = ({"event": "failed", "cause": failed},) if failed and time_s == at_s else ()
+        return with_agent(seen, running=False, ended=ended, events=events)
+
+    return diagnosed(map(look, seconds(at_s + 50)))
+
+
+@pytest.mark.parametrize("code", [137, 143, 0, 139])
+def test_an_end_that_the_launcher_asked_for_is_none(code: int) -> None:
+    assert not agent_ends(code, planned=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "device", "failed", "cause"),
+    [
+        (71, "cuda", "Out of memory in the critic phase, though the micro-batch is down to 1", Cause.AGENT_CUDA_OOM),
+        (71, "cuda:0", "", Cause.AGENT_CUDA_OOM),
+        (71, "cpu", "Out of memory in the actor phase", Cause.AGENT_HOST_OOM),
+        (71, "cuda", "DefaultCPUAllocator: can't allocate memory", Cause.AGENT_HOST_OOM),
+        (1, "cuda", "CUDA error: out of memory", Cause.AGENT_CUDA_OOM),
+        (1, "cuda", "The collector ended 5 times in a row without a finished step", Cause.AGENT_CRASH),
+        (139, "cpu", "", Cause.AGENT_CRASH),
+        (137, "cpu", "", Cause.AGENT_CRASH),
+        (65, "cpu", "", Cause.MISCONFIGURATION),
+        (69, "cpu", "", Cause.SIMULATOR_NOT_READY),
+    ],
+)
+def test_an_agents_end_is_named(code: int, device: str, failed: str, cause: Cause) -> None:
+    told = agent_ends(code, failed=failed, device=device)
+    assert causes(told) == {cause}
+    assert told[0][1].exit_code == code
+    assert told[0][1].numbers.get("failure", "") == failed
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_an_agent_that_finished_or_was_stopped_by_a_person_is_well(code: int) -> None:
+    assert not agent_ends(code, phase="finished", exit_code=code)
+
+
+@pytest.mark.parametrize("code", [0, 137])
+def test_a_kernel_kill_is_no_success_though_the_container_exits_0_and_memory_was_plenty(code: int) -> None:
+    told = agent_ends(code, memory=lambda _: ram(kills=0, free=8000), oom_killed=True)
+    assert causes(told) == {Cause.AGENT_HOST_OOM}
+    assert told[0][0] == 30
+    assert "for memory" in told[0][1].sentence
+
+
+@pytest.mark.parametrize("code", [0, 137])
+def test_a_counter_of_kills_that_rose_tells_as_much(code: int) -> None:
+    told = agent_ends(code, memory=lambda t: ram(kills=2 + (t >= 30)))
+    assert causes(told) == {Cause.AGENT_HOST_OOM}
+    assert {finding.pool for _, finding in told} == {"ram:agent"}
+
+
+def test_kills_of_before_are_nobodys_end() -> None:
+    assert causes(agent_ends(137, memory=lambda _: ram(kills=4))) == {Cause.AGENT_CRASH}
+
+
+def test_a_run_that_finished_after_a_child_had_been_killed_has_finished() -> None:
+    assert not agent_ends(0, oom_killed=True, phase="finished", exit_code=0)
+
+
+def test_a_collector_that_the_kernel_killed_is_told_once_while_the_learner_lives() -> None:
+    def look(time_s: float) -> Observation:
+        restarted = {"event": "collector_restarted", "cause": "killed by SIGKILL"}
+        seen = replace(driving(time_s), memory=ram(kills=int(time_s >= 20)))
+        return with_agent(seen, events=(restarted,) * (time_s == 21))
+
+    told = diagnosed(map(look, seconds(100)))
+    assert [(time_s, finding.cause, finding.pool) for time_s, finding in told] == [
+        (21, Cause.AGENT_HOST_OOM, "ram:agent")
+    ]
+
+
+# The agent's silence
+
+
+def test_an_agent_without_heartbeat_hangs() -> None:
+    def look(time_s: float) -> Observation:
+        age_s = max(0.3, time_s - 100)
+        return replace(with_beat(driving(min(time_s, 100.0)), age_s, doing="waiting"), time_s=time_s)
+
+    time_s, finding = first(diagnosed(map(look, seconds(200))), Cause.AGENT_HANG)
+    assert time_s == pytest.approx(100 + LIMITS.agent.beat_limit_s, abs=1.5)
+    assert "no heartbeat" in finding.sentence
+
+
+def test_an_agent_that_never_beats_or_never_gets_through_its_rehearsal_hangs() -> None:
+    silent = (with_agent(driving(t), beat=None, beat_age_s=0.0) for t in seconds(400))
+    assert first(diagnosed(silent), Cause.AGENT_HANG)[0] == LIMITS.agent.warming_limit_s + 1
+    still = (replace(with_beat(driving(0), phase="starting", doing="absent"), time_s=t) for t in seconds(400))
+    assert first(diagnosed(still), Cause.AGENT_HANG)[0] == LIMITS.agent.warming_limit_s + 1
+
+
+@pytest.mark.parametrize("phase", ["waiting_for_simulator", "drained"])
+def test_an_agent_that_waits_for_others_is_not_hung(phase: str) -> None:
+    waiting = (replace(with_beat(driving(0), phase=phase, doing="absent"), time_s=t) for t in seconds(900))
+    assert not diagnosed(waiting)

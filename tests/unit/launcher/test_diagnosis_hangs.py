@@ -1,0 +1,181 @@
+"""Ticks and answers that stop: whose fault that is; and a machine that slept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.diagnosis.causes import Cause
+from launcher.diagnosis.expectations import Expectations
+from launcher.watching.observation import Observation, Sign
+from tests.unit.launcher.seen import (
+    TIMEOUT_S,
+    Told,
+    causes,
+    diagnosed,
+    driving,
+    first,
+    seconds,
+    with_agent,
+    with_beat,
+    with_simulator,
+)
+
+OOM_LINE = "LogVulkanRHI: Error: Result failed, VkResult=-2 (VK_ERROR_OUT_OF_DEVICE_MEMORY)"
+
+
+def stops_ticking(at_s: float, until_s: float, then: Callable[[float, Observation], Observation]) -> Told:
+    """Return the findings of a run whose ticks stop; ``then`` says how it goes on, by the time since."""
+
+    def look(time_s: float) -> Observation:
+        seen = driving(min(time_s, at_s))
+        seen = replace(seen, time_s=time_s)
+        return then(time_s - at_s, seen) if time_s > at_s else seen
+
+    return diagnosed(map(look, seconds(until_s)))
+
+
+def test_a_call_that_no_time_out_ends_is_the_collectors_hang() -> None:
+    """The Traffic Manager's deadlock: the agent replaces its collector after 25 s, and the next one drives."""
+
+    def deadlock(since_s: float, seen: Observation) -> Observation:
+        if since_s < 25:
+            return with_beat(seen, tick_outstanding_s=since_s)
+        restarted = {"event": "collector_restarted", "cause": "hung: no sign of life for 25.0 s while stepping"}
+        seen = with_agent(seen, events=(restarted,) * (since_s == 26))
+        if since_s < 32:
+            return with_beat(seen, collector_restarts=1, doing="starting" if since_s < 29 else "connecting")
+        return with_beat(seen, collector_restarts=1, ticks=9000 + int(20 * (since_s + 70)))
+
+    told = stops_ticking(100, 300, deadlock)
+    time_s, finding = first(told, Cause.COLLECTOR_HANG)
+    assert causes(told) == {Cause.COLLECTOR_HANG}
+    assert time_s - 100 <= TIMEOUT_S + 5
+    assert "replaces its collector after 25 s by itself" in finding.sentence
+    assert max(time_s for time_s, _ in told) <= 126
+
+
+def test_a_hung_simulator_whose_calls_time_out_is_found_within_the_time_out_and_5_s() -> None:
+    """No Traffic Manager: the client's time-out ends the tick, and the same collector tries to connect."""
+
+    def hang(since_s: float, seen: Observation) -> Observation:
+        if since_s < TIMEOUT_S:
+            return with_beat(seen, tick_outstanding_s=since_s)
+        return with_beat(
+            seen, tick_outstanding_s=since_s - TIMEOUT_S, doing="connecting", phase="waiting_for_simulator"
+        )
+
+    told = stops_ticking(100, 200, hang)
+    time_s, finding = first(told, Cause.SIMULATOR_HANG)
+    assert causes(told) == {Cause.SIMULATOR_HANG}
+    assert TIMEOUT_S < time_s - 100 <= TIMEOUT_S + 5
+    assert "answers `version`" in finding.sentence
+
+
+def test_a_simulator_is_hung_when_a_fresh_collector_cannot_tick_either() -> None:
+    """With a Traffic Manager the time-out aborts the collector; first that is noticed, then that it was no help."""
+
+    def hang(since_s: float, seen: Observation) -> Observation:
+        if since_s <= TIMEOUT_S:
+            return with_beat(seen, tick_outstanding_s=since_s)
+        aborted = {"event": "collector_restarted", "cause": "killed by SIGABRT"}
+        seen = with_agent(seen, events=(aborted,) * (since_s == TIMEOUT_S + 1))
+        doing = "starting" if since_s < TIMEOUT_S + 4 else "connecting"
+        return with_beat(seen, collector_restarts=1, doing=doing, tick_outstanding_s=max(0.0, since_s - TIMEOUT_S - 4))
+
+    told = stops_ticking(100, 200, hang)
+    collector_s, _ = first(told, Cause.COLLECTOR_HANG)
+    simulator_s, finding = first(told, Cause.SIMULATOR_HANG)
+    assert collector_s - 100 <= TIMEOUT_S + 5
+    assert simulator_s - collector_s <= TIMEOUT_S + 10
+    assert "a fresh collector" in finding.sentence
+
+
+def test_a_hang_after_the_log_told_of_no_video_memory_is_that() -> None:
+    def look(time_s: float) -> Observation:
+        seen = driving(min(time_s, 10.0))
+        seen = replace(seen, time_s=time_s)
+        seen = with_simulator(seen, signs=((Sign.OUT_OF_VRAM, OOM_LINE),) * (time_s == 10))
+        return with_simulator(seen, checks_failed=int(max(0, time_s - 10) // 5), healthy=time_s < 15, problem="silent")
+
+    assert causes(diagnosed(map(look, seconds(30)))) == {Cause.SIMULATOR_OUT_OF_VRAM}
+
+
+def test_unanswered_versions_are_a_hang_and_two_are_not() -> None:
+    def mute(since_s: float, seen: Observation) -> Observation:
+        return with_simulator(seen, checks_failed=int(since_s // 5), healthy=since_s < 5, problem="the port is open")
+
+    time_s, finding = first(stops_ticking(100, 140, mute), Cause.SIMULATOR_HANG)
+    assert time_s == 115
+    assert finding.numbers["checks_failed"] == 3
+
+
+def test_one_that_ticks_is_not_hung_whatever_else_it_answers() -> None:
+    def look(time_s: float) -> Observation:
+        return with_simulator(driving(time_s), checks_failed=int(time_s // 5), healthy=time_s < 5)
+
+    assert not diagnosed(map(look, seconds(100)))
+
+
+@pytest.mark.parametrize(
+    ("phase", "doing"),
+    [
+        ("updating", "waiting"),
+        ("saving", "waiting"),
+        ("drained", "absent"),
+        ("collecting", "rehearsing"),
+        ("evaluating", "recording"),
+    ],
+)
+def test_a_collector_that_wants_no_ticks_hangs_nowhere(phase: str, doing: str) -> None:
+    told = diagnosed(with_beat(driving(0), phase=phase, doing=doing, step=int(t)) for t in [0.0])
+    told += diagnosed(
+        replace(with_beat(driving(t), phase=phase, doing=doing, ticks=9000, tick_outstanding_s=0), time_s=t)
+        for t in seconds(250)
+    )
+    assert not told
+
+
+def test_a_simulator_that_is_away_is_waited_for() -> None:
+    def look(time_s: float) -> Observation:
+        seen = with_beat(driving(0), phase="waiting_for_simulator", doing="connecting", tick_outstanding_s=time_s)
+        return with_simulator(replace(seen, time_s=time_s), running=False, healthy=None)
+
+    assert not diagnosed(map(look, seconds(115)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(gap_s=st.floats(10.5, 1e5), at_s=st.integers(2, 60))
+def test_a_gap_begins_all_waiting_anew(gap_s: float, at_s: int) -> None:
+    """Whatever was being waited for when the machine fell asleep was not waited for in the meantime."""
+
+    def look(time_s: float) -> Observation:
+        seen = with_beat(driving(0), age_s=time_s % 50, tick_outstanding_s=time_s % 19, doing="stepping")
+        seen = with_simulator(seen, checks_failed=2 if time_s < at_s else 3)
+        return replace(seen, time_s=time_s + gap_s * (time_s >= at_s))
+
+    assert not diagnosed(map(look, seconds(at_s + 19, at_s - 2)))
+
+
+@settings(max_examples=10, deadline=None)
+@given(times=st.lists(st.floats(0.5, 9.5), min_size=50, max_size=300))
+def test_findings_follow_from_the_observations_alone(times: list[float]) -> None:
+    def looks() -> list[Observation]:
+        now, found = 0.0, []
+        for step in times:
+            now += step
+            found.append(with_simulator(driving(now), checks_failed=int(step), running=step < 9))
+        return found
+
+    assert diagnosed(looks()) == diagnosed(looks())
+
+
+def test_expectations_of_a_phase_come_before_those_of_any() -> None:
+    expected = Expectations(20.0, 5.0, bands_mib={("agent", "ram", ""): 1.0, ("agent", "ram", "updating"): 2.0})
+    assert expected.band_mib("agent", "ram", "updating") == 2.0
+    assert expected.band_mib("agent", "ram", "warming") == 1.0
+    assert expected.band_mib("simulator", "ram", "") is None

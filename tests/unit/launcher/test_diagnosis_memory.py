@@ -1,0 +1,171 @@
+"""What memory's series come to: shortages, strangers, bands; and what they never come to."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from launcher.diagnosis.causes import Cause
+from launcher.diagnosis.expectations import Expectations
+from launcher.memory.pools import UNKNOWN, Gpu, Kind, Pool, Reading, measured
+from launcher.watching.observation import AgentSeen, Observation
+from tests.unit.launcher.seen import (
+    LIMITS,
+    SIMULATOR,
+    TOTAL_MIB,
+    causes,
+    diagnosed,
+    driving,
+    first,
+    holding,
+    seconds,
+    vram,
+    with_beat,
+)
+
+RESERVE_MIB = LIMITS.memory.reserve_mib[Kind.VRAM]
+FULL_MIB = TOTAL_MIB - 1200 - 85
+"""Held by the simulator when nothing is free."""
+
+
+# Shortages
+
+
+def test_a_shortage_is_found_after_its_time_with_deficit_and_who_grew() -> None:
+    series = holding(agent=lambda t: 1200 + 400 * (t >= 100), simulator=FULL_MIB - RESERVE_MIB - 300)
+    time_s, pressure = first(diagnosed(map(series, seconds(200))), Cause.PRESSURE)
+    assert 100 + LIMITS.memory.pressure_s <= time_s <= 100 + LIMITS.memory.pressure_s + 2
+    assert pressure.owner == "agent"
+    assert pressure.numbers["grown_mib"] == 400
+    assert pressure.deficit_mib == 100
+
+
+def test_a_short_dip_is_no_shortage() -> None:
+    series = holding(agent=lambda t: 1200 + 400 * (100 <= t < 104), simulator=FULL_MIB - RESERVE_MIB - 300)
+    assert Cause.PRESSURE not in causes(diagnosed(map(series, seconds(200))))
+
+
+@pytest.mark.parametrize("period_s", [2, 7, 20, 60, 301])
+def test_free_memory_that_swings_about_the_threshold_is_one_shortage(period_s: int) -> None:
+    rng = random.Random(period_s)
+
+    def swinging(time_s: float) -> float:
+        return FULL_MIB - RESERVE_MIB + 50 * math.sin(2 * math.pi * time_s / period_s) + rng.uniform(-5, 5)
+
+    told = diagnosed(map(holding(simulator=swinging), seconds(1800)))
+    times = [time_s for time_s, finding in told if finding.cause is Cause.PRESSURE]
+    begun = [now for before, now in zip([-9.0, *times], times, strict=False) if now - before > 1]
+    assert len(begun) == 1
+    assert times[-1] == 1799
+
+
+def test_a_shortage_is_over_when_clearly_more_than_the_reserve_is_free() -> None:
+    series = holding(simulator=lambda t: FULL_MIB - RESERVE_MIB + (20 if t < 100 else -150))
+    told = diagnosed(map(series, seconds(200)))
+    assert 100 <= max(time_s for time_s, finding in told if finding.cause is Cause.PRESSURE) <= 110
+
+
+def test_nobody_is_blamed_for_a_pool_that_was_short_before() -> None:
+    _, pressure = first(diagnosed(map(holding(simulator=FULL_MIB - 50), seconds(60))), Cause.PRESSURE)
+    assert pressure.owner == ""
+    assert pressure.deficit_mib == pytest.approx(RESERVE_MIB - 50)
+
+
+# Strangers
+
+
+def test_a_stranger_is_named_before_the_agent_runs() -> None:
+    def look(time_s: float) -> Observation:
+        memory = vram(agent=0, foreign=2048 if time_s >= 50 else 0, name="blender")
+        return replace(driving(time_s), memory=memory, agent=AgentSeen(running=False))
+
+    told = diagnosed(map(look, seconds(120)))
+    assert [(time_s, finding.cause, finding.owner) for time_s, finding in told] == [
+        (50, Cause.FOREIGN_PROCESS, "blender")
+    ]
+    assert told[0][1].numbers == {"grown_mib": 2048, "held_mib": 2048, "for_s": 1, "free_mib": 697}
+    assert told[0][1].deficit_mib == 0
+
+
+def test_a_stranger_that_makes_the_pool_short_is_the_cause_for_as_long_as_it_is() -> None:
+    series = holding(simulator=3000, foreign=lambda t: 1450 if 50 <= t < 150 else 10, name="blender")
+    told = diagnosed(map(series, seconds(300)))
+    assert causes(told) == {Cause.FOREIGN_PROCESS}
+    short = [(time_s, finding) for time_s, finding in told if finding.deficit_mib > 0]
+    assert short[0][0] == pytest.approx(56, abs=1)
+    assert short[0][1].deficit_mib == RESERVE_MIB - (TOTAL_MIB - 3000 - 1200 - 1450)
+    assert "blender, which isn't this run's, took 1440 MiB" in short[0][1].sentence
+    assert all(finding.owner == "blender" for _, finding in short)
+    assert 0 <= float(short[-1][1].numbers["for_s"] or 0) - (short[-1][0] - 50) <= 6
+    assert max(time_s for time_s, _ in told) < 160
+
+
+def test_a_stranger_who_takes_little_of_much_is_nobodys_business() -> None:
+    series = holding(simulator=1000, agent=500, foreign=lambda t: 85 + 200 * (t >= 50))
+    assert not diagnosed(map(series, seconds(120)))
+
+
+# Bands
+
+
+def test_leaving_the_band_is_told_once_and_again_after_a_return() -> None:
+    def agent(time_s: float) -> float:
+        return 1500.0 if 200 <= time_s < 300 or time_s >= 400 else 1200.0
+
+    told = diagnosed(map(holding(agent=agent, simulator=2000), seconds(600)))
+    assert [(round(time_s, -1), finding.cause) for time_s, finding in told] == [
+        (200, Cause.OUT_OF_BAND),
+        (400, Cause.OUT_OF_BAND),
+    ]
+    assert told[0][1].sentence == "the agent holds 1500 MiB of vram:0 while updating, 1200 were measured before"
+
+
+def test_falling_out_of_the_band_is_told_too() -> None:
+    told = diagnosed(map(holding(agent=lambda t: 700 if t >= 200 else 1200, simulator=2000), seconds(300)))
+    assert [finding.numbers["held_mib"] for _, finding in told] == [700]
+
+
+def test_what_the_plan_did_not_expect_is_told_once_and_then_expected() -> None:
+    expected = Expectations(
+        20.0, 5.0, bands_mib={("agent", "vram:0", "updating"): 900, ("simulator", "vram:0", ""): 2e3}
+    )
+    told = diagnosed(map(holding(agent=1200, simulator=2000), seconds(300)), expected)
+    assert [finding.numbers["expected"] for _, finding in told] == ["planned"]
+    assert told[0][0] == pytest.approx(LIMITS.climb.settle_s, abs=1)
+
+
+def test_each_phase_has_a_band_of_its_own() -> None:
+    def look(time_s: float) -> Observation:
+        evaluating = time_s % 200 >= 100
+        seen = holding(agent=1600 if evaluating else 1200, simulator=2000)(time_s)
+        return with_beat(seen, phase="evaluating" if evaluating else "collecting", doing="evaluating")
+
+    assert not diagnosed(map(look, seconds(900)))
+
+
+def test_other_micro_batches_are_measured_anew() -> None:
+    def look(time_s: float) -> Observation:
+        seen = holding(agent=800 if time_s >= 200 else 1200, simulator=2000)(time_s)
+        return with_beat(seen, micro_batch=16 if time_s >= 200 else 64)
+
+    assert not diagnosed(map(look, seconds(400)))
+
+
+# No figures
+
+
+def test_a_lost_gpu_is_told_first_and_for_as_long_as_it_is() -> None:
+    lost = Reading((), Gpu.LOST, "NVML: GPU is lost.")
+    told = diagnosed(replace(driving(t), memory=lost, simulator=SIMULATOR) for t in seconds(3))
+    assert [(finding.cause, finding.sentence) for _, finding in told] == [
+        (Cause.GPU_LOST, "the GPU is lost: NVML: GPU is lost")
+    ] * 3
+
+
+def test_pools_without_figures_are_not_judged() -> None:
+    owners = tuple(replace(owner, held=UNKNOWN) for owner in vram().pools[0].owners)
+    blind = Reading((Pool("vram:0", Kind.VRAM, measured(TOTAL_MIB), UNKNOWN, owners),), Gpu.OK)
+    assert not diagnosed(replace(driving(t), memory=blind) for t in seconds(400))

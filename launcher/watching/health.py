@@ -59,14 +59,7 @@ def check(address: Address, timeout_s: float = 1.0, in_use: bool = False) -> Hea
     so two different frame numbers must be seen. In synchronous mode a simulator only moves when told: one that a dead
     client left so is ticked twice; one ``in_use`` is its client's to tick, and that it has a client is sign enough.
     """
-
-    def moves(rpc: Rpc, version: str) -> Health:
-        synchronous = bool(rpc.call("get_episode_settings")[0])
-        if synchronous and in_use:
-            return Health(version)
-        return _ticking(rpc, version, address, timeout_s, synchronous)
-
-    return _asked(address, timeout_s, moves)
+    return _asked(address, timeout_s, lambda rpc, version: _ticking(rpc, version, address, timeout_s, in_use))
 
 
 def answers(address: Address, timeout_s: float = 1.0) -> Health:
@@ -91,8 +84,12 @@ def _asked(address: Address, timeout_s: float, further: Callable[[Rpc, str], Hea
         return Health(problem=f"what listens there doesn't speak CARLA's protocol ({error})")
 
 
-def _ticking(rpc: Rpc, version: str, address: Address, timeout_s: float, synchronous: bool) -> Health:
+def _ticking(rpc: Rpc, version: str, address: Address, timeout_s: float, in_use: bool) -> Health:
     try:
+        # CARLA answers this on the thread that simulates: a hung one doesn't, whoever uses it.
+        synchronous = bool(rpc.call("get_episode_settings")[0])
+        if synchronous and in_use:
+            return Health(version)
         return Health(version, _advancing_frame(rpc, address, timeout_s, synchronous))
     except TimeoutError:
         return Health(version, problem=f"`version` is answered ({version}), but its frames don't advance")

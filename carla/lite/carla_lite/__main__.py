@@ -1,48 +1,98 @@
 """The command ``python -m carla_lite``: one server until SIGTERM or Ctrl-C.
 
-Owns the command line and the sentences for what a user can get wrong: exit code 65 for a map, 69 for a port.
+Owns the command line and the sentences for what a user can get wrong: exit code 2 for a fault, 65 for a map, 69 for a
+port.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import signal
+import socket
 import sys
 from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
 
+from carla_lite.faults import spec
+from carla_lite.faults.control import ControlPort
+from carla_lite.faults.fault import Fault, FaultError
+from carla_lite.faults.injector import Injector
 from carla_lite.maps import Maps
+from carla_lite.protocol.channel import listen
 from carla_lite.roads.network import MAP_NAMES, MapError
 from carla_lite.server import Server
 
-_BAD_MAP, _NO_PORT = 65, 69
+# Whatever --host says: who can reach it can crash the server.
+LOOPBACK = "127.0.0.1"
+_BAD_FAULT, _BAD_MAP, _NO_PORT = 2, 65, 69
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(epilog=f"Faults:\n\n{spec.help_text()}")
 def main(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65534, help="RPC port; streams take the next one.")] = 2000,
     map: Annotated[str, typer.Option(help=f"{', '.join(MAP_NAMES)}, or the path of an .xodr file.")] = MAP_NAMES[0],
     seed: Annotated[int, typer.Option(min=0, help="Of what stands beside the road.")] = 0,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND:KEY=VALUE,…",
+            envvar="LITE_FAULTS",
+            help="Go wrong as CARLA does (below): at start-up, after_s=SECONDS or after_ticks=N. Can be repeated; in "
+            "LITE_FAULTS blanks stand between.",
+        ),
+    ] = None,
+    control_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            envvar="LITE_CONTROL_PORT",
+            help=f"On {LOOPBACK} alone take lines of text: fault KIND:KEY=VALUE,… or clear or status. Off by default.",
+        ),
+    ] = None,
 ) -> None:
     """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
+    injector = Injector(_faults(fault or []))
     try:
         maps = Maps(map)
     except MapError as error:
         _fail(f"{error}", _BAD_MAP)
-    try:
-        server = Server(host, port, maps, seed)
-    except OSError as error:
-        _fail(_port_sentence(error, host, port), _NO_PORT)
-    with server:
+    with contextlib.ExitStack() as ends:
+        # Before the others: who waits for the RPC port can then use this one.
+        control = None if control_port is None else ends.enter_context(_control(control_port))
+        injector.before_listening()
+        try:
+            server = ends.enter_context(Server(host, port, maps, seed))
+        except OSError as error:
+            _fail(_port_sentence(error, host, port), _NO_PORT)
+        if control is not None:
+            ends.callback(ControlPort(control, server.selector, injector).close)
+        if control is not None or fault:
+            injector.attach(server)
         print(f"carla-lite: {maps.first.name} on {host}:{port} (streams {port + 1}), seed {seed}", flush=True)
         server.serve()
+
+
+def _faults(texts: list[str]) -> list[Fault]:
+    try:
+        return [fault for text in texts for fault in spec.read(text)]
+    except FaultError as error:
+        _fail(f"{error}", _BAD_FAULT)
+
+
+def _control(port: int) -> socket.socket:
+    try:
+        return listen(LOOPBACK, port)
+    except OSError as error:
+        _fail(f"can't listen on {LOOPBACK}:{port} ({error.strerror}); choose another with --control-port", _NO_PORT)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

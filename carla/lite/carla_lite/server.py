@@ -8,17 +8,39 @@ from __future__ import annotations
 import contextlib
 import selectors
 import time
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from carla_lite.maps import Maps
 
 # Four of these modules enter their functions in the table of methods.
 from carla_lite.methods import actor, commands, episode, table, vehicle  # noqa: F401
 from carla_lite.protocol.channel import listen
-from carla_lite.protocol.rpc import RpcServer
+from carla_lite.protocol.rpc import RpcServer, UnansweredError
 from carla_lite.protocol.streams import Streams
+from carla_lite.sensors import Message, Moment, Sensor
 from carla_lite.world import World
+
+# So often at least does the loop turn for whoever interferes.
+_TURN_S = 0.05
+
+
+class Interference(Protocol):
+    """What can come between the clients and the world; ``faults`` does."""
+
+    @property
+    def halts(self) -> bool:
+        """Whether the world stands still in asynchronous mode, too."""
+
+    def answers(self, method: str) -> bool:
+        """Return whether a call is answered now; if not, it waits for :meth:`Server.resume`."""
+
+    def seen(self, sensor: Sensor, moment: Moment) -> Iterable[Message]:
+        """Return what leaves a sensor that is due and has listeners."""
+
+    def turn(self) -> None:
+        """Be called between any two ticks of one client, and every 50 ms."""
 
 
 class Server:
@@ -35,9 +57,11 @@ class Server:
         stream_listener = self._sockets.enter_context(listen(host, port + 1))
         self._streams = Streams(stream_listener)
         self._world = World(self._streams, maps, seed)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._streams.selector.fileno(), selectors.EVENT_READ, self._serve_streams)
-        self._rpc = RpcServer(rpc_listener, self._selector, self._answer)
+        self._interference: Interference | None = None
+        self.selector = selectors.DefaultSelector()
+        """Who wants a socket served in this loop registers it here, with a callback that takes the event mask."""
+        self.selector.register(self._streams.selector.fileno(), selectors.EVENT_READ, self._serve_streams)
+        self._rpc = RpcServer(rpc_listener, self.selector, self._answer)
 
     def __enter__(self) -> Server:
         return self
@@ -45,23 +69,49 @@ class Server:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._rpc.close()
         self._streams.close()
-        self._selector.close()
+        self.selector.close()
         self._sockets.close()
+
+    @property
+    def frame(self) -> int:
+        """The number of the last frame: how many ticks there were."""
+        return self._world.frame
+
+    def interfere(self, by: Interference) -> None:
+        """Let somebody come between clients and world from now on."""
+        self._interference = by
+        self._world.seen = by.seen
+
+    def resume(self) -> None:
+        """Take up the calls that were left unanswered, in their order."""
+        self._rpc.resume()
 
     def serve(self) -> None:
         """Serve until an exception ends it; in synchronous mode an idle server sleeps."""
         due_s = time.monotonic()
         while True:
-            settings = self._world.settings
-            wait_s = None if settings.synchronous else max(0.0, due_s - time.monotonic())
-            for key, mask in self._selector.select(wait_s):
+            for key, mask in self.selector.select(self._wait_s(due_s)):
                 key.data(mask)
-            if not self._world.settings.synchronous and time.monotonic() >= due_s:
+            if self._interference is not None:
+                self._interference.turn()
+            if not self._stands() and time.monotonic() >= due_s:
                 self._world.tick()
                 # Real time; a server that was held up does not hurry to catch up.
                 due_s = max(due_s + self._world.settings.delta_s, time.monotonic())
 
+    def _stands(self) -> bool:
+        return self._world.settings.synchronous or (self._interference is not None and self._interference.halts)
+
+    def _wait_s(self, due_s: float) -> float | None:
+        longest_s = None if self._interference is None else _TURN_S
+        if self._stands():
+            return longest_s
+        wait_s = max(0.0, due_s - time.monotonic())
+        return wait_s if longest_s is None else min(wait_s, longest_s)
+
     def _answer(self, name: str, args: list[Any]) -> object:
+        if self._interference is not None and not self._interference.answers(name):
+            raise UnansweredError(name)
         return table.answer(self._world, name, args)
 
     def _serve_streams(self, _mask: int) -> None:

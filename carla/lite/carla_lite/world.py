@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from carla_lite.actors import Actor, Identity, Vehicle, compose
@@ -24,7 +24,7 @@ from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.scene import Scene
-from carla_lite.sensors import SENSORS, Moment, Sensor
+from carla_lite.sensors import SENSORS, Message, Moment, Sensor
 
 A = TypeVar("A", bound=Actor)
 
@@ -49,6 +49,8 @@ class World:
         self.traffic_managers: dict[int, str] = {}
         self.stream = streams.open(self._message)
         self.settings = wire.default_settings()
+        self.seen: Callable[[Sensor, Moment], Iterable[Message]] | None = None
+        """What leaves a sensor, where somebody comes between (``server.Interference``); None: its own messages."""
         self.frame = 0
         self.episode = secrets.randbelow(1 << 31)
         self._seed = seed
@@ -130,7 +132,7 @@ class World:
         moment = Moment(self.frame, self.elapsed_s, self.scene, self.vehicles, collided)
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
-                for message in sensor.messages(moment):
+                for message in sensor.messages(moment) if self.seen is None else self.seen(sensor, moment):
                     self.streams.publish(sensor.stream, message)
         return self.frame
 

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from carla_lite.protocol.channel import listen
-from carla_lite.protocol.rpc import RpcServer
+from carla_lite.protocol.rpc import RpcServer, UnansweredError
 
 
 class Peer:
@@ -102,3 +102,25 @@ def test_a_reply_larger_than_the_sockets_buffer_arrives_whole(peer: Peer) -> Non
             continue
     peer.turn(1)
     assert msgpack.unpackb(received) == [1, 1, None, large]
+
+
+def test_calls_that_get_no_answer_are_taken_up_later_in_their_order(peer: Peer) -> None:
+    answered = peer.server._answer
+
+    def deaf(method: str, args: list[Any]) -> object:
+        if method != "version":
+            raise UnansweredError(method)
+        return answered(method, args)
+
+    peer.server._answer = deaf
+    peer.client.sendall(b"".join(request(number, name) for number, name in enumerate(["a", "version", "b"])))
+    peer.turn()
+    assert [reply[1] for reply in peer.receive(1)] == [1]
+    peer.server.resume()
+    assert [method for method, _ in peer.calls] == ["version"]
+    peer.server._answer = answered
+    peer.server.resume()
+    assert [reply[1] for reply in peer.receive(2)] == [0, 2]
+    assert [method for method, _ in peer.calls] == ["version", "a", "b"]
+    peer.server.resume()
+    assert len(peer.calls) == 3

@@ -20,11 +20,15 @@ _REQUEST, _RESPONSE = 0, 1
 Answer = Callable[[str, list[Any]], object]
 
 
+class UnansweredError(Exception):
+    """A call gets no answer now; it is kept for :meth:`RpcServer.resume`."""
+
+
 class RpcServer:
     """Serves every connection to one listening socket.
 
-    ``answer(method, args)`` returns the object that becomes the reply's result; it must not raise. ``args`` comes
-    without the call's metadata (protocol, section 2).
+    ``answer(method, args)`` returns the object that becomes the reply's result; it must raise nothing but
+    ``UnansweredError``. ``args`` comes without the call's metadata (protocol, section 2).
     """
 
     def __init__(self, listener: socket.socket, selector: selectors.BaseSelector, answer: Answer) -> None:
@@ -33,6 +37,7 @@ class RpcServer:
         self._answer = answer
         self._packer = msgpack.Packer(use_bin_type=True)
         self._unpackers: dict[Channel, msgpack.Unpacker] = {}
+        self._unanswered: list[tuple[Channel, Any]] = []
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def close(self) -> None:
@@ -41,6 +46,12 @@ class RpcServer:
         self._listener.close()
         for channel in list(self._unpackers):
             channel.close()
+
+    def resume(self) -> None:
+        """Take up the calls that got no answer, in the order of their arrival."""
+        unanswered, self._unanswered = self._unanswered, []
+        for channel, message in unanswered:
+            self._serve(channel, message)
 
     def _accept(self, _mask: int) -> None:
         for sock in accept_all(self._listener):
@@ -55,10 +66,16 @@ class RpcServer:
         try:
             unpacker.feed(data)
             for message in unpacker:
-                channel.send(self._packer.pack(self._reply(message)))
+                self._serve(channel, message)
         except (ValueError, TypeError, msgpack.UnpackException):
             # Not msgpack-rpc (a browser, a port scan). The stream can't be read any further: hang up.
             channel.close()
+
+    def _serve(self, channel: Channel, message: Any) -> None:
+        try:
+            channel.send(self._packer.pack(self._reply(message)))
+        except UnansweredError:
+            self._unanswered.append((channel, message))
 
     def _reply(self, message: Any) -> list[object]:
         kind, number, method, (_metadata, *args) = message

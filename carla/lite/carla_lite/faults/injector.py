@@ -1,0 +1,129 @@
+"""Begins and ends faults: at start-up, after seconds or ticks, or when told; the server's ``Interference``.
+
+Owns which faults wait and which are at work. What a fault does is its own (``kinds``).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from carla_lite.faults.fault import Fault, FaultError, Lasting
+from carla_lite.faults.kinds import Memory, Sight
+from carla_lite.sensors import Message, Moment, Sensor
+from carla_lite.server import Server
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A fault that begins once both are reached."""
+
+    fault: Fault
+    at_s: float
+    at_frame: int
+
+
+@dataclass(eq=False)
+class _Active:
+    """A fault that ends once one of them is reached."""
+
+    fault: Lasting
+    until_s: float
+    until_frame: float
+
+
+class Injector:
+    """The faults of one server. Make it before the server, and :meth:`attach` it afterwards."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self._given = list(faults)
+        self._waiting: list[_Waiting] = []
+        self._active: list[_Active] = []
+        self._server: Server | None = None
+
+    def before_listening(self) -> None:
+        """Begin what was given for the time before the port opens, in its order; it may end the process."""
+        for fault in [fault for fault in self._given if fault.early and not fault.triggered]:
+            self._given.remove(fault)
+            self._begin(fault)
+
+    def attach(self, server: Server) -> None:
+        """Begin, or wait with, the rest of what was given."""
+        self._server = server
+        server.interfere(self)
+        for fault in self._given:
+            self.add(fault)
+        self.turn()
+
+    def add(self, fault: Fault) -> None:
+        """Have a fault begin when it says so; at the next turn if it says nothing.
+
+        Raises:
+            FaultError: it comes too late.
+        """
+        if fault.at_start_alone:
+            raise FaultError(f"fault {fault.kind} can only be at the start, expected it on the command line")
+        at_s = time.monotonic() + (fault.after_s or 0.0)
+        self._waiting.append(_Waiting(fault, at_s, self._frame + (fault.after_ticks or 0)))
+
+    def clear(self) -> None:
+        """End what is at work, which gives memory back and answers what waits for an answer; forget what waits."""
+        self._waiting.clear()
+        for active in list(self._active):
+            self._end(active)
+
+    def status(self) -> str:
+        """Return the frame, the MiB held, and the faults at work and waiting, as ``key=value`` with blanks between."""
+        held_mib = sum(active.fault.held_mib for active in self._active if isinstance(active.fault, Memory))
+        at_work = ";".join(str(active.fault) for active in self._active)
+        waiting = ";".join(str(waiting.fault) for waiting in self._waiting)
+        return f"frame={self._frame} held_mib={held_mib} active={at_work} waiting={waiting}"
+
+    @property
+    def halts(self) -> bool:
+        """Whether the world stands still in asynchronous mode, too."""
+        return any(active.fault.halts for active in self._active)
+
+    def answers(self, method: str) -> bool:
+        """Return whether no fault keeps this method from being answered."""
+        return not any(active.fault.refuses(method) for active in self._active)
+
+    def seen(self, sensor: Sensor, moment: Moment) -> Iterable[Message]:
+        """Return a sensor's messages as the faults leave them."""
+        messages: Iterable[Message] = sensor.messages(moment)
+        for active in self._active:
+            messages = active.fault.sees(sensor, messages)
+        return messages
+
+    def turn(self) -> None:
+        """End what is over, begin what is due, go on with the rest."""
+        now_s, frame = time.monotonic(), self._frame
+        for active in [one for one in self._active if now_s >= one.until_s or frame >= one.until_frame]:
+            self._end(active)
+        for waiting in [one for one in self._waiting if now_s >= one.at_s and frame >= one.at_frame]:
+            self._waiting.remove(waiting)
+            self._begin(waiting.fault)
+        for active in self._active:
+            active.fault.turn()
+
+    @property
+    def _frame(self) -> int:
+        return self._server.frame if self._server is not None else 0
+
+    def _begin(self, fault: Fault) -> None:
+        print(f"carla-lite: fault {fault}", flush=True)
+        fault.begin()
+        if isinstance(fault, Lasting):
+            for_s = math.inf if fault.for_s is None else fault.for_s
+            ticks = fault.for_ticks if isinstance(fault, Sight) else None
+            until_frame = math.inf if ticks is None else self._frame + ticks
+            self._active.append(_Active(fault, time.monotonic() + for_s, until_frame))
+
+    def _end(self, active: _Active) -> None:
+        self._active.remove(active)
+        active.fault.end()
+        if self._server is not None:
+            self._server.resume()
+        print(f"carla-lite: fault {active.fault} ended", flush=True)

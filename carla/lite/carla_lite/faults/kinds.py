@@ -1,0 +1,226 @@
+"""The faults: a class each, its first line for people. A new fault is one class here.
+
+Owns what each of them does to the process, and to what the hooks of world and server hand it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, NoReturn
+
+from carla_lite.faults.carla_log import LINES
+from carla_lite.faults.fault import Fault, Lasting, above, key, whole
+from carla_lite.sensors import Message, RgbCamera, Sensor
+
+_SIGNALS = {name: int(signal.Signals[f"SIG{name}"]) for name in ("SEGV", "ABRT", "KILL", "BUS", "FPE", "ILL", "TERM")}
+# All that CARLA answers off its game thread: CarlaServer.cpp binds every other method to it (BIND_SYNC).
+_OFF_THE_GAME_THREAD = frozenset({"version", "get_available_maps"})
+_BLACK = b"\x00\x00\x00\xff"  # BGRA
+
+
+def _signal(text: str) -> int:
+    name = text.upper().removeprefix("SIG")
+    number = _SIGNALS[name] if name in _SIGNALS else int(text)
+    if number not in _SIGNALS.values():
+        raise ValueError(text)
+    return number
+
+
+def _script(text: str) -> str:
+    if text not in LINES:
+        raise ValueError(text)
+    return text
+
+
+@dataclass(eq=False, kw_only=True)
+class Crash(Fault):
+    """Dies by a signal, SEGV unless told otherwise."""
+
+    kind: ClassVar[str] = "crash"
+    early: ClassVar[bool] = True
+
+    signal: int = key(_signal, f"one of {', '.join(_SIGNALS)} or its number", _SIGNALS["SEGV"])
+
+    def begin(self) -> NoReturn:
+        """Die without another word, and without a core file."""
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if self.signal != signal.SIGKILL:
+            signal.signal(self.signal, signal.SIG_DFL)
+        os.kill(os.getpid(), self.signal)
+        # The first process of a container can't kill itself: the kernel drops the signal. What a shell would report:
+        os._exit(128 + self.signal)
+
+
+@dataclass(eq=False, kw_only=True)
+class Exit(Fault):
+    """Ends with an exit code and without a word."""
+
+    kind: ClassVar[str] = "exit"
+    early: ClassVar[bool] = True
+
+    code: int = key(whole(0, 255), "a whole number from 0 to 255")
+
+    def begin(self) -> NoReturn:
+        """End at once; nobody is told."""
+        os._exit(self.code)
+
+
+@dataclass(eq=False, kw_only=True)
+class SlowStart(Fault):
+    """Opens its ports late; at start-up alone. Open, and answering late: dead-rpc:for_s=S."""
+
+    kind: ClassVar[str] = "slow-start"
+    early: ClassVar[bool] = True
+    at_start_alone: ClassVar[bool] = True
+
+    by_s: float = key(above(0.0), "a number of seconds above 0")
+
+    def begin(self) -> None:
+        """Wait."""
+        time.sleep(self.by_s)
+
+
+@dataclass(eq=False, kw_only=True)
+class Log(Fault):
+    """Prints what CARLA prints."""
+
+    kind: ClassVar[str] = "log"
+    early: ClassVar[bool] = True
+
+    lines: str = key(_script, f"one of {', '.join(LINES)}")
+
+    def begin(self) -> None:
+        """Print the lines."""
+        print(*LINES[self.lines], sep="\n", flush=True)
+
+
+@dataclass(eq=False, kw_only=True)
+class Hang(Lasting):
+    """Hangs: no tick returns and no frame comes, but version is answered."""
+
+    kind: ClassVar[str] = "hang"
+    halts: ClassVar[bool] = True
+
+    def refuses(self, method: str) -> bool:
+        """Return whether the game thread would answer it."""
+        return method not in _OFF_THE_GAME_THREAD
+
+
+@dataclass(eq=False, kw_only=True)
+class DeadRpc(Lasting):
+    """Takes connections and calls and answers none; asynchronous frames go on."""
+
+    kind: ClassVar[str] = "dead-rpc"
+
+    def refuses(self, method: str) -> bool:  # noqa: ARG002 (every method)
+        """Return True."""
+        return True
+
+
+@dataclass(eq=False, kw_only=True)
+class Sight(Lasting):
+    """A fault of what sensors send.
+
+    Attributes:
+        for_ticks: it ends after so many frames.
+    """
+
+    for_ticks: int | None = key(whole(1), "a whole number of ticks from 1", None)
+
+
+@dataclass(eq=False, kw_only=True)
+class Drop(Sight):
+    """Sends nothing of any sensor; ticks go on."""
+
+    kind: ClassVar[str] = "drop"
+
+    def sees(self, sensor: Sensor, messages: Iterable[Message]) -> Iterable[Message]:  # noqa: ARG002 (any)
+        """Return nothing."""
+        return ()
+
+
+@dataclass(eq=False, kw_only=True)
+class Black(Sight):
+    """Sends black pictures."""
+
+    kind: ClassVar[str] = "black"
+
+    def sees(self, sensor: Sensor, messages: Iterable[Message]) -> Iterator[Message]:
+        """Yield the messages, a camera's with black pixels."""
+        for message in messages:
+            if isinstance(sensor, RgbCamera):
+                *heads, pixels = message
+                yield (*heads, _BLACK * (len(pixels) // len(_BLACK)))
+            else:
+                yield message
+
+
+@dataclass(eq=False, kw_only=True)
+class Memory(Lasting):
+    """A fault that takes memory: anonymous and touched, so that the kernel counts all of it. Its end gives it back."""
+
+    held_mib: int = field(default=0, init=False)
+    _blocks: list[mmap.mmap] = field(default_factory=list, init=False)
+
+    def take(self, mib: int) -> None:
+        """Hold so many MiB more.
+
+        Raises:
+            OSError: there are none left.
+        """
+        block = mmap.mmap(-1, mib << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        block[:: mmap.PAGESIZE] = b"\x01" * (len(block) // mmap.PAGESIZE)
+        self._blocks.append(block)
+        self.held_mib += mib
+
+    def end(self) -> None:
+        """Give all of it back."""
+        for block in self._blocks:
+            block.close()
+        self._blocks.clear()
+        self.held_mib = 0
+
+
+@dataclass(eq=False, kw_only=True)
+class Hold(Memory):
+    """Takes RAM at once, and keeps it."""
+
+    kind: ClassVar[str] = "hold"
+    early: ClassVar[bool] = True
+
+    mib: int = key(whole(1), "a whole number of MiB from 1")
+
+    def begin(self) -> None:
+        """Take it."""
+        self.take(self.mib)
+
+
+@dataclass(eq=False, kw_only=True)
+class Grow(Memory):
+    """Takes RAM bit by bit."""
+
+    kind: ClassVar[str] = "grow"
+
+    mib_per_min: float = key(above(0.0), "a number above 0")
+    _begun_s: float = field(default=0.0, init=False)
+
+    def begin(self) -> None:
+        """Begin from now."""
+        self._begun_s = time.monotonic()
+
+    def turn(self) -> None:
+        """Take what has come due since the last turn."""
+        due_mib = int((time.monotonic() - self._begun_s) / 60.0 * self.mib_per_min)
+        if due_mib > self.held_mib:
+            self.take(due_mib - self.held_mib)
+
+
+KINDS: dict[str, type[Fault]] = {
+    kind.kind: kind for kind in (Crash, Exit, SlowStart, Log, Hang, DeadRpc, Drop, Black, Hold, Grow)
+}

@@ -112,6 +112,7 @@ def test_the_cpu_stack_asks_for_no_device_and_keeps_names_and_ports(compose_plug
     assert not [name for name, service in lite.items() if "deploy" in service]
     assert lite["carla"]["build"]["dockerfile"] == "carla/lite/Dockerfile"
     assert lite["carla"]["command"] == ["--port", "2000", "--map", "Lite01", "--seed", "0"]
+    assert lite["carla"]["environment"] == {"CARLA_PORT": "2000", "LITE_FAULTS": "", "LITE_CONTROL_PORT": ""}
     assert lite["carla"]["user"] == lite["agent"]["user"] == "1000:1000"
     assert lite["agent"]["environment"] == {**gpu["agent"]["environment"], "AGENT_DEVICE": "cpu"}
     assert lite["agent"]["build"] == gpu["agent"]["build"]

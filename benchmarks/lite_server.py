@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from launcher.runtimes.processes import free_port_pair
+from launcher.ports import free_port_pair
 
 START_S = 60.0
 

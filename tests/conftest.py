@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from launcher.runtimes.processes import free_port_pair
+from launcher.ports import free_port_pair
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

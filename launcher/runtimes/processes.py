@@ -1,26 +1,21 @@
 """The runtime of local processes: every job under a keeper, so that nothing outlives a launcher that was killed.
 
-Owns the pipes between launcher and keepers, and the choice of a free port pair. Decides nothing.
+Owns the pipes between launcher and keepers. Decides nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
-from pathlib import Path
 
+from launcher.ports import free_port_pair as free_port_pair  # up.py takes it from here
 from launcher.runtimes import keeper
 from launcher.runtimes.job import Job
 from launcher.runtimes.runtime import Role
 
 KEEPER_PATIENCE_S = 8.0
-LOWEST_PORT = 20_000
-PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class KeptProcess:
@@ -91,29 +86,3 @@ class ProcessRuntime:
         """Let go of the lifelines; for tests and a launcher that goes on to something else."""
         for end in (self._launcher_lives, self._launcher_end, self._work_goes_on, self._work_end):
             os.close(end)
-
-
-def free_port_pair(rng: random.Random, attempts: int = 500) -> int | None:
-    """Return a port N with N and N+1 free on the loopback, or None if none was found.
-
-    Below the range that the kernel takes for outgoing connections: while the simulator is being restarted, a client
-    that retries to connect could otherwise be given the very port as its own and connect to itself.
-    """
-    highest = 32_768
-    with contextlib.suppress(OSError, ValueError):
-        highest = int(PORT_RANGE.read_text(encoding="ascii").split()[0])
-    lowest = LOWEST_PORT if highest > LOWEST_PORT + 1000 else 2000
-    for _ in range(attempts):
-        port = rng.randrange(lowest, max(highest, lowest + 1000) - 2)
-        if _is_free(port) and _is_free(port + 1):
-            return port
-    return None
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

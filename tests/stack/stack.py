@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.ports import free_port_triple
 from tests.conftest import REPOSITORY
 from tests.soak import census
 from tests.wire.trainee import Run
@@ -75,7 +75,7 @@ class Stack:
     ) -> None:
         self.runs = folder / "runs"
         self.runs.mkdir()
-        self.port = free_port_triple()
+        self.port = port_triple()
         self.project = f"carla-td3-test-{uuid.uuid4().hex[:8]}"
         self.run = Run(self.runs / RUN_NAME, self.port, settings)
         for path in (self.runs, self.run.path):
@@ -152,11 +152,8 @@ class Stack:
         return str(self.run.beat)
 
 
-def free_port_triple() -> int:
+def port_triple() -> int:
     """Return a port such that it and the next two are free on the loopback."""
-    while True:
-        port = random.randint(20_000, 30_000)
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for each in range(port, port + 3):
-                held.enter_context(socket.create_server(("127.0.0.1", each)))
-            return port
+    port = free_port_triple(random.Random())
+    assert port is not None
+    return port

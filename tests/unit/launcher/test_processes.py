@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +16,7 @@ import pytest
 
 from launcher.runtimes.job import Child, Job
 from launcher.runtimes.keeper import plain
-from launcher.runtimes.processes import ProcessRuntime, free_port_pair
+from launcher.runtimes.processes import ProcessRuntime
 from launcher.runtimes.runtime import Role
 
 PATIENCE_S = 15.0
@@ -224,13 +222,3 @@ sys.exit(child.poll())
 )
 def test_a_log_keeps_what_stays_visible(line: bytes, kept: bytes) -> None:
     assert plain(line) == kept
-
-
-def test_a_port_pair_is_free_and_below_the_ports_of_outgoing_connections() -> None:
-    port = free_port_pair(random.Random(1))
-    assert port is not None
-    lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert port + 1 < max(lowest_outgoing, 3000)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port + 1))
-        assert free_port_pair(random.Random(1)) != port

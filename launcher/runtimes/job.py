@@ -1,32 +1,12 @@
-"""One local program to run, and the runtime that takes such jobs."""
+"""The runtime that takes jobs: what the supervisor still goes by."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
-from launcher.runtimes.runtime import Role
+from launcher.runtimes.processes import Program
 
-
-@dataclass(frozen=True)
-class Job:
-    """One program to run.
-
-    Attributes:
-        environment: laid over the launcher's own.
-        log: the file that its output is added to.
-        show: its output goes to the terminal as well.
-        grace_s: seconds between SIGTERM and SIGKILL if the launcher itself dies.
-    """
-
-    role: Role
-    command: tuple[str, ...]
-    log: Path
-    grace_s: float
-    environment: Mapping[str, str] = field(default_factory=dict)
-    show: bool = False
+Job = Program
 
 
 class Child(Protocol):

@@ -1,6 +1,6 @@
-"""The runtime of local processes: every job under a keeper, so that nothing outlives a launcher that was killed.
+"""Local programs under keepers, so that nothing outlives a launcher that was killed.
 
-Owns the pipes between launcher and keepers. Decides nothing.
+Owns the pipes between launcher and keepers. Knows no simulator, no agent and no container; decides nothing.
 """
 
 from __future__ import annotations
@@ -9,17 +9,39 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from launcher.ports import free_port_pair as free_port_pair  # up.py takes it from here
 from launcher.runtimes import keeper
-from launcher.runtimes.job import Job
 from launcher.runtimes.runtime import Role
 
 KEEPER_PATIENCE_S = 8.0
 
 
+@dataclass(frozen=True)
+class Program:
+    """One local program to run.
+
+    Attributes:
+        role: whose lifeline it hangs on.
+        environment: laid over the launcher's own.
+        log: the file that its output is added to.
+        show: its output goes to the terminal as well.
+        grace_s: seconds between SIGTERM and SIGKILL if the launcher itself dies.
+    """
+
+    role: Role
+    command: tuple[str, ...]
+    log: Path
+    grace_s: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+    show: bool = False
+
+
 class KeptProcess:
-    """A job under its keeper; a ``runtime.Child``."""
+    """A program under its keeper."""
 
     def __init__(self, process: subprocess.Popen[bytes], pid: int) -> None:
         self._process = process
@@ -29,6 +51,11 @@ class KeptProcess:
     def pid(self) -> int:
         """Return the program's process id, not its keeper's."""
         return self._pid
+
+    @property
+    def keeper_pid(self) -> int:
+        """Return the keeper's process id: all that the program starts descends from it."""
+        return self._process.pid
 
     def poll(self) -> int | None:
         """Return None while it runs, then its exit code; 128 + n if signal n ended it or its keeper."""
@@ -49,8 +76,8 @@ class KeptProcess:
             self._process.wait()
 
 
-class ProcessRuntime:
-    """Starts jobs as local processes.
+class Keepers:
+    """Starts programs, each under a keeper.
 
     Two pipes that nobody ever writes to are the lifelines. The agent's keeper reads the launcher's, the simulator's
     keeper reads one whose other end the launcher and the agent's keeper hold: a killed launcher stops the agent,
@@ -63,22 +90,27 @@ class ProcessRuntime:
         self._launcher_lives, self._launcher_end = os.pipe()
         self._work_goes_on, self._work_end = os.pipe()
 
-    def start(self, job: Job) -> KeptProcess:
-        """Start a job under a keeper and return once the program's process id is known (milliseconds)."""
-        agent = job.role is Role.AGENT
+    def start(self, program: Program) -> KeptProcess:
+        """Start a program under a keeper and return once its process id is known (milliseconds).
+
+        Raises:
+            OSError: this machine has no room for another process.
+        """
+        agent = program.role is Role.AGENT
         lifeline = self._launcher_lives if agent else self._work_goes_on
         held = (*self._inherited, self._work_end) if agent else self._inherited
         answer, report = os.pipe()
         with os.fdopen(answer, "rb") as line:
-            options = [f"--lifeline={lifeline}", f"--report={report}", f"--grace-s={job.grace_s}", f"--log={job.log}"]
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", keeper.__file__, *options, *(["--show"] * job.show), "--", *job.command],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **job.environment},
-                pass_fds=(lifeline, report, *held),
-                start_new_session=True,  # Ctrl-C reaches the launcher alone, which knows the order
-            )
-            os.close(report)
+            try:
+                process = subprocess.Popen(
+                    _under_a_keeper(program, lifeline, report),
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, **program.environment},
+                    pass_fds=(lifeline, report, *held),
+                    start_new_session=True,  # Ctrl-C reaches the launcher alone, which knows the order
+                )
+            finally:
+                os.close(report)
             written = line.readline().strip()
         return KeptProcess(process, int(written) if written else process.pid)
 
@@ -86,3 +118,12 @@ class ProcessRuntime:
         """Let go of the lifelines; for tests and a launcher that goes on to something else."""
         for end in (self._launcher_lives, self._launcher_end, self._work_goes_on, self._work_end):
             os.close(end)
+
+
+def _under_a_keeper(program: Program, lifeline: int, report: int) -> list[str]:
+    options = [f"--lifeline={lifeline}", f"--report={report}", f"--grace-s={program.grace_s}", f"--log={program.log}"]
+    show = ["--show"] if program.show else []
+    return [sys.executable, "-I", "-S", keeper.__file__, *options, *show, "--", *program.command]
+
+
+ProcessRuntime = Keepers  # the name that up.py uses

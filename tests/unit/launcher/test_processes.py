@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.runtimes.job import Child, Job
 from launcher.runtimes.keeper import plain
-from launcher.runtimes.processes import ProcessRuntime
+from launcher.runtimes.processes import Keepers, KeptProcess, Program
 from launcher.runtimes.runtime import Role
 
 PATIENCE_S = 15.0
@@ -37,15 +36,14 @@ time.sleep(600)
 # A launcher in small: starts a simulator and an agent, then waits to be killed.
 LAUNCHER = f"""
 import pathlib, sys, time
-from launcher.runtimes.processes import ProcessRuntime
-from launcher.runtimes.job import Job
+from launcher.runtimes.processes import Keepers, Program
 from launcher.runtimes.runtime import Role
-folder, runtime = pathlib.Path(sys.argv[1]), ProcessRuntime()
+folder, keepers = pathlib.Path(sys.argv[1]), Keepers()
 for role in (Role.SIMULATOR, Role.AGENT):
     own = folder / role.value
     own.mkdir()
     command = (sys.executable, "-c", {FAMILY!r}, str(own), sys.argv[2])
-    runtime.start(Job(role, command, own / "log", float(sys.argv[3])))
+    keepers.start(Program(role, command, own / "log", float(sys.argv[3])))
 time.sleep(600)
 """
 
@@ -71,18 +69,18 @@ def family(folder: Path) -> list[int]:
 
 
 @pytest.fixture
-def runtime() -> Iterator[ProcessRuntime]:
-    runtime = ProcessRuntime()
-    yield runtime
-    runtime.close()
+def keepers() -> Iterator[Keepers]:
+    keepers = Keepers()
+    yield keepers
+    keepers.close()
 
 
-def start(runtime: ProcessRuntime, folder: Path, program: str, *arguments: str, show: bool = False) -> Child:
+def start(keepers: Keepers, folder: Path, program: str, *arguments: str, show: bool = False) -> KeptProcess:
     command = (sys.executable, "-c", program, *arguments)
-    return runtime.start(Job(Role.AGENT, command, folder / "log", 1.0, {"GREETING": "hello"}, show))
+    return keepers.start(Program(Role.AGENT, command, folder / "log", 1.0, {"GREETING": "hello"}, show))
 
 
-def end_of(child: Child) -> int:
+def end_of(child: KeptProcess) -> int:
     until(lambda: child.poll() is not None)
     code = child.poll()
     assert code is not None
@@ -97,22 +95,22 @@ def end_of(child: Child) -> int:
         ("import os; os.abort()", 134),
     ],
 )
-def test_the_exit_code_comes_back(runtime: ProcessRuntime, tmp_path: Path, program: str, code: int) -> None:
-    assert end_of(start(runtime, tmp_path, program)) == code
+def test_the_exit_code_comes_back(keepers: Keepers, tmp_path: Path, program: str, code: int) -> None:
+    assert end_of(start(keepers, tmp_path, program)) == code
 
 
-def test_a_program_that_does_not_exist_is_said_in_the_log(runtime: ProcessRuntime, tmp_path: Path) -> None:
-    assert end_of(runtime.start(Job(Role.AGENT, ("no-such-program",), tmp_path / "log", 1.0))) == 127
+def test_a_program_that_does_not_exist_is_said_in_the_log(keepers: Keepers, tmp_path: Path) -> None:
+    assert end_of(keepers.start(Program(Role.AGENT, ("no-such-program",), tmp_path / "log", 1.0))) == 127
     assert "no-such-program can't be started" in (tmp_path / "log").read_text()
 
 
-def test_environment_and_output_arrive(runtime: ProcessRuntime, tmp_path: Path) -> None:
-    assert end_of(start(runtime, tmp_path, "import os; print(os.environ['GREETING'])")) == 0
+def test_environment_and_output_arrive(keepers: Keepers, tmp_path: Path) -> None:
+    assert end_of(start(keepers, tmp_path, "import os; print(os.environ['GREETING'])")) == 0
     assert (tmp_path / "log").read_text() == "hello\n"
 
 
-def test_a_child_that_ends_takes_its_orphans_along(runtime: ProcessRuntime, tmp_path: Path) -> None:
-    child = start(runtime, tmp_path, FAMILY, str(tmp_path), "0")
+def test_a_child_that_ends_takes_its_orphans_along(keepers: Keepers, tmp_path: Path) -> None:
+    child = start(keepers, tmp_path, FAMILY, str(tmp_path), "0")
     leader, orphan = family(tmp_path)
     assert leader == child.pid
     os.kill(leader, signal.SIGKILL)
@@ -120,11 +118,11 @@ def test_a_child_that_ends_takes_its_orphans_along(runtime: ProcessRuntime, tmp_
     assert not alive(orphan)
 
 
-def test_terminate_lets_it_finish_and_kill_does_not(runtime: ProcessRuntime, tmp_path: Path) -> None:
+def test_terminate_lets_it_finish_and_kill_does_not(keepers: Keepers, tmp_path: Path) -> None:
     for name, wait_s, code in (("soft", "0.1", 75), ("hard", "600", 137)):
         folder = tmp_path / name
         folder.mkdir()
-        child = start(runtime, folder, FAMILY, str(folder), wait_s)
+        child = start(keepers, folder, FAMILY, str(folder), wait_s)
         pids = family(folder)
         child.terminate()
         until((folder / "stopped").exists)
@@ -134,8 +132,8 @@ def test_terminate_lets_it_finish_and_kill_does_not(runtime: ProcessRuntime, tmp
         assert not any(map(alive, pids))
 
 
-def test_a_keeper_that_is_killed_takes_its_child_along(runtime: ProcessRuntime, tmp_path: Path) -> None:
-    child = start(runtime, tmp_path, FAMILY, str(tmp_path), "0")
+def test_a_keeper_that_is_killed_takes_its_child_along(keepers: Keepers, tmp_path: Path) -> None:
+    child = start(keepers, tmp_path, FAMILY, str(tmp_path), "0")
     leader, orphan = family(tmp_path)
     keeper = int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(keeper, signal.SIGKILL)
@@ -170,11 +168,10 @@ print("\r\x1b[2K\x1b[1mdone\x1b[0m")
 """
     outer = f"""
 import pathlib, sys, time
-from launcher.runtimes.processes import ProcessRuntime
-from launcher.runtimes.job import Job
+from launcher.runtimes.processes import Keepers, Program
 from launcher.runtimes.runtime import Role
 log = pathlib.Path({str(tmp_path / "log")!r})
-child = ProcessRuntime().start(Job(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
+child = Keepers().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
 while child.poll() is None: time.sleep(0.02)
 """
     source, sink = pty.openpty()
@@ -194,11 +191,10 @@ def test_a_child_survives_a_terminal_that_is_gone(tmp_path: Path) -> None:
     program = "import time\nfor _ in range(20): print('line ' * 100, flush=True); time.sleep(0.01)"
     outer = f"""
 import pathlib, sys, time
-from launcher.runtimes.processes import ProcessRuntime
-from launcher.runtimes.job import Job
+from launcher.runtimes.processes import Keepers, Program
 from launcher.runtimes.runtime import Role
 log = pathlib.Path({str(tmp_path / "log")!r})
-child = ProcessRuntime().start(Job(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
+child = Keepers().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
 while child.poll() is None: time.sleep(0.02)
 sys.exit(child.poll())
 """

@@ -5,6 +5,7 @@ Owns the schema and the sentences about it; the values stand in the file alone. 
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Literal
 
@@ -42,7 +43,25 @@ class SimulatorLimits(Section):
     check_timeout_s: float = Field(gt=0, le=5, description="Of each answer in a health check.")
     stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL.")
     quality: Literal["Low", "Epic"] = Field(description="Of CARLA, unless --quality names another.")
+    command: str | None = Field(
+        description="How a CARLA that is installed here is started, with {quality} and {port}; null: carla-lite."
+    )
     restarts: Restarts
+
+    def installed(self, quality: str, port: int) -> tuple[str, ...]:
+        """Return ``command`` filled in, word by word; empty if there is none."""
+        return tuple(word.format(quality=quality, port=port) for word in shlex.split(self.command or ""))
+
+    @model_validator(mode="after")
+    def _command_can_be_filled_in(self) -> SimulatorLimits:
+        try:
+            self.installed("Low", 2000)
+        except (LookupError, ValueError):
+            raise ValueError(
+                f"simulator.command is `{self.command}`; expected words as a shell takes them, "
+                "with no other braces than {quality} and {port}"
+            ) from None
+        return self
 
 
 class AgentLimits(Section):

@@ -1,0 +1,46 @@
+"""What a launcher that was killed left behind and that still ends by itself: an agent in its last checkpoint, say.
+
+Everything that a launcher starts on this machine holds the run's lock with it. Waits for that lock, and takes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from launcher.journal import is_held
+from launcher.run_directory import RunDirectory
+
+LOOK_S = 0.1
+PROC = Path("/proc")
+
+
+def await_leftovers(run: RunDirectory, limit_s: float) -> bool:
+    """Return whether the run is free, after waiting up to ``limit_s`` for what a dead launcher left.
+
+    For a launcher that lives nobody waits: False at once, and taking the lock says who it is.
+    """
+    deadline_s = time.monotonic() + limit_s
+    while is_held(run.lock):
+        if time.monotonic() >= deadline_s or _owner_lives(run.lock):
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def _owner_lives(lock: Path) -> bool:
+    """Return whether the process that wrote its id into the lock still holds it; a later one may bear the same id."""
+    try:
+        descriptors = PROC / lock.read_text(encoding="ascii").strip() / "fd"
+        return any(_same(descriptor, lock) for descriptor in descriptors.iterdir())
+    except PermissionError:  # somebody else's process: it lives
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def _same(descriptor: Path, lock: Path) -> bool:
+    try:
+        return descriptor.samefile(lock)
+    except OSError:  # closed since, or no file
+        return False

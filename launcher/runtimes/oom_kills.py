@@ -1,0 +1,38 @@
+"""Has the kernel killed something for memory? Reads the one counter that says so; it names no process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.memory.cgroup import Cgroups
+
+MACHINE = Path("/proc/vmstat")
+COUNTERS = ("memory.events", "memory.oom_control")
+
+
+class OomKills:
+    """The kernel's OOM kills in a process's control group, from this object's making on.
+
+    Docker's word alone isn't enough (docs/facts.md, section 6). A container's counter goes with it, so whoever wants
+    to know looks while it lives. Where the group has no counter (version 2's root), the whole machine's is taken.
+    """
+
+    def __init__(self, pid: int | str = "self") -> None:
+        group = Cgroups().of(pid)
+        files = () if group is None else tuple(group.folder / name for name in COUNTERS)
+        self._file = next((file for file in files if _count(file) is not None), MACHINE)
+        self._first = _count(self._file) or 0
+        self.rose = False
+
+    def look(self) -> bool:
+        """Read the counter; return whether it has ever been above what it was at first."""
+        self.rose = self.rose or (_count(self._file) or 0) > self._first
+        return self.rose
+
+
+def _count(file: Path) -> int | None:
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"oom_kill ")), None)

@@ -1,0 +1,266 @@
+"""The runtime of local processes, with short programs in the places of carla-lite and the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher import config
+from launcher.journal import RunLock
+from launcher.run_directory import RunDirectory
+from launcher.runtimes.leftovers import await_leftovers
+from launcher.runtimes.local import LocalRuntime
+from launcher.runtimes.runtime import Child, Role, Start
+from launcher.runtimes.setup import Setup
+from launcher.runtimes.tree import tree
+from launcher.watching.observation import Ended
+from tests.conftest import REPOSITORY
+from tests.unit.launcher.test_processes import FAMILY, family, until
+
+LIMITS = config.load()
+SIMULATOR, AGENT = Start(Role.SIMULATOR), Start(Role.AGENT)
+V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+# Takes memory until the kernel ends it; touched, for untouched pages count nowhere.
+GREEDY = "held = []\nwhile True: held.append(bytearray(b'x' * 2**23))"
+# A launcher in small: it starts an agent, here the program that it is given.
+LAUNCHER = """
+import os, pathlib, sys, time
+from launcher import config
+from launcher.journal import RunLock
+from launcher.run_directory import RunDirectory
+from launcher.runtimes.local import LocalRuntime
+from launcher.runtimes.runtime import Role, Start
+from launcher.runtimes.setup import Setup
+def started(**fields):
+    setup = Setup(run, pathlib.Path("a.yaml"), 2000, **fields)
+    return LocalRuntime(setup, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))
+run = RunDirectory(pathlib.Path(sys.argv[1]))
+"""
+IN_A_GROUP = f"""{LAUNCHER}
+pathlib.Path(sys.argv[3], "cgroup.procs").write_text(str(os.getpid()))
+agent = started()
+while (ended := agent.poll()) is None: time.sleep(0.05)
+print(ended)
+"""
+LOCKED = f"""{LAUNCHER}
+agent = started(inherited=(RunLock(run).descriptor,))
+time.sleep(600)
+"""
+
+Make = Callable[..., LocalRuntime]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = RunDirectory(tmp_path / "run")
+    run.logs.mkdir(parents=True)
+    return run
+
+
+@pytest.fixture
+def make(run: RunDirectory, tmp_path: Path) -> Iterator[Make]:
+    """Return a runtime whose simulator and agent are the given program."""
+    made: list[LocalRuntime] = []
+
+    def runtime(program: str, limits: config.LauncherConfig = LIMITS, **fields: object) -> LocalRuntime:
+        script = written(tmp_path, program)
+        setup = Setup(run, tmp_path / "a.yaml", 21_000, **fields)  # type: ignore[arg-type]
+        made.append(LocalRuntime(setup, limits, interpreter=(sys.executable, str(script))))
+        return made[-1]
+
+    yield runtime
+    for each in made:
+        each.close()
+
+
+def written(folder: Path, program: str) -> Path:
+    script = folder / "program.py"
+    script.write_text(program, encoding="utf-8")
+    return script
+
+
+def end_of(child: Child) -> Ended:
+    until(lambda: child.poll() is not None)
+    ended = child.poll()
+    assert ended is not None
+    return ended
+
+
+TELL = "import os, sys; print(*sys.argv[1:], os.environ.get('CARLA_HOST'), os.environ.get('CARLA_PORT'))"
+
+
+def test_the_agent_is_told_its_run_and_where_the_simulator_is(make: Make, run: RunDirectory, tmp_path: Path) -> None:
+    runtime = make(TELL, map="Lite02", seed=7, max_timesteps=5, agent_args=("--set", "a=1"), host="127.0.0.2")
+    agent = runtime.start(Start(Role.AGENT, resume=True))
+    assert end_of(agent) == Ended(0)
+    assert agent.log.read_text().split() == [
+        *("-m", "agent", "train", "--config", str(tmp_path / "a.yaml"), "--run-dir", str(run.path), "--resume"),
+        *("--map", "Lite02", "--seed", "7", "--max-timesteps", "5", "--set", "a=1", "127.0.0.2", "21000"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "map_and_seed"), [({}, ("Lite01", "0")), ({"map": "a b.xodr", "seed": 3}, ("a b.xodr", "3"))]
+)
+def test_carla_lite_is_told_where_to_listen_and_what_to_load(make: Make, fields, map_and_seed) -> None:
+    simulator = make("import sys; print(*sys.argv[1:], sep='|')", simulator_args=("--hang", "9"), **fields).start(
+        SIMULATOR
+    )
+    assert end_of(simulator) == Ended(0)
+    map_name, seed = map_and_seed
+    told = [
+        "-m",
+        "carla_lite",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "21000",
+        "--map",
+        map_name,
+        "--seed",
+        seed,
+        "--hang",
+        "9",
+    ]
+    assert simulator.log.read_text().strip().split("|") == told
+
+
+@pytest.mark.parametrize(("start", "quality"), [(SIMULATOR, "Low"), (Start(Role.SIMULATOR, "Epic"), "Epic")])
+def test_an_installed_carla_is_started_as_the_configuration_says(make: Make, start: Start, quality: str) -> None:
+    command = "echo '-quality-level={quality}' -carla-rpc-port={port} 'two words'"
+    installed = LIMITS.simulator.model_copy(update={"command": command})
+    simulator = make("", LIMITS.model_copy(update={"simulator": installed})).start(start)
+    assert end_of(simulator) == Ended(0)
+    assert simulator.log.read_text() == f"-quality-level={quality} -carla-rpc-port=21000 two words\n"
+
+
+@pytest.mark.parametrize("command", ["carla --gpu {gpu}", "carla {}", "carla 'unclosed", "carla {port"])
+def test_a_command_that_cannot_be_filled_in_is_refused_with_the_file(command: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(config.SHIPPED.read_text().replace("command: null", f"command: {json.dumps(command)}"))
+    with pytest.raises(
+        config.LauncherConfigError, match=re.escape(f"simulator.command is `{command}`; expected words")
+    ):
+        config.load(own)
+
+
+@pytest.mark.parametrize(
+    ("program", "ended"),
+    [("raise SystemExit(65)", Ended(65)), ("import os; os.kill(os.getpid(), 11)", Ended(139))],
+)
+def test_how_a_program_ended_comes_back(make: Make, program: str, ended: Ended) -> None:
+    assert end_of(make(program).start(AGENT)) == ended
+
+
+def test_all_processes_are_named_while_it_runs_and_none_after(make: Make, tmp_path: Path) -> None:
+    agent = make(f"import sys; sys.argv[1:] = [{str(tmp_path)!r}, '0']\n{FAMILY}").start(AGENT)
+    own = family(tmp_path)
+    assert own[0] == agent.pid
+    assert agent.pids() >= set(own)
+    assert os.getpid() not in agent.pids()
+    agent.terminate()
+    assert end_of(agent) == Ended(75)
+    assert agent.pids() == frozenset()
+    agent.terminate()
+    agent.kill()
+
+
+def test_a_child_that_another_thread_started_is_in_the_tree() -> None:
+    program = """
+import subprocess, sys, threading, time
+def start():
+    print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid, flush=True)
+    time.sleep(60)
+threading.Thread(target=start).start()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    try:
+        assert tree(parent.pid) == {parent.pid, child}
+    finally:
+        parent.kill()
+        os.kill(child, signal.SIGKILL)
+        parent.communicate()
+    assert tree(parent.pid) == frozenset()
+
+
+def test_a_kill_of_ours_or_of_a_persons_is_no_oom(make: Make) -> None:
+    runtime = make("import time; time.sleep(600)")
+    ours, a_persons = runtime.start(AGENT), runtime.start(SIMULATOR)
+    ours.kill()
+    os.kill(a_persons.pid, signal.SIGKILL)
+    assert [end_of(each) for each in (ours, a_persons)] == [Ended(137), Ended(137)]
+    assert runtime.left(Role.AGENT) is None
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """Make a control group of 192 MiB: room for a launcher and no more."""
+    base, limit = (V1, "memory.limit_in_bytes") if V1.is_dir() else (V2, "memory.max")
+    group = base / f"test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(192 * 2**20))
+    except OSError as error:
+        pytest.skip(f"control groups can't be made here ({error.strerror}); root can where they aren't read-only")
+    yield group
+    until(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def test_a_program_that_the_kernel_kills_for_memory_is_said_so(
+    small_group: Path, run: RunDirectory, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", IN_A_GROUP, str(run.path), str(written(tmp_path, GREEDY)), str(small_group)]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=False)
+    assert told.stdout.strip() == str(Ended(137, oom_killed=True)), told.stderr
+
+
+SLOW_TO_STOP = """
+import pathlib, signal, sys, time
+def stop(*_): time.sleep(1.0); (here / "saved").touch(); sys.exit(75)
+here = pathlib.Path(sys.argv[0]).parent
+signal.signal(signal.SIGTERM, stop)
+(here / "ready").touch()
+time.sleep(600)
+"""
+
+
+def test_a_new_launcher_waits_for_what_a_killed_one_left(run: RunDirectory, tmp_path: Path) -> None:
+    script = written(tmp_path, SLOW_TO_STOP)
+    launcher = subprocess.Popen([sys.executable, "-c", LOCKED, str(run.path), str(script)], cwd=REPOSITORY)
+    until((tmp_path / "ready").exists)
+    begun_s = time.monotonic()
+    assert not await_leftovers(run, 10.0)
+    assert time.monotonic() - begun_s < 5.0, "nobody waits for a launcher that lives"
+    launcher.kill()
+    launcher.wait()
+    assert await_leftovers(run, 10.0)
+    assert (tmp_path / "saved").exists()
+    RunLock(run).release()
+
+
+def test_leftovers_are_not_waited_for_without_end(run: RunDirectory, tmp_path: Path) -> None:
+    script = written(tmp_path, SLOW_TO_STOP.replace("time.sleep(1.0)", "time.sleep(2.0)"))
+    launcher = subprocess.Popen([sys.executable, "-c", LOCKED, str(run.path), str(script)], cwd=REPOSITORY)
+    until((tmp_path / "ready").exists)
+    launcher.kill()
+    launcher.wait()
+    assert not await_leftovers(run, 0.3)
+    assert await_leftovers(run, 10.0)
+
+
+def test_a_run_that_nobody_holds_is_free(run: RunDirectory) -> None:
+    assert await_leftovers(run, 0.0)
+    RunLock(run).release()
+    assert await_leftovers(run, 0.0)

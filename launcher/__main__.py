@@ -1,4 +1,4 @@
-"""The command line: ``up``, ``status``, ``report``.
+"""The command line: ``up``, ``plan``, ``status``, ``down``, ``report``, ``doctor``.
 
 Owns options, what is printed and the exit code. What the commands do is ``up``'s, ``dashboard``'s and ``report``'s.
 """
@@ -16,13 +16,21 @@ from typing import Annotated, NoReturn
 import typer
 
 from launcher import config, run_directory
+from launcher import down as down_command
 from launcher import up as up_command
+from launcher.checking.machine import Machine
 from launcher.config import LauncherConfigError
 from launcher.exits import Exit
-from launcher.jobs import Wish
-from launcher.journal import RunInUseError
+from launcher.memory.nvml import Nvml
+from launcher.memory.survey import Survey
+from launcher.planning import command as plan_command
+from launcher.planning.footprint import Footprint
+from launcher.planning.outlook import Asked, Simulates
 from launcher.run_directory import RunDirectory
+from launcher.supervising.journal import RunInUseError
 from launcher.telling import dashboard, report
+from launcher.telling import doctor as doctor_command
+from launcher.wish import RuntimeKind, Wish
 
 app = typer.Typer(
     help="Run a simulator and the agent together, watched.",
@@ -31,16 +39,43 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 RUNS = Path("runs")
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-class RuntimeKind(str, Enum):
-    """What runs the simulator and the agent."""
+class CarlaQuality(str, Enum):
+    """What CARLA can render."""
 
-    PROCESS = up_command.RUNTIME
+    LOW = "Low"
+    EPIC = "Epic"
+
+
+class AgentDevice(str, Enum):
+    """Where the agent learns."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
 
 
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where runs lie.")]
 RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's name; default: the newest.")]
+
+
+AgentConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help=f"The agent's configuration. Default: the run's own, else {up_command.DEFAULT_CONFIG}."
+    ),
+]
+Quality = Annotated[CarlaQuality | None, typer.Option(help="Of CARLA. Default: the launcher's configuration's.")]
+Device = Annotated[AgentDevice | None, typer.Option(help="Of the agent. Default: its configuration's.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,…", help="Rungs of the ladder to use, in this order; names as in --launcher-config."),
+]
+Gpu = Annotated[int, typer.Option(min=0, help="Index of the GPU that simulator and agent share.")]
+Simulator = Annotated[Simulates, typer.Option(help="auto: CARLA where there is a GPU, else carla-lite.")]
+Settings = Annotated[Path, typer.Option("--launcher-config", help="The launcher's own configuration.")]
 
 
 @app.command()
@@ -49,15 +84,15 @@ def up(
     agent_args: Annotated[
         list[str] | None, typer.Argument(metavar="[-- AGENT_ARGS]", help="Passed on to `python -m agent train`.")
     ] = None,
-    runtime: Annotated[RuntimeKind, typer.Option(help="What runs simulator and agent.")] = RuntimeKind.PROCESS,
-    agent_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            help=f"The agent's configuration. Default: the resumed run's own, else {up_command.DEFAULT_CONFIG}.",
-        ),
-    ] = None,
+    runtime: Annotated[
+        RuntimeKind, typer.Option(help="auto: the Compose stack for CARLA in Docker, else local processes.")
+    ] = RuntimeKind.AUTO,
+    simulator: Simulator = Simulates.AUTO,
+    agent_config: AgentConfig = None,
     run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
+    quality: Quality = None,
+    device: Device = None,
+    policy: Policy = None,
     map_name: Annotated[
         str | None, typer.Option("--map", help="Map name or path of an .xodr file; wins over both configurations.")
     ] = None,
@@ -68,35 +103,108 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one; with --simulator-host 2000.")
     ] = None,
+    gpu: Gpu = 0,
     max_timesteps: Annotated[int | None, typer.Option(min=1, help="Environment steps; wins over --config.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of this name.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run of this name; one whose launcher died goes on anyway.")
+    ] = False,
+    on_event: Annotated[
+        str, typer.Option(metavar="CMD", help="A shell command that gets each event as JSON on its standard input.")
+    ] = "",
+    simulator_arg: Annotated[
+        list[str] | None, typer.Option(help="Passed on to the simulator; repeat for each word.")
+    ] = None,
     runs_dir: RunsDir = RUNS,
-    launcher_config: Annotated[Path, typer.Option(help="The launcher's own configuration.")] = config.SHIPPED,
+    launcher_config: Settings = config.SHIPPED,
 ) -> None:
-    """Start a simulator and the agent, watch them until training ends, leave a report.
+    """Plan what fits, start a simulator and the agent, watch them, give way and climb back, leave a report.
 
     Ctrl-C or SIGTERM stops the agent (it writes a checkpoint), then the simulator; a second one ends both at once.
-    Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the simulator's restarts are spent,
-    71 out of memory, 75 stopped on request; a crash of the agent passes its code on.
+    Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
+    75 stopped on request.
     """
-    assert runtime is RuntimeKind.PROCESS
-    run = RunDirectory(runs_dir / (run_name or up_command.default_name(time.time())))
     wish = Wish(
-        run=run,
-        config=agent_config or up_command.default_config(run, resume),
+        run=RunDirectory(runs_dir / (run_name or up_command.default_name(time.time()))),
+        config=agent_config,
+        runtime=runtime,
+        simulator=simulator,
+        quality=None if quality is None else quality.value,
+        device=None if device is None else device.value,
+        policy=None if policy is None else tuple(policy.split(",")),
         map=map_name,
         seed=seed,
         simulator_host=simulator_host,
         port=port,
+        gpu=gpu,
         max_timesteps=max_timesteps,
         resume=resume,
+        on_event=on_event,
         agent_args=tuple(agent_args or ()),
+        simulator_args=tuple(simulator_arg or ()),
     )
     try:
         ending = up_command.run(wish, config.load(launcher_config), _say)
     except (up_command.RefusedError, LauncherConfigError, RunInUseError) as error:
         _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
     raise typer.Exit(int(ending.code))
+
+
+@app.command()
+def plan(
+    *,
+    agent_config: AgentConfig = None,
+    simulator: Simulator = Simulates.AUTO,
+    quality: Quality = None,
+    device: Device = None,
+    policy: Policy = None,
+    map_name: Annotated[str | None, typer.Option("--map", help="Watermarks of this map alone count.")] = None,
+    gpu: Gpu = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    runs_dir: RunsDir = RUNS,
+    launcher_config: Settings = config.SHIPPED,
+) -> None:
+    """Say what fits on this machine now, item by item, and what a run would start with; change nothing.
+
+    Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
+    """
+    try:
+        limits = config.load(launcher_config)
+    except LauncherConfigError as error:
+        _fail(str(error), Exit.CONFIGURATION)
+    asked = Asked(
+        runs_dir,
+        simulator,
+        None if quality is None else quality.value,
+        None if device is None else device.value,
+        None if policy is None else policy.split(","),
+        map_name,
+        gpu,
+    )
+    survey = Survey(runs_dir / "planned", Nvml(gpu))
+    footprint = Footprint(str(agent_config or up_command.DEFAULT_CONFIG))
+    raise typer.Exit(int(plan_command.run(asked, limits, survey.read, footprint, as_json)))
+
+
+@app.command()
+def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Settings = config.SHIPPED) -> None:
+    """Stop a run: the agent with a checkpoint, then the simulator, then the launcher; twice is fine."""
+    run = _existing(run_name, runs_dir)
+    try:
+        print(f"launcher: {down_command.run(run, config.load(launcher_config))}")
+    except (down_command.DownError, LauncherConfigError) as error:
+        _fail(str(error), Exit.CONFIGURATION)
+
+
+@app.command()
+def doctor(
+    *,
+    agent_config: AgentConfig = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Examine this machine: driver, Docker, ports, disk, client, allocator; exit 1 if something is to be mended."""
+    machine = Machine(stack=REPOSITORY, runs=runs_dir, config=agent_config or up_command.DEFAULT_CONFIG)
+    raise typer.Exit(doctor_command.run(machine, as_json))
 
 
 @app.command()

@@ -87,6 +87,8 @@ class MemoryLimits(Section):
     growth_mib: float = Field(gt=0, description="Growth in that window that is no noise: a leak, or to blame.")
     band_share: float = Field(gt=0, description="An owner outside expected ± this share is an event.")
     band_mib: float = Field(gt=0, description="And outside expected ± this.")
+    oom_step_mib: dict[Kind, float] = Field(description="Freed at least after memory ran out by an unknown amount.")
+    timeline_s: float = Field(gt=0, description="Between two lines of the memory's timeline.")
     stranger_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
     stranger_share: float = Field(ge=0, lt=1, description="If that is also this share of what was free before.")
     stranger_patience_s: float = Field(ge=0, description="To wait for a stranger's memory before the run can start.")

@@ -35,6 +35,26 @@ class RunDirectory:
         return self.path / "launcher-events.jsonl"
 
     @property
+    def launcher_memory(self) -> Path:
+        """The memory's timeline: all pools and who holds what, a line every few seconds."""
+        return self.path / "launcher-memory.jsonl"
+
+    @property
+    def overrides(self) -> Path:
+        """The values of the present rung, which the agent lays over its configuration when it starts."""
+        return self.path / "overrides.yaml"
+
+    @property
+    def request(self) -> Path:
+        """What the agent is asked."""
+        return self.path / "request.json"
+
+    @property
+    def answer(self) -> Path:
+        """What became of it."""
+        return self.path / "request.ack.json"
+
+    @property
     def lock(self) -> Path:
         """Held while a launcher or what it started lives."""
         return self.path / "launcher.lock"

@@ -1,31 +1,45 @@
-"""``up``: from a wish to a finished run — lock, port, jobs, supervision, report, summary.
+"""``up``: from a wish to a finished run — lock, plan, programs, supervision, report, summary.
 
-Owns the real edges (clock, signals, processes) and hands them to the supervisor, which owns the order of things.
+Owns the order of these, and what a second ``up`` makes of what the first one left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import random
+import shutil
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher import jobs
+from launcher import outfit, ports, wish
 from launcher.config import LauncherConfig
 from launcher.exits import Ending, Exit
-from launcher.jobs import Wish
-from launcher.journal import Journal, LauncherState, RunLock
-from launcher.run_directory import RunDirectory, read_object
-from launcher.runtimes.processes import ProcessRuntime, free_port_pair
+from launcher.memory.gpu_lock import GpuInUseError, GpuLock
+from launcher.memory.nvml import Nvml
+from launcher.memory.pools import Gpu
+from launcher.memory.survey import Survey
+from launcher.notify import Notifier
+from launcher.planning import outlook
+from launcher.planning.footprint import Footprint, FootprintError
+from launcher.planning.outlook import Asked, ImpossibleError, Outlook, Simulates
+from launcher.planning.steps import PolicyError
+from launcher.run_directory import RunDirectory
+from launcher.runtimes.leftovers import await_leftovers
+from launcher.runtimes.local import LocalRuntime
+from launcher.runtimes.runtime import Runtime, StartError
+from launcher.runtimes.setup import LOOPBACK, Setup
 from launcher.signals import StopRequests
-from launcher.supervisor import Edges, Supervisor
-from launcher.telling import report
-from launcher.watching import health
+from launcher.supervising.journal import Journal, LauncherState, RunLock, recall
+from launcher.supervising.supervisor import Supervisor
+from launcher.telling import report, summary
+from launcher.watching.health import Address
+from launcher.wish import Choice, RuntimeKind, Wish
 
-RUNTIME = "process"
 CARLA_PORT = 2000
+DOCKER_LIMIT_S = 10.0
 DEFAULT_CONFIG = Path("config/td3_config_lowmem.yaml")
 Say = Callable[[str], None]
 
@@ -38,9 +52,16 @@ class RefusedError(Exception):
         self.code = code
 
 
-def default_config(run: RunDirectory, resume: bool) -> Path:
-    """Return the configuration that is used when none is named: a resumed run goes on as it was."""
-    return run.config if resume and run.config.is_file() else DEFAULT_CONFIG
+@dataclass(frozen=True)
+class Prepared:
+    """A run that only has to be begun."""
+
+    wish: Wish
+    choice: Choice
+    outlook: Outlook
+    state: LauncherState
+    survey: Survey
+    goes_on: bool
 
 
 def default_name(now: float) -> str:
@@ -48,100 +69,217 @@ def default_name(now: float) -> str:
     return time.strftime("run-%Y%m%d-%H%M%S", time.localtime(now))
 
 
-def run(wish: Wish, limits: LauncherConfig, say: Say) -> Ending:
+def run(wanted: Wish, limits: LauncherConfig, say: Say) -> Ending:
     """Run the wish to its end, leave the report, and return how it ended.
 
     Raises:
-        RefusedError: configuration or run directory can't be used, or no port is free.
+        RefusedError: configuration, run directory or machine can't be used, or no port is free.
         RunInUseError: another launcher runs there.
     """
     requests = StopRequests()
     requests.install()
-    _refuse_what_cannot_be(wish)
-    try:
-        wish.run.logs.mkdir(parents=True, exist_ok=True)
-        lock = RunLock(wish.run)
-    except OSError as error:
-        raise RefusedError(
-            f"{wish.run.path}: can't be written ({error.strerror}); choose another --runs-dir."
-        ) from None
-    try:
-        wish = _as_before(wish) if wish.resume else wish
-        journal = Journal(wish.run, _state(wish, _port(wish)), time.time)
-        journal.event("run_started", resume=wish.resume, config=str(wish.config))
-        say(f"run {wish.run.path}")
-        runtime = ProcessRuntime(inherited=(lock.descriptor,))
-        edges = _real_edges(runtime, limits.simulator.check_timeout_s, requests, say)
-        ending = Supervisor(jobs.plan(wish, limits, journal.state.port), limits, edges, journal).run()
-    finally:
-        lock.release()
+    _understood(wanted)  # what can't be is said before anything is written
+    with _locked(wanted.run, limits) as lock:
+        prepared = prepare(wanted, limits)
+        with _gpu_held(prepared) as gpu:
+            held = (lock.descriptor, *(() if gpu is None else (gpu.descriptor,)))
+            runtime = _runtime(prepared, limits, held)
+            try:
+                ending = _supervise(prepared, limits, runtime, requests, say)
+            finally:
+                runtime.close()
     with contextlib.suppress(OSError):  # a full disk doesn't change how the run ended
-        report.write(wish.run)
-    _sum_up(wish.run, ending, say)
+        report.write(wanted.run)
+    summary.tell(wanted.run, ending, say)
     return ending
 
 
-def _refuse_what_cannot_be(wish: Wish) -> None:
-    if not wish.config.is_file():
-        raise RefusedError(f"{wish.config}: there is no such file; give the path of the agent's YAML with --config.")
-    if wish.run.holds_a_run() and not wish.resume:
+def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
+    """Return the run that a wish comes to: a new one on the plan's rung, or an old one on its own.
+
+    Raises:
+        RefusedError: it can't be had.
+    """
+    wanted, before = _understood(wanted)
+    assert wanted.config is not None
+    survey = Survey(wanted.run.path, Nvml(wanted.gpu))
+    reading = survey.read()
+    choice = wish.choose(wanted, reading.gpu, _docker_answers(wanted), limits.simulator.command is not None)
+    asked = Asked(
+        wanted.run.path.parent, choice.simulator, wanted.quality, wanted.device, wanted.policy, wanted.map, wanted.gpu
+    )
+    try:
+        foreseen = outlook.foresee(asked, limits, reading, Footprint(str(wanted.config), settings=_settings(wanted)))
+    except (FootprintError, PolicyError) as error:
+        raise RefusedError(str(error)) from None
+    except ImpossibleError as error:
+        raise RefusedError(str(error), error.code) from None
+    if before is None and foreseen.plan.start is None:
+        raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.CANNOT_FIT)
+    state = before or _new_state(wanted, choice, foreseen)
+    state.chosen = {"config": str(wanted.config.resolve()), "simulator": choice.simulator.value}
+    state.chosen |= {"policy": list(wanted.policy) if wanted.policy else None, "device": wanted.device}
+    return Prepared(wanted, choice, foreseen, state, survey, goes_on=before is not None and wanted.run.holds_a_run())
+
+
+def _understood(wanted: Wish) -> tuple[Wish, LauncherState | None]:
+    """Return the wish with all that it leaves open, and the run that it goes on with; raise what it can't be."""
+    before = recall(wanted.run)
+    killed = before is not None and before.state != "stopped"
+    if wanted.run.holds_a_run() and not wanted.resume and not killed:
         raise RefusedError(
-            f"{wish.run.path} already holds a run: add --resume to go on with it, or choose another --run-name."
+            f"{wanted.run.path} already holds a run: add --resume to go on with it, or choose another --run-name."
         )
+    wanted = _completed(wanted, before)
+    if wanted.config is None or not wanted.config.is_file():
+        raise RefusedError(f"{wanted.config}: there is no such file; give the path of the agent's YAML with --config.")
+    return wanted, before
 
 
-def _as_before(wish: Wish) -> Wish:
-    """Return the wish with the map and seed of the run that it resumes, where it names none."""
-    before = read_object(wish.run.launcher_state)
-    seed = before.get("seed") if wish.seed is None else wish.seed
-    return dataclasses.replace(wish, map=wish.map or before.get("map"), seed=seed)
+def _completed(wanted: Wish, before: LauncherState | None) -> Wish:
+    """Return the wish with what it doesn't say taken from the run that it goes on with, or from the defaults."""
+    if before is None:
+        return replace(wanted, config=wanted.config or _own_config(wanted.run) or DEFAULT_CONFIG)
+    chosen, external = before.chosen, before.host != LOOPBACK
+    policy = chosen.get("policy")
+    return replace(
+        wanted,
+        config=wanted.config or Path(chosen.get("config") or _own_config(wanted.run) or DEFAULT_CONFIG),
+        runtime=RuntimeKind(before.runtime) if wanted.runtime is RuntimeKind.AUTO else wanted.runtime,
+        simulator=_kept(wanted.simulator, chosen.get("simulator")),
+        quality=wanted.quality or before.quality,
+        device=wanted.device or chosen.get("device"),
+        policy=wanted.policy or (tuple(policy) if policy else None),
+        map=wanted.map or before.map,
+        seed=before.seed if wanted.seed is None else wanted.seed,
+        simulator_host=wanted.simulator_host or (before.host if external else None),
+        port=wanted.port or before.port,
+    )
 
 
-def _port(wish: Wish) -> int:
-    if wish.port is not None:
-        return wish.port
-    if wish.simulator_host is not None:
+def _own_config(run: RunDirectory) -> Path | None:
+    return run.config if run.config.is_file() and run.holds_a_run() else None
+
+
+def _kept(wanted: Simulates, before: str | None) -> Simulates:
+    known = {each.value for each in Simulates} - {Simulates.ELSEWHERE.value}
+    return Simulates(before) if wanted is Simulates.AUTO and before in known else wanted
+
+
+def _settings(wanted: Wish) -> tuple[str, ...]:
+    """Return what the agent's own options change, for the footprint to count it: ``--set`` among its arguments."""
+    pairs = zip(wanted.agent_args, wanted.agent_args[1:], strict=False)
+    return tuple(value for name, value in pairs if name == "--set")
+
+
+def _new_state(wanted: Wish, choice: Choice, foreseen: Outlook) -> LauncherState:
+    return LauncherState(
+        run=wanted.run.path.name,
+        runtime=choice.runtime.value,
+        host=wanted.simulator_host or LOOPBACK,
+        port=_port(wanted),
+        map=wanted.map,
+        seed=wanted.seed,
+        quality=outfit.quality_of(foreseen),
+        taken=outfit.starting_steps(foreseen),
+    )
+
+
+def _port(wanted: Wish) -> int:
+    if wanted.port is not None:
+        return wanted.port
+    if wanted.simulator_host is not None:
         return CARLA_PORT
-    port = free_port_pair(random.Random())
+    port = ports.free_port_triple(random.Random())
     if port is None:
-        raise RefusedError("No two neighbouring ports are free on 127.0.0.1: name one with --port.", Exit.NO_SIMULATOR)
+        raise RefusedError(
+            "No three neighbouring ports are free on 127.0.0.1: name the first with --port.", Exit.NO_SIMULATOR
+        )
     return port
 
 
-def _state(wish: Wish, port: int) -> LauncherState:
-    return LauncherState(
-        run=wish.run.path.name,
-        runtime=RUNTIME,
-        host=wish.simulator_host or jobs.LOOPBACK,
-        port=port,
-        map=wish.map,
-        seed=wish.seed,
+def _docker_answers(wanted: Wish) -> bool:
+    if wanted.runtime is RuntimeKind.PROCESS or shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=DOCKER_LIMIT_S).returncode == 0
+
+
+@contextlib.contextmanager
+def _locked(run_: RunDirectory, limits: LauncherConfig) -> Iterator[RunLock]:
+    try:
+        run_.logs.mkdir(parents=True, exist_ok=True)
+        await_leftovers(run_, limits.agent.stop_grace_s + limits.simulator.stop_grace_s)
+        lock = RunLock(run_)
+    except OSError as error:
+        raise RefusedError(f"{run_.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _gpu_held(prepared: Prepared) -> Iterator[GpuLock | None]:
+    """Hold the card, if this run uses it, for this launcher alone."""
+    situation = prepared.outlook.situation
+    uses_card = situation.reading.gpu is Gpu.OK and (
+        situation.base["device"] == "cuda" or prepared.choice.simulator is Simulates.CARLA
     )
+    try:
+        lock = prepared.survey.hold() if uses_card else None
+    except GpuInUseError as error:
+        raise RefusedError(str(error)) from None
+    try:
+        yield lock
+    finally:
+        if lock is not None:
+            lock.release()
 
 
-def _real_edges(runtime: ProcessRuntime, check_timeout_s: float, requests: StopRequests, say: Say) -> Edges:
-    spread = random.Random()
-    return Edges(
-        runtime=runtime,
-        check=lambda address, in_use: health.check(address, check_timeout_s, in_use),
-        clock=time,
-        draw=lambda: spread.uniform(-1.0, 1.0),
-        requests=requests,
-        say=say,
+def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, ...]) -> Runtime:
+    wanted, state = prepared.wish, prepared.state
+    assert wanted.config is not None
+    device = () if wanted.device is None else ("--device", wanted.device)
+    setup = Setup(
+        wanted.run,
+        wanted.config,
+        state.port,
+        state.host,
+        wanted.map,
+        wanted.seed,
+        wanted.max_timesteps,
+        (*device, *wanted.agent_args),
+        wanted.simulator_args,
+        inherited,
     )
+    if prepared.choice.runtime is RuntimeKind.PROCESS:
+        return LocalRuntime(setup, limits)
+    # The engine's SDK takes memory and half a second: only a run of containers pays for it.
+    from launcher.runtimes.compose import ComposeRuntime
+
+    lite = prepared.choice.simulator is Simulates.LITE
+    runtime = ComposeRuntime(setup, limits, lite=lite, device=wanted.device)
+    try:
+        runtime.check()
+    except StartError as error:
+        raise RefusedError(str(error)) from None
+    return runtime
 
 
-def _sum_up(run: RunDirectory, ending: Ending, say: Say) -> None:
-    say(f"the run ended with exit code {int(ending.code)}: {ending.reason}")
-    tables = [run.evaluation, run.evaluation.with_suffix(".csv")]
-    found: list[tuple[str, list[Path]]] = [
-        ("run directory", [run.path]),
-        ("evaluation", [path for path in tables if path.exists()]),
-        ("videos", list(run.videos)),
-        ("report", [path for path in [run.report] if path.exists()]),
-    ]
-    for label, paths in found:
-        if paths:
-            say(f"  {label:<14}{', '.join(str(path) for path in paths)}")
-    if ending.code == Exit.STOPPED:
-        say(f"  go on with    the same command with --run-name {run.path.name} --resume")
+def _supervise(
+    prepared: Prepared, limits: LauncherConfig, runtime: Runtime, requests: StopRequests, say: Say
+) -> Ending:
+    wanted, state, foreseen = prepared.wish, prepared.state, prepared.outlook
+    address = Address(state.host, state.port)
+    ours = foreseen.situation.simulator is not None
+    notifier = Notifier(wanted.on_event) if wanted.on_event else None
+    journal = Journal(wanted.run, state, time.time, () if notifier is None else (notifier,))
+    journal.event("run_started", resume=prepared.goes_on, config=str(wanted.config), reason=foreseen.plan.reason)
+    say(f"run {wanted.run.path}: {prepared.choice.simulator.value} ({prepared.choice.reason}), {foreseen.plan.reason}")
+    brief = outfit.brief(foreseen, address, ours, prepared.goes_on)
+    edges = outfit.edges(wanted.run, foreseen, limits, runtime, address, prepared.survey.read, requests, say)
+    try:
+        return Supervisor(brief, limits, edges, journal).run()
+    finally:
+        if notifier is not None:
+            notifier.close()

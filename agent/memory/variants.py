@@ -35,8 +35,10 @@ BASE_KEYS = (
     "training.keep_checkpoints",
     "evaluation.video",
     "evaluation.final_episodes",
+    "simulator.timeout_s",
+    "collector.hang_margin_s",
 )
-"""What a ladder may start from, or an earlier run's watermarks must share."""
+"""What a ladder may start from, an earlier run's watermarks must share, or a watch must know."""
 
 
 def parse(text: str) -> list[dict[str, Any]]:

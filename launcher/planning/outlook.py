@@ -18,7 +18,7 @@ from launcher.planning import plan, steps, watermarks
 from launcher.planning.fit import Situation
 from launcher.planning.footprint import Footprint
 from launcher.planning.plan import Plan
-from launcher.planning.sizes import LITE, Simulator, first_figures
+from launcher.planning.sizes import LITE, Simulator, SizesOf, first_figures
 
 
 class Simulates(str, Enum):
@@ -62,10 +62,11 @@ class ImpossibleError(Exception):
 
 @dataclass(frozen=True)
 class Outlook:
-    """A plan, and what it was made of."""
+    """A plan, what it was made of, and what else of the agent can be asked."""
 
     situation: Situation
     plan: Plan
+    sizes_of: SizesOf
 
 
 def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: Footprint) -> Outlook:
@@ -87,7 +88,7 @@ def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: F
     ladder = steps.build(rungs, base, simulator, sizes_of)
     pool = f"vram:{asked.gpu}"
     situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool)
-    return Outlook(situation, plan.choose(situation, sizes_of))
+    return Outlook(situation, plan.choose(situation, sizes_of), sizes_of)
 
 
 def _device(wanted: str, reading: Reading) -> str:

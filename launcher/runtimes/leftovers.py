@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from launcher.journal import is_held
 from launcher.run_directory import RunDirectory
+from launcher.supervising.journal import is_held
 
 LOOK_S = 0.1
 PROC = Path("/proc")
@@ -22,21 +22,22 @@ def await_leftovers(run: RunDirectory, limit_s: float) -> bool:
     """
     deadline_s = time.monotonic() + limit_s
     while is_held(run.lock):
-        if time.monotonic() >= deadline_s or _owner_lives(run.lock):
+        if time.monotonic() >= deadline_s or owner_of(run.lock) is not None:
             return False
         time.sleep(LOOK_S)
     return True
 
 
-def _owner_lives(lock: Path) -> bool:
-    """Return whether the process that wrote its id into the lock still holds it; a later one may bear the same id."""
+def owner_of(lock: Path) -> int | None:
+    """Return the process that wrote its id into the lock if it still holds it; a later one may bear the same id."""
     try:
-        descriptors = PROC / lock.read_text(encoding="ascii").strip() / "fd"
-        return any(_same(descriptor, lock) for descriptor in descriptors.iterdir())
+        pid = int(lock.read_text(encoding="ascii"))
+        descriptors = PROC / str(pid) / "fd"
+        return pid if any(_same(descriptor, lock) for descriptor in descriptors.iterdir()) else None
     except PermissionError:  # somebody else's process: it lives
-        return True
+        return pid
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def _same(descriptor: Path, lock: Path) -> bool:

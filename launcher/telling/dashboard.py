@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from launcher import journal
 from launcher.run_directory import RunDirectory, read_object
+from launcher.supervising import journal
 
 FOLLOW_S = 1.0
 

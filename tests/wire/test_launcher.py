@@ -125,9 +125,12 @@ def test_a_short_run_ends_with_0_and_leaves_its_files_and_no_process(launch: Lau
     assert (agent["step"], agent["batch"]) == (150, 16)
     assert [row["event"] for row in launched.events()] == [
         "run_started",
+        "simulator_starts",
         "simulator_started",
         "simulator_healthy",
+        "agent_starts",
         "agent_started",
+        "verified",
         "agent_ended",
         "simulator_stopped",
         "run_ended",
@@ -157,7 +160,7 @@ def test_a_launcher_that_is_killed_leaves_a_run_to_resume_and_no_process(launch:
     assert (launched.run / "checkpoints" / "latest").exists()
     assert launched.read("agent.json")["exit_code"] == 75
     steps = launched.read("agent.json")["step"]
-    again = launch(steps + 20, "--resume")
+    again = launch(steps + 20)  # whose launcher died needs no --resume
     output = again.output()
     assert again.process.returncode == 0, output
     assert again.read("agent.json")["step"] == steps + 20
@@ -190,21 +193,28 @@ def test_a_simulator_that_is_killed_comes_back_under_the_same_agent(launch: Laun
     after = launched.read("launcher.json")
     assert after["simulator"]["pid"] != before["simulator"]["pid"]
     assert (after["agent"]["pid"], after["port"]) == (before["agent"]["pid"], before["port"])
-    failed = next(row for row in launched.events() if row["event"] == "simulator_failed")
-    assert failed["exit_code"] == 137
+    failed = next(row for row in launched.events() if row["event"] == "finding")
+    assert (failed["diagnosis"], failed["exit_code"]) == ("simulator_crash", 137)
     assert failed["time"] - killed < 2.0
     launched.process.send_signal(signal.SIGTERM)
     assert launched.process.wait(PATIENCE_S) == 75
 
 
-def test_an_agent_that_is_killed_ends_the_run_with_its_code(launch: Launch) -> None:
+def test_an_agent_that_is_killed_comes_back_and_goes_on_with_every_step(launch: Launch) -> None:
     launched = launch(ENDLESS)
-    processes = launched.until_training()
-    os.kill(launched.read("launcher.json")["agent"]["pid"], signal.SIGKILL)
-    output = launched.output()
-    assert launched.process.returncode == 137
-    assert "the agent crashed (signal 9); its log is" in output
-    assert_gone(processes, 1.0)
+    launched.until_training()
+    before = launched.read("launcher.json")
+    os.kill(before["agent"]["pid"], signal.SIGKILL)
+    step = launched.read("agent.json")["step"]
+    launched.until(lambda: launched.read("launcher.json")["agent_restarts"] == 1)
+    launched.until(lambda: launched.read("agent.json").get("pid") != before["agent"]["pid"])
+    launched.until(lambda: launched.read("agent.json").get("step", 0) > step + 40)
+    after = launched.read("launcher.json")
+    assert after["simulator"]["pid"] == before["simulator"]["pid"]
+    (cause,) = [row["cause"] for row in launched.events() if row["event"] == "agent_restart"]
+    assert "signal 9" in cause
+    launched.process.send_signal(signal.SIGTERM)
+    assert launched.process.wait(PATIENCE_S) == 75
 
 
 def test_a_simulator_of_somebody_else_is_used_and_left_running(launch: Launch, start_server: StartServer) -> None:
@@ -224,6 +234,8 @@ def test_a_second_launcher_on_the_same_run_is_refused_and_changes_nothing(launch
     assert f"in use by the launcher with process id {first.process.pid}" in second.output()
     assert second.process.returncode == 65
     assert (first.run / "launcher-events.jsonl").read_bytes() == events
+    first.process.send_signal(signal.SIGTERM)
+    first.output()
     third = launch(ENDLESS)
     assert "already holds a run: add --resume" in third.output()
     assert third.process.returncode == 65

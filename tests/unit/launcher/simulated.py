@@ -1,20 +1,50 @@
-"""A supervisor among simulated processes and time: what its tests and hours of simulated running need."""
+"""A supervisor among simulated programs, memory and time: what its tests and hours of simulated running need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from launcher import config
-from launcher.journal import Journal, LauncherState
+from launcher.agent_requests import Answer
+from launcher.config import LauncherConfig
+from launcher.diagnosis.causes import Cause, Finding
+from launcher.ladder.relief import Needs
+from launcher.ladder.rungs import Does, Ladder, Step
+from launcher.memory.pools import Gpu, Kind, Owner, Pool, Reading, Whose, measured
 from launcher.run_directory import RunDirectory, read_lines
-from launcher.runtimes.job import Job
-from launcher.runtimes.runtime import Role
-from launcher.supervisor import Edges, Plan, State, Supervisor
+from launcher.runtimes.runtime import Child, Role, Start
+from launcher.supervising.edges import Brief, Edges, State
+from launcher.supervising.journal import Journal, LauncherState, recall
+from launcher.supervising.supervisor import Supervisor
 from launcher.watching.health import Address, Health
+from launcher.watching.observation import AgentSeen, Ended, Heartbeat, Observation, SimulatorSeen
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
+LADDER: Ladder = {
+    Kind.VRAM: (
+        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 128}, frees_mib={Kind.VRAM: 80}),
+        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 64}, frees_mib={Kind.VRAM: 40}),
+        Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode"),
+        Step(
+            "agent_cpu",
+            Does.RESTART_AGENT,
+            "slow",
+            {"device": "cpu"},
+            frees_mib={Kind.VRAM: 600, Kind.RAM: -300},
+        ),
+        Step("carla_low", Does.QUALITY, "coarse pictures", quality="Low", frees_mib={Kind.VRAM: 700}),
+        Step("stop", Does.STOP, "the run"),
+    )
+}
+BASE = {"td3.batch_size": 256, "td3.micro_batch": None, "device": "cuda"}
+
+
+class KilledError(BaseException):
+    """The launcher is gone, at once."""
 
 
 @dataclass
@@ -29,85 +59,302 @@ class Clock:
 
 
 @dataclass
-class FakeChild:
-    """A process whose end is written by the test; SIGTERM ends it with ``on_terminate``, None ignores it."""
+class Program:
+    """A program whose end is written by the test; SIGTERM ends it with ``on_terminate``, None ignores it."""
 
     pid: int
     role: Role
-    diary: list[str]
+    start: Start
+    world: World
     on_terminate: int | None
-    code: int | None = None
+    log: Path
+    began_s: float
+    overrides: dict[str, Any]
+    ended: Ended | None = None
+    grown_mib: float = 0.0
 
-    def poll(self) -> int | None:
-        return self.code
+    def poll(self) -> Ended | None:
+        return self.ended
+
+    def pids(self) -> frozenset[int]:
+        return frozenset() if self.ended else frozenset({self.pid})
+
+    def end(self, code: int, oom_killed: bool = False) -> None:
+        self.ended = self.ended or Ended(code, oom_killed)
 
     def terminate(self) -> None:
-        self.diary.append(f"terminate {self.role.value}")
-        self.code = self.on_terminate if self.code is None else self.code
+        with self.world.point(f"terminate {self.role.value}"):
+            if self.on_terminate is not None:
+                self.end(self.on_terminate)
 
     def kill(self) -> None:
-        self.diary.append(f"kill {self.role.value}")
-        self.code = 137 if self.code is None else self.code
+        with self.world.point(f"kill {self.role.value}"):
+            self.end(137)
 
 
 @dataclass
-class Requests:
+class StopAsked:
     count: int = 0
     cause: str = "Ctrl-C"
 
 
+class MortalJournal(Journal):
+    """A journal at each of whose writes the launcher may be killed."""
+
+    world: World
+
+    def event(self, event: str, cause: str = "", **numbers: Any) -> None:
+        with self.world.point(f"event {event}", quiet=True):
+            super().event(event, cause, **numbers)
+
+    def save(self) -> None:
+        with self.world.point("save", quiet=True):
+            super().save()
+
+
+class Point:
+    """A moment before and a moment after something is done, at which the launcher may be killed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __enter__(self) -> None:
+        self._world.maybe_die()
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        if failed is None:
+            self._world.maybe_die()
+
+
 @dataclass
 class World:
-    """A supervisor among fakes."""
+    """A supervisor among fakes. The programs outlive it, as containers do; ``launch`` makes the next supervisor."""
 
     run: RunDirectory
     external: bool = False
+    config: LauncherConfig = LIMITS
+    ladder: Ladder = field(default_factory=lambda: LADDER)
+    quality: str | None = "Epic"
     clock: Clock = field(default_factory=Clock)
     diary: list[str] = field(default_factory=list)
-    children: list[FakeChild] = field(default_factory=list)
-    requests: Requests = field(default_factory=Requests)
+    programs: list[Program] = field(default_factory=list)
+    stop: StopAsked = field(default_factory=StopAsked)
     said: list[str] = field(default_factory=list)
     health: Callable[[], Health] = lambda: HEALTHY
+    diagnose: Callable[[Observation], tuple[Finding, ...]] | None = None
     checks_in_use: list[bool] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
+    free_mib: float = 2000.0
+    total_mib: float = 5745.0
+    agent_mib: float = 0.0
+    needs: Needs | None = None
+    stranger_mib: float = 0.0
+    episode_s: float = 60.0
+    answers: Callable[[str], bool] | None = lambda _kind: True
     agent_stops_with: int | None = 75
     simulator_stops_with: int | None = 0
+    laid: dict[str, Any] = field(default_factory=dict)
+    drained: bool = False
+    expected: list[Child] = field(default_factory=list)
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    unheard: set[int] = field(default_factory=set)
+    die_at: int | None = None
+    points: int = 0
+    point_names: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.run.logs.mkdir(parents=True, exist_ok=True)
-        simulator = Job(Role.SIMULATOR, ("simulator",), self.run.logs / "simulator.log", 5)
-        agent = Job(Role.AGENT, ("agent",), self.run.logs / "agent.log", 60)
-        state = LauncherState("test", "process", "127.0.0.1", 2000, None, None)
-        self.journal = Journal(self.run, state, lambda: self.clock.now_s)
-        edges = Edges(self, self.check, self.clock, lambda: 0.0, self.requests, self.said.append)
-        plan = Plan(Address("127.0.0.1", 2000), None if self.external else simulator, agent)
-        self.supervisor = Supervisor(plan, LIMITS, edges, self.journal)
+        self.launch()
 
-    def start(self, job: Job) -> FakeChild:
-        self.diary.append(f"start {job.role.value}")
-        stops = self.agent_stops_with if job.role is Role.AGENT else self.simulator_stops_with
-        child = FakeChild(100 + len(self.children), job.role, self.diary, stops)
-        self.children.append(child)
-        return child
+    def launch(self) -> None:
+        """Begin with a launcher that knows what the last one wrote."""
+        before = recall(self.run)
+        state = before or LauncherState("test", "process", "127.0.0.1", 2000, None, None, quality=self.quality)
+        self.journal = MortalJournal(self.run, state, lambda: self.clock.now_s)
+        self.journal.world = self
+        edges = Edges(
+            runtime=self,
+            eyes=self,
+            diagnose=lambda seen: (self.diagnose or plainly)(seen) + self.findings,
+            check=self.check,
+            requests=self,
+            clock=self.clock,
+            draw=lambda: 0.0,
+            stop=self.stop,
+            say=self.said.append,
+        )
+        brief = Brief(
+            Address("127.0.0.1", 2000),
+            not self.external,
+            self.ladder,
+            BASE,
+            self.needs or (lambda values: needs_by(self.ladder, self.agent_mib, values)),
+            before is not None,
+        )
+        self.supervisor = Supervisor(brief, self.config, edges, self.journal)
 
-    def check(self, address: Address, in_use: bool) -> Health:
-        assert address.port == 2000
+    # The launcher's death
+
+    def point(self, name: str, quiet: bool = False) -> Point:
+        if not quiet:
+            self.diary.append(name)
+        self.point_names.append(name)
+        return Point(self)
+
+    def maybe_die(self) -> None:
+        self.points += 1
+        if self.die_at is not None and self.points == self.die_at:
+            self.die_at = None
+            raise KilledError
+
+    # The runtime
+
+    def start(self, start: Start) -> Program:
+        with self.point(f"start {start.role.value}"):
+            stops = self.agent_stops_with if start.role is Role.AGENT else self.simulator_stops_with
+            log = self.run.logs / f"{start.role.value}.log"
+            log.touch()
+            program = Program(
+                100 + len(self.programs), start.role, start, self, stops, log, self.clock.now_s, dict(self.laid)
+            )
+            self.programs.append(program)
+            if start.role is Role.AGENT:
+                self.drained = False
+        return program
+
+    def left(self, role: Role) -> Child | None:
+        return next(iter(self.living(role)), None)
+
+    def close(self) -> None:
+        pass
+
+    # The agent's ear
+
+    def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
+        with self.point(f"ask {kind}"):
+            self.asked.append((kind, dict(values or {})))
+            self.drained = {"drain": True, "resume": False}.get(kind, self.drained)
+            if kind == "apply" and self.living(Role.AGENT):
+                self.last(Role.AGENT).overrides.update(values or {})
+        return len(self.asked)
+
+    def answer(self, number: int) -> Answer | None:
+        if self.answers is None or number in self.unheard:
+            return None
+        return Answer(self.answers(self.asked[number - 1][0]), "Done.", 0)
+
+    def lay(self, values: Mapping[str, Any]) -> None:
+        with self.point("lay", quiet=True):
+            self.laid = dict(values)
+
+    def started_with(self) -> dict[str, Any]:
+        return dict(self.last(Role.AGENT).overrides)
+
+    # What is seen
+
+    def check(self, in_use: bool) -> Health:
         self.checks_in_use.append(in_use)
         return self.health()
 
-    def last(self, role: Role) -> FakeChild:
-        return [child for child in self.children if child.role is role][-1]
+    def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
+        return Observation(
+            now_s,
+            self.reading(),
+            SimulatorSeen(simulator is not None and simulator.poll() is None, self.end(simulator), healthy=True),
+            AgentSeen(agent is not None and agent.poll() is None, self.end(agent), self.beat(agent)),
+        )
+
+    def expect_end(self, child: Child) -> None:
+        self.expected.append(child)
+
+    def end(self, child: Child | None) -> Ended | None:
+        ended = None if child is None else child.poll()
+        return None if ended is None else replace(ended, planned=any(child is each for each in self.expected))
+
+    def reading(self) -> Reading:
+        owners = [Owner("Xorg", Whose.FOREIGN, (7,), measured(85 + self.stranger_mib))]
+        owners += [Owner("simulator", Whose.SIMULATOR, (p.pid,), measured(3000)) for p in self.living(Role.SIMULATOR)]
+        owners += [Owner("agent", Whose.AGENT, (p.pid,), measured(600)) for p in self.living(Role.AGENT)]
+        free_mib = self.free_mib - self.stranger_mib
+        vram = Pool("vram:0", Kind.VRAM, measured(self.total_mib), measured(free_mib), tuple(owners))
+        return Reading((vram, Pool("ram", Kind.RAM, measured(16000), measured(8000))), Gpu.OK)
+
+    def beat(self, agent: Child | None) -> Heartbeat | None:
+        if agent is None or agent.poll() is not None:
+            return None
+        program = self.last(Role.AGENT)
+        driven_s = self.clock.now_s - program.began_s
+        values = {**BASE, **program.overrides}
+        return Heartbeat(
+            pid=program.pid,
+            phase="starting" if driven_s < 3 else "drained" if self.drained else "updating",
+            step=int(10 * driven_s),
+            total_steps=1_000_000,
+            updates=int(10 * driven_s),
+            episode=int(driven_s / self.episode_s),
+            device=values["device"],
+            micro_batch=values["td3.micro_batch"] or values["td3.batch_size"],
+            ticks=int(10 * driven_s),
+            tick_outstanding_s=0.0,
+            collector_restarts=0,
+            peak_by_phase_mib={},
+        )
+
+    # For tests
+
+    def living(self, role: Role) -> list[Program]:
+        return [program for program in self.programs if program.role is role and program.ended is None]
+
+    def last(self, role: Role) -> Program:
+        return [program for program in self.programs if program.role is role][-1]
+
+    def step(self) -> None:
+        self.supervisor.step()
+        self.clock.sleep(self.config.poll_s)
 
     def steps_until(self, state: State, at_most: int = 100_000) -> None:
-        for _ in range(at_most):
-            if self.supervisor.state is state:
-                return
-            self.supervisor.step()
-            self.clock.sleep(LIMITS.poll_s)
-        raise AssertionError(f"{self.supervisor.state} instead of {state}: {self.diary}")
+        self.steps_while(lambda: self.supervisor.state is not state, at_most)
 
-    def events(self) -> list[str]:
-        return [row["event"] for row in read_lines(self.run.launcher_events)]
+    def steps_while(self, condition: Callable[[], bool], at_most: int = 100_000) -> None:
+        for _ in range(at_most):
+            if not condition():
+                return
+            self.step()
+        raise AssertionError(f"{self.supervisor.state}: {self.diary[-20:]}")
+
+    def steps_for(self, seconds: float) -> None:
+        until_s = self.clock.now_s + seconds
+        self.steps_while(lambda: self.clock.now_s < until_s)
+
+    def events(self, *names: str) -> list[dict[str, Any]]:
+        return [row for row in read_lines(self.run.launcher_events) if not names or row["event"] in names]
 
     def code(self) -> int:
         assert self.supervisor.ending is not None
         return int(self.supervisor.ending.code)
+
+
+def needs_by(ladder: Ladder, vram_mib: float, overrides: Mapping[str, Any]) -> Mapping[Kind, float]:
+    """Return what an agent takes that each rung makes smaller by what the ladder says, however many others hold."""
+    needed = dict.fromkeys(Kind, 1000.0) | {Kind.VRAM: vram_mib}
+    for steps in ladder.values():
+        for rung in dict.fromkeys(step.rung for step in steps if step.values):
+            same = [step for step in steps if step.rung == rung]
+            held = [index for index, step in enumerate(same) if step.values.items() <= overrides.items()]
+            for step in same[: max(held, default=-1) + 1]:
+                for kind, mib in step.frees_mib.items():
+                    needed[kind] -= mib
+    return needed
+
+
+def plainly(seen: Observation) -> tuple[Finding, ...]:
+    """Name ends that nobody asked for, and nothing else: what tests of the supervisor alone need of a diagnosis."""
+    found = []
+    if seen.simulator.ended is not None and not seen.simulator.ended.planned:
+        code = seen.simulator.ended.code
+        found.append(Finding(Cause.SIMULATOR_CRASH, f"the simulator ended ({code})", exit_code=code))
+    if seen.agent.ended is not None and not seen.agent.ended.planned and seen.agent.ended.code not in (0, 2, 65, 75):
+        code = seen.agent.ended.code
+        cause = Cause.AGENT_CUDA_OOM if code == 71 else Cause.AGENT_CRASH
+        found.append(Finding(cause, f"the agent ended ({code})", exit_code=code))
+    return tuple(found)

@@ -9,19 +9,25 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from launcher import config, jobs, up
+from launcher import config, up
 from launcher.__main__ import app
-from launcher.jobs import Wish
-from launcher.journal import Journal, LauncherState
+from launcher.exits import Exit
+from launcher.memory.pools import Gpu, Kind
+from launcher.planning.outlook import Simulates
+from launcher.policy.decisions import Taken
 from launcher.run_directory import RunDirectory
 from launcher.signals import SAME_REQUEST_S, StopRequests
+from launcher.supervising.journal import Journal, LauncherState
+from launcher.up import Prepared
+from launcher.wish import RuntimeKind, Wish, choose
+from tests.conftest import REPOSITORY
 
 LIMITS = config.load()
-PYTHON = (sys.executable, "-m")
 
 
 @pytest.fixture
@@ -31,42 +37,82 @@ def run(tmp_path: Path) -> RunDirectory:
     return run
 
 
-def test_a_bare_wish_leaves_map_and_seed_to_the_configurations(run: RunDirectory) -> None:
-    plan = jobs.plan(Wish(run, Path("agent.yaml")), LIMITS, 21_000)
-    assert plan.simulator is not None
-    town, seed = LIMITS.simulator.map, str(LIMITS.simulator.seed)
-    where = ("--host", "127.0.0.1", "--port", "21000")
-    assert plan.simulator.command == (*PYTHON, "carla_lite", *where, "--map", town, "--seed", seed)
-    assert plan.agent.command == (*PYTHON, "agent", "train", "--config", "agent.yaml", "--run-dir", str(run.path))
-    assert plan.agent.environment["CARLA_HOST"] == "127.0.0.1"
-    assert plan.agent.environment["CARLA_PORT"] == "21000"
+NOTHING = Gpu.NONE
 
 
-def test_a_full_wish_reaches_both_programs(run: RunDirectory) -> None:
-    wish = Wish(run, Path("a.yaml"), "t.xodr", 7, max_timesteps=5, resume=True, agent_args=("--set", "seed=1"))
-    plan = jobs.plan(wish, LIMITS, 21_000)
-    assert plan.simulator is not None
-    assert plan.simulator.command[-4:] == ("--map", "t.xodr", "--seed", "7")
-    given = ("--map", "t.xodr", "--seed", "7", "--max-timesteps", "5", "--resume", "--set", "seed=1")
-    assert plan.agent.command[-len(given) :] == given
+@pytest.mark.parametrize(
+    ("asked", "gpu", "docker", "installed", "expected"),
+    [
+        ({}, NOTHING, True, False, ("process", "carla-lite")),
+        ({}, Gpu.OK, True, False, ("compose", "carla")),
+        ({}, Gpu.OK, False, False, ("process", "carla-lite")),
+        ({}, Gpu.OK, True, True, ("process", "carla")),
+        ({"runtime": RuntimeKind.COMPOSE}, NOTHING, True, False, ("compose", "carla-lite")),
+        ({"runtime": RuntimeKind.PROCESS}, Gpu.OK, True, False, ("process", "carla-lite")),
+        ({"simulator": Simulates.LITE}, Gpu.OK, True, False, ("process", "carla-lite")),
+        ({"simulator_host": "gpu-box"}, Gpu.OK, True, False, ("process", "elsewhere")),
+    ],
+)
+def test_what_runs_follows_from_the_machine_and_flags_win(
+    run: RunDirectory,
+    asked: dict[str, Any],
+    gpu: Gpu,
+    docker: bool,
+    installed: bool,
+    expected: tuple[str, str],
+) -> None:
+    found = choose(Wish(run, **asked), gpu, docker, installed)
+    assert (found.runtime.value, found.simulator.value) == expected
 
 
-def test_a_simulator_elsewhere_is_not_started(run: RunDirectory) -> None:
-    plan = jobs.plan(Wish(run, Path("a.yaml"), simulator_host="gpu-box"), LIMITS, 2000)
-    assert plan.simulator is None
-    assert plan.agent.environment["CARLA_HOST"] == "gpu-box"
+def prepared(run: RunDirectory, **asked: Any) -> Prepared:
+    return up.prepare(Wish(run, runtime=RuntimeKind.PROCESS, **asked), LIMITS)
 
 
-def test_a_resumed_run_goes_on_with_its_own_configuration(run: RunDirectory) -> None:
-    assert up.default_config(run, resume=True) == up.DEFAULT_CONFIG
-    run.config.touch()
-    assert up.default_config(run, resume=True) == run.config
-    assert up.default_config(run, resume=False) == up.DEFAULT_CONFIG
+def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunDirectory) -> None:
+    found = prepared(run, device="cpu", seed=3, policy=("micro_batches",))
+    assert not found.goes_on
+    assert found.state.taken == []
+    assert found.state.chosen["config"] == str((REPOSITORY / up.DEFAULT_CONFIG).resolve())
+    assert found.state.chosen["policy"] == ["micro_batches"]
+    assert found.outlook.situation.base["device"] == "cpu"
+
+
+def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_without_being_told(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    begun = prepared(run, device="cpu", seed=3, map="Lite02", port=23_456)
+    begun.state.taken.append(Taken("micro_batches", "ram", "short", {"td3.micro_batch": 16}))
+    begun.state.state = "running"
+    Journal(run, begun.state, time.time).save()
+    lay_a_row(run)
+    again = prepared(run)
+    assert again.goes_on
+    assert again.state.taken == begun.state.taken
+    assert (again.state.port, again.wish.seed, again.wish.map, again.wish.device) == (23_456, 3, "Lite02", "cpu")
+    begun.state.state = "stopped"
+    Journal(run, begun.state, time.time).save()
+    with pytest.raises(up.RefusedError, match="add --resume"):
+        prepared(run)
+    assert prepared(run, resume=True).state.taken == begun.state.taken
+
+
+def lay_a_row(run: RunDirectory) -> None:
+    (run.path / "replay").mkdir()
+    (run.path / "replay" / "published").write_bytes((7).to_bytes(8, sys.byteorder))
+
+
+def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run: RunDirectory) -> None:
+    huge = LIMITS.model_copy(
+        update={"memory": LIMITS.memory.model_copy(update={"reserve_mib": {Kind.RAM: 1e6, Kind.DISK: 0, Kind.VRAM: 0}})}
+    )
+    with pytest.raises(up.RefusedError, match="MiB short in ram") as refused:
+        up.prepare(Wish(run, runtime=RuntimeKind.PROCESS), huge)
+    assert refused.value.code == Exit.CANNOT_FIT
 
 
 def test_a_run_is_not_mixed_with_an_earlier_one(run: RunDirectory, tmp_path: Path) -> None:
-    (run.path / "replay").mkdir()
-    (run.path / "replay" / "published").write_bytes((7).to_bytes(8, sys.byteorder))
+    lay_a_row(run)
     agent_config = tmp_path / "a.yaml"
     agent_config.touch()
     before = sorted(run.path.rglob("*"))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.journal import Journal, LauncherState, ProcessState, RunInUseError, RunLock, is_held
 from launcher.run_directory import RunDirectory, last_lines, newest, read_lines, read_object, read_objects, read_yaml
+from launcher.supervising.journal import Journal, LauncherState, ProcessState, RunInUseError, RunLock, is_held
 from launcher.telling import dashboard
 
 

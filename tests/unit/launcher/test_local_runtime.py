@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from launcher import config
-from launcher.journal import RunLock
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.local import LocalRuntime
 from launcher.runtimes.runtime import Child, Role, Start
 from launcher.runtimes.setup import Setup
 from launcher.runtimes.tree import tree
+from launcher.supervising.journal import RunLock
 from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
 from tests.unit.launcher.test_processes import FAMILY, family, until
@@ -35,7 +35,7 @@ GREEDY = "held = []\nwhile True: held.append(bytearray(b'x' * 2**23))"
 LAUNCHER = """
 import os, pathlib, sys, time
 from launcher import config
-from launcher.journal import RunLock
+from launcher.supervising.journal import RunLock
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.local import LocalRuntime
 from launcher.runtimes.runtime import Role, Start

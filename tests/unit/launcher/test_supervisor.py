@@ -1,22 +1,23 @@
-"""The state machine, with simulated processes and time: who is started and stopped, when and in which order."""
+"""The state machine, with simulated programs and time: who is started and stopped, when and in which order."""
 
 from __future__ import annotations
 
 import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.exits import Exit
-from launcher.run_directory import RunDirectory, read_lines, read_object
+from launcher.run_directory import RunDirectory, read_object
 from launcher.runtimes.runtime import Role
-from launcher.supervisor import State
+from launcher.supervising.edges import State
 from launcher.watching.health import Health
 from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
+
+BUDGET = LIMITS.simulator.restarts
 
 
 @pytest.fixture
@@ -27,26 +28,40 @@ def world(tmp_path: Path) -> World:
 def test_the_agent_starts_only_when_the_simulator_answers_and_ticks(world: World) -> None:
     answers = itertools.chain([DEAD] * 3, itertools.repeat(HEALTHY))
     world.health = lambda: next(answers)
-    for _ in range(4):
-        world.supervisor.step()
+    for _ in range(3):
+        world.step()
         assert world.diary == ["start simulator"]
     world.steps_until(State.RUNNING)
     assert world.diary == ["start simulator", "start agent"]
 
 
+def test_the_run_stands_in_warming_until_the_agent_has_rehearsed_and_then_all_pools_are_told(world: World) -> None:
+    world.steps_until(State.WARMING)
+    world.steps_until(State.VERIFYING)
+    (verified,) = world.events("verified")
+    assert verified["held_mib"]["vram:0"] == {"simulator": 3000, "agent": 600, "launcher": 0, "foreign": 85}
+
+
+def test_an_agent_that_never_gets_warm_is_started_again_and_then_given_up(world: World) -> None:
+    world.beat = lambda _agent: None  # type: ignore[method-assign,assignment]
+    world.steps_until(State.STOPPED, at_most=10_000_000)
+    assert world.code() == Exit.BUDGET_SPENT
+    assert world.diary.count("start agent") == 1 + LIMITS.agent.restarts.budget
+
+
 def test_an_agent_that_finishes_takes_the_simulator_down_and_gives_its_code(world: World) -> None:
     world.steps_until(State.RUNNING)
-    world.last(Role.AGENT).code = 0
+    world.last(Role.AGENT).end(0)
     world.steps_until(State.STOPPED)
     assert world.diary[2:] == ["terminate simulator"]
     assert world.code() == 0
     assert read_object(world.run.launcher_state)["exit_code"] == 0
-    assert world.events()[-1] == "run_ended"
+    assert world.events()[-1]["event"] == "run_ended"
 
 
 def test_a_request_stops_the_agent_first_and_then_the_simulator(world: World) -> None:
     world.steps_until(State.RUNNING)
-    world.requests.count = 1
+    world.stop.count = 1
     world.steps_until(State.STOPPED)
     assert world.diary[2:] == ["terminate agent", "terminate simulator"]
     assert world.code() == Exit.STOPPED
@@ -55,22 +70,21 @@ def test_a_request_stops_the_agent_first_and_then_the_simulator(world: World) ->
 def test_the_agent_gets_its_whole_grace_and_is_killed_after_it(world: World) -> None:
     world.agent_stops_with = None
     world.steps_until(State.RUNNING)
-    world.requests.count = 1
+    world.stop.count = 1
     world.steps_until(State.DRAINING)
     asked_s = world.clock.now_s
-    world.steps_until(State.STOPPING_SIMULATOR)
+    world.steps_until(State.STOPPED)
     assert world.diary[2:4] == ["terminate agent", "kill agent"]
     assert world.clock.now_s - asked_s == pytest.approx(LIMITS.agent.stop_grace_s, abs=1.0)
-    world.steps_until(State.STOPPED)
     assert world.code() == Exit.STOPPED
 
 
 def test_a_second_request_ends_both_at_once(world: World) -> None:
     world.agent_stops_with = world.simulator_stops_with = None
     world.steps_until(State.RUNNING)
-    world.requests.count = 1
+    world.stop.count = 1
     world.steps_until(State.DRAINING)
-    world.requests.count = 2
+    world.stop.count = 2
     asked_s = world.clock.now_s
     world.steps_until(State.STOPPED)
     assert world.clock.now_s - asked_s < 2.0
@@ -81,7 +95,7 @@ def test_a_second_request_ends_both_at_once(world: World) -> None:
 def test_a_request_while_the_simulator_starts_starts_no_agent(world: World) -> None:
     world.health = lambda: DEAD
     world.steps_until(State.STARTING_SIMULATOR)
-    world.requests.count = 1
+    world.stop.count = 1
     world.steps_until(State.STOPPED)
     assert world.diary == ["start simulator", "terminate simulator"]
     assert world.code() == Exit.STOPPED
@@ -89,53 +103,52 @@ def test_a_request_while_the_simulator_starts_starts_no_agent(world: World) -> N
 
 def test_a_simulator_that_dies_is_noticed_within_a_poll_and_started_again_while_the_agent_stays(world: World) -> None:
     world.steps_until(State.RUNNING)
-    world.last(Role.SIMULATOR).code = 139
-    world.supervisor.step()
+    world.last(Role.SIMULATOR).end(139)
+    world.step()
     assert world.supervisor.state is State.BACKOFF
     died_s = world.clock.now_s
     world.steps_until(State.RUNNING)
-    assert world.clock.now_s - died_s < LIMITS.simulator.restarts.first_delay_s + 5
+    assert world.clock.now_s - died_s < BUDGET.first_delay_s + 5
     assert world.diary == ["start simulator", "start agent", "start simulator"]
     assert world.checks_in_use[-1], "the agent may already tick it: the check must not"
     assert world.journal.state.simulator_restarts == 1
-    assert {"simulator_failed", "simulator_restart"} <= set(world.events())
+    (restart,) = world.events("simulator_restart")
+    assert "139" in restart["cause"]
 
 
-def test_a_crash_loop_takes_exactly_the_budgets_starts_and_ends_with_70(world: World) -> None:
+def test_a_crash_loop_takes_exactly_the_budgets_starts_with_doubling_delays_and_ends_with_70(world: World) -> None:
     world.steps_until(State.RUNNING)
     starts_s = []
     while world.supervisor.state is not State.STOPPED:
-        if world.supervisor.state in (State.RUNNING, State.STARTING_SIMULATOR):
+        if world.living(Role.SIMULATOR):
             starts_s.append(world.clock.now_s)
-            world.last(Role.SIMULATOR).code = 139
-        world.supervisor.step()
-        world.clock.sleep(LIMITS.poll_s)
-    assert world.diary.count("start simulator") == 1 + LIMITS.simulator.restarts.budget
+            world.last(Role.SIMULATOR).end(139)
+        world.step()
+    assert world.diary.count("start simulator") == 1 + BUDGET.budget
     assert world.diary.count("start agent") == 1
     assert world.diary[-1] == "terminate agent"
     assert world.code() == Exit.BUDGET_SPENT
     delays_s = [later - sooner for sooner, later in itertools.pairwise(starts_s)]
-    expected_s = [
-        LIMITS.simulator.restarts.first_delay_s * 2**index for index in range(LIMITS.simulator.restarts.budget)
-    ]
+    expected_s = [BUDGET.first_delay_s * 2**index for index in range(BUDGET.budget)]
     assert delays_s == pytest.approx(expected_s, abs=3 * LIMITS.poll_s)
+    assert world.events("crash_loop")
 
 
 def test_failures_far_apart_never_spend_the_budget(world: World) -> None:
-    for _ in range(3 * LIMITS.simulator.restarts.budget):
+    for _ in range(3 * BUDGET.budget):
         world.steps_until(State.RUNNING)
-        world.clock.sleep(LIMITS.simulator.restarts.stable_after_s)
-        world.last(Role.SIMULATOR).code = 139
-        world.supervisor.step()
+        world.clock.sleep(BUDGET.stable_after_s)
+        world.last(Role.SIMULATOR).end(139)
+        world.step()
         assert world.supervisor.state is State.BACKOFF
     assert world.journal.state.simulator_failures == 1
 
 
 def test_a_simulator_that_hangs_in_a_restart_is_killed_and_counts(world: World) -> None:
     world.steps_until(State.RUNNING)
-    world.last(Role.SIMULATOR).code = 139
+    world.last(Role.SIMULATOR).end(139)
     world.health = lambda: DEAD
-    world.supervisor.step()
+    world.step()
     world.steps_until(State.STARTING_SIMULATOR)
     world.steps_until(State.BACKOFF)
     assert world.diary[-1] == "kill simulator"
@@ -156,28 +169,39 @@ def test_a_first_start_that_never_gets_ready_ends_with_69_and_shows_the_log(worl
 def test_a_simulator_of_somebody_else_is_never_started_or_stopped(tmp_path: Path) -> None:
     world = World(RunDirectory(tmp_path / "run"), external=True)
     world.steps_until(State.RUNNING)
-    world.last(Role.AGENT).code = 69
+    world.last(Role.AGENT).end(69)
     world.steps_until(State.STOPPED)
     assert world.diary == ["start agent"]
     assert world.code() == 69
 
 
-def test_an_agent_that_crashes_ends_the_run_with_its_code_and_its_log_is_named(world: World) -> None:
+@pytest.mark.parametrize("code", [2, 65, 75])
+def test_an_agent_that_says_why_it_ends_ends_the_run_with_its_code(world: World, code: int) -> None:
     world.steps_until(State.RUNNING)
-    world.last(Role.AGENT).code = 134
+    world.last(Role.AGENT).end(code)
     world.steps_until(State.STOPPED)
-    assert world.code() == 134
-    assert any("agent.log" in line and "signal 6" in line for line in world.said)
+    assert world.code() == code
+    assert world.diary.count("start agent") == 1
 
 
-def test_an_agent_that_ends_during_the_simulators_back_off_ends_the_run(world: World) -> None:
-    world.steps_until(State.RUNNING)
-    world.last(Role.SIMULATOR).code = 139
-    world.supervisor.step()
-    world.last(Role.AGENT).code = 69
-    world.steps_until(State.STOPPED)
+def test_an_agent_that_crashes_is_started_again_and_goes_on_until_its_budget_is_spent(world: World) -> None:
+    while world.supervisor.state is not State.STOPPED:
+        if world.supervisor.state is State.RUNNING:
+            world.last(Role.AGENT).end(134)
+        world.step()
+    assert world.code() == Exit.BUDGET_SPENT
     assert world.diary.count("start simulator") == 1
-    assert world.code() == 69
+    starts = [program.start for program in world.programs if program.role is Role.AGENT]
+    assert [start.resume for start in starts] == [False, *[True] * LIMITS.agent.restarts.budget]
+
+
+def test_an_agent_that_found_no_simulator_is_started_again_when_there_is_one(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    world.last(Role.SIMULATOR).end(139)
+    world.step()
+    world.last(Role.AGENT).end(69)
+    world.steps_until(State.RUNNING)
+    assert world.diary == ["start simulator", "start agent", "start simulator", "start agent"]
 
 
 def test_an_error_in_the_launcher_leaves_no_process(world: World) -> None:
@@ -187,16 +211,16 @@ def test_an_error_in_the_launcher_leaves_no_process(world: World) -> None:
         raise ValueError("a bug")
 
     world.health = broken
-    world.last(Role.SIMULATOR).code = 139
+    world.last(Role.SIMULATOR).end(139)
     with pytest.raises(ValueError, match="a bug"):
         world.supervisor.run()
-    assert all(child.code is not None for child in world.children)
+    assert all(program.ended is not None for program in world.programs)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["simulator", "agent", "request", "sick", "well"]))),
-    st.sampled_from([0, 1, 75, 139]),
+    st.sampled_from([0, 1, 71, 75, 139]),
 )
 def test_whatever_happens_the_run_ends_with_nothing_left_and_every_restart_has_a_cause(
     tmp_path_factory: pytest.TempPathFactory, faults: list[tuple[int, str]], agent_code: int
@@ -205,23 +229,21 @@ def test_whatever_happens_the_run_ends_with_nothing_left_and_every_restart_has_a
     for pause, fault in faults:
         for _ in range(pause):
             if world.supervisor.state is not State.STOPPED:
-                world.supervisor.step()
-                world.clock.sleep(LIMITS.poll_s)
+                world.step()
         strike(world, fault, agent_code)
-    world.requests.count += 1
+    world.stop.count += 1
     world.steps_until(State.STOPPED)
-    assert all(child.code is not None for child in world.children)
-    rows: list[dict[str, Any]] = read_lines(world.run.launcher_events)
-    assert all(row["cause"] for row in rows if row["event"] == "simulator_restart")
+    assert all(program.ended is not None for program in world.programs)
+    changes = world.events("simulator_restart", "agent_restart", "rung_taken")
+    assert all(row["cause"] for row in changes)
     assert json.loads(world.run.launcher_state.read_text())["exit_code"] == world.code()
 
 
 def strike(world: World, fault: str, agent_code: int) -> None:
     if fault in ("simulator", "agent"):
-        alive = [child for child in world.children if child.role.value == fault and child.code is None]
-        for child in alive:
-            child.code = 139 if fault == "simulator" else agent_code
+        for program in world.living(Role(fault)):
+            program.end(139 if fault == "simulator" else agent_code)
     elif fault == "request":
-        world.requests.count += 1
+        world.stop.count += 1
     else:
         world.health = (lambda: DEAD) if fault == "sick" else (lambda: HEALTHY)

@@ -1,0 +1,62 @@
+"""``down``: a run stopped from outside, whether its launcher lives or not; only what is this run's is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from launcher.config import LauncherConfig
+from launcher.run_directory import RunDirectory
+from launcher.runtimes.leftovers import await_leftovers, owner_of
+from launcher.runtimes.runtime import StartError
+from launcher.runtimes.setup import Setup
+from launcher.supervising.journal import is_held, recall
+from launcher.wish import RuntimeKind
+
+LOOK_S = 0.2
+MARGIN_S = 15.0
+"""Beyond both graces: the report."""
+
+
+class DownError(Exception):
+    """The run can't be stopped; the message is one sentence for a person."""
+
+
+def run(stopped: RunDirectory, limits: LauncherConfig) -> str:
+    """Stop a run and return what was done, a sentence.
+
+    Raises:
+        DownError: something of it is left.
+    """
+    state = recall(stopped)
+    patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + MARGIN_S
+    was_held = is_held(stopped.lock)
+    pid = owner_of(stopped.lock)
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + patience_s
+    while is_held(stopped.lock) and time.monotonic() < deadline_s:
+        if pid is not None and owner_of(stopped.lock) != pid and await_leftovers(stopped, LOOK_S):
+            break
+        time.sleep(LOOK_S)
+    if is_held(stopped.lock):
+        raise DownError(f"{stopped.path} is still in use after {patience_s:.0f} s: look with `status`, then try again.")
+    if state is not None and state.runtime == RuntimeKind.COMPOSE.value:
+        _remove_containers(stopped, state.port, limits, lite=state.chosen.get("simulator") == "carla-lite")
+    return f"{stopped.path} is down." if was_held else f"{stopped.path} was down already."
+
+
+def _remove_containers(stopped: RunDirectory, port: int, limits: LauncherConfig, lite: bool) -> None:
+    from launcher.runtimes.compose import ComposeRuntime  # the engine's SDK is heavy
+
+    runtime = ComposeRuntime(Setup(stopped, Path("config"), port), limits, lite=lite)
+    try:
+        runtime.down()
+    except StartError as error:
+        raise DownError(str(error)) from None
+    finally:
+        runtime.close()

@@ -1,0 +1,101 @@
+"""What a supervisor is given for one run: its brief from the plan, and real edges (clock, files, programs, memory).
+
+Owns the putting together. Decides which rung a new run starts on only by taking the plan's word.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from launcher.agent_requests import AgentRequests
+from launcher.config import LauncherConfig
+from launcher.diagnosis.diagnostician import Diagnostician
+from launcher.diagnosis.expectations import Expectations
+from launcher.ladder.relief import Needs
+from launcher.memory.pools import Kind, Reading
+from launcher.planning.footprint import FootprintError
+from launcher.planning.outlook import Outlook
+from launcher.planning.sizes import LITE
+from launcher.policy.decisions import Taken
+from launcher.run_directory import RunDirectory
+from launcher.runtimes.runtime import Runtime
+from launcher.signals import StopRequests
+from launcher.supervising.edges import Brief, Edges
+from launcher.watching import health
+from launcher.watching.health import Address
+from launcher.watching.simulator import Questions
+from launcher.watching.watch import Watch
+
+ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
+
+
+def needs_of(outlook: Outlook) -> Needs:
+    """Return a function that says what the agent takes with overrides; what can't be sized takes nobody knows what."""
+    device = outlook.situation.base["device"]
+
+    def needs(overrides: Mapping[str, Any]) -> Mapping[Kind, float]:
+        try:
+            (sizes,) = outlook.sizes_of([{"device": device, **overrides}])
+        except FootprintError:
+            return {}
+        return {} if sizes.refusal else sizes.mib
+
+    return needs
+
+
+def brief(outlook: Outlook, address: Address, simulator_ours: bool, resume: bool) -> Brief:
+    """Return what the supervisor runs."""
+    situation = outlook.situation
+    return Brief(address, simulator_ours, situation.ladder, situation.base, needs_of(outlook), resume)
+
+
+def starting_steps(outlook: Outlook) -> list[Taken]:
+    """Return the rung that a new run starts on, as the plan chose it."""
+    chosen = outlook.plan.start
+    kinds = {id(step): kind for kind, steps in outlook.situation.ladder.items() for step in steps}
+    return [
+        Taken(step.rung, kinds.get(id(step), Kind.RAM).value, outlook.plan.reason, dict(step.values), step.quality)
+        for step in (chosen.steps if chosen is not None else ())
+    ]
+
+
+def quality_of(outlook: Outlook) -> str | None:
+    """Return CARLA's quality before any step; None for a simulator that knows none."""
+    simulator = outlook.situation.simulator
+    return None if simulator is None or simulator.quality == LITE else simulator.quality
+
+
+def edges(
+    run: RunDirectory,
+    outlook: Outlook,
+    limits: LauncherConfig,
+    runtime: Runtime,
+    address: Address,
+    read_memory: ReadMemory,
+    stop: StopRequests,
+    say: Callable[[str], None],
+) -> Edges:
+    """Return the real edges of a run."""
+    timeout_s, spread = limits.simulator.check_timeout_s, random.Random()
+    external = outlook.situation.simulator is None
+    ask = Questions(
+        ready=lambda in_use: health.check(address, timeout_s, in_use),
+        answers=lambda: health.answers(address, timeout_s),
+    )
+    log = None if external else run.logs / "simulator.log"
+    base = outlook.situation.base
+    expected = Expectations(float(base["simulator.timeout_s"]), float(base["collector.hang_margin_s"]), external)
+    return Edges(
+        runtime=runtime,
+        eyes=Watch(run, address, limits.watch, read_memory, ask, external, log),
+        diagnose=Diagnostician(limits, expected).look,
+        check=ask.ready,
+        requests=AgentRequests(run),
+        clock=time,
+        draw=lambda: spread.uniform(-1.0, 1.0),
+        stop=stop,
+        say=say,
+    )

@@ -1,0 +1,84 @@
+"""When what was given up is taken back: the rung above has fitted for a hold time, and then an episode ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launcher.config import ClimbLimits
+from launcher.memory.pools import Kind
+from launcher.policy.decisions import overrides
+from launcher.policy.descent import Ground
+
+
+@dataclass
+class Hold:
+    """How long is waited before a climb, and since when the rung above fits.
+
+    Attributes:
+        hold_s: doubles with every climb that failed; kept across launchers.
+        fits_since_s: None while the rung above doesn't fit.
+        climbed_s: when the last climb was, while it is on probation.
+    """
+
+    hold_s: float
+    fits_since_s: float | None = None
+    climbed_s: float | None = None
+
+    def look(self, now_s: float, fits: bool) -> None:
+        """Take note whether the rung above fits at this moment."""
+        if not fits:
+            self.fits_since_s = None
+        elif self.fits_since_s is None:
+            self.fits_since_s = now_s
+
+    def is_over(self, now_s: float) -> bool:
+        """Return whether it has fitted for long enough."""
+        return self.fits_since_s is not None and now_s - self.fits_since_s >= self.hold_s
+
+    def begin_again(self) -> None:
+        """Forget how long it has fitted: something changed."""
+        self.fits_since_s = None
+
+    def climbed(self, now_s: float) -> None:
+        """Put a climb on probation."""
+        self.climbed_s, self.fits_since_s = now_s, None
+
+    def stepped_down(self, now_s: float, limits: ClimbLimits) -> bool:
+        """Return whether the step down shows that the last climb failed; if so the hold has doubled."""
+        failed = self.climbed_s is not None and now_s - self.climbed_s <= limits.probation_s
+        if failed:
+            self.hold_s = min(2 * self.hold_s, limits.longest_hold_s)
+        self.climbed_s, self.fits_since_s = None, None
+        return failed
+
+    def passed(self, now_s: float, limits: ClimbLimits) -> bool:
+        """Return whether a climb has just passed its probation: the hold is the first one again."""
+        if self.climbed_s is None or now_s - self.climbed_s <= limits.probation_s:
+            return False
+        self.climbed_s, self.hold_s = None, limits.hold_s
+        return True
+
+
+def fits_without_last(ground: Ground, climb: ClimbLimits) -> bool:
+    """Return whether every pool would keep its reserve and the climb's margin if the last step were taken back.
+
+    Args:
+        ground: at least one step is taken.
+        climb: the margin beyond the reserve.
+    """
+    last = ground.taken[-1]
+    left = overrides(list(ground.taken[:-1]))
+    costs = {kind: 0.0 for kind in Kind if kind.value == last.kind}
+    if last.quality is not None:
+        steps = [step for steps in ground.ladder.values() for step in steps if step.rung == last.rung]
+        costs |= dict(steps[0].frees_mib) if steps else {}
+    else:
+        now, then = ground.needs(overrides(list(ground.taken))), ground.needs(left)
+        costs |= {kind: then[kind] - now[kind] for kind in now.keys() & then.keys()}
+    return all(
+        pool.free.mib is not None
+        and pool.free.mib >= max(0.0, cost) + ground.limits.reserve_mib.get(kind, 0.0) + climb.margin_mib
+        for kind, cost in costs.items()
+        if cost > 0 or kind.value == last.kind
+        for pool in ground.reading.of(kind)
+    )

@@ -1,0 +1,101 @@
+"""What can be decided: plain data that the supervisor carries out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.exits import Ending
+from launcher.ladder.rungs import Step
+
+
+@dataclass
+class Taken:
+    """A step that was taken and lasts.
+
+    Attributes:
+        rung, values, quality: of the step.
+        cause: why it was taken.
+        kind: whose ladder it stands in.
+    """
+
+    rung: str
+    kind: str
+    cause: str
+    values: dict[str, Any] = field(default_factory=dict)
+    quality: str | None = None
+
+    def __str__(self) -> str:
+        what = ", ".join(f"{key} = {value}" for key, value in self.values.items()) or self.quality
+        return f"{self.rung} ({what})" if what else self.rung
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Go on as it is; ``reason`` is worth an event if it isn't empty."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class RestartSimulator:
+    """Start the simulator again: after a failure at once or with a delay, or before one at an episode's end.
+
+    Attributes:
+        failed: it is gone or of no use; otherwise the agent is drained first.
+        waits: for an episode's end.
+    """
+
+    cause: str
+    delay_s: float = 0.0
+    failed: bool = True
+    waits: bool = False
+
+
+@dataclass(frozen=True)
+class RestartAgent:
+    """Start the agent again with the values that hold now.
+
+    Attributes:
+        failed: it has ended, or hangs; otherwise it writes a checkpoint and stops first.
+    """
+
+    cause: str
+    delay_s: float = 0.0
+    failed: bool = True
+    waits: bool = False
+
+
+@dataclass(frozen=True)
+class StepDown:
+    """Take a step of a pool's ladder."""
+
+    step: Step
+    kind: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Climb:
+    """Take back the last step that was taken."""
+
+    taken: Taken
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the run."""
+
+    ending: Ending
+
+
+Decision = Nothing | RestartSimulator | RestartAgent | StepDown | Climb | Stop
+
+
+def overrides(taken: list[Taken]) -> dict[str, Any]:
+    """Return the values that hold, for ``overrides.yaml``: later steps win."""
+    merged: Mapping[str, Any] = {}
+    for each in taken:
+        merged = {**merged, **each.values}
+    return dict(merged)

@@ -1,0 +1,24 @@
+"""Budgets: how often something that failed is started again, and how long is waited before it."""
+
+from __future__ import annotations
+
+from launcher.config import Restarts
+
+
+def failures_in_a_row(before: int, well_for_s: float, limits: Restarts) -> int:
+    """Return the count with a new failure, which followed ``well_for_s`` of health."""
+    return 1 if well_for_s >= limits.stable_after_s else before + 1
+
+
+def delay_s(in_a_row: int, limits: Restarts, draw: float) -> float | None:
+    """Return how long to wait before the next start; None if the budget is spent.
+
+    Args:
+        in_a_row: failures without a stable time between them, the newest included.
+        limits: budget and delays.
+        draw: a random number in [-1, 1] that spreads the delay.
+    """
+    if in_a_row > limits.budget:
+        return None
+    doubled_s: float = limits.first_delay_s * 2 ** min(in_a_row - 1, 60)
+    return min(doubled_s, limits.longest_delay_s) * (1 + limits.jitter * draw)

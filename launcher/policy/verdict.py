@@ -1,0 +1,133 @@
+"""From one finding to one decision."""
+
+from __future__ import annotations
+
+from launcher.config import LauncherConfig, Restarts
+from launcher.diagnosis.causes import Cause, Finding
+from launcher.exits import Ending, Exit
+from launcher.ladder.rungs import Does
+from launcher.memory.pools import Kind
+from launcher.policy.decisions import Decision, Nothing, RestartAgent, RestartSimulator, StepDown, Stop
+from launcher.policy.descent import Ground, next_step
+from launcher.policy.restarts import delay_s
+
+FATAL = {Cause.GPU_LOST: Exit.NO_SIMULATOR, Cause.MISCONFIGURATION: Exit.CONFIGURATION}
+SIMULATOR_FAILED = (
+    Cause.SIMULATOR_OUT_OF_VRAM,
+    Cause.SIMULATOR_HOST_OOM,
+    Cause.SIMULATOR_HANG,
+    Cause.SIMULATOR_CRASH,
+    Cause.SIMULATOR_NOT_READY,
+)
+AGENT_FAILED = (Cause.AGENT_CUDA_OOM, Cause.AGENT_HOST_OOM, Cause.AGENT_HANG, Cause.AGENT_CRASH)
+SHORT = (Cause.LEAK, Cause.PRESSURE, Cause.FOREIGN_PROCESS)
+ORDER = (*FATAL, *SIMULATOR_FAILED, *AGENT_FAILED, *SHORT)
+"""Causes that something is done about, the gravest first."""
+
+RAN_OUT = {
+    Cause.SIMULATOR_OUT_OF_VRAM: Kind.VRAM,
+    Cause.SIMULATOR_HOST_OOM: Kind.RAM,
+    Cause.AGENT_CUDA_OOM: Kind.VRAM,
+    Cause.AGENT_HOST_OOM: Kind.RAM,
+}
+SIMULATOR_REFUSALS = (2, 65, 69)
+"""Exit codes with which a simulator says that starting it again would change nothing."""
+
+
+def of_simulator(
+    finding: Finding, failures: int, ever_healthy: bool, ground: Ground, config: LauncherConfig, draw: float
+) -> Decision:
+    """Return what to do about a simulator that is gone or of no use.
+
+    One that says that it can't run isn't started again. Where memory ran out twice in a row, starting it again as it
+    was has shown not to help: something gives way.
+
+    Args:
+        finding: what happened.
+        failures: in a row, this one included.
+        ever_healthy: whether this run has had a healthy simulator.
+        ground: for a choice of steps.
+        config: budget and delays.
+        draw: a random number in [-1, 1] that spreads the delay.
+    """
+    refused = finding.exit_code in SIMULATOR_REFUSALS
+    if not ever_healthy and (refused or finding.exit_code is None or finding.exit_code < 128):
+        code = finding.exit_code if refused and finding.exit_code else Exit.NO_SIMULATOR
+        return Stop(Ending(code, finding.sentence))
+    kind = RAN_OUT.get(finding.cause)
+    if kind is not None and failures > 1:
+        step = next_step(ground, kind, max(finding.deficit_mib, config.memory.oom_step_mib[kind]))
+        if step is not None and step.does is not Does.STOP:
+            return StepDown(step, kind.value, finding.sentence)
+    wait_s = delay_s(failures, config.simulator.restarts, draw)
+    if wait_s is None:
+        return _spent(finding.sentence, config.simulator.restarts)
+    return RestartSimulator(finding.sentence, wait_s)
+
+
+def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherConfig, draw: float) -> Decision:
+    """Return what to do about an agent that ended or hangs: give way where memory ran out, else start it again.
+
+    Where nothing is left to give way by, a stranger may still leave: that is waited for as long as the budget lasts.
+    """
+    kind = RAN_OUT.get(finding.cause)
+    if kind is not None:
+        step = next_step(ground, kind, max(finding.deficit_mib, config.memory.oom_step_mib[kind]))
+        if step is not None and step.does is not Does.STOP:
+            return StepDown(step, kind.value, finding.sentence)
+        if finding.exit_code is None:
+            return Nothing("the agent lives on, and no rung is left that helps")
+    wait_s = delay_s(failures, config.agent.restarts, draw)
+    if wait_s is not None:
+        return RestartAgent(finding.sentence, wait_s)
+    if kind is not None:
+        return Stop(Ending(Exit.CANNOT_FIT, f"{finding.sentence}, and no rung of the ladder is left that helps"))
+    return _spent(finding.sentence, config.agent.restarts)
+
+
+def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decision:
+    """Return what to do before memory runs out."""
+    soon = finding.exhausted_in_s is not None and finding.exhausted_in_s <= config.memory.urgent_s
+    if finding.cause is Cause.LEAK and finding.owner == "simulator" and ground.simulator_ours:
+        return RestartSimulator(finding.sentence, failed=False, waits=not soon)
+    if finding.cause is Cause.LEAK and finding.owner == "agent":
+        return RestartAgent(finding.sentence, failed=False, waits=not soon)
+    if finding.deficit_mib <= 0:
+        return Nothing()
+    kind = Kind(finding.pool.partition(":")[0])
+    step = next_step(ground, kind, finding.deficit_mib)
+    if step is not None and step.does is not Does.STOP:
+        return StepDown(step, kind.value, finding.sentence)
+    return _without_a_rung(finding, soon)
+
+
+def _without_a_rung(finding: Finding, soon: bool) -> Decision:
+    if finding.cause is Cause.FOREIGN_PROCESS:
+        return Nothing(f"waits for the memory of {finding.owner}: it isn't ours to end, and no rung is left that helps")
+    if soon:
+        return Stop(Ending(Exit.CANNOT_FIT, f"{finding.sentence}, and no rung of the ladder is left that helps"))
+    return Nothing("no rung is left that helps; memory is short, but it doesn't shrink")
+
+
+def decide(
+    finding: Finding, failures: int, ever_healthy: bool, ground: Ground, config: LauncherConfig, draw: float
+) -> Decision:
+    """Return what to do about a finding; see the functions above."""
+    if finding.cause in FATAL:
+        return Stop(Ending(FATAL[finding.cause], finding.sentence))
+    if finding.cause in SIMULATOR_FAILED:
+        return of_simulator(finding, failures, ever_healthy, ground, config, draw)
+    if finding.cause in AGENT_FAILED:
+        return of_agent(finding, failures, ground, config, draw)
+    if finding.cause in SHORT:
+        return of_memory(finding, ground, config)
+    return Nothing()
+
+
+def gravest(findings: tuple[Finding, ...]) -> list[Finding]:
+    """Return the findings that something can be done about, the gravest first."""
+    return sorted((each for each in findings if each.cause in ORDER), key=lambda each: ORDER.index(each.cause))
+
+
+def _spent(sentence: str, limits: Restarts) -> Stop:
+    return Stop(Ending(Exit.BUDGET_SPENT, f"{sentence}, and its {limits.budget} restarts are spent"))

@@ -1,0 +1,199 @@
+"""The rung on which the run stands: steps taken, adopted and taken back, and when the next change may come.
+
+Owns ``taken`` in the launcher's state and the hold times. Every change is journalled with its cause before anything is
+done about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.config import LauncherConfig
+from launcher.diagnosis.causes import Cause, Finding
+from launcher.ladder.rungs import Does, Step
+from launcher.memory.pools import Kind, Whose
+from launcher.policy import verdict
+from launcher.policy.climbing import Hold, fits_without_last
+from launcher.policy.decisions import StepDown, Taken, overrides
+from launcher.policy.descent import Ground
+from launcher.supervising.edges import Brief
+from launcher.supervising.journal import Journal
+from launcher.watching.observation import Observation
+
+BEATS_SETTLE_S = 5.0
+"""After a change the heartbeat may be a second old and tell of the time before it."""
+
+
+class Footing:
+    """Where on the ladder the run stands."""
+
+    def __init__(self, brief: Brief, config: LauncherConfig, journal: Journal) -> None:
+        self._brief, self._config, self._journal = brief, config, journal
+        self._hold = Hold(journal.state.hold_s or config.climb.hold_s)
+        self._changed_s = float("-inf")
+        self._fresh_mib: dict[Kind, float] = {}
+        self._fresh_known = False
+        self._strangers_mib: dict[str, float] = {}
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The values that hold now."""
+        return overrides(self._journal.state.taken)
+
+    def ground(self, seen: Observation) -> Ground:
+        """Return what a choice of steps stands on."""
+        return Ground(
+            self._brief.ladder,
+            self._journal.state.taken,
+            seen.memory,
+            self._config.memory,
+            self._brief.needs,
+            self._fresh_mib,
+            self._brief.simulator_ours,
+        )
+
+    # Changes
+
+    def take(self, decision: StepDown) -> None:
+        """Record a step down."""
+        step = decision.step
+        if step.stays:
+            taken = Taken(step.rung, decision.kind, decision.cause, dict(step.values), step.quality)
+            self._journal.state.taken.append(taken)
+        freed = {kind.value: round(mib, 1) for kind, mib in step.frees_mib.items()}
+        self._journal.event("rung_taken", decision.cause, rung=str(step), kind=decision.kind, frees_mib=freed)
+
+    def stepped_down(self, now_s: float) -> None:
+        """See whether the last climb has failed by this step down."""
+        if self._hold.stepped_down(now_s, self._config.climb):
+            self._journal.event("climb_failed", hold_s=self._hold.hold_s)
+        self._remember_hold()
+
+    def climb(self, now_s: float) -> tuple[Taken, dict[str, Any]]:
+        """Take the last step back; return it, and the values that hold without it."""
+        taken = self._journal.state.taken.pop()
+        left = self.overrides
+        self._hold.climbed(now_s)
+        self._journal.event("rung_left", f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
+        return taken, {key: left.get(key, self._brief.base.get(key)) for key in taken.values}
+
+    def adopt(self, seen: Observation, now_s: float) -> Taken | None:
+        """Record what the agent gave up by itself; None if that is nothing new."""
+        beat = seen.agent.beat
+        if beat is None or now_s - self._changed_s < BEATS_SETTLE_S or beat.phase == "starting":
+            return None
+        expected = {**self._brief.base, **self.overrides}
+        batch = expected.get("td3.micro_batch") or expected.get("td3.batch_size")
+        given_up: dict[str, Any] = {}
+        if isinstance(batch, int) and 0 < beat.micro_batch < batch:
+            given_up = {"td3.micro_batch": beat.micro_batch}
+        elif expected.get("device") == "cuda" and beat.device == "cpu":
+            given_up = {"device": "cpu"}
+        if not given_up:
+            return None
+        kind, rung = self._rung_with(given_up)
+        taken = Taken(rung, kind.value, "the agent ran out of memory", given_up)
+        self._journal.state.taken.append(taken)
+        self.stepped_down(now_s)
+        self._journal.event("rung_adopted", taken.cause, rung=str(taken), kind=taken.kind, step=beat.step)
+        self.changed(now_s)
+        return taken
+
+    def changed(self, now_s: float) -> None:
+        """Let things settle before memory is judged again."""
+        self._changed_s = now_s
+        self._hold.begin_again()
+        self._journal.save()
+
+    def settled(self, now_s: float) -> bool:
+        """Return whether the last change is long enough ago."""
+        return now_s - self._changed_s >= self._config.climb.settle_s
+
+    def does(self, taken: Taken) -> Does:
+        """Return how a step that was taken is carried out."""
+        found = next((step for step in self._steps() if step.rung == taken.rung), None)
+        if found is None or not found.stays:
+            return Does.QUALITY if taken.quality else Does.RESTART_AGENT
+        return found.does
+
+    def agent_needs(self) -> Mapping[Kind, float]:
+        """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
+        return self._brief.needs(self.overrides)
+
+    # Measures
+
+    def simulator_is_new(self) -> None:
+        """Forget what the last simulator took when it was fresh."""
+        self._fresh_known = False
+
+    def verified(self, seen: Observation) -> None:
+        """Record what all hold once the agent is warm: the reservation stands."""
+        free = {pool.name: pool.free.mib for pool in seen.memory.pools}
+        held = {
+            pool.name: {whose.value: round(pool.held_by(whose), 1) for whose in Whose} for pool in seen.memory.pools
+        }
+        self._journal.event("verified", free_mib=free, held_mib=held)
+
+    def measure(self, seen: Observation, quality: str | None) -> None:
+        """Keep the simulator's watermark, and what it takes when it is fresh and the agent drives in it."""
+        peaks = self._journal.state.simulator_peak_mib
+        for kind in (Kind.VRAM, Kind.RAM):
+            held = max((pool.held_by(Whose.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
+            by_quality = peaks.setdefault(kind.value, {})
+            name = quality or "lite"
+            if held > by_quality.get(name, 0.0):
+                by_quality[name] = round(held, 1)
+            if not self._fresh_known and held > 0:
+                self._fresh_mib[kind] = held
+        for pool in seen.memory.pools:
+            held = pool.held_by(Whose.FOREIGN)
+            self._strangers_mib[pool.name] = min(held, self._strangers_mib.get(pool.name, held))
+        beat = seen.agent.beat
+        if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
+            self._fresh_known = True
+
+    def stranger_in_the_way(self, seen: Observation) -> Finding | None:
+        """Return who took the memory that a new simulator needs; None if it is there, or strangers haven't got it."""
+        for kind, needed in self._fresh_mib.items():
+            for pool in seen.memory.of(kind):
+                missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
+                usual = self._strangers_mib.get(pool.name, 0.0)
+                if missing <= 0 or pool.held_by(Whose.FOREIGN) - usual < missing:
+                    continue
+                owner = max(
+                    (each for each in pool.owners if each.whose is Whose.FOREIGN), key=lambda o: o.held.mib or 0
+                )
+                sentence = (
+                    f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB; {owner.name} holds "
+                    f"{owner.held}"
+                )
+                return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=missing)
+        return None
+
+    def may_climb(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
+        """Return whether the last step could have been taken back for the whole hold time."""
+        if self._hold.passed(now_s, self._config.climb):
+            self._remember_hold()
+            self._journal.event("climb_stands", hold_s=self._hold.hold_s)
+        taken, beat = self._journal.state.taken, seen.agent.beat
+        if not taken or beat is None or beat.phase == "starting":
+            return False
+        short = any(finding.cause in verdict.SHORT for finding in findings)
+        fits = not short and fits_without_last(self.ground(seen), self._config.climb)
+        self._hold.look(now_s, fits)
+        return self._hold.is_over(now_s)
+
+    def _remember_hold(self) -> None:
+        self._journal.state.hold_s = self._hold.hold_s
+
+    def _steps(self) -> list[Step]:
+        return [step for steps in self._brief.ladder.values() for step in steps]
+
+    def _rung_with(self, values: dict[str, Any]) -> tuple[Kind, str]:
+        for kind, steps in self._brief.ladder.items():
+            for step in steps:
+                if dict(step.values) == values:
+                    return kind, step.rung
+        kind = Kind.VRAM if Kind.VRAM in self._brief.ladder else Kind.RAM
+        return kind, "micro_batches" if "td3.micro_batch" in values else "agent_cpu"

@@ -1,0 +1,179 @@
+"""The launcher's memory on disk: ``launcher.json``, ``launcher-events.jsonl`` and the run's lock.
+
+Owns these three files and writes nothing else; reading them (and the agent's) is ``run_directory``'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launcher.policy.decisions import Taken
+from launcher.run_directory import RunDirectory, read_object
+from launcher.whole_file import write_whole
+
+
+class RunInUseError(Exception):
+    """Another launcher holds this run; the message is one sentence for a person."""
+
+
+@dataclass
+class ProcessState:
+    """A program of the run as ``launcher.json`` shows it."""
+
+    pid: int | None = None
+    log: str = ""
+    quality: str | None = None
+
+
+@dataclass
+class LauncherState:
+    """``launcher.json``: where the run stands, and enough for the next launcher to go on after a SIGKILL.
+
+    Attributes:
+        chosen: what ``up`` was given or chose, for a later ``up`` to take up again: configuration, policy, kind.
+        quality: of the simulator without any step; None where it knows none.
+        taken: steps that last, in the order in which they were taken: the rung on which the run stands.
+        hold_s: what a climb waits for; doubles with failed ones.
+        simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
+    """
+
+    run: str
+    runtime: str
+    host: str
+    port: int
+    map: str | None
+    seed: int | None
+    chosen: dict[str, Any] = field(default_factory=dict)
+    quality: str | None = None
+    pid: int = field(default_factory=os.getpid)
+    started: float = 0.0
+    updated: float = 0.0
+    state: str = "init"
+    simulator: ProcessState | None = None
+    agent: ProcessState | None = None
+    taken: list[Taken] = field(default_factory=list)
+    hold_s: float | None = None
+    simulator_failures: int = 0
+    simulator_restarts: int = 0
+    agent_failures: int = 0
+    agent_restarts: int = 0
+    simulator_peak_mib: dict[str, dict[str, float]] = field(default_factory=dict)
+    exit_code: int | None = None
+    reason: str = ""
+
+
+def recall(run: RunDirectory) -> LauncherState | None:
+    """Return what the last launcher of this run left, as the next one begins with it; None if it left nothing usable.
+
+    The rung, hold times and watermarks stay; how the last one ended doesn't.
+    """
+    found = read_object(run.launcher_state)
+    if not found:
+        return None
+    try:
+        taken = [Taken(**each) for each in found.pop("taken", ())]
+        simulator, agent = (
+            ProcessState(**found.pop(role)) if found.get(role) else None for role in ("simulator", "agent")
+        )
+        fresh = {"pid": os.getpid(), "exit_code": None, "reason": ""}
+        return LauncherState(**{**found, **fresh, "taken": taken, "simulator": simulator, "agent": agent})
+    except TypeError:
+        return None
+
+
+class RunLock:
+    """The right to run ``runs/<name>``; gone with the last process that holds ``descriptor``.
+
+    Children's keepers inherit it: the run of a launcher that was killed stays locked until its agent has gone too.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        """Take it.
+
+        Raises:
+            RunInUseError: somebody else has it.
+            OSError: the directory can't be written.
+        """
+        self.descriptor = os.open(run.lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(self.descriptor, 64).decode(errors="replace").strip() or "unknown"
+            os.close(self.descriptor)
+            raise RunInUseError(
+                f"{run.path} is in use by the launcher with process id {owner}, or by what it left behind a moment "
+                "ago: wait for its end, or choose another --run-name."
+            ) from None
+        os.ftruncate(self.descriptor, 0)
+        os.write(self.descriptor, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Give it back."""
+        os.close(self.descriptor)
+
+
+class Journal:
+    """Writes state and events; ``now`` is the wall clock, ``listeners`` hear every event after it is written."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        state: LauncherState,
+        now: Callable[[], float],
+        listeners: Sequence[Callable[[Mapping[str, Any]], None]] = (),
+    ) -> None:
+        self._run = run
+        self._now = now
+        self._listeners = listeners
+        self.state = state
+        state.started = now()
+
+    def event(self, event: str, cause: str = "", **numbers: Any) -> None:
+        """Add a line: what happened, why, and the numbers that decided; then save the state that it led to.
+
+        A disk that is full costs the line, never the run.
+        """
+        row = {"time": round(self._now(), 3), "event": event, "cause": cause, **numbers}
+        with contextlib.suppress(OSError):
+            self._append(self._run.launcher_events, row)
+        self.save()
+        for listener in self._listeners:
+            listener(row)
+
+    def memory(self, row: Mapping[str, Any]) -> None:
+        """Add a line to the memory's timeline."""
+        with contextlib.suppress(OSError):
+            self._append(self._run.launcher_memory, {"time": round(self._now(), 3), **row})
+
+    def save(self) -> None:
+        """Write ``launcher.json`` whole: to a temporary name, to the disk, then renamed."""
+        self.state.updated = round(self._now(), 3)
+        with contextlib.suppress(OSError):
+            write_whole(self._run.launcher_state, json.dumps(asdict(self.state), indent=1))
+
+    @staticmethod
+    def _append(path: Path, row: Mapping[str, Any]) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def is_held(path: Path) -> bool:
+    """Return whether some process holds the lock file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,54 @@
+"""Findings weighed against what happened before: budgets are counted here, and each finding gets its decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from launcher.config import LauncherConfig
+from launcher.diagnosis.causes import Finding
+from launcher.policy import verdict
+from launcher.policy.decisions import Decision, Nothing
+from launcher.policy.restarts import failures_in_a_row
+from launcher.supervising.crew import Crew
+from launcher.supervising.footing import Footing
+from launcher.supervising.journal import Journal
+from launcher.watching.observation import Observation
+
+
+class Judge:
+    """Decides, and remembers how often what failed."""
+
+    def __init__(
+        self, config: LauncherConfig, crew: Crew, footing: Footing, journal: Journal, draw: Callable[[], float]
+    ) -> None:
+        self.ever_healthy = False
+        self._config, self._crew, self._footing, self._journal, self._draw = config, crew, footing, journal, draw
+
+    def decide(self, finding: Finding, seen: Observation) -> Decision:
+        """Return what to do about a finding; each call about something that failed counts as one failure."""
+        if finding.cause in verdict.SHORT and not self._footing.settled(self._crew.now_s):
+            return Nothing()
+        failures = 0
+        if finding.cause in verdict.SIMULATOR_FAILED:
+            failures = self._simulator_failed_again()
+        elif finding.cause in verdict.AGENT_FAILED:
+            failures = self._agent_failed_again()
+        ground = self._footing.ground(seen)
+        return verdict.decide(finding, failures, self.ever_healthy, ground, self._config, self._draw())
+
+    def _simulator_failed_again(self) -> int:
+        state, limits = self._journal.state, self._config.simulator.restarts
+        state.simulator_failures = failures_in_a_row(
+            state.simulator_failures, self._since_s(self._crew.simulator_healthy_s), limits
+        )
+        return state.simulator_failures
+
+    def _agent_failed_again(self) -> int:
+        state, limits = self._journal.state, self._config.agent.restarts
+        state.agent_failures = failures_in_a_row(
+            state.agent_failures, self._since_s(self._crew.agent_started_s), limits
+        )
+        return state.agent_failures
+
+    def _since_s(self, moment_s: float | None) -> float:
+        return 0.0 if moment_s is None else self._crew.now_s - moment_s

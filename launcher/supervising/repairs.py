@@ -1,0 +1,241 @@
+"""How decisions are carried out: simulator or agent replaced, a step taken or taken back, each with its record first.
+
+Owns the order within one repair. The crew does the single things, the judge answers for starts that fail on the way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator
+
+from launcher.config import LauncherConfig
+from launcher.diagnosis.causes import Cause, Finding
+from launcher.exits import Ending, Exit
+from launcher.ladder.rungs import Does
+from launcher.memory.pools import Kind, Whose
+from launcher.policy import verdict
+from launcher.policy.decisions import Climb, Decision, RestartAgent, RestartSimulator, StepDown, Stop
+from launcher.policy.descent import next_step
+from launcher.runtimes.runtime import StartError
+from launcher.supervising.crew import Crew, Script, SimulatorFailedError
+from launcher.supervising.edges import Brief, Edges, State
+from launcher.supervising.footing import Footing
+from launcher.supervising.journal import Journal
+from launcher.supervising.judge import Judge
+from launcher.supervising.sight import Sight
+from launcher.watching.observation import Observation
+
+WAITS = "waits for it to become free"
+
+
+class OverError(Exception):
+    """The run is to end."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
+
+
+class Repairs:
+    """What can be done to a run."""
+
+    def __init__(
+        self,
+        brief: Brief,
+        config: LauncherConfig,
+        edges: Edges,
+        journal: Journal,
+        crew: Crew,
+        sight: Sight,
+        footing: Footing,
+        judge: Judge,
+    ) -> None:
+        self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
+        self._crew, self._sight, self._footing, self._judge = crew, sight, footing, judge
+
+    def perform(self, decision: Decision) -> Script:
+        """Carry a decision out.
+
+        Raises:
+            OverError: the decision, or what came of it, ends the run.
+        """
+        if isinstance(decision, Stop):
+            if decision.ending.code == Exit.BUDGET_SPENT:
+                self._journal.event("crash_loop", decision.ending.reason)
+            raise OverError(decision.ending)
+        if isinstance(decision, RestartSimulator):
+            yield from self._replace_simulator(decision.cause, decision.failed, decision.delay_s)
+        elif isinstance(decision, RestartAgent):
+            yield from self.replace_agent(decision.cause, decision.failed, decision.delay_s)
+        elif isinstance(decision, StepDown):
+            yield from self._step_down(decision)
+        elif isinstance(decision, Climb):
+            yield from self._climb()
+        self._footing.changed(self._crew.now_s)
+
+    def have_simulator(self, delay_s: float = 0.0) -> Script:
+        """Return when a simulator answers and ticks; start it again as often as the budget allows."""
+        while True:
+            while self._simulator_is_dead and (taken := self._footing.stranger_in_the_way(self._sight.look())):
+                self._sight.remark(taken, WAITS)
+                yield
+            try:
+                yield from self._crew.bring_simulator(delay_s)
+            except SimulatorFailedError as failure:
+                delay_s = yield from self._start_failed(failure)
+            else:
+                self._judge.ever_healthy = True
+                self._footing.simulator_is_new()
+                self._sight.fresh = False  # what was seen last is of the simulator before
+                return
+
+    def have_room(self) -> Script:
+        """Return when what the agent will take is free, by steps down if need be; wait for a stranger's memory."""
+        since_s = self._crew.now_s
+        while (short := self._missing(self._sight.look())) is not None:
+            kind, finding = short
+            step = next_step(self._footing.ground(self._sight.take()), kind, finding.deficit_mib)
+            if step is not None and step.stays:
+                self._footing.take(StepDown(step, kind.value, finding.sentence))
+                self._edges.say(f"{finding.sentence}: starts with {step} ({step.cost})")
+                continue
+            self._sight.remark(finding, WAITS)
+            first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
+            if first and self._crew.now_s - since_s >= self._config.memory.stranger_patience_s:
+                raise OverError(Ending(Exit.CANNOT_FIT, finding.sentence))
+            yield
+
+    def start_agent(self, resume: bool) -> None:
+        """Start the agent; one that can't be started at all ends the run."""
+        try:
+            self._crew.start_agent(resume)
+        except StartError as error:
+            raise OverError(Ending(Exit.CONFIGURATION, str(error))) from error
+        self._sight.fresh = False  # what was seen last is of the agent before
+
+    def replace_agent(self, cause: str, failed: bool = False, delay_s: float = 0.0) -> Script:
+        """Start the agent again with the values that hold; unless it failed, it writes a checkpoint first."""
+        self._journal.state.agent_restarts += 1
+        self._journal.event("agent_restart", cause, delay_s=round(delay_s, 2))
+        self._edges.say(f"{cause}: the agent is started again and goes on from its checkpoint")
+        if failed:
+            self._crew.kill_agent(cause)
+        else:
+            if self._crew.agent_listens:
+                yield from self._crew.ask("checkpoint")
+            yield from self._crew.stop_agent(cause)
+        yield from self._crew.pause(delay_s)
+        if self._simulator_is_dead:
+            self._crew.lose_simulator()
+            yield from self.have_simulator()
+        yield from self.have_room()
+        self.start_agent(resume=True)
+
+    def _start_failed(self, failure: SimulatorFailedError) -> Generator[None, None, float]:
+        """Return the delay before the next start."""
+        seen = self._sight.look()
+        finding = self._named(failure)
+        decision = self._judge.decide(finding, seen)
+        if not self._judge.ever_healthy and finding.exit_code not in verdict.SIMULATOR_REFUSALS:
+            self._crew.show_log()
+        self._crew.lose_simulator()
+        self._journal.event(
+            "simulator_failed", finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
+        )
+        if isinstance(decision, RestartSimulator):
+            self._tell_restart(decision.cause, decision.delay_s)
+            return decision.delay_s
+        if isinstance(decision, StepDown):
+            self._footing.take(decision)
+            if decision.step.does is Does.RESTART_AGENT and self._crew.agent is not None:
+                yield from self._crew.stop_agent(decision.cause)
+            return 0.0
+        yield from self.perform(decision)
+        return 0.0
+
+    def _named(self, failure: SimulatorFailedError) -> Finding:
+        """Return the finding that the log or the kernel gives a failed start; else it just wasn't ready."""
+        code = None if failure.ended is None else failure.ended.code
+        said = f": {failure.last_words}" if failure.last_words else ""
+        known = (*verdict.FATAL, *verdict.SIMULATOR_FAILED)
+        named = [each for each in verdict.gravest(self._sight.findings) if each.cause in known]
+        finding = named[0] if named else Finding(Cause.SIMULATOR_NOT_READY, failure.cause)
+        return dataclasses.replace(finding, sentence=finding.sentence + said, exit_code=code)
+
+    def _replace_simulator(self, cause: str, failed: bool, delay_s: float = 0.0) -> Script:
+        if not failed and self._crew.agent_listens:
+            yield from self._crew.drain(cause)
+        self._crew.enter(State.APPLYING)
+        if failed:
+            self._crew.lose_simulator()
+        else:
+            yield from self._crew.stop_simulator()
+        self._tell_restart(cause, delay_s)
+        yield from self.have_simulator(delay_s)
+        if self._crew.drained:
+            yield from self._crew.resume()
+
+    def _tell_restart(self, cause: str, delay_s: float) -> None:
+        self._journal.state.simulator_restarts += 1
+        self._journal.event("simulator_restart", cause, delay_s=round(delay_s, 2))
+        self._edges.say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
+
+    def _step_down(self, decision: StepDown) -> Script:
+        step, cause, crew = decision.step, decision.cause, self._crew
+        self._footing.take(decision)
+        self._footing.stepped_down(crew.now_s)
+        self._edges.say(f"{cause}: gives way by {step} ({step.cost})")
+        if step.does in (Does.RESTART_SIMULATOR, Does.QUALITY) or self._simulator_is_dead:
+            yield from self._replace_simulator(cause, failed=self._simulator_is_dead)
+        if step.does is Does.RESTART_AGENT or not crew.agent_lives:
+            yield from self.replace_agent(cause, failed=not crew.agent_lives)
+        elif step.does is Does.APPLY:
+            yield from self._apply(dict(step.values), cause)
+
+    def _climb(self) -> Script:
+        taken, back = self._footing.climb(self._crew.now_s)
+        self._edges.say(f"memory is back: {taken} is taken back")
+        does, cause = self._footing.does(taken), f"climbs back from {taken}"
+        if does is Does.QUALITY:
+            yield from self._replace_simulator(cause, failed=False)
+        elif does is Does.APPLY:
+            yield from self._apply(back, cause)
+        else:
+            yield from self.replace_agent(cause)
+
+    def _apply(self, values: dict[str, object], cause: str) -> Script:
+        """Have the running agent take values; where it can't, it is started again with them."""
+        self._crew.enter(State.APPLYING)
+        self._edges.requests.lay(self._footing.overrides)
+        if self._crew.agent_listens:
+            answer = yield from self._crew.ask("apply", values)
+            if answer is not None and answer.ok:
+                return
+        yield from self.replace_agent(cause, failed=not self._crew.agent_lives)
+
+    def _missing(self, seen: Observation) -> tuple[Kind, Finding] | None:
+        """Return which pool can't take the agent on the present rung, and who holds what is missing."""
+        for kind, peak in self._footing.agent_needs().items():
+            reserve = self._config.memory.reserve_mib.get(kind, 0.0)
+            for pool in seen.memory.of(kind):
+                needed = peak - pool.held_by(Whose.AGENT)  # of a disk, what an earlier start laid out already
+                if needed <= 0 or pool.name == "ram:simulator" or pool.free.mib is None:
+                    continue
+                deficit = needed + reserve - pool.free.mib
+                if deficit <= 0:
+                    continue
+                strangers = [owner for owner in pool.owners if owner.whose is Whose.FOREIGN and owner.held.mib]
+                owner = strangers[0].name if strangers else ""
+                held = f"; {owner} holds {strangers[0].held}" if strangers else ""
+                sentence = (
+                    f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of "
+                    f"{reserve:.0f}{held}"
+                )
+                cause = Cause.FOREIGN_PROCESS if strangers else Cause.PRESSURE
+                return kind, Finding(cause, sentence, pool=pool.name, owner=owner, deficit_mib=deficit)
+        return None
+
+    @property
+    def _simulator_is_dead(self) -> bool:
+        simulator = self._crew.simulator
+        return self._brief.simulator_ours and (simulator is None or simulator.poll() is not None)

@@ -1,0 +1,124 @@
+"""Looking: one observation a second, what is wrong in it, and the memory's timeline; all of it journalled.
+
+Owns when is looked and which findings are new. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from launcher.config import LauncherConfig
+from launcher.diagnosis.causes import Finding
+from launcher.memory.pools import Reading
+from launcher.supervising.crew import Crew
+from launcher.supervising.edges import Edges
+from launcher.supervising.journal import Journal
+from launcher.watching.observation import Observation
+
+MOVED_MIB = 64.0
+"""A pool whose free memory moved by so much gets a line in the timeline at once."""
+
+
+class Sight:
+    """What is seen of the run."""
+
+    def __init__(self, crew: Crew, config: LauncherConfig, edges: Edges, journal: Journal) -> None:
+        self.findings: tuple[Finding, ...] = ()
+        self.fresh = False
+        self._crew, self._config, self._edges, self._journal = crew, config, edges, journal
+        self._seen: Observation | None = None
+        self._looked_s = self._drawn_s = float("-inf")
+        self._drawn: dict[str, float | None] = {}
+        self._known: set[tuple[str, str, str]] = set()
+        self._remarks: set[tuple[str, str]] = set()
+
+    def look_if_due(self) -> None:
+        """Look if the interval has passed, or something ended."""
+        ended = any(
+            child is not None and child.poll() is not None for child in (self._crew.simulator, self._crew.agent)
+        )
+        unseen_end = ended and not self._end_was_seen()
+        if unseen_end or self._crew.now_s - self._looked_s >= self._config.watch.interval_s:
+            self.look()
+
+    def look(self) -> Observation:
+        """Look now; what is found wrong is in ``findings``."""
+        crew = self._crew
+        seen = self._edges.eyes.look(crew.now_s, crew.simulator, crew.agent)
+        self._looked_s, self._seen, self.fresh = crew.now_s, seen, True
+        self.findings = self._edges.diagnose(seen)
+        self._journal_findings()
+        self._draw_timeline(seen)
+        return seen
+
+    def take(self) -> Observation:
+        """Return the last observation, once."""
+        assert self._seen is not None
+        self.fresh = False
+        return self._seen
+
+    def add(self, finding: Finding) -> None:
+        """Add what the supervisor itself found out."""
+        self.findings = (*self.findings, finding)
+        self._journal_findings()
+
+    def remark(self, finding: Finding, reason: str) -> None:
+        """Say why nothing is done about a finding, once for as long as it lasts."""
+        if (finding.cause.value, reason) not in self._remarks:
+            self._remarks.add((finding.cause.value, reason))
+            self._journal.event("waiting", finding.sentence, diagnosis=finding.cause.value, reason=reason)
+            self._edges.say(f"{finding.sentence}: {reason}")
+
+    def _end_was_seen(self) -> bool:
+        seen = self._seen
+        return seen is not None and (seen.agent.ended is not None or seen.simulator.ended is not None)
+
+    def _journal_findings(self) -> None:
+        now = {(each.cause.value, each.pool, each.owner): each for each in self.findings}
+        for key in self._known - now.keys():
+            self._journal.event("finding_over", diagnosis=key[0], pool=key[1], owner=key[2])
+            self._remarks = {remark for remark in self._remarks if remark[0] != key[0]}
+        for key in now.keys() - self._known:
+            found = now[key]
+            numbers: dict[str, Any] = dict(found.numbers)
+            self._journal.event(
+                "finding",
+                found.sentence,
+                diagnosis=found.cause.value,
+                pool=found.pool,
+                owner=found.owner,
+                deficit_mib=round(found.deficit_mib, 1),
+                exhausted_in_s=None if found.exhausted_in_s is None else round(found.exhausted_in_s),
+                exit_code=found.exit_code,
+                numbers=numbers,
+            )
+        self._known = set(now)
+
+    def _draw_timeline(self, seen: Observation) -> None:
+        free = {pool.name: pool.free.mib for pool in seen.memory.pools}
+        moved = any(abs((mib or 0.0) - (self._drawn.get(name) or 0.0)) > MOVED_MIB for name, mib in free.items())
+        if not free or not (moved or self._crew.now_s - self._drawn_s >= self._config.memory.timeline_s):
+            return
+        self._drawn, self._drawn_s = free, self._crew.now_s
+        beat = seen.agent.beat
+        self._journal.memory(
+            {
+                "state": self._crew.state.value,
+                "phase": None if beat is None else beat.phase,
+                "step": None if beat is None else beat.step,
+                "taken": [str(taken) for taken in self._journal.state.taken],
+                "pools": pools_plain(seen.memory),
+            }
+        )
+
+
+def pools_plain(reading: Reading) -> dict[str, Any]:
+    """Return all pools as plain data: total, free and who holds what, MiB."""
+    return {
+        pool.name: {
+            "total": pool.total.mib,
+            "free": pool.free.mib,
+            "owners": {owner.name: owner.held.mib for owner in pool.owners},
+        }
+        for pool in reading.pools
+    }

@@ -1,0 +1,186 @@
+"""The run from its first start to its end: what was seen is judged, what was decided is carried out.
+
+Owns the order of things. What is wrong is ``diagnosis``'s to say, what follows from it ``policy``'s, how it is done
+``repairs``'s; everything that it touches is injected, so the same code runs hours of simulated time in tests.
+"""
+
+from __future__ import annotations
+
+from launcher.config import LauncherConfig
+from launcher.diagnosis.causes import Cause, Finding
+from launcher.exits import Ending, Exit, exit_in_words
+from launcher.policy import verdict
+from launcher.policy.decisions import Climb, Decision, Nothing, RestartAgent, RestartSimulator
+from launcher.supervising.crew import Crew, Script
+from launcher.supervising.edges import Brief, Edges, State
+from launcher.supervising.episodes import EpisodeGate
+from launcher.supervising.footing import Footing
+from launcher.supervising.journal import Journal
+from launcher.supervising.judge import Judge
+from launcher.supervising.repairs import OverError, Repairs
+from launcher.supervising.sight import Sight
+from launcher.watching.observation import Ended, Observation
+
+AGENT_ENDS = {
+    0: "the agent finished",
+    2: "the agent was called with arguments that it doesn't know",
+    65: "the agent refused its configuration",
+    75: "the agent stopped on request, its checkpoint is written",
+}
+"""Codes of the agent's contract after which the run is over."""
+NO_SIMULATOR_FOUND = 69
+KILLED = (128 + 9, 128 + 15)
+
+
+class Supervisor:
+    """Runs one brief to its end."""
+
+    def __init__(self, brief: Brief, config: LauncherConfig, edges: Edges, journal: Journal) -> None:
+        self.ending: Ending | None = None
+        self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
+        self._crew = Crew(brief, config, edges, journal)
+        self._sight = Sight(self._crew, config, edges, journal)
+        self._footing = Footing(brief, config, journal)
+        self._judge = Judge(config, self._crew, self._footing, journal, edges.draw)
+        self._repairs = Repairs(brief, config, edges, journal, self._crew, self._sight, self._footing, self._judge)
+        self._gate = EpisodeGate()
+        self._script: Script = self._life()
+        self._leaving = False
+
+    @property
+    def state(self) -> State:
+        """Where the run stands."""
+        return self._crew.state
+
+    def run(self) -> Ending:
+        """Return how the run ended; nothing that it started is left, also if this raises."""
+        try:
+            while self.state is not State.STOPPED:
+                self.step()
+                self._edges.clock.sleep(self._config.poll_s)
+        finally:
+            self._crew.kill_all()
+        assert self.ending is not None
+        return self.ending
+
+    def step(self) -> None:
+        """Look if it is time, and go on by one move; blocks for no longer than a health check or a kill takes."""
+        if self.state is State.STOPPED:
+            return
+        if self._edges.stop.count > 0 and not self._leaving:
+            self._leave(Ending(Exit.STOPPED, f"stopped on request ({self._edges.stop.cause})"))
+        self._sight.look_if_due()
+        try:
+            next(self._script)
+        except StopIteration:
+            self._stopped()
+        except OverError as over:
+            self._leave(over.ending)
+
+    def _life(self) -> Script:
+        self._crew.adopt()
+        yield from self._repairs.have_simulator()
+        if self._crew.agent is None:
+            yield from self._repairs.have_room()
+            self._repairs.start_agent(self._brief.resume)
+        elif self._edges.requests.started_with() != self._footing.overrides:
+            yield from self._repairs.replace_agent("the agent that was left stands on another rung")
+        while True:
+            if self._sight.fresh:
+                yield from self._judge_what_is_seen(self._sight.take())
+            yield
+
+    def _judge_what_is_seen(self, seen: Observation) -> Script:
+        if seen.agent.ended is not None:
+            yield from self._agent_ended(seen.agent.ended, seen)
+            return
+        self._label(seen)
+        self._footing.measure(seen, self._crew.quality)
+        if adopted := self._footing.adopt(seen, self._crew.now_s):
+            self._edges.requests.lay(self._footing.overrides)
+            self._edges.say(f"the agent gave way by itself: {adopted}")
+        if seen.agent.beat is not None and seen.agent.beat.phase == "drained":
+            yield from self._crew.resume()
+            return
+        decision = self._decision(seen)
+        if isinstance(decision, Nothing) or not self._gate_opens_for(decision, seen):
+            return
+        self._gate.close()
+        yield from self._repairs.perform(decision)
+
+    def _decision(self, seen: Observation) -> Decision:
+        """Return the first thing that is to be done about what is wrong; where nothing is, a climb may be due."""
+        for finding in verdict.gravest(self._sight.findings):
+            decision = self._judge.decide(finding, seen)
+            if not isinstance(decision, Nothing):
+                return decision
+            if decision.reason:
+                self._sight.remark(finding, decision.reason)
+        if self._footing.may_climb(seen, self._crew.now_s, self._sight.findings):
+            return Climb(self._journal.state.taken[-1])
+        return Nothing()
+
+    def _gate_opens_for(self, decision: Decision, seen: Observation) -> bool:
+        waits = isinstance(decision, Climb) or (
+            isinstance(decision, RestartSimulator | RestartAgent) and decision.waits
+        )
+        return not waits or self._gate.is_open(self._crew.now_s, seen.agent)
+
+    def _label(self, seen: Observation) -> None:
+        """Say where the run stands, by the agent's phase and the findings."""
+        beat, crew, limit_s = seen.agent.beat, self._crew, self._config.agent.warming_limit_s
+        if crew.warm:
+            short = any(finding.cause in verdict.SHORT for finding in self._sight.findings)
+            crew.enter(State.PRESSURE if short else State.RUNNING)
+        elif beat is not None and beat.phase != "starting":
+            crew.enter(State.VERIFYING)
+            crew.warm = True
+            self._footing.verified(seen)
+            self._edges.say(f"the agent is warm: {beat.device}, micro-batch {beat.micro_batch}")
+        elif crew.agent_started_s is not None and crew.now_s - crew.agent_started_s > limit_s:
+            self._sight.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
+
+    def _agent_ended(self, ended: Ended, seen: Observation) -> Script:
+        failed = [each for each in verdict.gravest(self._sight.findings) if each.cause in verdict.AGENT_FAILED]
+        self._journal.event("agent_ended", exit_code=ended.code, oom_killed=ended.oom_killed)
+        if not failed and ended.code in AGENT_ENDS:
+            raise OverError(Ending(ended.code, AGENT_ENDS[ended.code]))
+        if ended.code == NO_SIMULATOR_FOUND and not self._brief.simulator_ours:
+            raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator within its patience"))
+        finding = failed[0] if failed else Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})")
+        yield from self._repairs.perform(self._judge.decide(finding, seen))
+
+    # The way out
+
+    def _leave(self, ending: Ending) -> None:
+        self._leaving = True
+        self.ending = ending
+        self._script = self._way_out(ending)
+
+    def _way_out(self, ending: Ending) -> Script:
+        crew = self._crew
+        if crew.agent is not None and crew.agent.poll() is None:
+            grace_s = self._config.agent.stop_grace_s
+            self._edges.say(
+                f"{ending.reason}: the agent writes its checkpoint (up to {grace_s:g} s; Ctrl-C again ends at once)"
+            )
+            yield from crew.stop_agent(ending.reason)
+        if crew.agent is not None and (ended := crew.agent.poll()) is not None:
+            self.ending = self._after(ended, ending)
+        yield from crew.stop_simulator()
+
+    def _after(self, ended: Ended, wanted: Ending) -> Ending:
+        """Return how the run ends once the agent, asked to stop or not, has ended."""
+        if wanted.code != Exit.STOPPED:
+            return wanted
+        if ended.code in KILLED:
+            return Ending(Exit.STOPPED, f"{wanted.reason}; the agent left no new checkpoint, the last one counts")
+        if ended.code in AGENT_ENDS:
+            return Ending(ended.code, AGENT_ENDS[ended.code])
+        return Ending(ended.code, f"the agent crashed ({exit_in_words(ended.code)})")
+
+    def _stopped(self) -> None:
+        assert self.ending is not None
+        self._crew.enter(State.STOPPED)
+        self._journal.state.exit_code, self._journal.state.reason = int(self.ending.code), self.ending.reason
+        self._journal.event("run_ended", self.ending.reason, exit_code=int(self.ending.code))

@@ -1,0 +1,26 @@
+"""The last lines of ``up``: how the run ended, and where what it left lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from launcher.exits import Ending, Exit
+from launcher.run_directory import RunDirectory
+
+
+def tell(run: RunDirectory, ending: Ending, say: Callable[[str], None]) -> None:
+    """Say how the run ended, and where what it left lies."""
+    say(f"the run ended with exit code {int(ending.code)}: {ending.reason}")
+    tables = [run.evaluation, run.evaluation.with_suffix(".csv")]
+    found: list[tuple[str, list[Path]]] = [
+        ("run directory", [run.path]),
+        ("evaluation", [path for path in tables if path.exists()]),
+        ("videos", list(run.videos)),
+        ("report", [path for path in [run.report] if path.exists()]),
+    ]
+    for label, paths in found:
+        if paths:
+            say(f"  {label:<14}{', '.join(str(path) for path in paths)}")
+    if ending.code == Exit.STOPPED:
+        say(f"  go on with    the same command with --run-name {run.path.name} --resume")

@@ -1,0 +1,154 @@
+"""Eight simulated hours of random faults, and what must hold after them; the tests' and the full sweep's one source."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launcher.ladder.rungs import Does
+from launcher.memory.pools import Gpu, Kind
+from launcher.run_directory import RunDirectory
+from launcher.runtimes.runtime import Role
+from launcher.supervising.edges import State
+from launcher.watching.observation import Sign
+from tests.unit.launcher.machine import Machine, ladder, limits
+
+HOUR_S = 3600.0
+LONGEST_STALL_S = 1800.0
+"""Two hangs in a row, each with its time-outs and its back-off; whoever stands longer is deadlocked."""
+CHANGES = ("rung_taken", "rung_left", "rung_adopted", "simulator_restart", "agent_restart")
+
+
+def take(machine: Machine, kind: Kind, low_mib: float, high_mib: float) -> None:
+    machine.stranger = {kind: machine.rng.uniform(low_mib, high_mib)}
+    machine.stranger_leaves_s = machine.clock.now_s + machine.rng.uniform(60, 1800)
+
+
+def end_agent(machine: Machine, code: int, oom_killed: bool = False) -> None:
+    for program in machine.living(Role.AGENT):
+        machine.oom_kills += oom_killed
+        program.end(code, oom_killed)
+
+
+def hang_simulator(machine: Machine) -> None:
+    machine.simulator_hangs = True
+    hang_collector(machine)
+
+
+def hang_collector(machine: Machine) -> None:
+    if machine.collector_hangs_since_s is None:
+        machine.collector_hangs_since_s = machine.clock.now_s
+
+
+def hang_agent(machine: Machine) -> None:
+    machine.agent_hangs = True
+
+
+def leak(machine: Machine, role: Role, low_mib_min: float, high_mib_min: float) -> None:
+    machine.leak_mib_s[role] = machine.rng.uniform(low_mib_min, high_mib_min) / 60
+
+
+def jump(machine: Machine) -> None:
+    machine.wall_jump_s += 8 * HOUR_S
+
+
+def lose_gpu(machine: Machine) -> None:
+    machine.gpu = Gpu.LOST
+
+
+def misconfigure(machine: Machine) -> None:
+    machine.crash_simulator(Sign.LAVAPIPE)
+
+
+FAULTS: dict[str, Callable[[Machine], None]] = {
+    "simulator crashes": lambda machine: machine.crash_simulator(Sign.CRASH),
+    "simulator out of VRAM": lambda machine: machine.crash_simulator(Sign.OUT_OF_VRAM),
+    "simulator killed for memory": lambda machine: machine.crash_simulator(oom_killed=True),
+    "simulator hangs": hang_simulator,
+    "simulator leaks": lambda machine: leak(machine, Role.SIMULATOR, 5, 100),
+    "collector hangs": hang_collector,
+    "agent crashes": lambda machine: end_agent(machine, 134),
+    "agent killed for memory": lambda machine: end_agent(machine, 137, oom_killed=True),
+    "agent hangs": hang_agent,
+    "agent leaks": lambda machine: leak(machine, Role.AGENT, 5, 100),
+    "stranger on the card": lambda machine: take(machine, Kind.VRAM, 100, 900),
+    "stranger takes the card": lambda machine: take(machine, Kind.VRAM, 900, 1500),
+    "stranger in RAM": lambda machine: take(machine, Kind.RAM, 4000, 8500),
+    "stranger on the disk": lambda machine: take(machine, Kind.DISK, 58_000, 59_400),
+    "clock jumps": jump,
+}
+LAST = {"GPU lost": lose_gpu, "lavapipe": misconfigure}
+"""Faults after which a run is over; every tenth seed ends with one."""
+
+
+@dataclass
+class Sweep:
+    """What all seeds together have reached."""
+
+    causes: Counter[str] = field(default_factory=Counter)
+    rungs: Counter[str] = field(default_factory=Counter)
+    endings: Counter[int] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def table(self) -> str:
+        """Return the coverage, a line each."""
+        parts = {"causes": self.causes, "rungs": self.rungs, "endings": self.endings, "faults": self.faults}
+        return "\n".join(f"{name}: {dict(sorted(counted.items()))}" for name, counted in parts.items())
+
+    @property
+    def all_rungs(self) -> set[str]:
+        """Return the rungs that can be stepped on."""
+        every = {rung.name for rungs in limits().ladder.values() for rung in rungs}
+        return every - {rung.name for rungs in limits().ladder.values() for rung in rungs if rung.does is Does.STOP}
+
+
+def live(folder: Path, seed: int, sweep: Sweep, hours: float = 8.0) -> Machine:
+    """Run one seed and check what must hold; the sweep counts what was reached."""
+    machine = Machine(RunDirectory(folder), seed=seed)
+    faults = random.Random(1_000_003 * seed + 17)
+    until_s = machine.clock.now_s + hours * HOUR_S
+    next_s = machine.clock.now_s + 120
+    jump_s = machine.clock.now_s + faults.uniform(0.2, 0.8) * hours * HOUR_S
+    while machine.clock.now_s < until_s and machine.supervisor.state is not State.STOPPED:
+        if machine.clock.now_s >= next_s:
+            name = faults.choice(list(FAULTS))
+            FAULTS[name](machine)
+            sweep.faults[name] += 1
+            next_s = machine.clock.now_s + faults.expovariate(1 / 600)
+        if machine.clock.now_s >= jump_s:
+            jump(machine)
+            jump_s = float("inf")
+        machine.step()
+    if seed % 10 == 9 and machine.supervisor.state is not State.STOPPED:
+        name = sorted(LAST)[seed // 10 % len(LAST)]
+        LAST[name](machine)
+        sweep.faults[name] += 1
+        machine.steps_while(lambda: machine.supervisor.state is not State.STOPPED, at_most=400)
+    machine.stop.count = 1
+    machine.steps_while(lambda: machine.supervisor.state is not State.STOPPED, at_most=400)
+    check(machine, sweep)
+    return machine
+
+
+def check(machine: Machine, sweep: Sweep) -> None:
+    """Fail if the run got stuck, changed without a cause, lost what was saved, or left something running."""
+    seed = f"seed {machine.seed}"
+    for row in machine.events(*CHANGES):
+        assert row["cause"], f"{seed}: {row['event']} without a cause: {row}"
+    assert machine.longest_stall_s < LONGEST_STALL_S, f"{seed}: nothing moved for {machine.longest_stall_s:.0f} s"
+    assert not machine.went_back, f"{seed}: updates went back past a checkpoint"
+    assert not machine.living(Role.AGENT), seed
+    assert not machine.living(Role.SIMULATOR), seed
+    sweep.causes.update(row["diagnosis"] for row in machine.events("finding", "simulator_failed"))
+    sweep.causes.update("crash_loop" for _ in machine.events("crash_loop"))
+    sweep.rungs.update(row["rung"].partition(" ")[0] for row in machine.events("rung_taken", "rung_adopted"))
+    sweep.endings[machine.code()] += 1
+
+
+def names_of(policy: tuple[str, ...] | None = None) -> set[str]:
+    """Return the names of the steps that a machine's ladder has."""
+    return {step.rung for steps in ladder(limits(), policy).values() for step in steps}

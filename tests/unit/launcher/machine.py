@@ -1,0 +1,301 @@
+"""A machine in simulated time: a card, RAM, a simulator, an agent and strangers that behave as such things do.
+
+The supervisor, the diagnosis, the policy and the ladder are the real ones; only what they look at and act on is
+simulated. Memory is arithmetic: whoever asks for more than there is ends as the real one would.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from launcher import config
+from launcher.config import LauncherConfig
+from launcher.diagnosis.diagnostician import Diagnostician
+from launcher.diagnosis.expectations import Expectations
+from launcher.ladder.rungs import Ladder
+from launcher.memory.pools import Figure, Gpu, Kind, Owner, Pool, Reading, Whose, estimated, measured
+from launcher.planning import steps
+from launcher.planning.sizes import Simulator, Sizes, Values
+from launcher.runtimes.runtime import Child, Role, Start
+from launcher.watching.observation import AgentSeen, Heartbeat, Observation, Sign, SimulatorSeen
+from tests.unit.launcher.simulated import Program, World
+
+TOTAL_MIB = {Kind.VRAM: 5745.0, Kind.RAM: 15_800.0, Kind.DISK: 60_000.0}
+DESKTOP_MIB = {Kind.VRAM: 85.0, Kind.RAM: 3000.0, Kind.DISK: 0.0}
+PEAK_MIB = {"Low": 4200.0, "Epic": 4800.0}
+BASE: Values = {
+    "device": "cuda",
+    "td3.batch_size": 256,
+    "td3.micro_batch": None,
+    "memory.offload": [],
+    "environment.camera.width": 84,
+    "environment.camera.height": 84,
+    "environment.traffic.vehicles": 20,
+    "evaluation.video": True,
+    "training.max_lead_steps": 256,
+    "training.keep_checkpoints": 3,
+    "replay.capacity": 100_000,
+}
+EVERYTHING = tuple(rung.name for ladder in config.load().ladder.values() for rung in ladder)
+TICK_TIMEOUT_S = 20.0
+COLLECTOR_MARGIN_S = 5.0
+CHECKPOINT_EVERY_STEPS = 5000
+STEPS_PER_S = 10.0
+WARM_AFTER_S = 8.0
+READY_AFTER_S = 12.0
+
+
+def limits() -> LauncherConfig:
+    """Return the launcher's configuration with looks far enough apart for hours to pass quickly."""
+    shipped = config.load()
+    watch = shipped.watch.model_copy(update={"interval_s": 5.0, "gap_s": 60.0})
+    return shipped.model_copy(update={"watch": watch, "poll_s": 1.0})
+
+
+def agent_mib(values: Values) -> dict[Kind, float]:
+    """Return what an agent of these values takes at its peak."""
+    given = {**BASE, **values}
+    micro = given["td3.micro_batch"] or given["td3.batch_size"]
+    work = micro * 0.9 * (given["environment.camera.width"] / 84) ** 2
+    state = 30.0 + (0.0 if given["memory.offload"] else 45.0)
+    on_card = given["device"] == "cuda"
+    host = 600.0 + given["environment.traffic.vehicles"] * 2 + (60.0 if given["evaluation.video"] else 0.0)
+    host += given["training.max_lead_steps"] * 0.05
+    host += (30.0 + work + state) if not on_card else 45.0 * bool(given["memory.offload"])
+    disk = given["replay.capacity"] * 0.007 + 36.0 * given["training.keep_checkpoints"]
+    return {Kind.VRAM: 300.0 + work + state if on_card else 0.0, Kind.RAM: host, Kind.DISK: disk}
+
+
+def sizes_of(asked: Any) -> list[Sizes]:
+    return [Sizes(values, agent_mib(values), context_mib=300.0 * (values.get("device") == "cuda")) for values in asked]
+
+
+def ladder(shipped: LauncherConfig, policy: tuple[str, ...] | None = None) -> Ladder:
+    peaks: dict[str, dict[Kind, Figure]] = {quality: {Kind.VRAM: estimated(mib)} for quality, mib in PEAK_MIB.items()}
+    return steps.build(steps.picked(shipped.ladder, policy), BASE, Simulator("Epic", peaks), sizes_of)
+
+
+@dataclass
+class Agent:
+    """What the agent's files and its learning are: they outlive its processes."""
+
+    steps: float = 0.0
+    updates: float = 0.0
+    saved_updates: float = 0.0
+    episodes: int = 0
+    disk_mib: float = 0.0
+
+
+@dataclass
+class Machine(World):
+    """A world whose memory and programs behave by themselves; ``strike`` does harm to it."""
+
+    seed: int = 0
+    rng: random.Random = field(default_factory=random.Random)
+    learned: Agent = field(default_factory=Agent)
+    stranger: dict[Kind, float] = field(default_factory=dict)
+    stranger_leaves_s: float = 0.0
+    leak_mib_s: dict[Role, float] = field(default_factory=dict)
+    simulator_hangs: bool = False
+    collector_hangs_since_s: float | None = None
+    agent_hangs: bool = False
+    gpu: Gpu = Gpu.OK
+    wall_jump_s: float = 0.0
+    signs: list[tuple[Sign, str]] = field(default_factory=list)
+    oom_kills: int = 0
+    collector_restarts: int = 0
+    moved_s: float = 0.0
+    longest_stall_s: float = 0.0
+    went_back: bool = False
+
+    def __post_init__(self) -> None:
+        self.config = limits()
+        self.ladder = ladder(self.config, EVERYTHING if self.seed % 4 == 3 else None)
+        self.needs = agent_mib
+        self.rng = random.Random(self.seed)
+        self._begin_diagnosis()
+        super().__post_init__()
+
+    def _begin_diagnosis(self) -> None:
+        expected = Expectations(TICK_TIMEOUT_S, COLLECTOR_MARGIN_S)
+        self.diagnose = Diagnostician(self.config, expected).look
+
+    # Time
+
+    def step(self) -> None:
+        self.supervisor.step()
+        self.clock.sleep(self.config.poll_s)
+        self.pass_time(self.config.poll_s)
+
+    def pass_time(self, seconds: float) -> None:
+        if self.clock.now_s >= self.stranger_leaves_s:
+            self.stranger = {}
+        for program in self.living(Role.SIMULATOR):
+            program.grown_mib += self.leak_mib_s.get(Role.SIMULATOR, 0.0) * seconds
+        for program in self.living(Role.AGENT):
+            program.grown_mib += self.leak_mib_s.get(Role.AGENT, 0.0) * seconds
+            self._drive(program, seconds)
+        self._run_out()
+        if self.stranger or not self.moved_s:  # who waits for a stranger isn't stuck
+            self.moved_s = self.clock.now_s
+        self.longest_stall_s = max(self.longest_stall_s, self.clock.now_s - self.moved_s)
+
+    def _drive(self, agent: Program, seconds: float) -> None:
+        ready = [program for program in self.living(Role.SIMULATOR) if self._age_s(program) > READY_AFTER_S]
+        if self.collector_hangs_since_s is not None:
+            waited_s = self.clock.now_s - self.collector_hangs_since_s
+            if waited_s > TICK_TIMEOUT_S + COLLECTOR_MARGIN_S:  # the agent replaces its collector
+                self.collector_restarts += 1
+                self.collector_hangs_since_s = self.clock.now_s if self.simulator_hangs else None
+        moves = ready and not self.simulator_hangs and self.collector_hangs_since_s is None and not self.agent_hangs
+        if not moves or self.drained or self._age_s(agent) < WARM_AFTER_S:
+            return
+        self.moved_s = self.clock.now_s
+        before = self.learned
+        self.learned.steps = before.steps + STEPS_PER_S * seconds
+        self.learned.updates = before.updates + STEPS_PER_S * seconds
+        self.learned.episodes = int(self.learned.steps / 600)
+        if self.learned.updates - self.learned.saved_updates >= CHECKPOINT_EVERY_STEPS:
+            self.learned.saved_updates = self.learned.updates
+
+    def _run_out(self) -> None:
+        """End, or make smaller, whoever asks for more than there is."""
+        for agent in self.living(Role.AGENT):
+            while self._free(Kind.VRAM) < 0 and self._on_card(agent) and self._age_s(agent) >= WARM_AFTER_S:
+                values = {**BASE, **agent.overrides}
+                micro = values["td3.micro_batch"] or values["td3.batch_size"]
+                if micro == 1:
+                    agent.end(71)
+                    break
+                agent.overrides["td3.micro_batch"] = micro // 2
+        if self._free(Kind.VRAM) < 0:
+            self.crash_simulator(Sign.OUT_OF_VRAM)
+        if self._free(Kind.RAM) < 0 and self.living(Role.AGENT):
+            self.oom_kills += 1
+            self.last(Role.AGENT).end(137, oom_killed=True)
+
+    # Harm
+
+    def crash_simulator(self, sign: Sign | None = None, oom_killed: bool = False) -> None:
+        for program in self.living(Role.SIMULATOR):
+            if sign is not None:
+                self.signs.append((sign, sign.value))
+            program.end(137 if oom_killed else 139, oom_killed)
+            self.oom_kills += oom_killed
+
+    def start(self, start: Start) -> Program:
+        program = super().start(start)
+        if start.role is Role.SIMULATOR:
+            self.simulator_hangs, self.leak_mib_s[Role.SIMULATOR] = False, 0.0
+        else:
+            self.agent_hangs, self.collector_hangs_since_s = False, None
+            self.leak_mib_s[Role.AGENT] = 0.0
+            self.learned.disk_mib = agent_mib(program.overrides)[Kind.DISK]
+            self.went_back |= self.learned.updates - self.learned.saved_updates > CHECKPOINT_EVERY_STEPS + STEPS_PER_S
+            self.learned.updates = self.learned.saved_updates
+        return program
+
+    def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
+        if self.agent_hangs or self._age_s(self.last(Role.AGENT)) < WARM_AFTER_S:
+            self.unheard.add(len(self.asked) + 1)
+        elif kind in ("checkpoint", "drain"):
+            self.learned.saved_updates = self.learned.updates
+        return super().send(kind, values)
+
+    # What is seen
+
+    def check(self, in_use: bool) -> Any:
+        health = super().check(in_use)
+        living = self.living(Role.SIMULATOR)
+        ready = living and self._age_s(living[-1]) > READY_AFTER_S
+        return health if ready else replace(health, version="", problem="nothing listens there")
+
+    def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
+        signs, self.signs = tuple(self.signs), []
+        running = simulator is not None and simulator.poll() is None
+        beat = self.beat(agent)
+        return Observation(
+            now_s,
+            self.reading(),
+            SimulatorSeen(running, self.end(simulator), healthy=running, signs=signs, connection_lost=not running),
+            AgentSeen(
+                agent is not None and agent.poll() is None,
+                self.end(agent),
+                beat,
+                beat_age_s=self.clock.now_s - self.moved_s if self.agent_hangs else 0.0,
+                pid=0 if agent is None else agent.pid,
+            ),
+        )
+
+    def reading(self) -> Reading:
+        pools = []
+        for kind, name in ((Kind.VRAM, "vram:0"), (Kind.RAM, "ram"), (Kind.DISK, "disk")):
+            owners = [Owner("Xorg", Whose.FOREIGN, (7,), measured(DESKTOP_MIB[kind]))]
+            if self.stranger.get(kind):
+                owners.append(Owner("blender", Whose.FOREIGN, (9,), measured(self.stranger[kind])))
+            for whose, role in ((Whose.SIMULATOR, Role.SIMULATOR), (Whose.AGENT, Role.AGENT)):
+                living = self.living(role)
+                mib = sum(self._takes(program, kind) for program in living)
+                if kind is Kind.DISK and role is Role.AGENT:
+                    mib = self.learned.disk_mib
+                if mib:
+                    owners.append(Owner(whose.value, whose, tuple(each.pid for each in living), measured(mib)))
+            owners.sort(key=lambda owner: -(owner.held.mib or 0.0))
+            kills = self.oom_kills if kind is Kind.RAM else 0
+            free = measured(max(0.0, self._free(kind)))
+            pools.append(Pool(name, kind, measured(TOTAL_MIB[kind]), free, tuple(owners), kills))
+        if self.gpu is Gpu.LOST:
+            return Reading(tuple(pools[1:]), Gpu.LOST, "GPU is lost")
+        return Reading(tuple(pools), self.gpu)
+
+    def beat(self, agent: Child | None) -> Heartbeat | None:
+        program = self.last(Role.AGENT) if self.living(Role.AGENT) else None
+        if agent is None or program is None or agent.poll() is not None:
+            return None
+        values = {**BASE, **program.overrides}
+        age_s = self._age_s(program)
+        waits = not any(self._age_s(each) > READY_AFTER_S for each in self.living(Role.SIMULATOR))
+        hung_s = 0.0 if self.collector_hangs_since_s is None else self.clock.now_s - self.collector_hangs_since_s
+        phase = "drained" if self.drained else "waiting_for_simulator" if waits else "updating"
+        return Heartbeat(
+            pid=program.pid,
+            phase="starting" if age_s < WARM_AFTER_S else phase,
+            step=int(self.learned.steps),
+            total_steps=10_000_000,
+            updates=int(self.learned.updates),
+            episode=self.learned.episodes,
+            device=values["device"],
+            micro_batch=values["td3.micro_batch"] or values["td3.batch_size"],
+            ticks=int(self.learned.steps),
+            tick_outstanding_s=hung_s,
+            collector_restarts=self.collector_restarts,
+            peak_by_phase_mib={},
+        )
+
+    # Arithmetic
+
+    def _age_s(self, program: Program) -> float:
+        return self.clock.now_s - program.began_s
+
+    def _on_card(self, agent: Program) -> bool:
+        return bool({**BASE, **agent.overrides}["device"] == "cuda")
+
+    def _takes(self, program: Program, kind: Kind) -> float:
+        if program.role is Role.SIMULATOR:
+            share = min(1.0, self._age_s(program) / READY_AFTER_S)
+            peak = {Kind.VRAM: PEAK_MIB[program.start.quality or "Epic"], Kind.RAM: 4000.0}.get(kind, 0.0)
+            return peak * share + (program.grown_mib if kind is Kind.VRAM else 0.0)
+        if kind is Kind.DISK:
+            return 0.0
+        share = min(1.0, self._age_s(program) / WARM_AFTER_S)
+        leaked = program.grown_mib if kind is Kind.RAM else 0.0
+        return agent_mib(program.overrides)[kind] * share + leaked
+
+    def _free(self, kind: Kind) -> float:
+        held = DESKTOP_MIB[kind] + self.stranger.get(kind, 0.0)
+        held += self.learned.disk_mib if kind is Kind.DISK else 0.0
+        held += sum(self._takes(program, kind) for role in Role for program in self.living(role))
+        return TOTAL_MIB[kind] - held

@@ -1,0 +1,96 @@
+"""Hours of simulated running: no rung flaps, memory that leaks is seen in time, and nothing deadlocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.memory.pools import Kind
+from launcher.run_directory import RunDirectory
+from launcher.runtimes.runtime import Role
+from launcher.supervising.edges import State
+from tests.unit.launcher.hours import HOUR_S, Sweep, jump, live
+from tests.unit.launcher.machine import Machine, agent_mib
+
+SEEDS_A_TEST = 5
+
+
+def settled(tmp_path: Path) -> Machine:
+    machine = Machine(RunDirectory(tmp_path / "run"))
+    machine.steps_while(lambda: machine.supervisor.state is not State.RUNNING, at_most=500)
+    machine.steps_for(120)
+    return machine
+
+
+def changes(machine: Machine) -> list[str]:
+    rows = machine.events("rung_taken", "rung_left", "rung_adopted")
+    return [f"{row['event']} {row['rung']}" for row in rows]
+
+
+def test_free_memory_that_swings_about_the_threshold_for_half_an_hour_changes_one_rung_at_most(tmp_path: Path) -> None:
+    machine = settled(tmp_path)
+    spare_mib = machine._free(Kind.VRAM) - machine.config.memory.reserve_mib[Kind.VRAM]
+    before = len(changes(machine))
+    for second in range(1800):
+        machine.stranger = {Kind.VRAM: spare_mib + (50 if second // 7 % 2 else -50)}
+        machine.stranger_leaves_s = machine.clock.now_s + 10
+        machine.step()
+    assert len(changes(machine)) - before <= 1
+
+
+def test_a_leak_of_20_mib_a_minute_is_ended_a_minute_before_exhaustion_at_an_episodes_end(tmp_path: Path) -> None:
+    machine = settled(tmp_path)
+    machine.leak_mib_s[Role.SIMULATOR] = 20 / 60
+    machine.steps_while(lambda: not machine.events("simulator_restart"), at_most=20_000)
+    (restart,) = machine.events("simulator_restart")
+    (drain,) = machine.events("draining")
+    assert "20" in restart["cause"]
+    exhausted_in_s = [row["exhausted_in_s"] for row in machine.events("finding") if row["diagnosis"] == "leak"]
+    free_mib = [row["pools"]["vram:0"]["free"] for row in timeline(machine) if row["time"] <= drain["time"]][-1]
+    assert free_mib / (20 / 60) >= 60
+    assert exhausted_in_s
+    machine.steps_for(300)
+    assert machine.supervisor.state is State.RUNNING
+    assert len(machine.events("simulator_restart")) == 1
+
+
+def timeline(machine: Machine) -> list[dict[str, Any]]:
+    from launcher.run_directory import read_lines
+
+    return read_lines(machine.run.launcher_memory)
+
+
+def test_a_strangers_memory_makes_the_run_give_way_and_climb_back_when_he_leaves(tmp_path: Path) -> None:
+    machine = settled(tmp_path)
+    machine.stranger, machine.stranger_leaves_s = {Kind.VRAM: 300.0}, machine.clock.now_s + 600
+    machine.steps_for(300)
+    assert machine.journal.state.taken
+    machine.steps_for(6 * HOUR_S)
+    assert not machine.journal.state.taken
+    assert machine.living(Role.AGENT)[0].overrides.get("td3.micro_batch") is None
+
+
+def test_a_clock_that_jumps_by_eight_hours_causes_nothing(tmp_path: Path) -> None:
+    machine = settled(tmp_path)
+    before = len(machine.events())
+    jump(machine)
+    machine.steps_for(300)
+    assert [row["event"] for row in machine.events()[before:]] == []
+
+
+@pytest.mark.parametrize("first", range(0, 20, SEEDS_A_TEST))
+def test_eight_hours_of_faults_never_deadlock_lose_a_checkpoint_or_change_without_a_cause(
+    tmp_path: Path, first: int
+) -> None:
+    sweep = Sweep()
+    for seed in range(first, first + SEEDS_A_TEST):
+        live(tmp_path / str(seed), seed, sweep)
+    print(sweep.table)
+    assert sum(sweep.endings.values()) == SEEDS_A_TEST
+
+
+def test_the_simulated_agent_takes_less_with_each_value_that_a_rung_sets() -> None:
+    assert agent_mib({"td3.micro_batch": 32})[Kind.VRAM] < agent_mib({})[Kind.VRAM]
+    assert agent_mib({"device": "cpu"})[Kind.VRAM] == 0

@@ -1,8 +1,21 @@
-"""A client of carla-lite's control port."""
+"""A carla-lite that can be told to go wrong while it runs: its control port, and what is seen of it from outside."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.watching.health import Address, check
+from tests.conftest import Server, port_pair
+
+CHECK_S = 1.0
 
 
 def tell(control_port: int, line: str) -> str:
@@ -11,3 +24,64 @@ def tell(control_port: int, line: str) -> str:
         connection.sendall(f"{line}\n".encode())
         with connection.makefile(encoding="utf-8") as answers:
             return answers.readline().rstrip("\n")
+
+
+@dataclass
+class Faulty:
+    """A server with a control port."""
+
+    server: Server
+    control: int
+
+    def tell(self, line: str) -> str:
+        return tell(self.control, line)
+
+    def status(self) -> dict[str, str]:
+        kind, _, fields = self.tell("status").partition(" ")
+        assert kind == "ok"
+        return dict(field.split("=", 1) for field in fields.split(" "))
+
+    def held_mib(self) -> int:
+        return int(self.status()["held_mib"])
+
+    def check(self, in_use: bool = False) -> str:
+        """Return the health check's problem."""
+        return check(Address("127.0.0.1", self.server.port), CHECK_S, in_use).problem
+
+    def anonymous_mib(self) -> float:
+        status = Path(f"/proc/{self.server.process.pid}/status").read_text(encoding="ascii")
+        found = re.search(r"RssAnon:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) / 1024
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "carla_lite", "--port", str(port_pair()), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+@contextlib.contextmanager
+def started(*arguments: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Start a server and don't wait for its port; yields port and process."""
+    port = port_pair()
+    command = [sys.executable, "-m", "carla_lite", "--port", str(port), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield port, process
+        finally:
+            process.kill()
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def listens(port: int, host: str = "127.0.0.1") -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except ConnectionRefusedError:
+        return False
+    return True

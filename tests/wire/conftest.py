@@ -12,7 +12,8 @@ from typing import Any
 import carla
 import pytest
 
-from tests.conftest import Server
+from tests.conftest import Server, StartServer, port_pair
+from tests.faults import Faulty
 from tests.wire.trainee import Run
 
 DELTA_S = 0.05
@@ -121,3 +122,25 @@ def new_run(tmp_path: Path) -> Iterator[NewRun]:
     yield make
     for run in runs:
         run.kill()
+
+
+StartFaulty = Callable[..., Faulty]
+
+
+@pytest.fixture
+def start_faulty(start_server: StartServer) -> StartFaulty:
+    """Start a server with a control port: ``start_faulty(*flags)``; returns once its world is built."""
+
+    def start(*flags: str) -> Faulty:
+        control = port_pair()
+        faulty = Faulty(start_server(extra=("--control-port", str(control), *flags)), control)
+        assert faulty.status()["frame"].isdigit()  # its ports open before its world is built
+        return faulty
+
+    return start
+
+
+@pytest.fixture
+def faulty(start_faulty: StartFaulty) -> Faulty:
+    """A server with a control port."""
+    return start_faulty()

@@ -30,7 +30,8 @@ def read(text: str) -> list[Fault]:
 
 def help_text() -> str:
     """Return the kinds with their keys, a paragraph each."""
-    kinds = [f"{name}: {(kind.__doc__ or '').splitlines()[0]} {_keys(kind)}" for name, kind in KINDS.items()]
+    first_lines = {name: (kind.__doc__ or "").partition("\n")[0] for name, kind in KINDS.items()}
+    kinds = [f"{name}: {first_lines[name]} {_keys(kind)}" for name, kind in KINDS.items()]
     presets = f"{', '.join(PRESETS)}: Prints what CARLA prints and exits with 139, as it does."
     return "\n\n".join([*kinds, presets])
 

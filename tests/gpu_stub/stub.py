@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 GPU_IS_LOST = 15
-SOURCES = {"nvml.c": "libnvidia-ml.so.1"}
+SOURCES = {"nvml.c": "libnvidia-ml.so.1", "cuda.c": "libcuda.so.1"}
 
 
 def build(folder: Path) -> Path:

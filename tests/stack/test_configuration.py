@@ -19,7 +19,14 @@ pytestmark = pytest.mark.stack
 VISUAL = "docker-compose.visual.yml"
 DISPLAY = {"DISPLAY": ":7", "DISPLAY_COOKIE": "/run/cookie"}
 VARIABLE = re.compile(r"\$\{([A-Z_]+)")
-SCRIPTS = ["carla/entrypoint.sh", "carla/healthcheck.sh", "scripts/run_visual_test_docker.sh", ".ci/run", ".ci/engine"]
+SCRIPTS = [
+    "carla/entrypoint.sh",
+    "carla/healthcheck.sh",
+    "scripts/run_visual_test_docker.sh",
+    "scripts/wait_and_run.sh",
+    ".ci/run",
+    ".ci/engine",
+]
 DOCKERFILES = ["agent/Dockerfile", "carla/Dockerfile", "carla/lite/Dockerfile"]
 
 

@@ -1,0 +1,103 @@
+"""The command: started in a session of its own, signalled as a whole, its last words on standard error kept.
+
+Owns its process. What its end means for memory is told by :func:`out_of_memory`, purely.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+# facts.md, section 3; and what C++ and Python programs say.
+SIGNS = (
+    "out of memory",  # torch.OutOfMemoryError, "CUDA error: out of memory", cudaMalloc, mmap's callers
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: can't allocate memory",
+    "MemoryError",
+    "std::bad_alloc",
+    "Cannot allocate memory",
+)
+AGENT_OUT_OF_MEMORY = 71
+KILLED = 128 + signal.SIGKILL
+LAST_WORDS = 64 * 1024
+PATIENCE_S = 1.0
+
+
+def out_of_memory(code: int, last_words: str, kernel_killed: bool) -> str:
+    """Return why a command's end counts as running out of memory, in words; empty if it doesn't.
+
+    Args:
+        code: its exit code; 128 + n if signal n ended it.
+        last_words: the end of what it wrote to standard error.
+        kernel_killed: the kernel killed some process for memory while it ran.
+    """
+    if code == AGENT_OUT_OF_MEMORY:
+        return "exit code 71"
+    if code == KILLED and kernel_killed:
+        return "the kernel killed it for memory"
+    said = next((sign for sign in SIGNS if sign in last_words), "")
+    return f"exit code {code} after `{said}`" if code and said else ""
+
+
+class Command:
+    """A command that was started."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start it; standard error passes through here, everything else is as it was.
+
+        Raises:
+            OSError: it can't be started.
+        """
+        self._kills = _kernel_kills()
+        self._process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, start_new_session=True)
+        self._words: collections.deque[bytes] = collections.deque(maxlen=16)
+        assert self._process.stderr is not None
+        self._copier = threading.Thread(target=self._copy, args=(self._process.stderr,), daemon=True)
+        self._copier.start()
+
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return None while it runs, then its exit code; 128 + n if signal n ended it."""
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to its process group, as a terminal does."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def ran_out_of_memory(self, code: int) -> str:
+        """Return why its end counts as running out of memory, in words; empty if it doesn't."""
+        self._copier.join(PATIENCE_S)  # a process that it left behind may hold the pipe open
+        said = b"".join(self._words).decode(errors="replace")
+        return out_of_memory(code, said, _kernel_kills() > self._kills)
+
+    def _copy(self, source: IO[bytes]) -> None:
+        while some := os.read(source.fileno(), LAST_WORDS // 16):
+            self._words.append(some)
+            with contextlib.suppress(OSError, ValueError):  # a terminal that was closed ends no command
+                sys.stderr.buffer.write(some)
+                sys.stderr.buffer.flush()
+
+
+def _kernel_kills() -> int:
+    """Return how many processes this kernel has killed for memory since it began, in control groups and elsewhere."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Waits until memory is free, holds it, and hands it over to a command as that grows. What --help says, and in short:
+#
+#   bash scripts/wait_and_run.sh --min-free 2048 --sleep 300 --timeout 7200 --fallback-batch 2 -- CMD > train.log 2>&1 &
+#
+# A hand-over without a gap is impossible: no program can give memory to another one, it can only free it, and what is
+# free anybody can take. So it is given back in steps of at most 128 MiB, as the command grows; what a stranger can take
+# in between is such a step, and at the end the holder's own CUDA context, which goes as a whole.
+#
+# Needs Python 3.10 or newer (this project's .venv if it is there, else python3) and, with a GPU, its package
+# nvidia-ml-py. Exit: the command's own · 2 usage · 65 the memory can't be read · 71 it didn't come free in time ·
+# 75 stopped while waiting · 126, 127 the command can't be started.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+python=$root/.venv/bin/python
+[ -x "$python" ] || python=$(command -v python3) || {
+    echo "wait_and_run: no python3 was found: install Python 3.10 or newer, or run \`make test\` once with PYTHON=…" >&2
+    exit 65
+}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
+    echo "wait_and_run: $("$python" --version) is too old: install Python 3.10 or newer, as python3 or in $root/.venv" >&2
+    exit 65
+}
+# Not -m: the caller's folder is the command's own, and may hold a `launcher` of its own.
+exec "$python" -c 'import sys; sys.path[0] = sys.argv.pop(1)
+from launcher.holding.__main__ import main
+sys.exit(main())' "$root" "$@"

@@ -1,7 +1,9 @@
 """The agent's configuration: one pydantic model a section, YAML over the defaults.
 
-Owns the schema, the defaults and the sentences a person reads when a file is wrong. Three environment variables win
-over a file, because they say where something runs and not what: ``CARLA_HOST``, ``CARLA_PORT`` and ``AGENT_DEVICE``.
+Owns the schema, the defaults and the sentences a person reads when a file is wrong. Four environment variables win
+over a file: ``CARLA_HOST``, ``CARLA_PORT`` and ``AGENT_DEVICE``, because they say where something runs and not what;
+and ``AGENT_BATCH``, because who starts a run once more after it ran out of memory (``scripts/wait_and_run.sh``) knows
+the command alone and not its files.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from agent.layered_yaml import ConfigError as ConfigError
 from agent.memory.settings import MemoryConfig
 from agent.section import Section
 
-ENVIRONMENT = {"simulator.host": "CARLA_HOST", "simulator.port": "CARLA_PORT", "device": "AGENT_DEVICE"}
+ENVIRONMENT = {
+    "simulator.host": "CARLA_HOST",
+    "simulator.port": "CARLA_PORT",
+    "device": "AGENT_DEVICE",
+    "td3.batch_size": "AGENT_BATCH",
+}
 
 
 class SimulatorConfig(Section):
@@ -118,7 +125,7 @@ class TD3Config(Section):
     target_noise_clip: float = Field(0.5, ge=0, description="Clip c of target smoothing.")
     actor_learning_rate: float = Field(3e-4, gt=0, description="Adam.")
     critic_learning_rate: float = Field(3e-4, gt=0, description="Adam, encoder included.")
-    batch_size: int = Field(256, ge=1, description="Effective batch.")
+    batch_size: int = Field(256, ge=1, description="Effective batch; AGENT_BATCH.")
     micro_batch: int | None = Field(
         None, ge=1, description="Rows computed at once, their gradients added up; null = batch_size. Costs no learning."
     )
@@ -217,7 +224,8 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
         ConfigError: the file is missing, isn't YAML, or a key or value is wrong.
     """
     values = layered_yaml.read(path)
-    given = {key: os.environ[name] for key, name in ENVIRONMENT.items() if name in os.environ}
+    # Compose passes on what isn't set as empty.
+    given = {key: os.environ[name] for key, name in ENVIRONMENT.items() if os.environ.get(name)}
     for dotted, value in {**given, **(overrides or {})}.items():
         layered_yaml.assign(values, dotted, value)
     return validate(values, source=" with ".join([str(path), *(ENVIRONMENT[key] for key in given)]))

@@ -1,11 +1,13 @@
 """What is free: device, host and disk, each read where the kernel or the driver says so.
 
 Owns the readers. What this run holds already counts as free, for the estimate counts it again: compare the two, not
-one of them with another program's figure. Judges nothing.
+one of them with another program's figure. So does what ``scripts/wait_and_run.sh`` still holds for this run, and gives
+back as it grows: the file that MEMORY_HELD_FILE names says how much. Judges nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -60,7 +62,7 @@ def device_bytes(fraction: float | None) -> int:
             return 0  # not even for a context
         raise ConfigError(f"The GPU's free memory can't be read ({said}): mend CUDA, or use --device cpu.")
     free, total = map(int, asked.stdout.split())
-    room = free + CUDA_CONTEXT  # that process's own, which it has given back
+    room = free + CUDA_CONTEXT + held_for_us_bytes(cuda=True)  # that process's own, which it has given back
     return room if fraction is None else min(room, int(fraction * total) + CUDA_CONTEXT)
 
 
@@ -68,7 +70,16 @@ def host_bytes(proc: Path = Path("/proc")) -> int | None:
     """Return the free bytes of RAM: the least of the machine's and of each control group's above this process."""
     own = int((memory_mib(os.getpid()) or 0) * MIB)
     rooms = [*_machine_room(proc), *_cgroup_rooms(proc)]
-    return max(0, min(rooms)) + own if rooms else None
+    return max(0, min(rooms)) + own + held_for_us_bytes(cuda=False) if rooms else None
+
+
+def held_for_us_bytes(cuda: bool) -> int:
+    """Return what is held for this run of a GPU or of RAM by whoever started it; 0 where nobody says."""
+    try:
+        told = json.loads(Path(os.environ.get("MEMORY_HELD_FILE", "")).read_text(encoding="ascii"))
+        return int(told["held_mib"]) * MIB if (told["gpu"] is not None) == cuda else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def disk_bytes(run: Path) -> int | None:

@@ -71,6 +71,7 @@ def test_the_gpu_stack_is_what_it_says(compose_plugin: None, quality: str) -> No
         "CARLA_PORT": "2000",
         "AGENT_CONFIG": "config/td3_config_lowmem.yaml",
         "AGENT_DEVICE": "auto",
+        "AGENT_BATCH": "",
         "RUN_NAME": "td3",
         "PYTORCH_CUDA_ALLOC_CONF": "",
         "PYTORCH_ALLOC_CONF": "",

@@ -98,6 +98,20 @@ def test_the_environment_says_where_and_wins_over_the_file(tmp_path: Path, monke
     assert config.load(path, {"simulator.port": 2222}).simulator.port == 2222
 
 
+def test_a_batch_in_the_environment_wins_over_the_file_and_an_empty_one_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "me.yaml", "td3: {batch_size: 64, micro_batch: 32}")
+    monkeypatch.setenv("AGENT_BATCH", "2")
+    assert config.load(path).td3.batch_size == 2
+    assert config.load(path, {"td3.batch_size": 16}).td3.batch_size == 16  # of the launcher, or --set
+    monkeypatch.setenv("AGENT_BATCH", "")
+    assert config.load(path).td3.batch_size == 64
+    monkeypatch.setenv("AGENT_BATCH", "0")
+    with pytest.raises(config.ConfigError, match=r"me.yaml with AGENT_BATCH: `td3\.batch_size` is '0'"):
+        config.load(path)
+
+
 def test_a_run_may_move_to_another_simulator_and_stay_the_same(tmp_path: Path) -> None:
     empty = write(tmp_path / "me.yaml", "")
     moved = config.load(empty, {"simulator.port": 3000})

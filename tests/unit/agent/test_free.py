@@ -150,6 +150,28 @@ def test_a_device_that_does_not_work_is_one_sentence(tmp_path: Path, monkeypatch
         free.device_bytes(None)
 
 
+@pytest.mark.parametrize(
+    ("told", "device", "host"),
+    [
+        ('{"gpu": 0, "held_mib": 512}', GIB // 2, 0),
+        ('{"gpu": null, "held_mib": 512}', 0, GIB // 2),
+        ('{"gpu": 0', 0, 0),
+        (None, 0, 0),
+    ],
+)
+def test_what_is_still_held_for_this_run_counts_as_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str | None, device: int, host: int
+) -> None:
+    stand_in_torch(tmp_path, monkeypatch, f"return {GIB}, {8 * GIB}")
+    machine = Machine(tmp_path, available=GIB)
+    machine.v2("/")
+    monkeypatch.setenv("MEMORY_HELD_FILE", str(tmp_path / "held.json"))
+    if told is not None:
+        (tmp_path / "held.json").write_text(told)
+    assert free.device_bytes(None) == GIB + CUDA_CONTEXT + device
+    assert machine.room() == near(GIB + host)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_on_a_gpu_asking_makes_no_context_in_this_process() -> None:

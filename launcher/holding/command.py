@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from launcher.exits import Exit
+
 # facts.md, section 3; and what C++ and Python programs say.
 SIGNS = (
     "out of memory",  # torch.OutOfMemoryError, "CUDA error: out of memory", cudaMalloc, mmap's callers
@@ -27,8 +29,9 @@ SIGNS = (
     "std::bad_alloc",
     "Cannot allocate memory",
 )
-AGENT_OUT_OF_MEMORY = 71
 KILLED = 128 + signal.SIGKILL
+# Ends that say what they are, whatever was written before: an agent gets over a shortage, and is stopped hours later.
+MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED})
 LAST_WORDS = 64 * 1024
 PATIENCE_S = 1.0
 
@@ -41,12 +44,12 @@ def out_of_memory(code: int, last_words: str, kernel_killed: bool) -> str:
         last_words: the end of what it wrote to standard error.
         kernel_killed: the kernel killed some process for memory while it ran.
     """
-    if code == AGENT_OUT_OF_MEMORY:
+    if code == Exit.CANNOT_FIT:  # the agent's and the launcher's
         return "exit code 71"
     if code == KILLED and kernel_killed:
         return "the kernel killed it for memory"
     said = next((sign for sign in SIGNS if sign in last_words), "")
-    return f"exit code {code} after `{said}`" if code and said else ""
+    return f"exit code {code} after `{said}`" if said and code not in MEANT else ""
 
 
 class Command:

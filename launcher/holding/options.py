@@ -31,9 +31,9 @@ Everything is given back when CMD holds --min-free, when it hasn't grown for --s
 are passed on to CMD. Of CMD its child processes are seen growing, not containers (`docker compose up`): choose a short
 --settle for those. What is still held for it, CMD finds in the file that MEMORY_HELD_FILE names.
 
-Out of memory is: exit code 71 (the agent's), 137 while the kernel killed a process for memory, or another failure with
-an allocator's complaint at the end of standard error. Then --fallback-batch waits again, and runs CMD once more with
-AGENT_BATCH and RL_BATCH_SIZE set to it.
+Out of memory is: exit code 71 (the agent's), 137 while the kernel killed a process for memory, or a failure with an
+allocator's complaint at the end of standard error and none of the codes 2, 65, 69, 70, 75, 130, 137, 143, which mean
+something else. Then --fallback-batch waits again, and runs CMD once more with AGENT_BATCH and RL_BATCH_SIZE set to it.
 
 Exit code: CMD's own (128 + n if signal n ended it) · 2 usage · 65 the memory can't be read · 71 it didn't come free
 within --timeout, or there isn't as much in all · 75 stopped before CMD was started · 126, 127 CMD can't be started.

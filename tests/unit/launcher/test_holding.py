@@ -270,13 +270,13 @@ def test_nothing_stays_held_when_it_is_killed(figures: Figures, start: Start) ->
 
 
 def test_a_command_that_has_settled_is_left_all_of_the_rest(figures: Figures, start: Start) -> None:
-    words = ("--min-free", "2048", "--settle", "0.7", "--", *GROW, "--stay", "2", "80")
+    words = ("--min-free", "2048", "--settle", "0.6", "--", *GROW, "--stay", "1.5", "80")
     program = start(*words, environment=figures.environment)
     eventually(lambda: len(held_by(figures)) == 2)  # holder and command
     eventually(lambda: sum(held_by(figures).values()) == CONTEXT + 80, seconds=2.5)
     code, said = program.ended()
     assert code == 0
-    assert "the command hasn't grown for 0.7 s (it holds 380 MiB)" in said
+    assert "the command hasn't grown for 0.6 s (it holds 380 MiB)" in said
 
 
 def test_a_gpu_that_falls_off_the_bus_stops_the_hold_and_not_the_command(figures: Figures, start: Start) -> None:
@@ -314,13 +314,14 @@ import mmap, time
 blocks = []
 for _ in range(6):
     blocks.append(mmap.mmap(-1, 64 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
-    time.sleep(0.2)
+    time.sleep(0.15)
 """
 
 
 def test_ram_is_really_held_and_handed_over(start: Start, tmp_path: Path) -> None:
     command = noting_its_pid(tmp_path / "pid", sys.executable, "-S", "-c", TOUCH)
-    program = start("--pool", "ram", "--min-free", "448", "--", *command)
+    # A session of its own, as the launcher gives to what it starts: seen as a descendant all the same.
+    program = start("--pool", "ram", "--min-free", "448", "--", "setsid", "--wait", *command)
     pid = pid_in(tmp_path / "pid")
     seen = []
     while program.process.poll() is None:
@@ -339,8 +340,9 @@ def test_ram_is_really_held_and_handed_over(start: Start, tmp_path: Path) -> Non
 
 
 def children(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], check=False, capture_output=True, text=True)
-    return [int(line) for line in found.stdout.split()]
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
 
 
 def test_the_fallback_batch_is_passed_once(start: Start, tmp_path: Path) -> None:

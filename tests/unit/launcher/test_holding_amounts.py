@@ -89,7 +89,8 @@ def test_breathing_is_no_growth() -> None:
         (134, "what():  std::bad_alloc", False, "exit code 134 after `std::bad_alloc`"),
         (1, "KeyError: 'memory'", False, ""),
         (1, "", True, ""),  # the kernel killed another one
-        (75, "stopped", False, ""),
+        (75, "out of memory: finished in parts of 32", False, ""),  # it got over it, and was stopped later
+        (143, "out of memory: finished in parts of 32", False, ""),
     ],
 )
 def test_running_out_of_memory_is_told_from_other_ends(

@@ -102,7 +102,6 @@ class Bands:
         before, band.outside = band.outside, self._leaves(middle_mib, expected_mib)
         if before or not band.outside:
             return None
-        band.outside = measured  # what the plan didn't expect is what is expected from now on
         return _finding(pool, whose, phase, middle_mib, expected_mib, measured)
 
     def _leaves(self, held_mib: float, expected_mib: float) -> bool:

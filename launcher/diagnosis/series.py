@@ -17,8 +17,6 @@ BUCKETS = 12
 QUARTERS = 4
 STEADY_SHARE = 0.4
 """Of the mean growth: no quarter of the window has grown by less, or it is a step, or a curve that flattens."""
-CERTAIN = 5.0
-"""Growth is so many standard errors of a bucket."""
 MAD_TO_SIGMA = 1.4826
 MEDIAN_ERROR = 1.25
 """A median's standard error by a mean's."""
@@ -74,7 +72,7 @@ def steady_growth(points: Sequence[Point], window_s: float, least_mib: float) ->
     """Return the growth over the last ``window_s`` seconds, if the whole window bears it out; None if not.
 
     Theil and Sen's slope of bucket medians: a quarter of outliers doesn't move it. What grows once, however much,
-    isn't steady (``STEADY_SHARE``), noise isn't growth (``CERTAIN``), and neither is what was as high before.
+    isn't steady (``STEADY_SHARE``), and what was as high before isn't growth; noise comes out as a curve that flattens.
 
     Args:
         points: in order; they must fill the window, and may reach further back.
@@ -92,9 +90,9 @@ def steady_growth(points: Sequence[Point], window_s: float, least_mib: float) ->
     if grown_mib < least_mib or min(steps) < STEADY_SHARE * grown_mib / QUARTERS:
         return None
     before = [value for time_s, value in points if time_s < buckets[0][0][0]]
-    error_mib = _error(buckets, middles, slope, width_s)
-    if grown_mib < CERTAIN * error_mib or max(before, default=0.0) >= middles[-1]:
+    if max(before, default=0.0) >= middles[-1]:
         return None
+    error_mib = _error(buckets, middles, slope, width_s)
     return Growth(slope, _still_to_come(steps, error_mib))
 
 

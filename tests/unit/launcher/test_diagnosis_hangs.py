@@ -95,6 +95,25 @@ def test_a_simulator_is_hung_when_a_fresh_collector_cannot_tick_either() -> None
     assert "a fresh collector" in finding.sentence
 
 
+def test_a_fresh_collector_whose_tick_hangs_as_well_is_no_collectors_hang() -> None:
+    def hang(since_s: float, seen: Observation) -> Observation:
+        if since_s < 25:
+            return with_beat(seen, tick_outstanding_s=since_s)
+        return with_beat(seen, collector_restarts=1, tick_outstanding_s=max(0.0, since_s - 26))
+
+    told = stops_ticking(100, 155, hang)
+    assert first(told, Cause.SIMULATOR_HANG)[0] - 125 <= TIMEOUT_S + 5
+    assert {finding.cause for time_s, finding in told if time_s >= 126} == {Cause.SIMULATOR_HANG}
+
+
+def test_a_first_connection_may_cost_a_time_out_before_it_counts() -> None:
+    def look(time_s: float) -> Observation:
+        return replace(with_beat(driving(0), doing="connecting", phase="waiting_for_simulator"), time_s=time_s)
+
+    time_s, _ = first(diagnosed(map(look, seconds(100))), Cause.SIMULATOR_HANG)
+    assert 2 * TIMEOUT_S < time_s <= 2 * TIMEOUT_S + 5
+
+
 def test_a_hang_after_the_log_told_of_no_video_memory_is_that() -> None:
     def look(time_s: float) -> Observation:
         seen = driving(min(time_s, 10.0))

@@ -71,11 +71,10 @@ def train(
             admitted = admit(resolved, run, chosen)
             training = Training(admitted.config, run, out, stop, admitted.device)
             if training.finished:
+                training.say_finished()
                 out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)
                 return
-            run.save_config(admitted.config)
             code = training.run()
-            training.summarise(out)
     raise typer.Exit(code)
 
 

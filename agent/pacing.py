@@ -70,6 +70,8 @@ class Counters:
     """Updates in the last checkpoint; -1 before the first."""
     saved_steps: int = -1
     """Steps in the last checkpoint; -1 before the first."""
+    tried_updates: int = -1
+    """Updates when the disk last refused a checkpoint; -1 if it never did. What it refused is tried again later."""
     evaluating: bool = False
     """An evaluation is under way in the collector."""
     finally_evaluated: bool = False
@@ -151,10 +153,14 @@ def _last_actions(plan: Plan, counters: Counters) -> Action:
 
 def _unsaved(counters: Counters) -> bool:
     # Only updates count: steps are on disk already.
-    return counters.saved_updates < counters.updates
+    return _last_tried(counters) < counters.updates
 
 
 def _save_due(plan: Plan, counters: Counters) -> bool:
     # Counted in updates: steps are on disk anyway, and a learner that catches up makes updates without steps.
     every = ceil(plan.checkpoint_every_steps * plan.ratio)
-    return counters.updates // every > max(0, counters.saved_updates) // every
+    return counters.updates // every > max(0, _last_tried(counters)) // every
+
+
+def _last_tried(counters: Counters) -> int:
+    return max(counters.saved_updates, counters.tried_updates)

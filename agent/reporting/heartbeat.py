@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agent.exchange.status import Doing, Status
@@ -104,3 +105,12 @@ class Heartbeat:
             "device_mib": device or None,
             "peak_by_phase_mib": self._memory.peaks,
         }
+
+
+def last_exit_code(path: Path) -> int | None:
+    """Return the exit code that a run's last learner gave; None where it gave none, or there was none."""
+    try:
+        code = json.loads(path.read_text(encoding="utf-8"))["exit_code"]
+        return None if code is None else int(code)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

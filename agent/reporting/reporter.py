@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console
 
 from agent.config import AgentConfig
-from agent.exchange.messages import EpisodeEnded
+from agent.exchange.messages import EpisodeEnded, Evaluated
 from agent.exchange.status import Status
 from agent.learner import Learner
 from agent.memory.watermarks import Watermarks
@@ -37,6 +36,8 @@ class Reporter:
             batch=config.td3.batch_size,
             micro_batch=learner.micro_batch,
         )
+        self._run, self._out = run, out
+        self._evaluated: Evaluated | None = None
         self._learner = learner
         self._every_steps = config.training.log_every_steps
         self._logged_at = learner.steps
@@ -63,9 +64,10 @@ class Reporter:
         """Count an episode in the averages."""
         self._episodes.add(episode)
 
-    def take_evaluation(self, step: int, totals: Mapping[str, float]) -> None:
-        """Write an evaluation's row."""
-        self._metrics.write(step, {f"eval/{name}": value for name, value in totals.items()})
+    def take_evaluation(self, found: Evaluated) -> None:
+        """Write an evaluation's row, and keep its table for the end."""
+        self._evaluated = found
+        self._metrics.write(found.step, {f"eval/{name}": value for name, value in found.totals["td3"].items()})
 
     def tell(self, counters: Counters, phase: str) -> None:
         """Show where the run stands; cheap, called at every turn of the loop."""
@@ -104,6 +106,19 @@ class Reporter:
                 "time/total_timesteps": counters.steps,
             },
         )
+
+    def say(self, sentence: str) -> None:
+        """Print what a person should know at once."""
+        self._out.print(sentence, highlight=False, soft_wrap=True)
+
+    def summarise(self, counters: Counters) -> None:
+        """Print what the run left, and where; call after the block."""
+        found = self._evaluated
+        if found is not None:
+            self.say(found.table)
+        video = f", video {self._run.path / found.video}" if found is not None and found.video else ""
+        words = f"{self._run.path}: {counters.steps} steps, {counters.updates} updates{video}"
+        self.say(words)
 
 
 class _Rate:

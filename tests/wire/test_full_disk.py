@@ -1,9 +1,15 @@
-"""Trainings on a disk that is full or read-only: one sentence, and what was saved before still loads."""
+"""Trainings on a disk that is full or read-only: no start, or training goes on; what was saved before still loads."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from agent.exits import Exit
 from tests.conftest import StartServer
@@ -14,6 +20,12 @@ SETTINGS: dict[str, Any] = {
     **SMALL,
     "training": {**SMALL["training"], "total_steps": 20_000, "checkpoint_every_steps": 40},
 }
+WIDE: dict[str, Any] = {
+    **SETTINGS,
+    "td3": {"batch_size": 8, "network": {"channels": [8, 8, 8], "features": 64, "hidden": [128, 128]}},
+    "memory": {"reserve_mib": 16},
+}
+"""A checkpoint takes 2 MiB."""
 ENOUGH_MIB = 160
 """The ring's 29, memory.reserve_mib's 64, and room for checkpoints."""
 
@@ -38,20 +50,56 @@ def test_a_run_can_t_begin_on_a_full_or_read_only_disk(tmp_path: Path) -> None:
             assert "can't be written (Read-only file system); choose another --run-dir" in refused(run)
 
 
-def test_a_disk_that_fills_up_ends_the_run_with_its_last_checkpoint_whole(
-    start_server: StartServer, tmp_path: Path
+@contextlib.contextmanager
+def filled(disk: Path, left_kib: int) -> Iterator[None]:
+    """Leave so little free on a disk while the block lasts: lines still fit, no checkpoint does."""
+    filler = fill(disk)
+    os.truncate(filler, filler.stat().st_size - 1024 * left_kib)
+    yield
+    filler.unlink()
+
+
+def test_a_disk_that_is_full_for_a_while_costs_nothing(start_server: StartServer, tmp_path: Path) -> None:
+    with small_disk(tmp_path, mib=ENOUGH_MIB) as disk:
+        run = Run(disk / "run", start_server().port, WIDE)
+        run.start("--max-timesteps", "700")
+        run.wait(lambda: len(run.events("checkpoint")) >= 2)
+        with filled(disk, left_kib=512):
+            run.wait(lambda: len(run.events("checkpoint_failed")) >= 2)
+        refused, kept = run.events("checkpoint_failed")[0], run.events("checkpoint")[-1]
+        assert "can't be written (No space left on device); earlier checkpoints are untouched" in refused["cause"]
+        assert (refused["wanted"], refused["kept"]) == ("interval", f"step-{kept['steps']:09d}")
+        run.finish()
+        first, *_, last = [e for e in run.events("checkpoint_failed", "checkpoint") if e["time"] >= refused["time"]]
+        assert first["event"] == "checkpoint_failed"
+        assert (last["event"], last["updates"]) == ("checkpoint", 680)
+        assert (run.beat["updates"], run.beat["exit_code"]) == (680, 0)
+
+
+@pytest.mark.parametrize("ending", ["finishes", "is stopped"])
+def test_a_disk_that_stays_full_ends_the_run_only_at_its_end(
+    start_server: StartServer, tmp_path: Path, ending: str
 ) -> None:
     with small_disk(tmp_path, mib=ENOUGH_MIB) as disk:
-        run = Run(disk / "run", start_server().port, SETTINGS)
-        process = run.start()
+        run = Run(disk / "run", start_server().port, WIDE)
+        steps = ("--max-timesteps", "400" if ending == "finishes" else "20000")
+        process = run.start(*steps)
         run.wait(lambda: len(run.events("checkpoint")) >= 2)
-        filler = fill(disk)
-        out, _ = process.communicate(timeout=60)
+        with filled(disk, left_kib=512):
+            if ending == "is stopped":
+                run.wait(lambda: len(run.events("checkpoint_failed")) >= 1)
+                process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=60)
+        kept = run.events("checkpoint")[-1]
         assert process.returncode == Exit.BAD_CONFIG, out
-        assert "can't be written (No space left on device); earlier checkpoints are untouched" in out
-        steps, saved = run.steps, run.events("checkpoint")[-1]["updates"]
-        filler.unlink()
-        run.start("--resume")
-        run.wait(lambda: run.steps > steps)
-        assert (run.events("resumed")[0]["steps"], run.events("resumed")[0]["updates"]) == (steps, saved)
+        assert "Traceback" not in out
+        assert f"--resume goes on from step-{kept['steps']:09d} and makes " in out.splitlines()[-1]
+        assert run.events("failed")[0]["exit_code"] == Exit.BAD_CONFIG
+        done = run.steps
+        run.start(*steps, "--resume")
+        run.wait(lambda: bool(run.events("resumed")))
+        assert [run.events("resumed")[0][name] for name in ("steps", "updates")] == [done, kept["updates"]]
+        if ending == "finishes":
+            run.finish()
+            assert run.beat["updates"] == 380
         run.kill()

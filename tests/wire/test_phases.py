@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,3 +52,23 @@ def test_a_run_is_not_finished_without_its_final_checkpoint(
     assert run.events("resumed")[0]["updates"] < 100
     assert (run.beat["step"], run.beat["updates"]) == (120, 100)
     assert "is finished" in run.train("--resume")
+
+
+def test_a_learner_killed_after_its_final_checkpoint_is_finished_at_the_next_start(
+    start_server: StartServer, new_run: NewRun
+) -> None:
+    run = new_run("run", start_server())
+    run.start("--set", "collector.stop_grace_s=30")
+    run.wait(lambda: bool(run.beat.get("collector", {}).get("pid")))
+    collector = run.beat["collector"]["pid"]
+    run.wait(lambda: run.steps == 120)
+    os.kill(collector, signal.SIGSTOP)  # it won't give the simulator back, and its learner waits for that
+    run.wait(lambda: run.beat["phase"] == "stopping")
+    run.kill()
+    assert (run.beat["phase"], run.beat["exit_code"]) == ("stopping", None)
+    assert "is finished" in run.train("--resume")
+    assert (run.beat["phase"], run.beat["exit_code"], run.beat["tick_outstanding_s"]) == ("finished", 0, 0)
+    assert (run.beat["step"], run.beat["updates"]) == (120, 100)
+    told = run.events("finished")
+    assert "is finished" in run.train("--resume")
+    assert run.events("finished") == told

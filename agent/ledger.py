@@ -1,0 +1,106 @@
+"""Where a run stands, and how much of that is on disk: its counters, and the checkpoints that keep them.
+
+Owns the counters, when a checkpoint is superfluous, and what follows from a disk that refuses one: nothing is lost by
+that but time, so training goes on and tries again, and only the end of the run insists. Knows no collector, no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agent.checkpoint import CheckpointError
+from agent.learner import Learner
+from agent.reporting.reporter import Reporter
+from agent.reporting.telemetry import EventLog
+from agent.requests import Standing
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """A checkpoint that the disk refused."""
+
+    updates: int
+    score: float | None
+
+
+class Ledger:
+    """The books of one run. ``counters`` is where it stands."""
+
+    def __init__(self, learner: Learner, reporter: Reporter, events: EventLog) -> None:
+        self.counters = learner.counters()
+        self._learner = learner
+        self._reporter = reporter
+        self._events = events
+        self._refused: _Refused | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """Steps, updates, and the checkpoint if it holds them all."""
+        counters = self.counters
+        saved = counters.saved_updates == counters.updates
+        return Standing(counters.steps, counters.updates, self._learner.checkpoint if saved else None)
+
+    def count(self) -> None:
+        """Read steps and updates anew."""
+        self.counters = replace(self.counters, steps=self._learner.steps, updates=self._learner.updates)
+
+    def note(self, **changes: bool | int) -> None:
+        """Change counters that only the loop knows of."""
+        self.counters = replace(self.counters, **changes)  # type: ignore[arg-type]
+
+    def save(self, cause: str, score: float | None = None) -> None:
+        """Write a checkpoint; ``score`` where these very weights were evaluated, now or when the disk refused it.
+
+        Raises:
+            CheckpointError: the disk refuses it, which is told as an event; training may go on.
+        """
+        self.count()
+        counters = self.counters
+        if score is None and self._refused is not None and self._refused.updates == counters.updates:
+            score = self._refused.score
+        self._reporter.tell(counters, "saving")
+        where = {"steps": counters.steps, "updates": counters.updates}
+        try:
+            self._learner.save(counters, score)
+        except CheckpointError as error:
+            self._refused = _Refused(counters.updates, score)
+            self.counters = replace(counters, tried_updates=counters.updates)
+            self._events.append("checkpoint_failed", str(error), wanted=cause, kept=self._learner.checkpoint, **where)
+            self._reporter.say(str(error))
+            raise
+        self._refused = None
+        self.counters = replace(counters, saved_updates=counters.updates, saved_steps=counters.steps)
+        self._events.append("checkpoint", cause, **where)
+
+    def save_if_possible(self, cause: str, score: float | None = None) -> None:
+        """Write a checkpoint, or go on without: the next one holds the same and more."""
+        try:
+            self.save(cause, score)
+        except CheckpointError:
+            return  # told as an event
+
+    def save_what_is_new(self, cause: str) -> None:
+        """Write a checkpoint, unless the last one is of this very moment: that one may bear a score.
+
+        Raises:
+            CheckpointError: the disk refuses it.
+        """
+        self.count()
+        counters = self.counters
+        known = (counters.saved_steps, counters.saved_updates) == (counters.steps, counters.updates)
+        if self._refused is not None or not known:
+            self.save(cause)
+
+    def close(self, cause: str, stopped: bool) -> CheckpointError | None:
+        """Save what isn't saved, for the last time; return why that can't be, and what a resume goes on from.
+
+        A run that is ``stopped`` writes its steps, too; one that finished has nothing new, unless the disk refused it.
+        """
+        try:
+            if stopped or self._refused is not None:
+                self.save_what_is_new(cause)
+        except CheckpointError as error:
+            lost = self.counters.updates - max(0, self.counters.saved_updates)
+            kept = self._learner.checkpoint or "the replay alone"
+            return CheckpointError(f"{error} --resume goes on from {kept} and makes {lost} updates again.")
+        return None

@@ -44,7 +44,7 @@ def train(
 ) -> None:
     """Train a TD3 driver against the simulator at CARLA_HOST:CARLA_PORT; evaluate it; leave a run directory.
 
-    Exit codes: 0 finished, 65 bad configuration or one that can't fit, 69 no simulator, 71 out of memory, 75 stopped on
+    Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 it can't fit or ran out of memory, 75 stopped on
     request.
     """
     stop = StopRequest()
@@ -145,7 +145,7 @@ def footprint(
 ) -> None:
     """Say what a configuration takes of device, host and disk, item by item, and whether it fits; allocate nothing.
 
-    With --run-dir also what that run measured, by phase. Exit codes: 0 it fits, 65 it doesn't, or bad configuration.
+    With --run-dir also what that run measured, by phase. Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
     """
     with sentences(debug):
         from agent.memory import survey
@@ -165,7 +165,7 @@ def footprint(
         if found.measured_mib:
             out.print(found.watermarks())
         out.print(found.verdict(), highlight=False, soft_wrap=True)
-    raise typer.Exit(Exit.FINISHED if found.refusal is None else Exit.BAD_CONFIG)
+    raise typer.Exit(Exit.FINISHED if found.refusal is None else Exit.OUT_OF_MEMORY)
 
 
 def request(

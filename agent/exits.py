@@ -20,6 +20,7 @@ class Exit(IntEnum):
     BAD_CONFIG = 65
     NO_SIMULATOR = 69
     OUT_OF_MEMORY = 71
+    """It can't fit, and nothing was allocated (event ``cannot_fit``); or it ran out (event ``out_of_memory``)."""
     STOPPED = 75
     INTERRUPTED = 130
     """A second Ctrl-C: ended at once, no checkpoint of the last minutes (128 + SIGINT)."""

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import torch
 
 from agent.config import AgentConfig, ConfigError
-from agent.memory import aftermath, allocator
+from agent.exits import AgentError, Exit
+from agent.memory import aftermath, allocator, footprint
 from agent.memory.allocator import Choice, Settings
 from agent.memory.footprint import MIB
 from agent.memory.survey import Survey, survey
@@ -34,8 +35,8 @@ def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Admitted:
     """Write the events ``allocator`` and ``footprint``; ``device`` if the GPU is left alone; ``micro_batch_lowered``.
 
     Raises:
-        ConfigError: the configuration can't fit, with the largest batch that would; CUDA isn't there; or the GPU
-            doesn't compute in ``td3.precision``.
+        AgentError: the configuration can't fit (exit 71); the event ``cannot_fit`` has the numbers, and what would.
+        ConfigError: CUDA isn't there, or the GPU doesn't compute in ``td3.precision``.
     """
     events = EventLog(run.events)
     found = survey(config, run)
@@ -50,10 +51,27 @@ def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Admitted:
     events.append("allocator", chosen.cause, setting=chosen.text, took_hold=took_hold, ignored=differing)
     events.append("footprint", found.verdict(), **found.plain())
     if found.refusal is not None:
-        raise ConfigError(found.refusal)
+        events.append("cannot_fit", found.refusal, **_shortage(config, found))
+        raise AgentError(found.refusal, Exit.OUT_OF_MEMORY)
     if found.not_on_cuda is not None:
         events.append("device", found.not_on_cuda, device="cpu")
     return Admitted("cuda" if found.cuda else "cpu", config)
+
+
+def _shortage(config: AgentConfig, found: Survey) -> dict[str, Any]:
+    """Return the numbers of a refusal: for a program that looks for a configuration that fits."""
+    pool = footprint.short_pool(config, found.cuda, found.free)
+    assert pool is not None
+    disk = pool == "disk"
+    return {
+        "pool": pool,
+        "needed_mib": round(found.estimate.total(pool) / MIB, 1),
+        "free_mib": round(getattr(found.free, pool) / MIB, 1),
+        "reserve_mib": config.memory.reserve_mib,
+        "fitting_micro_batch": footprint.largest_micro_batch(config, found.cuda, found.free) or None,
+        "fitting_batch": found.largest_batch or None,
+        "fitting_replay": (footprint.largest_replay(config, found.cuda, found.free) or None) if disk else None,
+    }
 
 
 def _after_silence(config: AgentConfig, run: RunDirectory, found: Survey, events: EventLog) -> AgentConfig:

@@ -156,11 +156,14 @@ def _placed(name: str, phase: Phase, size: int, cuda: bool) -> Item:
 
 def refusal(config: AgentConfig, cuda: bool, free: Free) -> str | None:
     """Return why the configuration can't fit, in one sentence with what would; None where it fits."""
+    pool = short_pool(config, cuda, free)
+    return None if pool is None else _sentence(config, cuda, free, pool, estimate(config, cuda).total(pool))
+
+
+def short_pool(config: AgentConfig, cuda: bool, free: Free) -> Pool | None:
+    """Return the first pool that the configuration doesn't fit into; None where it fits."""
     found = estimate(config, cuda)
-    for pool in POOLS:
-        if not _fits(found, free, pool, config):
-            return _sentence(config, cuda, free, pool, found.total(pool))
-    return None
+    return next((pool for pool in POOLS if not _fits(found, free, pool, config)), None)
 
 
 def largest_batch(config: AgentConfig, cuda: bool, free: Free) -> int:

@@ -29,5 +29,5 @@ class MemoryConfig(Section):
         (), description="Kept on the host instead of the GPU: Adam's state with its step, the targets. None on the CPU."
     )
     reserve_mib: float = Field(
-        64.0, ge=0, description="Left free on device, host and disk beyond the estimate, MiB; else no start (exit 65)."
+        64.0, ge=0, description="Left free on device, host and disk beyond the estimate, MiB; else no start (exit 71)."
     )

@@ -11,6 +11,7 @@ import torch
 
 from agent import config
 from agent.config import AgentConfig, ConfigError
+from agent.exits import AgentError, Exit
 from agent.memory import admission, free, survey
 from agent.memory.allocator import Choice
 from agent.memory.footprint import MIB, Free
@@ -72,15 +73,32 @@ def test_auto_leaves_a_full_gpu_alone_and_says_why(tmp_path: Path, machine: dict
 
 def test_a_full_gpu_that_was_asked_for_is_refused(tmp_path: Path, machine: dict[str, int]) -> None:
     machine["device"] = 100 * MIB
-    with pytest.raises(ConfigError, match="--device cpu"):
+    with pytest.raises(AgentError, match="--device cpu") as caught:
         admitted(tmp_path, device="cuda")
-    assert events(RunDirectory(tmp_path))[-1]["fits"] is False
+    assert caught.value.code is Exit.OUT_OF_MEMORY
+    estimated, refused = events(RunDirectory(tmp_path))[-2:]
+    assert estimated["fits"] is False
+    assert (refused["event"], refused["cause"]) == ("cannot_fit", str(caught.value))
+    assert (refused["pool"], refused["free_mib"], refused["fitting_batch"]) == ("device", 100, None)
+
+
+def test_a_refusal_names_a_micro_batch_that_is_let_in(tmp_path: Path, machine: dict[str, int]) -> None:
+    machine["device"] = 700 * MIB
+    with pytest.raises(AgentError):
+        admitted(tmp_path, device="cuda", td3={"batch_size": 4096})
+    refused = events(RunDirectory(tmp_path))[-1]
+    size = refused["fitting_micro_batch"]
+    assert f"td3.micro_batch {size} would do" in refused["cause"]
+    assert admitted(tmp_path, device="cuda", td3={"batch_size": 4096, "micro_batch": size})[0] == "cuda"
+    with pytest.raises(AgentError):
+        admitted(tmp_path, device="cuda", td3={"batch_size": 4096, "micro_batch": size + 1})
 
 
 def test_where_neither_has_room_the_gpu_s_refusal_is_told(tmp_path: Path, machine: dict[str, int]) -> None:
     machine.update(device=100 * MIB, host=100 * MIB)
-    with pytest.raises(ConfigError, match="MiB of device memory"):
+    with pytest.raises(AgentError, match="MiB of device memory"):
         admitted(tmp_path, device="auto")
+    assert events(RunDirectory(tmp_path))[-1]["pool"] == "device"
 
 
 def test_a_gpu_without_bfloat16_is_refused_it_with_the_way_out(tmp_path: Path, machine: dict[str, int]) -> None:

@@ -318,14 +318,20 @@ def agent(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_training_that_can_t_fit_is_refused_before_anything_is_allocated(tmp_path: Path) -> None:
     ended = agent("train", "--run-dir", str(tmp_path), "--device", "cpu", "--set", "td3.batch_size=100000000")
-    assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
+    assert ended.returncode == Exit.OUT_OF_MEMORY, ended.stderr
     assert "the largest td3.batch_size that fits is" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "replay").exists()
-    event = json.loads((tmp_path / "agent-events.jsonl").read_text().splitlines()[-1])
-    assert event["event"] == "footprint"
-    assert event["fits"] is False
+    event, refused = map(json.loads, (tmp_path / "agent-events.jsonl").read_text().splitlines()[-2:])
+    assert (event["event"], event["fits"]) == ("footprint", False)
     assert {"parameters", "activations"} <= {each["name"] for each in event["items"]}
+    assert (refused["event"], refused["pool"]) == ("cannot_fit", "host")
+    assert refused["needed_mib"] + refused["reserve_mib"] > refused["free_mib"] > 0
+    assert refused["cause"] in ended.stderr
+    assert f"td3.batch_size that fits is {refused['fitting_batch']}, not" in ended.stderr
+    assert (refused["fitting_micro_batch"], refused["fitting_replay"]) == (None, None)
+    fits = agent("footprint", "--device", "cpu", "--set", f"td3.batch_size={refused['fitting_batch'] * 9 // 10}")
+    assert fits.returncode == Exit.FINISHED, fits.stdout
 
 
 def test_the_command_prints_one_object_that_a_program_can_read(tmp_path: Path) -> None:
@@ -356,7 +362,7 @@ def test_the_table_shows_a_device_only_where_one_was_measured(tmp_path: Path) ->
 
 def test_the_command_prints_a_table_and_refuses_by_exit_code() -> None:
     ended = agent("footprint", "--device", "cpu", "--set", "td3.batch_size=100000000")
-    assert ended.returncode == Exit.BAD_CONFIG
+    assert ended.returncode == Exit.OUT_OF_MEMORY
     assert "activations" in ended.stdout
     assert "the largest td3.batch_size that fits is" in ended.stdout
 

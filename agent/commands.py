@@ -66,9 +66,11 @@ def train(
         chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
         with run.prepare(resume):
             from agent.memory.admission import admit
+            from agent.refitting import refit
             from agent.training import Training
 
             admitted = admit(resolved, run, chosen)
+            refit(admitted.config, run)
             training = Training(admitted.config, run, out, stop, admitted.device)
             if training.finished:
                 training.say_finished()

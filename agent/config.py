@@ -48,12 +48,20 @@ class SimulatorConfig(Section):
 class CameraConfig(Section):
     """The front camera, relative to the vehicle's origin (metres, degrees)."""
 
-    width: int = Field(84, ge=84, le=84, description="Pixels; asked of the simulator, never resized.")
-    height: int = Field(84, ge=84, le=84, description="Pixels; asked of the simulator, never resized.")
+    width: Literal[84, 64] = Field(
+        84, description="Pixels, as height; asked of the simulator. 64 in mid-run: replay and network are adapted."
+    )
+    height: Literal[84, 64] = Field(84, description="Pixels, as width.")
     fov_deg: float = Field(100.0, gt=10, lt=170, description="Horizontal field of view.")
     x_m: float = Field(1.2, description="Forward of the vehicle's origin.")
     z_m: float = Field(1.8, gt=0, description="Above the vehicle's origin.")
     pitch_deg: float = Field(-12.0, ge=-89, le=89, description="Negative looks down.")
+
+    @model_validator(mode="after")
+    def _square(self) -> CameraConfig:
+        if self.width != self.height:
+            raise ValueError(f"environment.camera.width {self.width} isn't height {self.height}: set both to 84 or 64")
+        return self
 
 
 class RouteConfig(Section):

@@ -28,10 +28,15 @@ from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, generator
 from agent.td3.host import HOST
 from agent.td3.replay import Replay, ReplayError
+from agent.td3.resampling import adapted
 from agent.td3.td3 import TD3
 
 _SMOOTHING = 0.05
 """Of the milliseconds an update takes: a mean over about the last 20."""
+
+_ADAPTED = (
+    "what was learned was learned with other frames: learning goes on from adapted features, as another experiment"
+)
 
 
 class Learner:
@@ -56,7 +61,8 @@ class Learner:
         on_cuda = chosen.type == "cuda"
         if config.memory.per_process_memory_fraction is not None:
             limit_device_memory(chosen, config.memory.per_process_memory_fraction)
-        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else ())
+        side = config.environment.camera.width
+        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), side)
         self._events = EventLog(run.events)
         self._recovery = Recovery(
             config.td3.batch_size,
@@ -212,7 +218,10 @@ class Learner:
         found = checkpoint.load(self._run.path, architecture(self._config))
         for sentence in found.skipped:
             self._events.append("checkpoint_skipped", sentence, used=found.path.name)
-        self._td3.load_state(found.tensors)
+        tensors, before = adapted(found.tensors, self._td3.side)
+        if before is not None:
+            self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.side)
+        self._td3.load_state(tensors)
         self.checkpoint = found.path.name
         self._counters = Counters(
             steps=found.step,

@@ -17,8 +17,8 @@ import typer
 from measuring import machine, spread
 
 from agent.td3.frames import ACTION, SIDE, VECTOR
+from agent.td3.layout import bytes_for
 from agent.td3.replay import Replay
-from agent.td3.ring import bytes_for
 
 _EPISODE = 500
 

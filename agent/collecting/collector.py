@@ -51,8 +51,9 @@ class Collector:
         self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
         self._weights = WeightsFile(run.exchange / "weights.bin")
         self._weights_version = 0
-        self._policy = Policy(config.td3.network)
-        self._replay = Replay.create(run.replay, config.replay.capacity)
+        side = config.environment.camera.width
+        self._policy = Policy(config.td3.network, side)
+        self._replay = Replay.create(run.replay, config.replay.capacity, side)
         self._env = WatchedEnv(config, self._status, self._look_for_orders, _leave if self._has_traffic else None)
         self._examiner = Examiner(config, run, self._env, self._policy, self._status)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from agent.collecting.watched import WatchedEnv
 from agent.config import AgentConfig
-from agent.env.observation import FRAMES, HEIGHT, VECTOR_SIZE, WIDTH
+from agent.env.observation import FRAMES, VECTOR_SIZE
 from agent.env.route import Planner, Route
 from agent.exchange.messages import Evaluate, Evaluated, Rehearsed
 from agent.exchange.status import Doing, Status
@@ -64,7 +64,8 @@ class Examiner:
         self._status.doing = Doing.REHEARSING
         self._env.connect()
         before_mib = memory_mib(os.getpid())
-        self._policy.act(np.zeros((FRAMES, HEIGHT, WIDTH), np.uint8), np.zeros(VECTOR_SIZE, np.float32))
+        side = self._config.environment.camera.width
+        self._policy.act(np.zeros((FRAMES, side, side), np.uint8), np.zeros(VECTOR_SIZE, np.float32))
         routes = self._held_out(self._most)
         _text(())
         encoder_mib = visual.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None

@@ -59,7 +59,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self.session = Session(
             simulator or SimulatorConfig(), traffic=self.config.traffic.vehicles > 0, on_lost=on_lost
         )
-        self.observation_space = observation.space()
+        self.observation_space = observation.space(self.config.camera.width)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.car: Car | None = None
         self._seed: int = seed

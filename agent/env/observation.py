@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from agent.env.route_line import Projection, Route, wrapped
 
-FRAMES, HEIGHT, WIDTH = 4, 84, 84
+FRAMES = 4
 ROUTE_POINTS = 25
 VECTOR_SIZE = 3 + 2 * ROUTE_POINTS
 SPEED_SCALE_MPS = 10.0
@@ -62,11 +62,11 @@ class DriverState:
         return wrapped(self.yaw - self.place.yaw)
 
 
-def space() -> spaces.Space[Observation]:
-    """Return the observation space: ``image`` uint8 (4, 84, 84), newest last; ``vector`` float32 (53,)."""
+def space(side: int) -> spaces.Space[Observation]:
+    """Return the observation space: ``image`` uint8 (4, S, S), newest last; ``vector`` float32 (53,)."""
     return spaces.Dict(
         {
-            "image": spaces.Box(0, 255, (FRAMES, HEIGHT, WIDTH), np.uint8),
+            "image": spaces.Box(0, 255, (FRAMES, side, side), np.uint8),
             "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
         }
     )
@@ -88,7 +88,7 @@ def vector(state: DriverState, spacing_m: float) -> Vector:
 
 
 def first_stack(frame: Frames) -> Frames:
-    """Return a stack of (4, 84, 84) that repeats an episode's first frame."""
+    """Return a stack of (4, S, S) that repeats an episode's first frame."""
     return np.repeat(frame[None], FRAMES, axis=0)
 
 

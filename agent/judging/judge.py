@@ -22,6 +22,7 @@ from agent.judging.visual import VideoSummary, record
 from agent.learner import architecture
 from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
+from agent.td3.resampling import adapted
 
 _ONLINE = "online."
 
@@ -64,8 +65,9 @@ def trained(
     resolved = options.resolve(config, run, settings, named)
     widths = architecture(resolved)
     found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)
-    policy = Policy(resolved.td3.network)
-    policy.load_state_dict({name: found.tensors[_ONLINE + name] for name in policy.state_dict()})
+    side = resolved.environment.camera.width
+    policy, (tensors, _) = Policy(resolved.td3.network, side), adapted(found.tensors, side)
+    policy.load_state_dict({name: tensors[_ONLINE + name] for name in policy.state_dict()})
     return Trained(resolved, policy)
 
 

@@ -15,7 +15,7 @@ from agent.memory import layers
 from agent.memory.peak import update_bytes
 from agent.memory.settings import Offload
 from agent.td3.frames import CACHED_ROWS
-from agent.td3.ring import bytes_for
+from agent.td3.layout import bytes_for
 
 MIB = 2**20
 Pool = Literal["device", "host", "disk"]
@@ -87,7 +87,7 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_ba
 
 
 def _processes(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
-    shapes = layers.parameter_shapes(config.td3.network)
+    shapes = _shapes(config)
     policy = layers.size(shapes, "encoder.") + layers.size(shapes, "actor.")
     return (
         Item("learner: Python, torch", "always", host=_LEARNER_BASE + cuda * _CUDA_HOST),
@@ -103,7 +103,7 @@ def _films(config: AgentConfig) -> bool:
 
 
 def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
-    shapes = layers.parameter_shapes(config.td3.network)
+    shapes = _shapes(config)
     whole, locked = layers.size(shapes), layers.page_locked(shapes)
     offload = config.memory.offload if cuda else ()
     moments = 2 * whole + layers.FLOAT * len(shapes)  # and a step counter each
@@ -122,14 +122,19 @@ def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
 
 
 def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Item, ...]:
-    network, precision = config.td3.network, config.td3.precision
-    whole = layers.size(layers.parameter_shapes(network))
-    peak = update_bytes(network, batch, rows, precision, cached_rows=None if cuda else CACHED_ROWS)
+    network, precision, side = config.td3.network, config.td3.precision, config.environment.camera.width
+    whole = layers.size(_shapes(config))
+    peak = update_bytes(network, batch, rows, precision, cached_rows=None if cuda else CACHED_ROWS, side=side)
     activations = max(0, peak - whole)  # what goes beyond the gradients, which are counted whole for all the time
     share = _FLOAT16_WORKSPACE if precision == "float16" else _ONEDNN_WORKSPACE
     workspace = 0 if cuda else int(share * activations)
     return (
-        Item("sampled batch", "always", host=layers.batch_bytes(batch), device=cuda * layers.batch_bytes(rows)),
+        Item(
+            "sampled batch",
+            "always",
+            host=layers.batch_bytes(batch, side),
+            device=cuda * layers.batch_bytes(rows, side),
+        ),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         _placed("activations", "updating", activations, cuda),
         _placed("workspace and heap's holes", "updating", workspace, cuda),
@@ -137,17 +142,25 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Ite
 
 
 def _files(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
-    shapes = layers.parameter_shapes(config.td3.network)
+    shapes = _shapes(config)
     whole = layers.size(shapes)
     checkpoint = 4 * whole + _CHECKPOINT_BESIDE_TENSORS  # online, targets, two moments
     kept = config.training.keep_checkpoints + 1  # and the best
     # Written from where the tensors are; copied are those of a GPU, and convolutions, whose layout no file knows.
     copied = 4 * (whole if cuda else layers.size(shapes, "encoder.conv"))
     return (
-        Item("replay (page cache isn't counted)", "always", disk=bytes_for(config.replay.capacity)),
+        Item("replay (page cache isn't counted)", "always", disk=_replay_bytes(config, config.replay.capacity)),
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
         Item("checkpoint in the making", "saving", host=copied, disk=checkpoint),
     )
+
+
+def _shapes(config: AgentConfig) -> layers.Shapes:
+    return layers.parameter_shapes(config.td3.network, config.environment.camera.width)
+
+
+def _replay_bytes(config: AgentConfig, capacity: int) -> int:
+    return bytes_for(capacity, config.environment.camera.width)
 
 
 def _placed(name: str, phase: Phase, size: int, cuda: bool) -> Item:
@@ -193,8 +206,10 @@ def largest_replay(config: AgentConfig, cuda: bool, free: Free) -> int:
     """
     if free.disk is None:
         return config.replay.capacity
-    others = estimate(config, cuda).total("disk") - bytes_for(config.replay.capacity) + bytes_for(0)
-    return max(0, free.disk - others - _reserve(config)) // (bytes_for(1) - bytes_for(0))
+    others = estimate(config, cuda).total("disk") - _replay_bytes(config, config.replay.capacity)
+    others += _replay_bytes(config, 0)
+    row = _replay_bytes(config, 1) - _replay_bytes(config, 0)
+    return max(0, free.disk - others - _reserve(config)) // row
 
 
 def _holds(found: Estimate, free: Free, config: AgentConfig) -> bool:

@@ -10,18 +10,21 @@ from itertools import pairwise
 from math import prod
 
 from agent.config import NetworkConfig
-from agent.td3.frames import ACTION, BLOCK, SIDE, STACK, VECTOR
+from agent.td3.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides
 
 FLOAT = 4  # bytes; parameters, gradients, moments and everything after the encoder
-PIXELS = STACK * SIDE * SIDE
-CONVOLVED = (20 * 20, 9 * 9, 7 * 7)  # cells after each convolution
 KERNELS = (2 * 2, 4 * 4, 3 * 3)
 _STRIP = STACK + 1  # frames of a sampled transition
 
 Shapes = dict[str, tuple[int, ...]]
 
 
-def parameter_shapes(network: NetworkConfig) -> Shapes:
+def convolved(side: int = SIDE) -> tuple[int, ...]:
+    """Return the cells after each convolution."""
+    return tuple(across * across for across in convolved_sides(side))
+
+
+def parameter_shapes(network: NetworkConfig, side: int = SIDE) -> Shapes:
     """Return the shape of each learned parameter under its name in ``TD3.online``."""
     first, second, third = network.channels
     features = network.features
@@ -29,7 +32,7 @@ def parameter_shapes(network: NetworkConfig) -> Shapes:
         **_layer("encoder.conv1", first, STACK * BLOCK * BLOCK, 2, 2),
         **_layer("encoder.conv2", second, first, 4, 4),
         **_layer("encoder.conv3", third, second, 3, 3),
-        **_layer("encoder.trunk", features, third * CONVOLVED[-1]),
+        **_layer("encoder.trunk", features, third * convolved(side)[-1]),
         **_norm("encoder.norm", features),
         **_mlp("actor.body", (features + VECTOR, *network.hidden, ACTION), norm=False),
         **_mlp("critic.q1", (features + VECTOR + ACTION, *network.hidden, 1), norm=True),
@@ -47,9 +50,9 @@ def page_locked(shapes: Shapes) -> int:
     return sum(1 << (FLOAT * prod(shape) - 1).bit_length() for shape in shapes.values())
 
 
-def batch_bytes(batch: int) -> int:
+def batch_bytes(batch: int, side: int = SIDE) -> int:
     """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, reward, terminated."""
-    return batch * (_STRIP * SIDE * SIDE + FLOAT * (2 * VECTOR + ACTION + 1 + 1))
+    return batch * (_STRIP * side * side + FLOAT * (2 * VECTOR + ACTION + 1 + 1))
 
 
 def _layer(name: str, outputs: int, *inputs: int) -> Shapes:

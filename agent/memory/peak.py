@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from agent.config import NetworkConfig
 from agent.memory import layers
-from agent.memory.layers import CONVOLVED, FLOAT, KERNELS, PIXELS
-from agent.td3.frames import ACTION, BLOCK, STACK, VECTOR
+from agent.memory.layers import FLOAT, KERNELS, convolved
+from agent.td3.frames import ACTION, BLOCK, SIDE, STACK, VECTOR
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class _Step:
     """Its weights in 2 bytes each, kept until this step is done, and their gradient in the same."""
 
 
-def update_bytes(network: NetworkConfig, batch: int, rows: int, precision: str, cached_rows: int | None) -> int:
+def update_bytes(
+    network: NetworkConfig, batch: int, rows: int, precision: str, cached_rows: int | None, side: int = SIDE
+) -> int:
     """Return the bytes of gradients, activations and cast weights at the worst instant of an update.
 
     Args:
@@ -43,8 +45,9 @@ def update_bytes(network: NetworkConfig, batch: int, rows: int, precision: str, 
         precision: of the encoder; other than float32 it takes 2 bytes a number.
         cached_rows: rows that go through the convolutions together on the CPU (``td3.convolutions``); None for all, as
             on a GPU.
+        side: of the frames, pixels.
     """
-    shapes = layers.parameter_shapes(network)
+    shapes = layers.parameter_shapes(network, side)
     of_actor = layers.size(shapes, "actor.")
     of_theta = layers.size(shapes) - of_actor
     rows = min(rows, batch)
@@ -52,7 +55,9 @@ def update_bytes(network: NetworkConfig, batch: int, rows: int, precision: str, 
     standing = of_theta if rows < batch else 0
     inputs = FLOAT * (network.features + VECTOR + ACTION)  # of the critics, one copy for both
     second, first = _critic_steps(network), _critic_steps(network, beside=inputs)
-    encoder = [_trunk_step(network, precision), _convolutions_step(network, rows, precision, cached_rows)]
+    cells = convolved(side)
+    convolutions = _convolutions_step(network, rows, precision, cached_rows, STACK * side * side, cells)
+    encoder = [_trunk_step(network, precision, cells[-1]), convolutions]
     critic = [*second, *first, _Step(inputs, 0), *encoder]
     actor = [*_critic_steps(network, learns=False), *_actor_steps(network)]
     return max(
@@ -101,26 +106,28 @@ def _actor_steps(network: NetworkConfig) -> list[_Step]:
     return [*steps[::-1], inputs]
 
 
-def _trunk_step(network: NetworkConfig, precision: str) -> _Step:
+def _trunk_step(network: NetworkConfig, precision: str, cells: int) -> _Step:
     """LayerNorm's input and tanh's result are kept; f(s) itself is counted elsewhere."""
-    element, inputs = _element(precision), network.channels[-1] * CONVOLVED[-1]
+    element, inputs = _element(precision), network.channels[-1] * cells
     features = FLOAT * network.features
     trunk = network.features * inputs
     return _Step(2 * features, 2 * features + element * inputs, 0, FLOAT * trunk, _cast(element, trunk))
 
 
-def _convolutions_step(network: NetworkConfig, rows: int, precision: str, cached_rows: int | None) -> _Step:
+def _convolutions_step(
+    network: NetworkConfig, rows: int, precision: str, cached_rows: int | None, pixels: int, cells: tuple[int, ...]
+) -> _Step:
     """The three outputs are kept; the frames are converted again, and the first two's gradients are a part's."""
     element = _element(precision)
     inputs = (STACK * BLOCK * BLOCK, *network.channels)
-    outputs = [channels * cells for channels, cells in zip(network.channels, CONVOLVED, strict=True)]
+    outputs = [channels * count for channels, count in zip(network.channels, cells, strict=True)]
     weights = sum(a * b * kernel for (a, b), kernel in zip(pairwise(inputs), KERNELS, strict=True))
     # PyTorch's own float16 on the CPU copies a convolution's input into columns; oneDNN and cuDNN don't.
     unfolds = precision == "float16" and cached_rows is not None
-    columns = [unfolds * a * k * cells for a, k, cells in zip(inputs, KERNELS, CONVOLVED, strict=False)]
+    columns = [unfolds * a * k * count for a, k, count in zip(inputs, KERNELS, cells, strict=False)]
     # On the CPU in float32 they are converted where they lie; else their bytes are put beside each other first.
-    moved = 0 if cached_rows is not None and precision == "float32" else PIXELS
-    through_first = moved + element * (PIXELS + outputs[0] + columns[0])
+    moved = 0 if cached_rows is not None and precision == "float32" else pixels
+    through_first = moved + element * (pixels + outputs[0] + columns[0])
     through_second = element * (outputs[0] + outputs[1] + columns[1])
     together = min(rows, cached_rows or rows)
     summed = FLOAT * weights * (together < rows)  # a part's gradient beside the sum of the earlier ones

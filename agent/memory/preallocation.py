@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from agent.td3.frames import ACTION, FRAME_SHAPE, STACK, VECTOR
+from agent.td3.frames import ACTION, STACK, VECTOR, frame_shape
 from agent.td3.phases import Attempt
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
@@ -45,7 +45,7 @@ def rehearse(td3: TD3, batch_size: int, attempt: Attempt) -> Rehearsed:
     Raises:
         AgentError: it does not fit (exit 71).
     """
-    batch = _throw_away(batch_size)
+    batch = _throw_away(batch_size, frame_shape(td3.side))
 
     def rehearsal(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
@@ -63,9 +63,9 @@ def limit_device_memory(device: torch.device, fraction: float) -> None:
         torch.cuda.set_per_process_memory_fraction(fraction, device)
 
 
-def _throw_away(rows: int) -> Batch:
+def _throw_away(rows: int, frame: tuple[int, int, int]) -> Batch:
     return Batch(
-        frames=torch.zeros(rows, STACK + 1, *FRAME_SHAPE, dtype=torch.uint8),
+        frames=torch.zeros(rows, STACK + 1, *frame, dtype=torch.uint8),
         vector=torch.zeros(rows, VECTOR),
         next_vector=torch.zeros(rows, VECTOR),
         action=torch.zeros(rows, ACTION),

@@ -10,6 +10,7 @@ the rows go through in parts whose numbers stay in the processor's caches, each 
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Any
 
 import torch
@@ -19,7 +20,6 @@ from torch.nn import functional
 
 from agent.td3.frames import CACHED_ROWS, STACK
 
-_SIDE = 7  # of the last output: 84 → 20 → 9 → 7
 _PIXEL = torch.complex128  # 16 bytes that are moved together: the 4×4 pixels of a cell, nothing is computed with it
 _MKLDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")  # type: ignore[no-untyped-call]
 _FUSED = {
@@ -68,8 +68,9 @@ def _parts(rows: Tensor) -> tuple[Tensor, ...]:
 
 
 def _cells(flat: Tensor, weight: Tensor) -> Tensor:
-    """Return (B, cells × channels), what the last weight gives, as (B, channels, 7, 7)."""
-    return flat.view(len(flat), _SIDE, _SIDE, len(weight)).permute(0, 3, 1, 2)
+    """Return (B, cells × channels), what the last weight gives, as (B, channels, 7, 7); 4×4 of a smaller frame."""
+    across = isqrt(flat.shape[1] // len(weight))
+    return flat.view(len(flat), across, across, len(weight)).permute(0, 3, 1, 2)
 
 
 def _pixels(frames: Tensor, dtype: torch.dtype) -> Tensor:
@@ -90,14 +91,17 @@ def _paired(x: Tensor) -> Tensor:
     """Return (B, C, H, W) channels_last as (B, 2C, H, W / 2), a view: neighbours in a row become channels.
 
     The second convolution's 4×4 of stride 2 is then 4×2 of stride (2, 1) with paired weights, the same sums. oneDNN's
-    ways back are faster so, in bfloat16 by a quarter.
+    ways back are faster so, in bfloat16 by a quarter. Of an odd width (15, of a small frame) the last is left out, which
+    no window of that stride reaches.
     """
-    return _split(x.permute(0, 2, 3, 1), 2, x.shape[3] // 2).flatten(3).permute(0, 3, 1, 2)
+    pairs = x.shape[3] // 2
+    return _split(x.permute(0, 2, 3, 1)[:, :, : 2 * pairs], 2, pairs).flatten(3).permute(0, 3, 1, 2)
 
 
-def _unpaired(x: Tensor) -> Tensor:
-    """Undo ``_paired``."""
-    return _split(x.permute(0, 2, 3, 1), 3, 2).flatten(2, 3).permute(0, 3, 1, 2)
+def _unpaired(x: Tensor, width: int) -> Tensor:
+    """Undo ``_paired``; what it left out is 0."""
+    y = _split(x.permute(0, 2, 3, 1), 3, 2).flatten(2, 3).permute(0, 3, 1, 2)
+    return functional.pad(y, (0, 1)) if y.shape[3] < width else y
 
 
 def _split(x: Tensor, dimension: int, parts: int) -> Tensor:
@@ -134,10 +138,10 @@ def _backwards(gradient: Tensor, frames: Tensor, outputs: list[Tensor], weights:
     gradient, of_third, third_bias = _backward(gradient, second, weights[2], [1, 1])
     _through_relu(gradient, second)
     gradient, of_second, second_bias = _backward(gradient, _paired(first), _paired(weights[1]), [2, 1])
-    gradient = _unpaired(gradient)
+    gradient = _unpaired(gradient, first.shape[3])
     _through_relu(gradient, first)
     of_first, first_bias = _backward_first(gradient, frames, weights[0])
-    found = [of_first, _unpaired(of_second), of_third, first_bias, second_bias, third_bias]
+    found = [of_first, _unpaired(of_second, 4), of_third, first_bias, second_bias, third_bias]
     return [each.float() for each in found]
 
 

@@ -6,7 +6,8 @@ The widths default to those of NatureCNN, as in Stable-Baselines3's CnnPolicy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,10 +17,9 @@ from torch import Tensor, nn
 
 from agent.config import NetworkConfig
 from agent.td3.convolutions import convolved
-from agent.td3.frames import ACTION, BLOCK, STACK, VECTOR, space_to_depth
+from agent.td3.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides, space_to_depth
 from agent.td3.linear import Linear
 
-_CONVOLVED_CELLS = 7 * 7  # 84 → 20 → 9 → 7
 _RELU_GAIN = 2**0.5
 # Heading errors and near route points arrive as hundredths; Adam's steps know no scale and would learn from them last.
 # On a path-following task (bicycle model, this reward, 5 000 steps, 3 seeds) routes were completed to 100 % with a gain
@@ -34,13 +34,13 @@ class Encoder(nn.Module):
     critic's loss moves the encoder.
     """
 
-    def __init__(self, config: NetworkConfig) -> None:
+    def __init__(self, config: NetworkConfig, side: int = SIDE) -> None:
         super().__init__()
         first, second, third = config.channels
         self.conv1 = nn.Conv2d(STACK * BLOCK * BLOCK, first, kernel_size=2)  # 8×8 stride 4 over 4 channels, exactly
         self.conv2 = nn.Conv2d(first, second, kernel_size=4, stride=2)
         self.conv3 = nn.Conv2d(second, third, kernel_size=3)
-        self.trunk = Linear(third * _CONVOLVED_CELLS, config.features)
+        self.trunk = Linear(third * convolved_sides(side)[-1] ** 2, config.features)
         self.norm = nn.LayerNorm(config.features)
         for layer in (self.conv1, self.conv2, self.conv3):
             _orthogonal(layer, _RELU_GAIN)
@@ -109,20 +109,30 @@ class Critic(nn.Module):
 class Policy(nn.Module):
     """Encoder and actor together: everything that driving needs."""
 
-    def __init__(self, config: NetworkConfig) -> None:
+    def __init__(self, config: NetworkConfig, side: int = SIDE) -> None:
         super().__init__()
-        self.encoder = Encoder(config)
+        self.encoder = Encoder(config, side)
         self.actor = Actor(config)
 
     @torch.inference_mode()
     def act(self, image: NDArray[np.uint8], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the deterministic action (2,) float32 for one observation: image (4, 84, 84), vector (53,)."""
+        """Return the deterministic action (2,) float32 for one observation: image (4, S, S), vector (53,)."""
         device = self.encoder.trunk.weight.device
         frames = torch.from_numpy(space_to_depth(image)).unsqueeze(0).to(device)
         features = self.encoder(frames)
         action = self.actor(features, torch.from_numpy(vector).unsqueeze(0).to(device))
         result: NDArray[np.float32] = action.squeeze(0).cpu().numpy()
         return result
+
+
+@contextlib.contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """Let gradients pass through a module without computing its own: ``backward(inputs=…)`` drops them, once made."""
+    module.requires_grad_(False)
+    try:
+        yield
+    finally:
+        module.requires_grad_(True)
 
 
 def _inputs(features: Tensor, vector: Tensor, *action: Tensor) -> Tensor:

@@ -18,17 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agent.td3.frames import FRAME_SHAPE, STACK, space_to_depth
-from agent.td3.ring import FRAME_BYTES, ReplayError, Ring
+from agent.td3.frames import SIDE, STACK, frame_shape, space_to_depth
+from agent.td3.layout import Layout, ReplayError
+from agent.td3.ring import Ring
 
 __all__ = ["Batch", "Replay", "ReplayError"]
 
 _STRIP = np.arange(-STACK, 1)  # frames t-3..t+1, counted from the row that the transition arrives at
 # Rows that the writer may be changing: an episode's first observation is published together with its first step.
-_IN_FLIGHT = 2
+IN_FLIGHT = 2
 # Rows left out at the old end of a full ring: those in flight, the oldest strip's, and some that the writer may
 # advance while a batch is read.
-_MARGIN = _IN_FLIGHT + STACK + 10
+_MARGIN = IN_FLIGHT + STACK + 10
 MIN_CAPACITY = 2 * _MARGIN
 # Batches that are fetched ahead after one that had to wait for the disk; then one isn't, to see whether it still must.
 _FETCHED_AHEAD = 1_000
@@ -64,15 +65,16 @@ class Replay:
         self._to_fetch = 0  # batches
 
     @classmethod
-    def create(cls, directory: Path, capacity: int) -> Replay:
+    def create(cls, directory: Path, capacity: int, side: int = SIDE) -> Replay:
         """Open the replay for writing and go on with what it holds; allocate it whole where there is none.
 
         Raises:
-            ReplayError: the disk is too small, another process writes, or the ring has another capacity or layout.
+            ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
+                or layout.
         """
         if capacity < MIN_CAPACITY:
             raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
-        return cls(Ring.create(directory, capacity))
+        return cls(Ring.create(directory, capacity, side))
 
     @classmethod
     def open(cls, directory: Path, writable: bool = False) -> Replay:
@@ -91,7 +93,12 @@ class Replay:
     @property
     def capacity(self) -> int:
         """Rows that fit."""
-        return self._ring.capacity
+        return self._ring.layout.capacity
+
+    @property
+    def layout(self) -> Layout:
+        """Capacity, frame size, and since when."""
+        return self._ring.layout
 
     @property
     def rows(self) -> int:
@@ -101,7 +108,8 @@ class Replay:
     @property
     def size(self) -> int:
         """Rows held now."""
-        return min(self.rows, self.capacity)
+        kept = self.rows - max(0, self.layout.first - STACK)
+        return min(kept, self.capacity)
 
     @property
     def steps(self) -> int:
@@ -110,7 +118,7 @@ class Replay:
         return self._step(rows - 1) if rows else 0
 
     def start_episode(self, frame: NDArray[np.uint8], vector: NDArray[np.float32]) -> None:
-        """Take an episode's first observation: frame (84, 84), vector (53,). Published with the first transition."""
+        """Take an episode's first observation: frame (S, S), vector (53,). Published with the first transition."""
         self._age = 0
         self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""))
 
@@ -171,14 +179,14 @@ class Replay:
         """
         if self._to_fetch:
             rows = self._draw(batch, rng, self._oldest(self.rows), self.rows)
-            self._ring.fetch((rows - STACK) % self.capacity, STACK + 1 + _IN_FLIGHT)
+            self._ring.fetch((rows - STACK) % self.capacity, STACK + 1 + IN_FLIGHT)
 
     def _oldest(self, head: int) -> int:
-        return max(0, head - self.capacity + _MARGIN)
+        return max(self.layout.first, head - self.capacity + _MARGIN)
 
     def _oldest_whole(self) -> int:
         """Return the oldest row whose strip the writer can't be changing now."""
-        return max(0, self.rows - self.capacity + _IN_FLIGHT + STACK)
+        return max(self.layout.first, self.rows - self.capacity + IN_FLIGHT + STACK)
 
     def _head(self, until: int | None) -> int:
         """Return the row after the last that may be drawn: steps grow with the rows, so it is found by bisection."""
@@ -203,14 +211,14 @@ class Replay:
     def _gather(self, rows: NDArray[np.int64]) -> Batch:
         strips = np.maximum(rows[:, None] + _STRIP, (rows - self._ages(rows))[:, None]) % self.capacity
         if len(rows) not in self._frames_out:
-            self._frames_out[len(rows)] = np.empty((strips.size, FRAME_BYTES), dtype=np.uint8)
+            self._frames_out[len(rows)] = np.empty((strips.size, self.layout.frame_bytes), dtype=np.uint8)
         frames = self._frames_out[len(rows)]
         np.take(self._ring.frames, strips.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
         before = self._ring.rows["vector"][(rows - 1) % self.capacity]
         arrived = self._ring.rows[rows % self.capacity]
         columns = (before, arrived["vector"], arrived["action"], arrived["reward"], arrived["terminated"])
         return Batch(
-            torch.from_numpy(frames).view(*strips.shape, *FRAME_SHAPE),
+            torch.from_numpy(frames).view(*strips.shape, *frame_shape(self.layout.side)),
             *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
         )
 

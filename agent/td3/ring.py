@@ -1,7 +1,7 @@
 """The files of the replay: a memory-mapped ring of frames and rows, allocated whole, written by one process.
 
-Owns ``replay.json`` (layout, written last), ``frames.u8``, ``rows.bin``, ``published`` and ``lock`` in the replay's
-directory, and the sentences for people when they can't be used. Knows nothing of episodes or sampling.
+Owns the files' allocation and mapping and ``lock``, in the replay's directory, and the sentences for people when they
+can't be used. Knows nothing of episodes or sampling.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import mmap
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,27 +19,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.td3.frames import ACTION, FRAME_SHAPE, VECTOR
-
-FRAME_BYTES = int(np.prod(FRAME_SHAPE))
-ROW = np.dtype(
-    [
-        ("step", "<i8"),  # finished transitions ever, this row's included
-        ("vector", "<f4", VECTOR),
-        ("action", "<f4", ACTION),
-        ("reward", "<f4"),
-        ("age", "<u4"),  # steps since the episode's first observation, whose age is 0
-        ("terminated", "u1"),
-        ("truncated", "u1"),
-        ("unused", "V2"),  # keeps the rows 8-byte aligned
-    ]
-)
-_LAYOUT = {"version": 1, "frame": list(FRAME_SHAPE), "vector": VECTOR, "action": ACTION, "row_bytes": ROW.itemsize}
-_META = "replay.json"
+from agent.td3.frames import SIDE
+from agent.td3.layout import META, ROW, Layout, ReplayError, bytes_for
 
 
-class ReplayError(Exception):
-    """A replay that can't be used; the message is one sentence for a person."""
+class NoRoomError(ReplayError):
+    """The disk is too small; whoever asked for so much says it in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -47,26 +32,28 @@ class Ring:
     """The mapped files. Read-only without a lock."""
 
     directory: Path
-    capacity: int
-    frames: NDArray[np.uint8]  # (capacity, 7056)
+    layout: Layout
+    frames: NDArray[np.uint8]  # (capacity, 7056 or 4096)
     rows: NDArray[Any]  # (capacity,) of ROW
     published: NDArray[np.int64]  # (1,): rows ever published; row r lies in slot r % capacity
     pages: mmap.mmap  # what ``frames`` is a view of
     lock: IO[bytes] | None
 
     @classmethod
-    def create(cls, directory: Path, capacity: int) -> Ring:
+    def create(cls, directory: Path, capacity: int, side: int = SIDE) -> Ring:
         """Open the ring for writing; allocate it first where there is none.
 
         Raises:
-            ReplayError: the disk is too small, another process writes, or the ring has another capacity or layout.
+            ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
+                or layout.
         """
         with contextlib.ExitStack() as on_error:
-            lock = on_error.enter_context(_locked(directory))
-            if not (directory / _META).exists():
-                _allocate(directory, capacity)
-            _check_capacity(directory, capacity)
-            ring = cls._mapped(directory, capacity, lock)
+            lock = on_error.enter_context(locked(directory))
+            if not (directory / META).exists():
+                _create(directory, Layout(capacity, side))
+            found = Layout.read(directory)
+            _require_same(directory, found, capacity, side)
+            ring = cls.mapped(directory, found, lock)
             on_error.pop_all()
         return ring
 
@@ -77,38 +64,40 @@ class Ring:
         Raises:
             ReplayError: there is none, it has another layout, or (writable) another process writes.
         """
-        capacity = _read_capacity(directory)
-        return cls._mapped(directory, capacity, _locked(directory) if writable else None)
+        layout = Layout.read(directory)
+        return cls.mapped(directory, layout, locked(directory) if writable else None)
 
     @classmethod
-    def _mapped(cls, directory: Path, capacity: int, lock: IO[bytes] | None) -> Ring:
-        pages, rows, published = (_map(directory / name, lock is not None) for name in _sizes(capacity))
+    def mapped(cls, directory: Path, layout: Layout, lock: IO[bytes] | None) -> Ring:
+        """Map allocated files, for writing if there is a lock."""
+        pages, rows, published = (_map(directory / name, lock is not None) for name in layout.files)
         if lock is None:
             # Frames are drawn from all over: what the kernel reads ahead, 128 KiB to 8 MiB a fault, is for nothing.
             pages.madvise(mmap.MADV_RANDOM)
-        frames = np.frombuffer(pages, np.uint8).reshape(capacity, FRAME_BYTES)
-        return cls(directory, capacity, frames, np.frombuffer(rows, ROW), np.frombuffer(published, "<i8"), pages, lock)
+        frames = np.frombuffer(pages, np.uint8).reshape(layout.capacity, layout.frame_bytes)
+        return cls(directory, layout, frames, np.frombuffer(rows, ROW), np.frombuffer(published, "<i8"), pages, lock)
+
+    def flush(self) -> None:
+        """Wait until frames and rows are on the disk."""
+        for name in self.layout.arrays:
+            with (self.directory / name).open("rb") as file:
+                os.fsync(file.fileno())
 
     def fetch(self, slots: NDArray[np.int64], count: int) -> None:
         """Have the kernel read ``count`` frames from each slot on, those that memory lacks; return before they came."""
-        starts = slots * FRAME_BYTES // mmap.PAGESIZE * mmap.PAGESIZE
-        ends = np.minimum((slots + count) * FRAME_BYTES, self.frames.size)
+        starts = slots * self.layout.frame_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        ends = np.minimum((slots + count) * self.layout.frame_bytes, self.frames.size)
         with contextlib.suppress(OSError):  # no more than a hint
             for start, length in zip(starts.tolist(), (ends - starts).tolist(), strict=True):
                 self.pages.madvise(mmap.MADV_WILLNEED, start, length)
 
 
-def bytes_for(capacity: int) -> int:
-    """Return the bytes on disk, and in RAM once all of it has been touched, of a ring of this many rows."""
-    return sum(_sizes(capacity).values())
+def locked(directory: Path) -> IO[bytes]:
+    """Return the lock file, held: the kernel lets go of it when the process ends, however it ends.
 
-
-def _sizes(capacity: int) -> dict[str, int]:
-    return {"frames.u8": capacity * FRAME_BYTES, "rows.bin": capacity * ROW.itemsize, "published": 8}
-
-
-def _locked(directory: Path) -> IO[bytes]:
-    """Return the lock file, held: the kernel lets go of it when the process ends, however it ends."""
+    Raises:
+        ReplayError: another process holds it, or the directory can't be written.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = (directory / "lock").open("ab")
@@ -122,68 +111,68 @@ def _locked(directory: Path) -> IO[bytes]:
     return lock
 
 
-def _allocate(directory: Path, capacity: int) -> None:
-    """Reserve every block now: a sparse map on a full disk would end in SIGBUS in the middle of the night."""
+def allocate(directory: Path, files: Mapping[str, int]) -> None:
+    """Reserve every block now: a sparse map on a full disk would end in SIGBUS in the middle of the night.
+
+    Args:
+        directory: of the ring; what a killed allocation left there under these names is truncated.
+        files: their bytes, by name.
+
+    Raises:
+        NoRoomError: the disk is too small; none of the files is there.
+        ReplayError: the disk refuses them for another reason; neither.
+    """
     try:
-        for name, size in _sizes(capacity).items():
-            with (directory / name).open("wb") as file:  # truncates what a killed creation left
+        for name, size in files.items():
+            with (directory / name).open("wb") as file:
                 _require_space(directory, size)
                 os.posix_fallocate(file.fileno(), 0, size)
                 os.fsync(file.fileno())
-        temporary = directory / f"{_META}.tmp"
-        with temporary.open("w", encoding="utf-8") as meta:
-            json.dump({"capacity": capacity, **_LAYOUT}, meta)
-            meta.flush()
-            os.fsync(meta.fileno())
-        temporary.replace(directory / _META)
-    except (OSError, ReplayError) as error:
-        for name in _sizes(capacity):
+    except (OSError, NoRoomError) as error:
+        for name in files:
             (directory / name).unlink(missing_ok=True)
-        full = not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        raise ReplayError(_too_small(directory, capacity) if full else f"{directory}: {error}.") from None
+        if isinstance(error, NoRoomError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise NoRoomError from None
+        raise ReplayError(f"{directory}: {error}.") from None
 
 
-def _require_space(directory: Path, size: int) -> None:
-    # Some filesystems accept a reservation that they can't honour, or spend minutes before they refuse it.
-    if size > _free(directory):
-        raise ReplayError
-
-
-def _free(directory: Path) -> int:
+def free_bytes(directory: Path) -> int:
+    """Return what the directory's disk has free."""
     disk = os.statvfs(directory)
     return disk.f_bavail * disk.f_frsize
 
 
-def _too_small(directory: Path, capacity: int) -> str:
-    free = _free(directory)
+def _require_space(directory: Path, size: int) -> None:
+    # Some filesystems accept a reservation that they can't honour, or spend minutes before they refuse it.
+    if size > free_bytes(directory):
+        raise NoRoomError
+
+
+def _create(directory: Path, layout: Layout) -> None:
+    try:
+        allocate(directory, layout.files)
+        layout.write(directory)
+    except NoRoomError:
+        raise ReplayError(_too_small(directory, layout)) from None
+    except OSError as error:
+        raise ReplayError(f"{directory}: {error}.") from None
+
+
+def _too_small(directory: Path, layout: Layout) -> str:
+    free, needed = free_bytes(directory), sum(layout.files.values())
+    fitting = free // bytes_for(1, layout.side)
     return (
-        f"{directory}: a replay of {capacity} rows needs {bytes_for(capacity) / 2**20:.0f} MiB and the disk has "
-        f"{free / 2**20:.0f} MiB free: free some, or set replay.capacity to at most {free // bytes_for(1)}."
+        f"{directory}: a replay of {layout.capacity} rows needs {needed / 2**20:.0f} MiB and the disk has "
+        f"{free / 2**20:.0f} MiB free: free some, or set replay.capacity to at most {fitting}."
     )
 
 
-def _read_capacity(directory: Path) -> int:
-    """Return the capacity that the layout file states, once files and layout prove to be ours and whole."""
-    try:
-        meta = json.loads((directory / _META).read_text(encoding="utf-8"))
-        capacity = int(meta.pop("capacity"))
-        whole = all((directory / name).stat().st_size == size for name, size in _sizes(capacity).items())
-    except FileNotFoundError as error:
-        raise ReplayError(f"{directory}: holds no replay ({error.filename} is missing).") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ReplayError(f"{directory / _META}: can't be read ({error}); choose another run directory.") from None
-    if meta != _LAYOUT or not whole:
-        reason = "its files are cut short" if meta == _LAYOUT else f"its layout is {meta}, expected {_LAYOUT}"
-        raise ReplayError(f"{directory}: this replay can't be used, {reason}: choose another run directory.")
-    return capacity
-
-
-def _check_capacity(directory: Path, capacity: int) -> None:
-    found = _read_capacity(directory)
-    if found != capacity:
+def _require_same(directory: Path, found: Layout, capacity: int, side: int) -> None:
+    if (found.capacity, found.side) != (capacity, side):
         raise ReplayError(
-            f"{directory}: holds a ring of {found} rows, the configuration asks for {capacity}: "
-            f"set replay.capacity to {found} or choose another run directory."
+            f"{directory}: holds a ring of {found.capacity} rows of {found.side}×{found.side} pixels, the "
+            f"configuration asks for {capacity} of {side}×{side}: training makes it over when it starts; "
+            f"set replay.capacity to {found.capacity}, or choose another run directory."
         )
 
 

@@ -26,9 +26,9 @@ from torch.nn import functional
 
 from agent.config import TD3Config
 from agent.memory.settings import Offload
-from agent.td3.frames import ACTION, STACK
+from agent.td3.frames import ACTION, SIDE, STACK
 from agent.td3.host import HOST
-from agent.td3.networks import Actor, Critic, Encoder
+from agent.td3.networks import Actor, Critic, Encoder, frozen
 from agent.td3.optimizers import LossScale, PlacedAdam
 from agent.td3.phases import Attempt, Metrics, added, at_once, micro_batches
 from agent.td3.replay import Batch
@@ -38,9 +38,9 @@ from agent.td3.targets import Targets
 class _Networks(nn.Module):
     """Encoder, actor and critics: once learned, once as their slow targets."""
 
-    def __init__(self, config: TD3Config) -> None:
+    def __init__(self, config: TD3Config, side: int) -> None:
         super().__init__()
-        self.encoder = Encoder(config.network)
+        self.encoder = Encoder(config.network, side)
         self.actor = Actor(config.network)
         self.critic = Critic(config.network)
 
@@ -49,7 +49,12 @@ class TD3:
     """The learner's whole state and its one operation, ``update``."""
 
     def __init__(
-        self, config: TD3Config, device: torch.device, seed: int, offload: Collection[Offload] = frozenset()
+        self,
+        config: TD3Config,
+        device: torch.device,
+        seed: int,
+        offload: Collection[Offload] = frozenset(),
+        side: int = SIDE,
     ) -> None:
         """Begin with untrained networks.
 
@@ -58,13 +63,15 @@ class TD3:
             device: where losses and gradients are computed.
             seed: of the weights and of the smoothing noise.
             offload: what lives on the host instead, and visits the device at most.
+            side: of the frames, pixels.
         """
         self.config = config
+        self.side = side
         self.updates = 0
         with torch.random.fork_rng(devices=[]):  # the same weights on every device, and nobody else's numbers moved
             torch.manual_seed(seed)
-            self.online = _Networks(config)
-            self.target = _Networks(config).requires_grad_(False)
+            self.online = _Networks(config, side)
+            self.target = _Networks(config, side).requires_grad_(False)
         self.target.load_state_dict(self.online.state_dict())
         self._noise = torch.Generator().manual_seed(seed)
         self._tau = config.tau
@@ -166,7 +173,7 @@ class TD3:
         size = len(features)
         metrics: Metrics = {}
         self._actor_optimizer.zero_grad()
-        with _frozen(self.online.critic):
+        with frozen(self.online.critic):
             for rows in micro_batches(size, micro_batch):
                 seen, v = features[rows].to(self.device), vector[rows].to(self.device)
                 loss = -self.online.critic.first(seen, v, self.online.actor(seen, v)).sum() / size
@@ -263,16 +270,6 @@ class TD3:
         if self._scale is not None:
             tensors |= {f"scale.{name}": value for name, value in self._scale.tensors().items()}
         return tensors
-
-
-@contextlib.contextmanager
-def _frozen(module: nn.Module) -> Iterator[None]:
-    """Let gradients pass through a module without computing its own: ``backward(inputs=…)`` drops them, once made."""
-    module.requires_grad_(False)
-    try:
-        yield
-    finally:
-        module.requires_grad_(True)
 
 
 def _squared_error(q: Tensor, y: Tensor) -> Tensor:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.td3.ring import FRAME_BYTES, ROW
+from agent.td3.layout import ROW, Layout
+
+FRAME_BYTES = Layout(1).frame_bytes
 
 
 class Witness:

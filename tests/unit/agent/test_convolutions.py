@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from agent.td3.convolutions import convolved
-from agent.td3.frames import FRAME_SHAPE, STACK
+from agent.td3.frames import STACK, frame_shape
 
 SHAPES = ((8, 64, 2, 2), (12, 8, 4, 4), (16, 12, 3, 3))
 
@@ -16,7 +16,7 @@ SHAPES = ((8, 64, 2, 2), (12, 8, 4, 4), (16, 12, 3, 3))
 def _strips(rows: int) -> Tensor:
     """Return sampled frames: five a row, of which an encoder takes four."""
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, (rows, STACK + 1, *FRAME_SHAPE), dtype=torch.uint8, generator=generator)
+    return torch.randint(0, 256, (rows, STACK + 1, *frame_shape()), dtype=torch.uint8, generator=generator)
 
 
 def _parameters() -> list[Tensor]:

@@ -40,8 +40,8 @@ def item(found: Estimate, name: str, pool: Pool = "host") -> int:
     return sum(getattr(each, pool) for each in found.items if each.name == name)
 
 
-def random_batch(size: int) -> Batch:
-    frames = torch.randint(0, 255, (size, 5, 21, 21, 16), dtype=torch.uint8)
+def random_batch(size: int, side: int = 84) -> Batch:
+    frames = torch.randint(0, 255, (size, 5, side // 4, side // 4, 16), dtype=torch.uint8)
     return Batch(frames, torch.randn(size, 53), torch.randn(size, 53), torch.rand(size, 2), *torch.rand(2, size))
 
 
@@ -49,12 +49,13 @@ def bytes_of(tensors: object) -> int:
     return sum(tensor.nbytes for tensor in tensors)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("side", [84, 64])
 @pytest.mark.parametrize("network", [{}, SMALL, WIDE_HEADS, WIDE_TRUNK])
-def test_every_parameter_is_known_by_name_and_shape(network: dict[str, object]) -> None:
+def test_every_parameter_is_known_by_name_and_shape(network: dict[str, object], side: int) -> None:
     settings = config.validate({"td3": {"network": network}}, "test")
-    online = TD3(settings.td3, torch.device("cpu"), seed=0).online
+    online = TD3(settings.td3, torch.device("cpu"), seed=0, side=side).online
     real = {name: tuple(parameter.shape) for name, parameter in online.named_parameters()}
-    assert layers.parameter_shapes(settings.td3.network) == real
+    assert layers.parameter_shapes(settings.td3.network, side) == real
 
 
 def test_what_the_learner_keeps_is_exact_to_the_byte() -> None:
@@ -124,11 +125,23 @@ def test_the_peak_in_float16_which_the_cpu_unfolds_lies_within_15_percent(
     assert_near_the_allocated_peak(network, batch, rows, "float16", 1.15)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_smaller_observation_s_peak_is_known_and_smaller(precision: str) -> None:
+    assert_near_the_allocated_peak({}, 128, 128, precision, 1.1, side=64)
+    small, large = (
+        footprint.estimate(config.validate({"environment": {"camera": {"width": s, "height": s}}}, "test"), cuda=False)
+        for s in (64, 84)
+    )
+    assert item(small, "activations") < 0.6 * item(large, "activations")
+    assert small.total("disk") < 0.6 * large.total("disk")
+
+
 def assert_near_the_allocated_peak(
-    network: dict[str, object], batch: int, rows: int, precision: str, highest: float
+    network: dict[str, object], batch: int, rows: int, precision: str, highest: float, side: int = 84
 ) -> None:
     values = {"network": network, "precision": precision, "batch_size": batch, "micro_batch": rows}
-    settings = config.validate({"td3": values}, "test")
+    camera = {"width": side, "height": side}
+    settings = config.validate({"td3": values, "environment": {"camera": camera}}, "test")
     measured = allocated_peak(settings)
     found = footprint.estimate(settings, cuda=False)
     estimated = item(found, "activations") + item(found, "gradients")
@@ -137,8 +150,9 @@ def assert_near_the_allocated_peak(
 
 def allocated_peak(settings: AgentConfig) -> int:
     """Return the most bytes that two updates, the second with the actor's, held in new tensors, gradients included."""
-    td3 = TD3(settings.td3, torch.device("cpu"), seed=0)
-    sampled = random_batch(settings.td3.batch_size)
+    side = settings.environment.camera.width
+    td3 = TD3(settings.td3, torch.device("cpu"), seed=0, side=side)
+    sampled = random_batch(settings.td3.batch_size, side)
     recovery = Recovery(settings.td3.batch_size, settings.td3.micro_batch, td3.release, print)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
         td3.update(sampled, recovery.attempt)

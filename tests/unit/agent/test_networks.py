@@ -64,7 +64,7 @@ def test_space_to_depth_keeps_every_pixel_in_its_place(images: np.ndarray) -> No
 
 @pytest.mark.parametrize("wrong", [np.zeros((4, 84, 84), np.float32), np.zeros((80, 84), np.uint8)])
 def test_frames_of_another_kind_are_refused(wrong: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"expected uint8 \(84, 84\)"):
+    with pytest.raises(ValueError, match=r"expected uint8 of S×S, S in \(84, 64\)"):
         space_to_depth(wrong)
 
 

@@ -50,7 +50,7 @@ def test_pointing_right_is_a_positive_heading_error() -> None:
 @given(st.floats(-200, 200), st.floats(-200, 200), st.floats(-10, 10), st.floats(0, 200), st.floats(-math.pi, math.pi))
 def test_any_state_lies_in_the_space(x: float, y: float, yaw: float, speed: float, along: float) -> None:
     values = vector(straight(along), x, y, yaw, speed)
-    assert observation.space()["vector"].contains(values)  # type: ignore[index]
+    assert observation.space(84)["vector"].contains(values)  # type: ignore[index]
 
 
 def test_the_newest_frame_is_last_and_earlier_stacks_stay_as_they_were() -> None:

@@ -21,6 +21,7 @@ from agent.learner import Learner
 from agent.memory import preallocation
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.run_directory import RunDirectory
+from agent.td3.frames import frame_shape
 from agent.td3.phases import at_once
 from agent.td3.replay import Replay
 from agent.td3.td3 import TD3
@@ -116,7 +117,7 @@ def test_effects_are_back_after_a_rehearsal_that_failed() -> None:
         rehearse(td3, 8, attempt)
     assert bits(td3) == state
     assert all(parameter.grad is None for parameter in td3.online.parameters())
-    td3.update(preallocation._throw_away(8))
+    td3.update(preallocation._throw_away(8, frame_shape()))
     assert bits(td3) != state
 
 
@@ -137,13 +138,13 @@ def allocated_by(function: Callable[[], object]) -> int:
 
 def test_commits_take_less_than_the_gradients_that_backward_has_just_freed() -> None:
     td3 = TD3(TD3Config(policy_delay=1), CPU, seed=0)
-    td3.update(preallocation._throw_away(1))
+    td3.update(preallocation._throw_away(1, frame_shape()))
     convolutions = sum(p.numel() * 4 for p in td3.online.encoder.parameters() if p.dim() == 4)
     few = 1024  # step counters
     assert allocated_by(td3._critic_optimizer.step) <= convolutions + few
     assert allocated_by(td3._actor_optimizer.step) <= few
     assert allocated_by(lambda: td3._update_targets(1)) <= few
-    batch = preallocation._throw_away(1)
+    batch = preallocation._throw_away(1, frame_shape())
 
     def gradients() -> Tensor:
         return td3._critic_gradient(batch, torch.zeros(1), 1)[0]

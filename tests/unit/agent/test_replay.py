@@ -232,7 +232,7 @@ def test_another_capacity_is_refused_and_nothing_overwritten(tmp_path: Path) -> 
     first = Replay.create(tmp_path / "replay", 100)
     drive(first, [0, 1], terminated=True)
     first.close()
-    with pytest.raises(ReplayError, match="holds a ring of 100 rows, the configuration asks for 200"):
+    with pytest.raises(ReplayError, match="holds a ring of 100 rows of 84×84 pixels, the configuration asks for 200"):
         Replay.create(tmp_path / "replay", 200)
     assert Replay.create(tmp_path / "replay", 100).steps == 1
 
@@ -294,7 +294,7 @@ def test_a_creation_killed_halfway_is_started_again(tmp_path: Path) -> None:
 
 
 def test_hundred_thousand_transitions_fit_the_budget() -> None:
-    from agent.td3.ring import bytes_for
+    from agent.td3.layout import bytes_for
 
     assert bytes_for(100_000 + 200) <= 725 * 2**20  # 500-step episodes: 200 rows more
 

@@ -1,0 +1,39 @@
+"""A run's replay, fitted to a configuration that asks for another one than the run has: called before it goes on.
+
+Owns the event and the refusal; the files are ``td3.reshaping``'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from agent.config import AgentConfig
+from agent.exits import AgentError, Exit
+from agent.reporting.telemetry import EventLog
+from agent.run_directory import RunDirectory
+from agent.td3.layout import bytes_for
+from agent.td3.reshaping import reshape
+from agent.td3.ring import NoRoomError, free_bytes
+
+_MIB = 2**20
+
+
+def refit(config: AgentConfig, run: RunDirectory) -> None:
+    """Make the replay over if it has another capacity or frame size, and tell: event ``replay_reshaped``.
+
+    Raises:
+        AgentError: the disk can't hold both for a while (exit 71, event ``cannot_fit``).
+        ReplayError: the replay can't be used.
+    """
+    events, side = EventLog(run.events), config.environment.camera.width
+    reserve_mib = config.memory.reserve_mib
+    try:
+        done = reshape(run.replay, config.replay.capacity, side, int(reserve_mib * _MIB))
+    except NoRoomError as error:
+        needed_mib = round(bytes_for(config.replay.capacity, side) / _MIB, 1)
+        free_mib = round(free_bytes(run.replay) / _MIB, 1)
+        numbers = {"needed_mib": needed_mib, "free_mib": free_mib, "reserve_mib": reserve_mib}
+        events.append("cannot_fit", str(error), pool="disk", **numbers)
+        raise AgentError(str(error), Exit.OUT_OF_MEMORY) from None
+    if done is not None:
+        events.append("replay_reshaped", "the configuration asks for another replay", **asdict(done))

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -22,11 +22,12 @@ from agent.exits import is_out_of_memory
 from agent.memory import heap, snapshot
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
-from agent.pacing import Counters
+from agent.pacing import Counters, Pacing
 from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, generator
 from agent.td3.host import HOST
+from agent.td3.means import Means
 from agent.td3.replay import Replay, ReplayError
 from agent.td3.resampling import adapted
 from agent.td3.td3 import TD3
@@ -72,6 +73,7 @@ class Learner:
             last_resort=self._leave_for_the_cpu if on_cuda and config.device == "auto" else None,
         )
         self._counters = Counters(steps=0, updates=0)
+        self._last_pacing: Pacing | None = None
         self.checkpoint: str | None = None
         """Name of the last checkpoint, ``step-…``; None before the first."""
         if checkpoint.exists(run.path):
@@ -82,7 +84,9 @@ class Learner:
         # A ring that can't be opened yet was left half made; the collector makes it whole, or says what is wrong.
         with contextlib.suppress(ReplayError):
             self.open_replay()
-        self._losses: dict[str, _Mean] = {}
+        self.pacing = Pacing.of(config, self._last_pacing, self.steps)
+        """How updates follow steps; saved with each checkpoint."""
+        self._losses = Means()
         self.update_ms: float | None = None
         """Milliseconds an update takes, sampling included; None before the first."""
 
@@ -137,8 +141,7 @@ class Learner:
         size, seed = self._config.td3.batch_size, self._config.seed
         batch = self._replay.sample(size, generator(seed, Purpose.SAMPLING, self.updates))
         self._replay.fetch(size, generator(seed, Purpose.SAMPLING, self.updates + 1))  # while this update computes
-        for name, value in self._td3.update(batch, self._recovery.attempt).items():
-            self._losses.setdefault(name, _Mean()).add(value)
+        self._losses.add(self._td3.update(batch, self._recovery.attempt))
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms
         self.update_ms = round(before + _SMOOTHING * (took_ms - before), 3)
@@ -149,9 +152,7 @@ class Learner:
 
     def losses(self) -> dict[str, float]:
         """Return the means since the last call, by name; waits for the device."""
-        means = {name: mean.value() for name, mean in self._losses.items()}
-        self._losses.clear()
-        return means
+        return self._losses.take()
 
     def apply(self, config: AgentConfig, changed: Collection[str]) -> None:
         """Go on with another configuration, of which these keys changed (``agent.requests.APPLICABLE``).
@@ -179,6 +180,7 @@ class Learner:
             "evaluated_at": counters.evaluated_at,
             "finally_evaluated": counters.finally_evaluated,
             "replay_rows": 0 if self._replay is None else self._replay.rows,
+            "pacing": self.pacing.plain(),
         }
         written = checkpoint.save(
             self._run.path,
@@ -211,8 +213,7 @@ class Learner:
     def _move(self, device: torch.device, config: AgentConfig) -> None:
         """Take everything along; a CUDA context that is left stays until this process ends."""
         self._td3.move(device, config.memory.offload if device.type == "cuda" else ())
-        for mean in self._losses.values():
-            mean.move(device)
+        self._losses.move(device)
 
     def _restore(self) -> None:
         found = checkpoint.load(self._run.path, architecture(self._config))
@@ -223,6 +224,7 @@ class Learner:
             self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.side)
         self._td3.load_state(tensors)
         self.checkpoint = found.path.name
+        self._last_pacing = Pacing.from_plain(found.values.get("pacing"))
         self._counters = Counters(
             steps=found.step,
             updates=self._td3.updates,
@@ -256,23 +258,3 @@ def architecture(config: AgentConfig) -> dict[str, Any]:
     """Return what a checkpoint's loader must share, under the configuration's own keys."""
     widths = config.td3.network.model_dump(mode="json")
     return {f"td3.network.{name}": value for name, value in widths.items()}
-
-
-@dataclass
-class _Mean:
-    """A running mean that stays on the device."""
-
-    total: torch.Tensor | None = None
-    count: int = 0
-
-    def add(self, value: torch.Tensor) -> None:
-        self.total = value.clone() if self.total is None else self.total.add_(value.to(self.total.device))
-        self.count += 1
-
-    def move(self, device: torch.device) -> None:
-        if self.total is not None:
-            self.total = self.total.to(device)
-
-    def value(self) -> float:
-        assert self.total is not None
-        return float(self.total) / self.count

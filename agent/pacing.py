@@ -7,10 +7,12 @@ Owns no clock, no file and no process.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from math import ceil, floor
+from typing import Any
 
 from agent.config import AgentConfig
 
@@ -30,12 +32,50 @@ class Action(Enum):
 
 
 @dataclass(frozen=True)
+class Pacing:
+    """So many updates a step, from some step on; exact, so that learner and collector never round apart."""
+
+    ratio: Fraction
+    steps: int
+    """From here on: the warm-up's end, or where a learner began that was given another ratio."""
+    updates: int = 0
+    """Owed up to there."""
+
+    @classmethod
+    def of(cls, config: AgentConfig, last: Pacing | None, steps: int) -> Pacing:
+        """Return the pacing of a learner that begins at ``steps``; ``last`` is that of the run's last checkpoint."""
+        ratio = Fraction(str(config.training.updates_per_step))
+        return cls(ratio, config.training.warmup_steps) if last is None else last.continued(ratio, steps)
+
+    def continued(self, ratio: Fraction, steps: int) -> Pacing:
+        """Return the pacing from ``steps`` on: what was owed stays owed, and the steps behind call for nothing else."""
+        return self if ratio == self.ratio else Pacing(ratio, max(steps, self.steps), self.owed(steps))
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any] | None) -> Pacing | None:
+        """Return what :meth:`plain` gave; None of None."""
+        return None if plain is None else cls(Fraction(plain["ratio"]), int(plain["steps"]), int(plain["updates"]))
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"ratio": str(self.ratio), "steps": self.steps, "updates": self.updates}
+
+    def owed(self, steps: int) -> int:
+        """Return how many updates so many steps call for."""
+        return self.updates + floor(self.ratio * max(0, steps - self.steps))
+
+    def covered(self, updates: int) -> Fraction:
+        """Return how many steps so many updates are enough for."""
+        return self.steps + (updates - self.updates) / self.ratio
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The configuration's part in it. ``ratio`` is exact, so that learner and collector never round apart."""
+    """The configuration's part in it."""
 
     total_steps: int
     warmup_steps: int
-    ratio: Fraction
+    pacing: Pacing
     max_lead_steps: int
     lockstep: bool
     evaluate_every_steps: int
@@ -43,13 +83,13 @@ class Plan:
     checkpoint_every_steps: int
 
     @classmethod
-    def of(cls, config: AgentConfig) -> Plan:
+    def of(cls, config: AgentConfig, pacing: Pacing) -> Plan:
         """Return the plan of a configuration."""
         training = config.training
         return cls(
             total_steps=training.total_steps,
             warmup_steps=training.warmup_steps,
-            ratio=Fraction(str(training.updates_per_step)),
+            pacing=pacing,
             max_lead_steps=training.max_lead_steps,
             lockstep=training.lockstep,
             evaluate_every_steps=config.evaluation.every_steps,
@@ -82,7 +122,7 @@ class Counters:
 
 def updates_owed(plan: Plan, steps: int) -> int:
     """Return how many updates so many steps call for."""
-    return floor(plan.ratio * max(0, min(steps, plan.total_steps) - plan.warmup_steps))
+    return plan.pacing.owed(min(steps, plan.total_steps))
 
 
 def next_evaluation(plan: Plan, evaluated_at: int) -> int | None:
@@ -101,10 +141,9 @@ def step_limit(plan: Plan, counters: Counters) -> int:
     """
     if counters.drained:
         return counters.steps
-    limit = plan.warmup_steps + ceil((counters.updates + 1) / plan.ratio)
+    limit = ceil(plan.pacing.covered(counters.updates + 1))
     if not plan.lockstep:
-        lead = plan.warmup_steps + floor(counters.updates / plan.ratio) + plan.max_lead_steps
-        limit = max(limit, lead)
+        limit = max(limit, floor(plan.pacing.covered(counters.updates)) + plan.max_lead_steps)
     evaluation = next_evaluation(plan, counters.evaluated_at)
     return min(limit, plan.total_steps, plan.total_steps if evaluation is None else evaluation)
 
@@ -158,7 +197,7 @@ def _unsaved(counters: Counters) -> bool:
 
 def _save_due(plan: Plan, counters: Counters) -> bool:
     # Counted in updates: steps are on disk anyway, and a learner that catches up makes updates without steps.
-    every = ceil(plan.checkpoint_every_steps * plan.ratio)
+    every = ceil(plan.checkpoint_every_steps * plan.pacing.ratio)
     return counters.updates // every > max(0, _last_tried(counters)) // every
 
 

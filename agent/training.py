@@ -42,11 +42,11 @@ class Training:
         self._run = run
         self._stop = stop
         self._stop_asked = ""
-        self._plan = Plan.of(config)
         self._events = EventLog(run.events)
         self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
         self._requests = Requests(run, self._events)
         self._learner = Learner(config, run, device)
+        self._plan = Plan.of(config, self._learner.pacing)
         self._reporter = Reporter(config, run, self._learner, self._status, out)
         self._ledger = Ledger(self._learner, self._reporter, self._events)
         self._crew = Crew(
@@ -135,7 +135,7 @@ class Training:
         """Go on with other values of the configuration."""
         config = patched(self._config, values)
         self._learner.apply(config, values)
-        self._config, self._plan = config, Plan.of(config)
+        self._config, self._plan = config, Plan.of(config, self._learner.pacing)
         self._events.append("applied", cause, values=dict(values))
 
     def stop(self, cause: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from agent.exchange.status import Doing
 from agent.exits import Exit
@@ -63,6 +64,19 @@ def killed(run: Run, server: Server, start_server: StartServer) -> None:
     run.start("--resume")
 
 
+def killed_and_given_another_rung(run: Run, server: Server, start_server: StartServer) -> None:
+    """What the launcher may change at no cost to what is learned."""
+    values = {
+        "device": "cpu",
+        "memory.offload": ["optimizer", "targets"],
+        "training.max_lead_steps": 32,
+        "training.keep_checkpoints": 1,
+        "evaluation.video": True,
+    }
+    (run.path / "overrides.yaml").write_text(yaml.safe_dump(values))
+    killed(run, server, start_server)
+
+
 def trained(
     run: Run, server: Server, start_server: StartServer, at_the_boundary: Callable[[Run, Server, StartServer], None]
 ) -> Run:
@@ -86,10 +100,10 @@ def everything(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_resumed_run_equals_the_one_that_went_on(start_server: StartServer, new_run: NewRun) -> None:
     left = {}
-    for ending in (goes_on, stopped_in_order, killed):
+    for ending in (goes_on, stopped_in_order, killed, killed_and_given_another_rung):
         server = start_server(seed=SEED)
         run = new_run(ending.__name__, server, settings=SETTINGS)
         left[ending.__name__] = everything(trained(run, server, start_server, ending))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 
@@ -9,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.pacing import Action, Counters, Plan, decide, next_evaluation, phase, step_limit, updates_owed
+from agent.pacing import Action, Counters, Pacing, Plan, decide, next_evaluation, phase, step_limit, updates_owed
 
 PLAN = Plan(
     total_steps=1000,
     warmup_steps=100,
-    ratio=Fraction(1),
+    pacing=Pacing(Fraction(1), 100),
     max_lead_steps=50,
     lockstep=False,
     evaluate_every_steps=0,
@@ -28,7 +29,24 @@ PLAN = Plan(
     [("1", 99, 0), ("1", 100, 0), ("1", 101, 1), ("0.5", 103, 1), ("1.5", 102, 3), ("0.1", 110, 1), ("1", 5000, 900)],
 )
 def test_updates_owed_is_the_ratio_of_the_steps_after_warm_up(ratio: str, steps: int, owed: int) -> None:
-    assert updates_owed(replace(PLAN, ratio=Fraction(ratio)), steps) == owed
+    assert updates_owed(replace(PLAN, pacing=Pacing(Fraction(ratio), 100)), steps) == owed
+
+
+def test_another_ratio_holds_from_where_it_was_given_and_leaves_debts_as_they_are() -> None:
+    before = Pacing(Fraction(1), 100)
+    assert before.continued(Fraction(1), 500) is before
+    faster = before.continued(Fraction(2), 500)
+    assert [faster.owed(steps) for steps in (500, 501, 600)] == [400, 402, 600]
+    slower = before.continued(Fraction(1, 2), 500)
+    assert [slower.owed(steps) for steps in (500, 502, 600)] == [400, 401, 450]
+    assert slower.continued(Fraction(1), 600).owed(700) == 550
+    assert before.continued(Fraction(4), 40).owed(101) == 4, "in the warm-up nothing is owed yet"
+    # An update after the other; the collector isn't stopped for what the steps behind would have called for.
+    plan = replace(PLAN, pacing=slower)
+    assert decide(plan, Counters(500, 390, saved_updates=390)) is Action.UPDATE
+    assert decide(plan, Counters(500, 400, saved_updates=400)) is Action.WAIT
+    assert step_limit(replace(plan, lockstep=True), Counters(500, 400)) == 502
+    assert Pacing.from_plain(json.loads(json.dumps(slower.plain()))) == slower
 
 
 @pytest.mark.parametrize(
@@ -39,8 +57,8 @@ def test_updates_owed_is_the_ratio_of_the_steps_after_warm_up(ratio: str, steps:
         (PLAN, Counters(990, 900), 1000),
         (replace(PLAN, lockstep=True), Counters(0, 0), 101),
         (replace(PLAN, lockstep=True), Counters(130, 30), 131),
-        (replace(PLAN, lockstep=True, ratio=Fraction(1, 2)), Counters(100, 0), 102),
-        (replace(PLAN, lockstep=True, ratio=Fraction(2)), Counters(101, 1), 101),
+        (replace(PLAN, lockstep=True, pacing=Pacing(Fraction(1, 2), 100)), Counters(100, 0), 102),
+        (replace(PLAN, lockstep=True, pacing=Pacing(Fraction(2), 100)), Counters(101, 1), 101),
         (replace(PLAN, evaluate_every_steps=120), Counters(110, 10), 120),
         (replace(PLAN, evaluate_every_steps=120), Counters(120, 20, evaluated_at=120), 170),
         (PLAN, Counters(140, 30, drained=True), 140),
@@ -109,13 +127,17 @@ def test_the_last_evaluation_takes_the_place_of_one_at_the_last_step() -> None:
     assert next_evaluation(replace(PLAN, evaluate_every_steps=500), evaluated_at=500) is None
 
 
+RATIOS = st.sampled_from([Fraction(r) for r in ("0.1", "0.3", "0.5", "1", "1.5", "2", "4")])
+
+
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     total = draw(st.integers(2, 60))
+    warmup = draw(st.integers(0, total - 1))
     return Plan(
         total_steps=total,
-        warmup_steps=draw(st.integers(0, total - 1)),
-        ratio=draw(st.sampled_from([Fraction(r) for r in ("0.1", "0.3", "0.5", "1", "1.5", "2", "4")])),
+        warmup_steps=warmup,
+        pacing=Pacing(draw(RATIOS), warmup),
         max_lead_steps=draw(st.integers(1, 20)),
         lockstep=draw(st.booleans()),
         evaluate_every_steps=draw(st.integers(0, 30)),
@@ -125,13 +147,17 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 @settings(max_examples=300, deadline=None)
-@given(plans(), st.randoms(use_true_random=False))
-def test_every_plan_comes_to_its_end_with_the_ratio_kept(plan: Plan, chance: object) -> None:
+@given(plans(), st.randoms(use_true_random=False), st.one_of(st.none(), RATIOS))
+def test_every_plan_comes_to_its_end_with_the_ratio_kept(
+    plan: Plan, chance: object, other_ratio: Fraction | None
+) -> None:
     counters = Counters(0, 0)
     taken: list[tuple[int, int]] = []
     for _ in range(10_000):
         if chance.random() < 0.05:  # type: ignore[attr-defined]
             counters = replace(counters, drained=not counters.drained)
+        if other_ratio is not None and chance.random() < 0.02:  # type: ignore[attr-defined]
+            plan = replace(plan, pacing=plan.pacing.continued(other_ratio, counters.steps))
         allowed = step_limit(plan, counters)
         if counters.steps < allowed and not counters.evaluating and chance.random() < 0.5:  # type: ignore[attr-defined]
             taken.append((counters.steps, counters.updates))
@@ -147,7 +173,7 @@ def test_every_plan_comes_to_its_end_with_the_ratio_kept(plan: Plan, chance: obj
     assert counters.updates == updates_owed(plan, plan.total_steps)
     assert counters.saved_updates == counters.updates
     assert counters.finally_evaluated == plan.evaluate_finally
-    if plan.lockstep:
+    if plan.lockstep and other_ratio is None:
         # Whatever the order of events, a step is taken at one number of updates only.
         assert all(updates == updates_owed(plan, steps) for steps, updates in taken)
 

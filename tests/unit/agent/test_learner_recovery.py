@@ -1,0 +1,105 @@
+"""A learner that memory runs out in: what it tells, and what it goes on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from agent import config
+from agent.exits import AgentError, Exit
+from agent.learner import Learner
+from agent.run_directory import RunDirectory
+from agent.td3.replay import Batch
+from agent.td3.td3 import TD3
+from tests.unit.agent.batches import random_batch
+from tests.unit.agent.failing import Failing
+from tests.unit.agent.watched import CPU, SIZE, SMALL
+
+
+def test_the_learner_starts_with_the_configured_micro_batch_and_tells_of_shortages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config.validate({"td3": SMALL.model_dump() | {"micro_batch": 20}}, source="test")
+    run = RunDirectory(tmp_path)
+    with run.prepare(resume=False):
+        learner = Learner(settings, run)
+        assert learner.micro_batch == 20
+        monkeypatch.setattr(learner._td3, "_critic_gradient", Failing(learner._td3._critic_gradient, range(2), "after"))
+        learner.rehearse()
+    assert learner.micro_batch == 10
+    events = [json.loads(line) for line in run.events.read_text(encoding="utf-8").splitlines()]
+    assert [(e["event"], e.get("action"), e["micro_batch"]) for e in events] == [
+        ("out_of_memory", "collected", 20),
+        ("out_of_memory", "halved", 20),
+        ("rehearsed", None, 10),
+    ]
+    assert events[0]["phase"] == "rehearsed critic"
+    written = json.loads((run.memory / events[0]["snapshot"]).read_text(encoding="utf-8"))
+    assert written["shortage"]["micro_batch"] == 20
+
+
+def test_a_learner_that_left_its_device_finishes_the_same_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the CPU the device that is left and the one that is gone to are one; a GPU's turn is the next test's."""
+    settings = config.validate({"td3": SMALL.model_dump(), "replay": {"capacity": 1000}}, source="test")
+    run = RunDirectory(tmp_path)
+    with run.prepare(resume=False):
+        learner = Learner(settings, run)
+        monkeypatch.setattr(learner._recovery, "_last_resort", learner._leave_for_the_cpu)
+        monkeypatch.setattr(learner, "_replay", AlwaysTheSame())
+        undisturbed = TD3(settings.td3, CPU, settings.seed)
+        learner.update()
+        undisturbed.update(random_batch(SIZE))
+        failing = Failing(learner._td3._update_actor, range(8), "before")  # 50, 50, 25, 12, 6, 3, 1, 1
+        monkeypatch.setattr(learner._td3, "_update_actor", failing)
+        learner.update()
+        expected = undisturbed.update(random_batch(SIZE))
+    assert learner.micro_batch == SIZE
+    told = [json.loads(line) for line in run.events.read_text(encoding="utf-8").splitlines()]
+    assert [event["action"] for event in told] == ["collected", *["halved"] * 5, "collected", "moved"]
+    ours, theirs = learner._td3.state(), undisturbed.state()
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+    assert learner.losses().keys() == expected.keys()
+
+
+class AlwaysTheSame:
+    """A replay with one batch."""
+
+    def sample(self, *_: object) -> Batch:
+        return random_batch(SIZE)
+
+    def fetch(self, *_: object) -> None:
+        """Nothing is on a disk."""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_on_a_gpu_a_learner_leaves_a_full_device_and_stays_where_it_was_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for device, leaves in (("auto", True), ("cuda", False)):
+        settings = config.validate({"device": device, "td3": {"batch_size": SIZE, "policy_delay": 1}}, source="test")
+        run = RunDirectory(tmp_path / device)
+        with run.prepare(resume=False):
+            learner = Learner(settings, run)
+            monkeypatch.setattr(learner, "_replay", AlwaysTheSame())
+            learner.update()
+            held = torch.cuda.memory_reserved() / torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.empty_cache()
+            torch.cuda.set_per_process_memory_fraction(held / 100)  # what is there stays, and nothing more is given
+            try:
+                if leaves:
+                    learner.update()
+                    assert learner.device == CPU
+                    assert learner.micro_batch == SIZE
+                    assert all(value == value for value in learner.losses().values())  # noqa: PLR0124 – not NaN
+                else:
+                    with pytest.raises(AgentError) as caught:
+                        learner.update()
+                    assert caught.value.code is Exit.OUT_OF_MEMORY
+            finally:
+                torch.cuda.set_per_process_memory_fraction(1.0)

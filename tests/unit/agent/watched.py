@@ -1,0 +1,50 @@
+"""A TD3 whose last gradients can be seen, and how far two of them are apart: for tests of updates that ran short."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from agent.config import NetworkConfig, TD3Config
+from agent.memory.recovery import Recovery, Shortage
+from agent.td3.td3 import TD3
+from tests.unit.agent.batches import random_batch
+
+CPU = torch.device("cpu")
+SIZE = 50  # halves to 25, then 12 and a last one of 2: unequal parts
+SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=SIZE, policy_delay=1)
+
+
+class Watched:
+    """A TD3 after some updates, with the gradients that its optimizers last stepped by."""
+
+    def __init__(self, settings: TD3Config) -> None:
+        self.td3 = TD3(settings, CPU, seed=0)
+        for seed in range(8):  # in float16 the scale has come down to its place by then
+            self.td3.update(random_batch(SIZE, seed))
+        self.gradients: dict[str, Tensor] = {}
+        for optimizer in (self.td3._critic_optimizer, self.td3._actor_optimizer):
+            optimizer.adam.register_step_pre_hook(lambda *_: self._keep())
+
+    def _keep(self) -> None:
+        for name, parameter in self.td3.online.named_parameters():
+            if parameter.grad is not None:
+                self.gradients[name] = parameter.grad.clone()
+
+    def scale(self) -> dict[str, float]:
+        return {name: float(value) for name, value in self.td3.state().items() if name.startswith("scale")}
+
+    def weights(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self.td3.state().items() if name.startswith(("online", "target"))}
+
+
+def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+    """Return ‖ours - theirs‖₂ / ‖theirs‖₂ over all tensors."""
+    assert ours.keys() == theirs.keys()
+    difference = sum(float((ours[name] - theirs[name]).double().square().sum()) for name in ours)
+    return float(difference**0.5 / sum(float(value.double().square().sum()) for value in theirs.values()) ** 0.5)
+
+
+def recovery_of(td3: TD3) -> tuple[Recovery, list[Shortage]]:
+    told: list[Shortage] = []
+    return Recovery(SIZE, None, td3.release, told.append), told

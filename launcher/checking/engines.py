@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 
 from launcher.checking.machine import Finding, Machine, Verdict
-
-COMPOSE_SINCE = (2, 24, 4)
-"""The first release with the tags ``!override`` and ``!reset``, which docker-compose.lite.yml uses."""
+from launcher.runtimes.project import COMPOSE_SINCE
 
 _NVML = """
 import ctypes, sys

@@ -11,17 +11,18 @@ COUNTERS = ("memory.events", "memory.oom_control")
 
 
 class OomKills:
-    """The kernel's OOM kills in a process's control group, from this object's making on.
+    """The kernel's OOM kills in a process's control group.
 
     Docker's word alone isn't enough (docs/facts.md, section 6). A container's counter goes with it, so whoever wants
     to know looks while it lives. Where the group has no counter (version 2's root), the whole machine's is taken.
     """
 
-    def __init__(self, pid: int | str = "self") -> None:
+    def __init__(self, pid: int | str = "self", *, own_group: bool = False) -> None:
+        """Begin to look; with ``own_group`` (a container's) kills before now count as well."""
         group = Cgroups().of(pid)
         files = () if group is None else tuple(group.folder / name for name in COUNTERS)
         self._file = next((file for file in files if _count(file) is not None), MACHINE)
-        self._first = _count(self._file) or 0
+        self._first = 0 if own_group and self._file is not MACHINE else _count(self._file) or 0
         self.rose = False
 
     def look(self) -> bool:

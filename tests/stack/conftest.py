@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.stack.launched import Launched
 from tests.stack.stack import LITE, Stack, compose, docker
+from tests.wire.trainee import SMALL
 
 BASE = "python:3.11-slim-bookworm"
 
 StartStack = Callable[..., Stack]
+Launch = Callable[..., Launched]
 
 
 def _answers(*command: str) -> bool:
@@ -58,3 +62,18 @@ def start_stack(images: None, tmp_path: Path) -> Iterator[StartStack]:
     yield make
     for stack in made:
         stack.down()
+
+
+@pytest.fixture
+def launch(images: None, tmp_path: Path) -> Iterator[Launch]:
+    """Make runs under the Compose runtime; they are taken down after the test, however that ends."""
+    made: list[Launched] = []
+
+    def make(name: str = "run", settings: Mapping[str, Any] = SMALL, **programs: str) -> Launched:
+        made.append(Launched(tmp_path / "runs" / name, settings, programs))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.runtime.down()
+        each.runtime.close()

@@ -1,0 +1,122 @@
+"""One run under the Compose runtime: launchers that come and go, and programs in the places of the services' own.
+
+Owns the run's folder and project, and their end.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from launcher import config
+from launcher.run_directory import RunDirectory, read_object
+from launcher.runtimes.compose import ComposeRuntime
+from launcher.runtimes.compose_child import ComposeChild
+from launcher.runtimes.runtime import Role, Start
+from launcher.runtimes.setup import Setup
+from launcher.watching.observation import Ended
+from tests.conftest import REPOSITORY
+from tests.stack.stack import docker, port_triple
+
+LIMITS = config.load()
+SIMULATOR, AGENT = Start(Role.SIMULATOR, "Low"), Start(Role.AGENT)
+PATIENCE_S = 60.0
+# A launcher that starts the simulator, listens to it, and waits to be killed.
+LAUNCHER = """
+import sys, time
+from pathlib import Path
+from launcher import config
+from launcher.journal import RunLock
+from launcher.run_directory import RunDirectory, read_object
+from launcher.runtimes.compose import ComposeRuntime
+from launcher.runtimes.runtime import Role, Start
+from launcher.runtimes.setup import Setup
+run = RunDirectory(Path(sys.argv[1]))
+setup = Setup(run, Path(sys.argv[2]), int(sys.argv[3]), inherited=(RunLock(run).descriptor,))
+runtime = ComposeRuntime(setup, config.load(), lite=True, over=(Path(sys.argv[4]),))
+print("here", flush=True)
+left = None if "anew" in sys.argv else runtime.left(Role.SIMULATOR)
+child = left or runtime.start(Start(Role.SIMULATOR, "Low"))
+while True: child.poll(); time.sleep(0.02)
+"""
+
+
+class Launched:
+    """A run and the runtimes, one after another, that hold it.
+
+    Args:
+        folder: of the run.
+        settings: the agent's configuration.
+        programs: Python, by service, that a container runs in place of its own program.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], programs: Mapping[str, str]) -> None:
+        self.run = RunDirectory(folder)
+        self.run.logs.mkdir(parents=True)
+        self.config = folder.with_suffix(".yaml")
+        self.config.write_text(yaml.safe_dump(dict(settings)))
+        self.port, self.over = port_triple(), folder.with_suffix(".over.yml")
+        services: dict[str, Any] = {name: {"entrypoint": ["python", "-c", text]} for name, text in programs.items()}
+        # carla-lite knows no quality; here its environment tells with which one it was made.
+        services.setdefault("carla", {})["environment"] = {"CARLA_QUALITY": "${CARLA_QUALITY}"}
+        self.over.write_text(yaml.safe_dump({"services": services}))
+        self.runtime = self.another()
+
+    def another(self, **variables: str) -> ComposeRuntime:
+        """Return a runtime as the next launcher of this run makes it."""
+        setup = Setup(self.run, self.config, self.port)
+        limits = {"AGENT_MEMORY": "1g", "CARLA_MEMORY": "1g", **variables}
+        return ComposeRuntime(setup, LIMITS, lite=True, variables=limits, over=(self.over,))
+
+    def launcher(self, *options: str) -> subprocess.Popen[str]:
+        """Return a launcher in a process of its own, once it holds the run."""
+        arguments = [str(self.run.path), str(self.config), str(self.port), str(self.over), *options]
+        command = [sys.executable, "-c", LAUNCHER, *arguments]
+        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        return process
+
+    def containers(self, *options: str) -> list[str]:
+        """Return the containers of the run that run; with ``--all`` the others, too."""
+        label = f"label=com.docker.compose.project={self.runtime.project}"
+        return docker("ps", *options, "--quiet", "--filter", label).stdout.split()
+
+    def container(self, service: str) -> str:
+        """Return the id of a service's only container."""
+        label = f"label=com.docker.compose.service={service}"
+        (found,) = docker("ps", "--quiet", "--filter", f"name={self.runtime.project}", "--filter", label).stdout.split()
+        return found
+
+    @property
+    def beat(self) -> dict[str, Any]:
+        return read_object(self.run.agent_status)
+
+    def log(self, role: Role) -> list[str]:
+        return (self.run.logs / f"{role.value}.log").read_text().splitlines()
+
+
+def until(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "waited in vain"
+        time.sleep(0.02)
+
+
+def running(child: ComposeChild) -> ComposeChild:
+    until(lambda: child.poll() or child.pid)
+    assert child.poll() is None, child.log.read_text()
+    return child
+
+
+def end_of(child: ComposeChild) -> Ended:
+    until(child.poll)
+    ended = child.poll()
+    assert ended is not None
+    return ended

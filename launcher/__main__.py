@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from launcher import config, run_directory
+from launcher import config, preparing, run_directory
 from launcher import down as down_command
 from launcher import up as up_command
 from launcher.checking.machine import Machine
@@ -64,7 +64,7 @@ RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's 
 AgentConfig = Annotated[
     Path | None,
     typer.Option(
-        "--config", help=f"The agent's configuration. Default: the run's own, else {up_command.DEFAULT_CONFIG}."
+        "--config", help=f"The agent's configuration. Default: the run's own, else {preparing.DEFAULT_CONFIG}."
     ),
 ]
 Quality = Annotated[CarlaQuality | None, typer.Option(help="Of CARLA. Default: the launcher's configuration's.")]
@@ -124,7 +124,7 @@ def up(
     75 stopped on request.
     """
     wish = Wish(
-        run=RunDirectory(runs_dir / (run_name or up_command.default_name(time.time()))),
+        run=RunDirectory(runs_dir / (run_name or preparing.default_name(time.time()))),
         config=agent_config,
         runtime=runtime,
         simulator=simulator,
@@ -144,7 +144,7 @@ def up(
     )
     try:
         ending = up_command.run(wish, config.load(launcher_config), _say)
-    except (up_command.RefusedError, LauncherConfigError, RunInUseError) as error:
+    except (preparing.RefusedError, LauncherConfigError, RunInUseError) as error:
         _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
     raise typer.Exit(int(ending.code))
 
@@ -181,7 +181,7 @@ def plan(
         gpu,
     )
     survey = Survey(runs_dir / "planned", Nvml(gpu))
-    footprint = Footprint(str(agent_config or up_command.DEFAULT_CONFIG))
+    footprint = Footprint(str(agent_config or preparing.DEFAULT_CONFIG))
     raise typer.Exit(int(plan_command.run(asked, limits, survey.read, footprint, as_json)))
 
 
@@ -203,7 +203,7 @@ def doctor(
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Examine this machine: driver, Docker, ports, disk, client, allocator; exit 1 if something is to be mended."""
-    machine = Machine(stack=REPOSITORY, runs=runs_dir, config=agent_config or up_command.DEFAULT_CONFIG)
+    machine = Machine(stack=REPOSITORY, runs=runs_dir, config=agent_config or preparing.DEFAULT_CONFIG)
     raise typer.Exit(doctor_command.run(machine, as_json))
 
 

@@ -55,7 +55,7 @@ def _remove_containers(stopped: RunDirectory, port: int, limits: LauncherConfig,
 
     runtime = ComposeRuntime(Setup(stopped, Path("config"), port), limits, lite=lite)
     try:
-        runtime.down()
+        runtime.clear()
     except StartError as error:
         raise DownError(str(error)) from None
     finally:

@@ -91,8 +91,8 @@ def _paired(x: Tensor) -> Tensor:
     """Return (B, C, H, W) channels_last as (B, 2C, H, W / 2), a view: neighbours in a row become channels.
 
     The second convolution's 4×4 of stride 2 is then 4×2 of stride (2, 1) with paired weights, the same sums. oneDNN's
-    ways back are faster so, in bfloat16 by a quarter. Of an odd width (15, of a small frame) the last is left out, which
-    no window of that stride reaches.
+    ways back are faster so, in bfloat16 by a quarter. Of an odd width (15, of a small frame) the last is left out: no
+    window of that stride reaches it.
     """
     pairs = x.shape[3] // 2
     return _split(x.permute(0, 2, 3, 1)[:, :, : 2 * pairs], 2, pairs).flatten(3).permute(0, 3, 1, 2)

@@ -51,8 +51,12 @@ class Names:
     """Names owners; a container's name is asked for once."""
 
     def __init__(self, container_name: ContainerName, proc: Path = PROC) -> None:
-        self._container_name = lru_cache(maxsize=256)(container_name)
+        self.ask_engine(container_name)
         self._proc = proc
+
+    def ask_engine(self, container_name: ContainerName) -> None:
+        """Ask this for containers' names from now on."""
+        self._container_name = lru_cache(maxsize=256)(container_name)
 
     def who(self, pid: int, ours: Ours, program: Callable[[int], str] = lambda _pid: "") -> Who:
         """Return the owner of a process.

@@ -31,6 +31,10 @@ class Survey:
         self._names = Names(container_name, proc)
         self._ram = Ram(self._names, proc)
 
+    def name_containers(self, container_name: ContainerName) -> None:
+        """Have strangers' containers named by this from now on."""
+        self._names.ask_engine(container_name)
+
     def read(self, simulator_pids: Collection[int] = (), agent_pids: Collection[int] = ()) -> Reading:
         """Return all pools now. Raises nothing; what couldn't be read is missing, and ``problem`` says why."""
         ours = Ours(simulator_pids, agent_pids)

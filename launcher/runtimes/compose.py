@@ -151,7 +151,7 @@ class ComposeRuntime:
         self._children[role].look()
         return self._children[role]
 
-    def down(self) -> None:
+    def clear(self) -> None:
         """Stop the agent and then the simulator, each within its grace, and remove what is this run's; twice is fine.
 
         Raises:

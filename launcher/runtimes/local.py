@@ -102,6 +102,9 @@ class LocalRuntime:
         """Return None: local programs end with their launcher. ``leftovers`` waits for those that still do."""
         return None
 
+    def clear(self) -> None:
+        """Do nothing: of a program that has ended nothing is left."""
+
     def close(self) -> None:
         """Let go of the lifelines: what still runs is asked to stop by its keeper."""
         self._keepers.close()

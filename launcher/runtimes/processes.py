@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launcher.ports import free_port_pair as free_port_pair  # up.py takes it from here
 from launcher.runtimes import keeper
 from launcher.runtimes.runtime import Role
 
@@ -124,6 +123,3 @@ def _under_a_keeper(program: Program, lifeline: int, report: int) -> list[str]:
     options = [f"--lifeline={lifeline}", f"--report={report}", f"--grace-s={program.grace_s}", f"--log={program.log}"]
     show = ["--show"] if program.show else []
     return [sys.executable, "-I", "-S", keeper.__file__, *options, *show, "--", *program.command]
-
-
-ProcessRuntime = Keepers  # the name that up.py uses

@@ -71,6 +71,13 @@ class Runtime(Protocol):
     def left(self, role: Role) -> Child | None:
         """Return what still runs of this run, started by a launcher that is gone; None if nothing does."""
 
+    def clear(self) -> None:
+        """Remove what is left of a run that has ended: containers, networks; what still runs is stopped before.
+
+        Raises:
+            StartError: something can't be removed.
+        """
+
     def close(self) -> None:
         """Let go of what the runtime itself holds; nothing that runs is stopped by it."""
 

@@ -75,5 +75,5 @@ def launch(images: None, tmp_path: Path) -> Iterator[Launch]:
 
     yield make
     for each in made:
-        each.runtime.down()
+        each.runtime.clear()
         each.runtime.close()

@@ -32,7 +32,7 @@ LAUNCHER = """
 import sys, time
 from pathlib import Path
 from launcher import config
-from launcher.journal import RunLock
+from launcher.supervising.journal import RunLock
 from launcher.run_directory import RunDirectory, read_object
 from launcher.runtimes.compose import ComposeRuntime
 from launcher.runtimes.runtime import Role, Start

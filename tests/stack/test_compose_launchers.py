@@ -56,7 +56,7 @@ def test_the_simulator_alone_is_made_anew_and_another_launcher_goes_on_with_both
     assert launched.runtime.left(Role.AGENT) is None
     assert launched.beat["phase"] == "stopped"
     for _ in range(2):
-        launched.runtime.down()
+        launched.runtime.clear()
         assert launched.containers("--all") == []
 
 
@@ -64,7 +64,7 @@ def test_two_runs_of_one_name_do_not_touch_each_other(launch: Launch, tmp_path: 
     one, two = (launch(f"{folder}/run", agent=SLEEP) for folder in ("one", "two"))
     first, second = (running(launched.runtime.start(AGENT)) for launched in (one, two))
     assert one.runtime.project != two.runtime.project
-    one.runtime.down()
+    one.runtime.clear()
     assert end_of(first).code != 0
     assert one.containers("--all") == []
     assert second.poll() is None
@@ -100,7 +100,7 @@ def test_every_line_is_kept_once_though_launchers_and_the_engines_answers_come_a
     simulator.look()
     assert simulator.poll() is None
     with pytest.raises(StartError, match="can't be asked"):
-        launched.runtime.down()
+        launched.runtime.clear()
     time.sleep(0.5)
     relay.open()
     monkeypatch.delenv("DOCKER_HOST")

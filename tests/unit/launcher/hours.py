@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from launcher.ladder.rungs import Does
 from launcher.memory.pools import Gpu, Kind
@@ -96,7 +97,12 @@ class Sweep:
     @property
     def table(self) -> str:
         """Return the coverage, a line each."""
-        parts = {"causes": self.causes, "rungs": self.rungs, "endings": self.endings, "faults": self.faults}
+        parts: dict[str, Counter[Any]] = {
+            "causes": self.causes,
+            "rungs": self.rungs,
+            "endings": self.endings,
+            "faults": self.faults,
+        }
         return "\n".join(f"{name}: {dict(sorted(counted.items()))}" for name, counted in parts.items())
 
     @property

@@ -225,6 +225,9 @@ class World:
     def left(self, role: Role) -> Child | None:
         return next(iter(self.living(role)), None)
 
+    def clear(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from launcher import config, up
+from launcher import config, preparing, up
 from launcher.__main__ import app
 from launcher.exits import Exit
 from launcher.memory.pools import Gpu, Kind
 from launcher.planning.outlook import Simulates
 from launcher.policy.decisions import Taken
+from launcher.preparing import Prepared
 from launcher.run_directory import RunDirectory
 from launcher.signals import SAME_REQUEST_S, StopRequests
 from launcher.supervising.journal import Journal, LauncherState
-from launcher.up import Prepared
 from launcher.wish import RuntimeKind, Wish, choose
 from tests.conftest import REPOSITORY
 
@@ -66,14 +66,14 @@ def test_what_runs_follows_from_the_machine_and_flags_win(
 
 
 def prepared(run: RunDirectory, **asked: Any) -> Prepared:
-    return up.prepare(Wish(run, runtime=RuntimeKind.PROCESS, **asked), LIMITS)
+    return preparing.prepare(Wish(run, runtime=RuntimeKind.PROCESS, **asked), LIMITS)
 
 
 def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunDirectory) -> None:
     found = prepared(run, device="cpu", seed=3, policy=("micro_batches",))
     assert not found.goes_on
     assert found.state.taken == []
-    assert found.state.chosen["config"] == str((REPOSITORY / up.DEFAULT_CONFIG).resolve())
+    assert found.state.chosen["config"] == str((REPOSITORY / preparing.DEFAULT_CONFIG).resolve())
     assert found.state.chosen["policy"] == ["micro_batches"]
     assert found.outlook.situation.base["device"] == "cpu"
 
@@ -92,7 +92,7 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
     assert (again.state.port, again.wish.seed, again.wish.map, again.wish.device) == (23_456, 3, "Lite02", "cpu")
     begun.state.state = "stopped"
     Journal(run, begun.state, time.time).save()
-    with pytest.raises(up.RefusedError, match="add --resume"):
+    with pytest.raises(preparing.RefusedError, match="add --resume"):
         prepared(run)
     assert prepared(run, resume=True).state.taken == begun.state.taken
 
@@ -106,8 +106,8 @@ def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run:
     huge = LIMITS.model_copy(
         update={"memory": LIMITS.memory.model_copy(update={"reserve_mib": {Kind.RAM: 1e6, Kind.DISK: 0, Kind.VRAM: 0}})}
     )
-    with pytest.raises(up.RefusedError, match="MiB short in ram") as refused:
-        up.prepare(Wish(run, runtime=RuntimeKind.PROCESS), huge)
+    with pytest.raises(preparing.RefusedError, match="MiB short in ram") as refused:
+        preparing.prepare(Wish(run, runtime=RuntimeKind.PROCESS), huge)
     assert refused.value.code == Exit.CANNOT_FIT
 
 
@@ -116,7 +116,7 @@ def test_a_run_is_not_mixed_with_an_earlier_one(run: RunDirectory, tmp_path: Pat
     agent_config = tmp_path / "a.yaml"
     agent_config.touch()
     before = sorted(run.path.rglob("*"))
-    with pytest.raises(up.RefusedError, match="already holds a run: add --resume"):
+    with pytest.raises(preparing.RefusedError, match="already holds a run: add --resume"):
         up.run(Wish(run, agent_config), LIMITS, print)
     assert sorted(run.path.rglob("*")) == before
 

@@ -62,7 +62,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 ACTIONS: dict[str, Callable[[ComposeRuntime], object]] = {
     "start": lambda runtime: runtime.start(Start(Role.SIMULATOR, "Low")),
     "left": lambda runtime: runtime.left(Role.AGENT),
-    "down": lambda runtime: runtime.down(),
+    "down": lambda runtime: runtime.clear(),
 }
 
 

@@ -6,8 +6,6 @@ was stopped) is nobody's fault. A deterministic function of the observations tha
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from launcher.config import LauncherConfig
 from launcher.diagnosis.agent import Agent
 from launcher.diagnosis.bands import Bands
@@ -39,7 +37,6 @@ class Diagnostician:
         self._leaks, self._shortages = Leaks(config), Shortages(config)
         self._strangers, self._bands = Strangers(config), Bands(config, expectations)
         self._looked_s: float | None = None
-        self._began_s = 0.0
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
         """Return what is wrong now, what explains most first; empty if nothing is.
@@ -49,25 +46,15 @@ class Diagnostician:
         lasts.
         """
         if self._looked_s is None or not 0 <= seen.time_s - self._looked_s <= self._gap_s:
-            self._begin_anew(seen.time_s)
+            self._begin_anew()
         self._looked_s = seen.time_s
-        seen = self._without_the_gap(seen)
         self._kills.look(seen.time_s, seen.memory)
         findings = [*_gpu(seen), *self._programs(seen), *self._memory(seen)]
         return tuple(sorted(findings, key=lambda finding: finding.cause not in FIRST))
 
-    def _begin_anew(self, now_s: float) -> None:
-        self._began_s = now_s
+    def _begin_anew(self) -> None:
         for part in (self._simulator, self._agent, self._ticks, self._leaks, self._shortages, self._bands):
             part.forget()
-
-    def _without_the_gap(self, seen: Observation) -> Observation:
-        """Return the observation with no waiting time longer than has been looked."""
-        looked_s, beat = seen.time_s - self._began_s, seen.agent.beat
-        if beat is not None:
-            beat = replace(beat, tick_outstanding_s=min(beat.tick_outstanding_s, looked_s))
-        agent = replace(seen.agent, beat=beat, beat_age_s=min(seen.agent.beat_age_s, looked_s))
-        return replace(seen, agent=agent)
 
     def _programs(self, seen: Observation) -> list[Finding]:
         stalled = self._ticks.look(seen)

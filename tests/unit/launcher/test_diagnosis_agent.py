@@ -91,6 +91,7 @@ def test_a_counter_of_kills_that_rose_tells_as_much(code: int) -> None:
 
 def test_kills_of_before_are_nobodys_end() -> None:
     assert causes(agent_ends(137, memory=lambda _: ram(kills=4))) == {Cause.AGENT_CRASH}
+    assert causes(agent_ends(137, memory=lambda t: ram(kills=int(t >= 20)), at_s=100)) == {Cause.AGENT_CRASH}
 
 
 def test_a_run_that_finished_after_a_child_had_been_killed_has_finished() -> None:

@@ -59,7 +59,6 @@ class Watch:
 
     def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
         """Return what is seen now; None stands for a program that wasn't started, or was put away."""
-        self._asked_to_end = [child for child in self._asked_to_end if child is simulator or child is agent]
         if self._looked_s is not None and now_s - self._looked_s > self._limits.gap_s:
             self._files.restart_age(now_s)
         self._looked_s = now_s

@@ -104,7 +104,7 @@ def test_a_stranger_that_makes_the_pool_short_is_the_cause_for_as_long_as_it_is(
 
 
 def test_a_stranger_who_takes_more_of_a_short_pool_is_told_of_once_a_look() -> None:
-    series = holding(simulator=3000, foreign=lambda t: 10 if t < 50 else 1400 if t < 100 else 1500, name="blender")
+    series = holding(simulator=3000, foreign=lambda t: 10 if t < 50 else 1480 if t < 100 else 1545, name="blender")
     told = diagnosed(map(series, seconds(150)))
     assert len({time_s for time_s, _ in told}) == len(told)
 

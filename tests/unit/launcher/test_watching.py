@@ -226,7 +226,8 @@ def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun,
     agent = program("raise SystemExit(75)", run.path / "agent.log")
     watch.expect_end(agent)
     agent.process.wait()
-    assert watch.look(3.0, second, agent).agent.ended == Ended(75, planned=True)
+    seen = watch.look(3.0, second, agent)
+    assert (seen.agent.ended, seen.simulator.ended) == (Ended(75, planned=True), Ended(137))
 
 
 def test_a_simulator_is_asked_whether_it_is_ready_until_it_is_then_seldom(

@@ -18,6 +18,7 @@ test: $(INSTALLED) lint  ## every test that this machine can run; the summary na
 
 soak: $(INSTALLED)  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)
+	$(BIN)/python -m tests.soak.hours
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.diagnosis.causes import Cause
 from launcher.ladder.rungs import Does
 from launcher.memory.pools import Gpu, Kind
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from launcher.watching.observation import Sign
-from tests.unit.launcher.machine import Machine, ladder, limits
+from tests.unit.launcher.machine import Machine, limits
 
 HOUR_S = 3600.0
+FAULT_EVERY_S = 900.0
 LONGEST_STALL_S = 1800.0
 """Two hangs in a row, each with its time-outs and its back-off; whoever stands longer is deadlocked."""
 CHANGES = ("rung_taken", "rung_left", "rung_adopted", "simulator_restart", "agent_restart")
@@ -89,6 +91,7 @@ LAST = {"GPU lost": lose_gpu, "lavapipe": misconfigure}
 class Sweep:
     """What all seeds together have reached."""
 
+    seeds: int = 0
     causes: Counter[str] = field(default_factory=Counter)
     rungs: Counter[str] = field(default_factory=Counter)
     endings: Counter[int] = field(default_factory=Counter)
@@ -106,10 +109,10 @@ class Sweep:
         return "\n".join(f"{name}: {dict(sorted(counted.items()))}" for name, counted in parts.items())
 
     @property
-    def all_rungs(self) -> set[str]:
-        """Return the rungs that can be stepped on."""
-        every = {rung.name for rungs in limits().ladder.values() for rung in rungs}
-        return every - {rung.name for rungs in limits().ladder.values() for rung in rungs if rung.does is Does.STOP}
+    def missed(self) -> set[str]:
+        """Return the rungs and causes that no seed has reached."""
+        rungs = {rung.name for rungs in limits().ladder.values() for rung in rungs if rung.does is not Does.STOP}
+        return (rungs - self.rungs.keys()) | ({cause.value for cause in Cause} - self.causes.keys())
 
 
 def live(folder: Path, seed: int, sweep: Sweep, hours: float = 8.0) -> Machine:
@@ -124,7 +127,7 @@ def live(folder: Path, seed: int, sweep: Sweep, hours: float = 8.0) -> Machine:
             name = faults.choice(list(FAULTS))
             FAULTS[name](machine)
             sweep.faults[name] += 1
-            next_s = machine.clock.now_s + faults.expovariate(1 / 600)
+            next_s = machine.clock.now_s + faults.expovariate(1 / FAULT_EVERY_S)
         if machine.clock.now_s >= jump_s:
             jump(machine)
             jump_s = float("inf")
@@ -153,8 +156,4 @@ def check(machine: Machine, sweep: Sweep) -> None:
     sweep.causes.update("crash_loop" for _ in machine.events("crash_loop"))
     sweep.rungs.update(row["rung"].partition(" ")[0] for row in machine.events("rung_taken", "rung_adopted"))
     sweep.endings[machine.code()] += 1
-
-
-def names_of(policy: tuple[str, ...] | None = None) -> set[str]:
-    """Return the names of the steps that a machine's ladder has."""
-    return {step.rung for steps in ladder(limits(), policy).values() for step in steps}
+    sweep.seeds += 1

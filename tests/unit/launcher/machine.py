@@ -113,9 +113,10 @@ class Machine(World):
 
     def __post_init__(self) -> None:
         self.config = limits()
-        self.ladder = ladder(self.config, EVERYTHING if self.seed % 4 == 3 else None)
-        self.needs = agent_mib
         self.rng = random.Random(self.seed)
+        policy = tuple(self.rng.sample(EVERYTHING, len(EVERYTHING))) if self.seed % 2 else None
+        self.ladder = ladder(self.config, policy)
+        self.needs = agent_mib
         self._begin_diagnosis()
         super().__post_init__()
 

@@ -59,12 +59,15 @@ class RestartAgent:
 
     Attributes:
         failed: it has ended, or hangs; otherwise it writes a checkpoint and stops first.
+        waits: for an episode's end.
+        simulator_too: the next agent gets a fresh simulator.
     """
 
     cause: str
     delay_s: float = 0.0
     failed: bool = True
     waits: bool = False
+    simulator_too: bool = False
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherCo
             return Nothing("the agent lives on, and no rung is left that helps")
     wait_s = delay_s(failures, config.agent.restarts, draw)
     if wait_s is not None:
-        return RestartAgent(finding.sentence, wait_s)
+        # An agent that stands still again, however fresh, may well stand for a simulator that looks healthy.
+        return RestartAgent(finding.sentence, wait_s, simulator_too=finding.cause is Cause.AGENT_HANG and failures > 1)
     if kind is not None:
         return Stop(Ending(Exit.CANNOT_FIT, f"{finding.sentence}, and no rung of the ladder is left that helps"))
     return _spent(finding.sentence, config.agent.restarts)

@@ -66,7 +66,9 @@ class Repairs:
         if isinstance(decision, RestartSimulator):
             yield from self._replace_simulator(decision.cause, decision.failed, decision.delay_s)
         elif isinstance(decision, RestartAgent):
-            yield from self.replace_agent(decision.cause, decision.failed, decision.delay_s)
+            yield from self.replace_agent(
+                decision.cause, decision.failed, decision.delay_s, simulator_too=decision.simulator_too
+            )
         elif isinstance(decision, StepDown):
             yield from self._step_down(decision)
         elif isinstance(decision, Climb):
@@ -113,7 +115,9 @@ class Repairs:
             raise OverError(Ending(Exit.CONFIGURATION, str(error))) from error
         self._sight.fresh = False  # what was seen last is of the agent before
 
-    def replace_agent(self, cause: str, failed: bool = False, delay_s: float = 0.0) -> Script:
+    def replace_agent(
+        self, cause: str, failed: bool = False, delay_s: float = 0.0, simulator_too: bool = False
+    ) -> Script:
         """Start the agent again with the values that hold; unless it failed, it writes a checkpoint first."""
         self._journal.state.agent_restarts += 1
         self._journal.event("agent_restart", cause, delay_s=round(delay_s, 2))
@@ -125,7 +129,7 @@ class Repairs:
                 yield from self._crew.ask("checkpoint")
             yield from self._crew.stop_agent(cause)
         yield from self._crew.pause(delay_s)
-        if self._simulator_is_dead:
+        if self._simulator_is_dead or (simulator_too and self._brief.simulator_ours):
             self._crew.lose_simulator()
             yield from self.have_simulator()
         yield from self.have_room()

@@ -134,8 +134,9 @@ def live(folder: Path, seed: int, sweep: Sweep, hours: float = 8.0) -> Machine:
         machine.step()
     if seed % 10 == 9 and machine.supervisor.state is not State.STOPPED:
         name = sorted(LAST)[seed // 10 % len(LAST)]
-        LAST[name](machine)
         sweep.faults[name] += 1
+        machine.steps_while(lambda: not machine.living(Role.SIMULATOR), at_most=4000)
+        LAST[name](machine)
         machine.steps_while(lambda: machine.supervisor.state is not State.STOPPED, at_most=400)
     machine.stop.count = 1
     machine.steps_while(lambda: machine.supervisor.state is not State.STOPPED, at_most=400)

@@ -192,7 +192,8 @@ class Machine(World):
         if start.role is Role.SIMULATOR:
             self.simulator_hangs, self.leak_mib_s[Role.SIMULATOR] = False, 0.0
         else:
-            self.agent_hangs, self.collector_hangs_since_s = False, None
+            self.agent_hangs = False
+            self.collector_hangs_since_s = self.clock.now_s if self.simulator_hangs else None
             self.leak_mib_s[Role.AGENT] = 0.0
             self.learned.disk_mib = agent_mib(program.overrides)[Kind.DISK]
             self.went_back |= self.learned.updates - self.learned.saved_updates > CHECKPOINT_EVERY_STEPS + STEPS_PER_S

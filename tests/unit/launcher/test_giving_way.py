@@ -138,6 +138,20 @@ def test_an_agent_that_runs_out_of_memory_on_every_rung_ends_the_run_with_71(wor
     ]
 
 
+def test_an_agent_that_hangs_again_gets_a_fresh_simulator(world: World) -> None:
+    for count in range(2):
+        settle(world)
+        world.findings = (Finding(Cause.AGENT_HANG, "the agent stands still"),)
+        while world.diary.count("kill agent") == count:
+            world.step()
+        world.findings = ()
+    settle(world)
+    assert [line for line in world.diary if line.startswith(("kill", "start"))] == [
+        "start simulator", "start agent", "kill agent", "start agent",
+        "kill agent", "kill simulator", "start simulator", "start agent",
+    ]  # fmt: skip
+
+
 def test_what_the_agent_gave_up_by_itself_is_adopted_and_holds_for_its_next_start(world: World) -> None:
     settle(world)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
@@ -40,7 +39,7 @@ def main() -> int:
     print(f"never reached: {', '.join(sorted(sweep.missed)) or 'nothing'}")
     counted = {
         key: dict(sorted(value.items())) if isinstance(value, Counter) else value
-        for key, value in asdict(sweep).items()
+        for key, value in vars(sweep).items()
     }
     record = {"hours": given.hours, **counted, "never_reached": sorted(sweep.missed), "failures": failures}
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -162,7 +162,7 @@ class Crew:
             StartError: it can't be started.
         """
         self.enter(State.WARMING)
-        self._edges.requests.lay(overrides(self._journal.state.taken))
+        self.lay()
         self._journal.state.agent = ProcessState()
         self._journal.event("agent_starts", resume=resume, overrides=overrides(self._journal.state.taken))
         child = self._edges.runtime.start(Start(Role.AGENT, resume=resume))
@@ -170,6 +170,20 @@ class Crew:
         self.agent_started_s, self.drained, self.warm = self.now_s, False, False
         self._journal.event("agent_started", pid=child.pid, log=str(child.log))
         self._edges.say(f"agent starts, process {child.pid}, log {child.log}")
+
+    def lay(self) -> None:
+        """Write the present rung's values for the agent's next start.
+
+        Raises:
+            StartError: the disk refuses them; the agent would start on another rung.
+        """
+        try:
+            self._edges.requests.lay(overrides(self._journal.state.taken))
+        except OSError as error:
+            self._journal.event("overrides_failed", str(error))
+            raise StartError(
+                f"The values for the agent can't be written ({error.strerror}): free some disk."
+            ) from error
 
     def ask(self, kind: str, values: Mapping[str, Any] | None = None) -> Generator[None, None, Answer | None]:
         """Ask the agent and return its answer; None if it ended or said nothing in time."""

@@ -5,6 +5,7 @@ Owns the order within one repair. The crew does the single things, the judge ans
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Generator
 
@@ -78,9 +79,7 @@ class Repairs:
     def have_simulator(self, delay_s: float = 0.0) -> Script:
         """Return when a simulator answers and ticks; start it again as often as the budget allows."""
         while True:
-            while self._simulator_is_dead and (taken := self._footing.stranger_in_the_way(self._sight.look())):
-                self._sight.remark(taken, WAITS)
-                yield
+            yield from self._let_strangers_go()
             try:
                 yield from self._crew.bring_simulator(delay_s)
             except SimulatorFailedError as failure:
@@ -91,12 +90,20 @@ class Repairs:
                 self._sight.fresh = False  # what was seen last is of the simulator before
                 return
 
+    def _let_strangers_go(self) -> Script:
+        """Wait while somebody else has the memory that a new simulator needs: starting it would only be another crash."""
+        seen = self._sight.look()
+        while self._simulator_is_dead and (taken := self._footing.stranger_in_the_way(seen)):
+            self._sight.remark(taken, WAITS)
+            yield
+            seen = self._sight.last
+
     def have_room(self) -> Script:
         """Return when what the agent will take is free, by steps down if need be; wait for a stranger's memory."""
-        since_s = self._crew.now_s
-        while (short := self._missing(self._sight.look())) is not None:
+        since_s, seen = self._crew.now_s, self._sight.look()
+        while (short := self._missing(seen)) is not None:
             kind, finding = short
-            step = next_step(self._footing.ground(self._sight.take()), kind, finding.deficit_mib)
+            step = next_step(self._footing.ground(seen), kind, finding.deficit_mib)
             if step is not None and step.stays:
                 self._footing.take(StepDown(step, kind.value, finding.sentence))
                 self._edges.say(f"{finding.sentence}: starts with {step} ({step.cost})")
@@ -106,6 +113,7 @@ class Repairs:
             if first and self._crew.now_s - since_s >= self._config.memory.stranger_patience_s:
                 raise OverError(Ending(Exit.CANNOT_FIT, finding.sentence))
             yield
+            seen = self._sight.last
 
     def start_agent(self, resume: bool) -> None:
         """Start the agent; one that can't be started at all ends the run."""
@@ -210,7 +218,8 @@ class Repairs:
     def _apply(self, values: dict[str, object], cause: str) -> Script:
         """Have the running agent take values; where it can't, it is started again with them."""
         self._crew.enter(State.APPLYING)
-        self._edges.requests.lay(self._footing.overrides)
+        with contextlib.suppress(StartError):  # it is journalled, and the running agent takes them all the same
+            self._crew.lay()
         if self._crew.agent_listens:
             answer = yield from self._crew.ask("apply", values)
             if answer is not None and answer.ok:

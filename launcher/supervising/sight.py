@@ -51,11 +51,16 @@ class Sight:
         self._draw_timeline(seen)
         return seen
 
-    def take(self) -> Observation:
-        """Return the last observation, once."""
+    @property
+    def last(self) -> Observation:
+        """Return the last observation."""
         assert self._seen is not None
-        self.fresh = False
         return self._seen
+
+    def take(self) -> Observation:
+        """Return the last observation, and take note that somebody has dealt with it."""
+        self.fresh = False
+        return self.last
 
     def add(self, finding: Finding) -> None:
         """Add what the supervisor itself found out."""

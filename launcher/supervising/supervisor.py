@@ -6,11 +6,14 @@ Owns the order of things. What is wrong is ``diagnosis``'s to say, what follows 
 
 from __future__ import annotations
 
+import contextlib
+
 from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Cause, Finding
 from launcher.exits import Ending, Exit, exit_in_words
 from launcher.policy import verdict
 from launcher.policy.decisions import Climb, Decision, Nothing, RestartAgent, RestartSimulator
+from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.episodes import EpisodeGate
@@ -97,7 +100,8 @@ class Supervisor:
         self._label(seen)
         self._footing.measure(seen, self._crew.quality)
         if adopted := self._footing.adopt(seen, self._crew.now_s):
-            self._edges.requests.lay(self._footing.overrides)
+            with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
+                self._crew.lay()
             self._edges.say(f"the agent gave way by itself: {adopted}")
         if seen.agent.beat is not None and seen.agent.beat.phase == "drained":
             yield from self._crew.resume()

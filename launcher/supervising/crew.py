@@ -17,19 +17,12 @@ from launcher.policy.decisions import overrides
 from launcher.run_directory import last_lines
 from launcher.runtimes.runtime import Child, Role, Start, StartError
 from launcher.supervising.edges import Brief, Edges, State
+from launcher.supervising.failures import SimulatorFailedError
 from launcher.supervising.journal import Journal, ProcessState
 from launcher.watching.observation import Ended
 
 Script = Generator[None, None, None]
 LOG_LINES_SHOWN = 12
-
-
-class SimulatorFailedError(Exception):
-    """A simulator that was started didn't get as far as answering and ticking."""
-
-    def __init__(self, cause: str, ended: Ended | None, last_words: str) -> None:
-        super().__init__(cause)
-        self.cause, self.ended, self.last_words = cause, ended, last_words
 
 
 class Crew:

@@ -18,8 +18,9 @@ from launcher.policy import verdict
 from launcher.policy.decisions import Climb, Decision, RestartAgent, RestartSimulator, StepDown, Stop
 from launcher.policy.descent import next_step
 from launcher.runtimes.runtime import StartError
-from launcher.supervising.crew import Crew, Script, SimulatorFailedError
+from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
+from launcher.supervising.failures import OverError, SimulatorFailedError
 from launcher.supervising.footing import Footing
 from launcher.supervising.journal import Journal
 from launcher.supervising.judge import Judge
@@ -27,14 +28,6 @@ from launcher.supervising.sight import Sight
 from launcher.watching.observation import Observation
 
 WAITS = "waits for it to become free"
-
-
-class OverError(Exception):
-    """The run is to end."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.reason)
-        self.ending = ending
 
 
 class Repairs:
@@ -91,7 +84,7 @@ class Repairs:
                 return
 
     def _let_strangers_go(self) -> Script:
-        """Wait while somebody else has the memory that a new simulator needs: starting it would only be another crash."""
+        """Wait while somebody else has the memory that a new simulator needs: it would only crash again."""
         seen = self._sight.look()
         while self._simulator_is_dead and (taken := self._footing.stranger_in_the_way(seen)):
             self._sight.remark(taken, WAITS)

@@ -17,10 +17,11 @@ from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.episodes import EpisodeGate
+from launcher.supervising.failures import OverError
 from launcher.supervising.footing import Footing
 from launcher.supervising.journal import Journal
 from launcher.supervising.judge import Judge
-from launcher.supervising.repairs import OverError, Repairs
+from launcher.supervising.repairs import Repairs
 from launcher.supervising.sight import Sight
 from launcher.watching.observation import Ended, Observation
 

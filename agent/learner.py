@@ -197,7 +197,10 @@ class Learner:
     def _tell_shortage(self, shortage: Shortage) -> None:
         account = asdict(shortage)
         written = snapshot.write(self._run.memory, self.device, account)
-        self._events.append("out_of_memory", device=str(self.device), snapshot=written, **account)
+        following = HOST if shortage.action == "moved" else self.device
+        updates = self._counters.updates if shortage.phase.startswith("rehearsed") else self.updates
+        account |= {"device": str(self.device), "next_device": str(following), "updates": updates}
+        self._events.append("out_of_memory", snapshot=written, **account)
 
     def _leave_for_the_cpu(self) -> None:
         self._move(HOST, self._config)

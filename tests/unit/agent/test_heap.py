@@ -53,6 +53,43 @@ def test_a_heap_that_is_kept_asks_for_no_page_twice() -> None:
     assert ended("default")["faults"] > 10_000, "without the setting each round takes 61 MiB anew, page by page"
 
 
+LIMITED = """
+import mmap, resource, sys
+import torch
+from agent.memory import heap
+from agent.memory.heap import SET_ASIDE
+def mapped():
+    return 4096 * int(open("/proc/self/statm").read().split()[0])
+def used_up(size):
+    blocks = []
+    try:
+        while True:
+            blocks.append(torch.empty(size * 2**18).fill_(1))
+    except RuntimeError:
+        return len(blocks)
+torch.set_num_threads(1)
+heap.keep()
+before = mapped()
+resource.setrlimit(resource.RLIMIT_AS, (before + 48 * 2**20, resource.RLIM_INFINITY))
+found = [used_up(4)]
+heap.give_back()
+for size in (2, 1):
+    found.append(used_up(size) * size)
+    mmap.mmap(-1, SET_ASIDE - 8 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()  # what isn't the heap's
+print(*found)
+"""
+
+
+@glibc
+def test_a_heap_that_grew_up_to_the_limit_leaves_room_for_what_is_mapped() -> None:
+    command = [sys.executable, "-c", LIMITED]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    assert done.returncode == 0, done.stderr
+    first, *later = map(int, done.stdout.split())
+    assert 4 <= first <= 12
+    assert all(mib >= 48 + 64 - 16 for mib in later), "and tensors have it, too"
+
+
 @glibc
 def test_what_is_free_is_given_back_when_asked_for() -> None:
     kept = ended("keep")

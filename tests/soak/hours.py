@@ -38,8 +38,7 @@ def main() -> int:
     print(sweep.table)
     print(f"never reached: {', '.join(sorted(sweep.missed)) or 'nothing'}")
     counted = {
-        key: dict(sorted(value.items())) if isinstance(value, Counter) else value
-        for key, value in vars(sweep).items()
+        key: dict(sorted(value.items())) if isinstance(value, Counter) else value for key, value in vars(sweep).items()
     }
     record = {"hours": given.hours, **counted, "never_reached": sorted(sweep.missed), "failures": failures}
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from launcher.diagnosis.causes import Cause, Finding
 from launcher.exits import Exit
@@ -263,13 +262,3 @@ def test_the_stranger_who_took_the_memory_before_the_start_is_named_and_his_leav
     world.stranger_mib = 0
     world.steps_until(State.RUNNING)
     assert world.supervisor.ending is None
-
-
-def test_values_that_hold_are_written_where_the_agent_reads_them(tmp_path: Path) -> None:
-    from launcher.agent_requests import AgentRequests
-
-    run = RunDirectory(tmp_path)
-    AgentRequests(run).lay({"td3.micro_batch": 32, "memory.offload": ["optimizer"]})
-    assert yaml.safe_load(run.overrides.read_text()) == {"td3.micro_batch": 32, "memory.offload": ["optimizer"]}
-    AgentRequests(run).lay({})
-    assert not run.overrides.exists()

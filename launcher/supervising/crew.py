@@ -22,7 +22,6 @@ from launcher.supervising.journal import Journal, ProcessState
 from launcher.watching.observation import Ended
 
 Script = Generator[None, None, None]
-LOG_LINES_SHOWN = 12
 
 
 class Crew:
@@ -48,6 +47,16 @@ class Crew:
         """Return the simulator's quality on the present rung."""
         state = self._journal.state
         return next((taken.quality for taken in reversed(state.taken) if taken.quality), state.quality)
+
+    @property
+    def simulator_age_s(self) -> float:
+        """Return for how long it has been healthy."""
+        return 0.0 if self.simulator_healthy_s is None else self.now_s - self.simulator_healthy_s
+
+    @property
+    def agent_age_s(self) -> float:
+        """Return how long ago it was started."""
+        return 0.0 if self.agent_started_s is None else self.now_s - self.agent_started_s
 
     @property
     def agent_lives(self) -> bool:
@@ -133,11 +142,6 @@ class Crew:
             self.simulator.kill()
         self.simulator, self.simulator_healthy_s = None, None
 
-    def show_log(self) -> None:
-        """Print the end of the simulator's log."""
-        if self.simulator is not None:
-            self._edges.say(f"the end of {self.simulator.log}:\n{last_lines(self.simulator.log, LOG_LINES_SHOWN)}")
-
     def stop_simulator(self) -> Script:
         """End it, with its grace; a second request to stop cuts that short."""
         if self.simulator is None or self.simulator.poll() is not None:
@@ -221,7 +225,8 @@ class Crew:
 
     def kill_agent(self, cause: str) -> None:
         """End it at once."""
-        if self.agent is not None and self.agent.poll() is None:
+        if self.agent_lives:
+            assert self.agent is not None
             self._edges.eyes.expect_end(self.agent)
             self._journal.event("agent_killed", cause)
             self.agent.kill()

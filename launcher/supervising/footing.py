@@ -135,14 +135,18 @@ class Footing:
         }
         self._journal.event("verified", free_mib=free, held_mib=held)
 
-    def measure(self, seen: Observation, quality: str | None) -> None:
-        """Keep the simulator's watermark, and what it takes when it is fresh and the agent drives in it."""
+    def measure(self, seen: Observation, quality: str | None, simulator_age_s: float) -> None:
+        """Keep the simulator's watermark, and what it takes when it is fresh and the agent drives in it.
+
+        The watermark is of its first minutes: what it grows by later leaks, and the next run shall not plan with that.
+        """
+        young = simulator_age_s <= self._config.simulator.restarts.stable_after_s
         peaks = self._journal.state.simulator_peak_mib
         for kind in (Kind.VRAM, Kind.RAM):
             held = max((pool.held_by(Whose.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
             by_quality = peaks.setdefault(kind.value, {})
             name = quality or "lite"
-            if held > by_quality.get(name, 0.0):
+            if young and held > by_quality.get(name, 0.0):
                 by_quality[name] = round(held, 1)
             if not self._fresh_known and held > 0:
                 self._fresh_mib[kind] = held

@@ -38,17 +38,10 @@ class Judge:
 
     def _simulator_failed_again(self) -> int:
         state, limits = self._journal.state, self._config.simulator.restarts
-        state.simulator_failures = failures_in_a_row(
-            state.simulator_failures, self._since_s(self._crew.simulator_healthy_s), limits
-        )
+        state.simulator_failures = failures_in_a_row(state.simulator_failures, self._crew.simulator_age_s, limits)
         return state.simulator_failures
 
     def _agent_failed_again(self) -> int:
         state, limits = self._journal.state, self._config.agent.restarts
-        state.agent_failures = failures_in_a_row(
-            state.agent_failures, self._since_s(self._crew.agent_started_s), limits
-        )
+        state.agent_failures = failures_in_a_row(state.agent_failures, self._crew.agent_age_s, limits)
         return state.agent_failures
-
-    def _since_s(self, moment_s: float | None) -> float:
-        return 0.0 if moment_s is None else self._crew.now_s - moment_s

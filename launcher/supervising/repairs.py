@@ -17,6 +17,7 @@ from launcher.memory.pools import Kind, Whose
 from launcher.policy import verdict
 from launcher.policy.decisions import Climb, Decision, RestartAgent, RestartSimulator, StepDown, Stop
 from launcher.policy.descent import next_step
+from launcher.run_directory import last_lines
 from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
@@ -27,6 +28,7 @@ from launcher.supervising.judge import Judge
 from launcher.supervising.sight import Sight
 from launcher.watching.observation import Observation
 
+LOG_LINES_SHOWN = 12
 WAITS = "waits for it to become free"
 
 
@@ -142,7 +144,7 @@ class Repairs:
         finding = self._named(failure)
         decision = self._judge.decide(finding, seen)
         if not self._judge.ever_healthy and finding.exit_code not in verdict.SIMULATOR_REFUSALS:
-            self._crew.show_log()
+            self._show_log()
         self._crew.lose_simulator()
         self._journal.event(
             "simulator_failed", finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
@@ -157,6 +159,10 @@ class Repairs:
             return 0.0
         yield from self.perform(decision)
         return 0.0
+
+    def _show_log(self) -> None:
+        if (simulator := self._crew.simulator) is not None:
+            self._edges.say(f"the end of {simulator.log}:\n{last_lines(simulator.log, LOG_LINES_SHOWN)}")
 
     def _named(self, failure: SimulatorFailedError) -> Finding:
         """Return the finding that the log or the kernel gives a failed start; else it just wasn't ready."""

@@ -99,7 +99,7 @@ class Supervisor:
             yield from self._agent_ended(seen.agent.ended, seen)
             return
         self._label(seen)
-        self._footing.measure(seen, self._crew.quality)
+        self._footing.measure(seen, self._crew.quality, self._crew.simulator_age_s)
         if adopted := self._footing.adopt(seen, self._crew.now_s):
             with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
                 self._crew.lay()
@@ -142,7 +142,7 @@ class Supervisor:
             crew.warm = True
             self._footing.verified(seen)
             self._edges.say(f"the agent is warm: {beat.device}, micro-batch {beat.micro_batch}")
-        elif crew.agent_started_s is not None and crew.now_s - crew.agent_started_s > limit_s:
+        elif crew.agent_age_s > limit_s:
             self._sight.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
 
     def _agent_ended(self, ended: Ended, seen: Observation) -> Script:

@@ -12,7 +12,6 @@ from typing import Any
 
 from launcher.agent_requests import Answer
 from launcher.config import LauncherConfig
-from launcher.exits import exit_in_words
 from launcher.policy.decisions import overrides
 from launcher.run_directory import last_lines
 from launcher.runtimes.runtime import Child, Role, Start, StartError
@@ -104,7 +103,7 @@ class Crew:
         while True:
             ended = None if self.simulator is None else self.simulator.poll()
             if ended is not None:
-                raise self._failed(f"the simulator ended during its start ({_words(ended)})", ended)
+                raise self._failed(f"the simulator ended during its start ({ended})", ended)
             health = self._edges.check(self.agent is not None and not self.drained)
             if health.ok:
                 break
@@ -275,8 +274,3 @@ class Crew:
         else:
             self.agent = child
             self._journal.state.agent = shown
-
-
-def _words(ended: Ended) -> str:
-    killed = ", out of memory by the kernel's count" if ended.oom_killed else ""
-    return exit_in_words(ended.code) + killed

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from launcher.exits import exit_in_words
 from launcher.memory.pools import Reading
 
 
@@ -33,6 +34,9 @@ class Ended:
     code: int
     oom_killed: bool = False
     planned: bool = False
+
+    def __str__(self) -> str:
+        return exit_in_words(self.code) + (", killed for memory" if self.oom_killed else "")
 
 
 @dataclass(frozen=True)

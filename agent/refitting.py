@@ -30,10 +30,16 @@ def refit(config: AgentConfig, run: RunDirectory) -> None:
     try:
         done = reshape(run.replay, config.replay.capacity, side, int(reserve_mib * _MIB))
     except NoRoomError as error:
-        needed_mib = round(bytes_for(config.replay.capacity, side) / _MIB, 1)
-        free_mib = round(free_bytes(run.replay) / _MIB, 1)
-        numbers = {"needed_mib": needed_mib, "free_mib": free_mib, "reserve_mib": reserve_mib}
-        events.append("cannot_fit", str(error), pool="disk", **numbers)
+        needed, free = bytes_for(config.replay.capacity, side), free_bytes(run.replay)
+        events.append(
+            "cannot_fit",
+            str(error),
+            pool="disk",
+            needed_mib=round(needed / _MIB, 1),
+            free_mib=round(free / _MIB, 1),
+            reserve_mib=reserve_mib,
+            fitting_replay=max(0, free - int(reserve_mib * _MIB)) // bytes_for(1, side) or None,
+        )
         raise AgentError(str(error), Exit.OUT_OF_MEMORY) from None
     if done is not None:
         events.append("replay_reshaped", "the configuration asks for another replay", **asdict(done))

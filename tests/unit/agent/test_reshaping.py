@@ -189,6 +189,7 @@ def test_a_disk_without_room_for_both_is_refused_with_the_numbers_and_nothing_is
         told = json.loads(run.events.read_text().splitlines()[-1])
         assert (told["event"], told["pool"], told["cause"]) == ("cannot_fit", "disk", str(caught.value))
         assert told["needed_mib"] + told["reserve_mib"] > told["free_mib"] > 0
+        assert 100 < told["fitting_replay"] < 200
         assert contents(run.replay) == before
         filler.unlink()
         refit(configured(300), run)

@@ -24,7 +24,7 @@ from launcher.runtimes.runtime import Runtime, StartError
 from launcher.signals import StopRequests
 from launcher.supervising.journal import Journal, RunLock
 from launcher.supervising.supervisor import Supervisor
-from launcher.telling import report, summary
+from launcher.telling import farewell, report
 from launcher.watching.health import Address
 from launcher.wish import RuntimeKind, Wish
 
@@ -53,7 +53,7 @@ def run(wanted: Wish, limits: LauncherConfig, say: Say) -> Ending:
                 runtime.close()
     with contextlib.suppress(OSError):  # a full disk doesn't change how the run ended
         report.write(wanted.run)
-    summary.tell(wanted.run, ending, say)
+    farewell.tell(wanted.run, ending, say)
     return ending
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import Server, StartServer, port_pair
 from tests.faults import Faulty
+from tests.wire.launched import Launch, Launched
 from tests.wire.trainee import Run
 
 DELTA_S = 0.05
@@ -122,6 +123,20 @@ def new_run(tmp_path: Path) -> Iterator[NewRun]:
     yield make
     for run in runs:
         run.kill()
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Start a launcher, as :class:`Launched` does, in the test's own directory; ended after the test."""
+    started: list[Launched] = []
+
+    def start(steps: int, *options: str, environment: Mapping[str, str] | None = None) -> Launched:
+        started.append(Launched(tmp_path, steps, *options, environment=environment))
+        return started[-1]
+
+    yield start
+    for launched in started:
+        launched.end()
 
 
 StartFaulty = Callable[..., Faulty]

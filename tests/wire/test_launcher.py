@@ -2,110 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.conftest import REPOSITORY, StartServer
-
-PATIENCE_S = 120.0
-QUICK = """
-environment: {max_steps: 60, route: {min_length_m: 60, max_length_m: 150}}
-td3: {batch_size: 8}
-replay: {capacity: 5000}
-training: {total_steps: %(steps)d, warmup_steps: 50, updates_per_step: 0.05, log_every_steps: 50, learner_threads: 1}
-evaluation: {every_steps: 0, final_episodes: 0, baselines: false, video: false}
-"""
-ENDLESS = 1_000_000
-
-
-PROCESSES = 5  # simulator, learner, collector and two keepers
-
-
-class Launched:
-    """A launcher under test; ``run`` is its run directory."""
-
-    def __init__(self, folder: Path, steps: int, *options: str) -> None:
-        config = folder / "quick.yaml"
-        config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
-        self.run = folder / "runs" / "test"
-        command = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), "up", "--runtime", "process"]
-        where = ["--config", str(config), "--runs-dir", str(folder / "runs")]
-        named = [] if "--run-name" in options else ["--run-name", "test"]
-        self.process = subprocess.Popen(
-            [*command, *where, *named, *options],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert self.process.poll() is None, f"ended early: {self.output()}"
-            assert time.monotonic() < deadline, f"waited in vain: {self.read('agent.json')}"
-            time.sleep(0.05)
-
-    def until_training(self, step: int = 60) -> list[psutil.Process]:
-        """Return all descendants, once the agent has taken some steps."""
-        self.until(lambda: int(self.read("agent.json").get("step", 0)) >= step)
-        return psutil.Process(self.process.pid).children(recursive=True)
-
-    def until_started(self) -> list[psutil.Process]:
-        """Return all descendants, once there are as many as there will be; a short run may soon be over."""
-        found: list[psutil.Process] = []
-
-        def complete() -> bool:
-            found[:] = psutil.Process(self.process.pid).children(recursive=True)
-            return len(found) >= PROCESSES
-
-        self.until(complete)
-        return found
-
-    def read(self, name: str) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads((self.run / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found
-
-    def events(self) -> list[dict[str, Any]]:
-        lines = (self.run / "launcher-events.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
-
-    def output(self) -> str:
-        return self.process.communicate(timeout=PATIENCE_S)[0]
-
-
-Launch = Callable[..., Launched]
-
-
-@pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
-    started: list[Launched] = []
-
-    def start(steps: int, *options: str) -> Launched:
-        launched = Launched(tmp_path, steps, *options)
-        started.append(launched)
-        return launched
-
-    yield start
-    for launched in started:
-        if launched.process.poll() is None:
-            launched.process.kill()  # its keepers end what it started
-        launched.process.communicate(timeout=PATIENCE_S)
+from tests.conftest import StartServer
+from tests.wire.launched import ENDLESS, PATIENCE_S, PROCESSES, Launch, own_limits
 
 
 def assert_gone(processes: list[psutil.Process], within_s: float) -> None:
@@ -277,12 +184,10 @@ def test_a_port_in_use_is_said(launch: Launch) -> None:
 
 
 def test_an_address_without_a_simulator_is_said(launch: Launch, tmp_path: Path) -> None:
-    own = tmp_path / "launcher.yaml"
-    shipped = (REPOSITORY / "config" / "launcher.yaml").read_text(encoding="utf-8")
-    own.write_text(shipped.replace("running_limit_s: 10", "running_limit_s: 0.5"), encoding="utf-8")
+    own = own_limits(tmp_path, {"simulator.running_limit_s": 0.5})
     with socket.create_server(("127.0.0.1", 0)) as dumb:
         port = str(dumb.getsockname()[1])
-        launched = launch(100, "--simulator-host", "127.0.0.1", "--port", port, "--launcher-config", str(own))
+        launched = launch(100, "--simulator-host", "127.0.0.1", "--port", port, *own)
         output = launched.output()
     assert launched.process.returncode == 69, output
     assert "the port is open, but `version` isn't answered" in output

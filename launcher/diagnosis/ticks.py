@@ -1,7 +1,8 @@
 """Ticks that stop: the collector first, and only when a fresh attempt can't tick either, the simulator (DESIGN.md).
 
 The client gives a call up after its time-out. One that is out for longer hangs in the client library, which costs a
-collector: the agent replaces it by itself. Where calls do end, but no tick follows, nobody can tick. Pure.
+collector: the agent replaces it by itself, as it does one that hangs outside of all calls. Where calls do end, but no
+tick follows, nobody can tick. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Ticks:
 
     def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
         self._timeout_s = expectations.timeout_s
-        self._limit_s = expectations.timeout_s + config.agent.hang_margin_s
+        self._margin_s = config.agent.hang_margin_s
+        self._limit_s = expectations.timeout_s + self._margin_s
         self._replaced_s = expectations.timeout_s + expectations.collector_margin_s
         self._programs: object = None
         self._last: Heartbeat | None = None
@@ -48,7 +50,7 @@ class Ticks:
             return ()
         replaced = self._replacement(seen.time_s, seen.agent.events)
         self._count(seen, beat)
-        found = replaced or self._stalled(seen.time_s, beat, beat.tick_outstanding_s + seen.agent.beat_age_s)
+        found = replaced or self._stalled(seen.time_s, beat, seen.agent.beat_age_s)
         return () if found is None else (found,)
 
     def ticked_within(self, now_s: float, seconds: float) -> bool:
@@ -81,19 +83,28 @@ class Ticks:
             return None
         return _finding(Cause.COLLECTOR_HANG, f"the agent replaced a collector ({hung[-1]})", waited_s, self._last)
 
-    def _stalled(self, now_s: float, beat: Heartbeat, out_s: float) -> Finding | None:
+    def _stalled(self, now_s: float, beat: Heartbeat, age_s: float) -> Finding | None:
         waited_s = now_s - self._waiting_s
+        out_s = beat.tick_outstanding_s + age_s
         # A first connection may have met a simulator that didn't answer yet, and so cost a whole time-out.
         limit_s = self._limit_s + (0.0 if self._ticked or self._fresh else self._timeout_s)
         if waited_s <= limit_s:
             return None
-        if not self._fresh and beat.doing != "connecting" and min(out_s, waited_s) > self._timeout_s:
-            words = f"a call to the simulator has been out for {out_s:.0f} s, {self._timeout_s:g} s should end it"
-            words += f"; the agent replaces its collector after {self._replaced_s:g} s by itself"
+        own = "" if self._fresh or beat.doing == "connecting" else self._its_own(beat, min(out_s, waited_s), waited_s)
+        if own:
+            words = f"{own}; the agent replaces its collector after {self._replaced_s:g} s by itself"
             return _finding(Cause.COLLECTOR_HANG, words, waited_s, beat)
         who = "a fresh collector" if self._fresh else "the collector, connecting anew,"
         words = f"the simulator answers `version`, but {who} has got no tick from it for {waited_s:.0f} s"
         return _finding(Cause.SIMULATOR_HANG, words, waited_s, beat)
+
+    def _its_own(self, beat: Heartbeat, out_s: float, waited_s: float) -> str:
+        """Return by what it is the collector that hangs; empty if it isn't: its calls end."""
+        if beat.tick_outstanding_s == 0 and waited_s <= self._replaced_s + self._margin_s:
+            return f"the collector has asked the simulator for nothing for {waited_s:.0f} s"
+        if out_s > self._timeout_s:
+            return f"a call to the simulator has been out for {out_s:.0f} s, {self._timeout_s:g} s should end it"
+        return ""
 
 
 def _finding(cause: Cause, sentence: str, waited_s: float, beat: Heartbeat | None) -> Finding:

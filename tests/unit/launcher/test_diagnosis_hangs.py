@@ -59,6 +59,24 @@ def test_a_call_that_no_time_out_ends_is_the_collectors_hang() -> None:
     assert max(time_s for time_s, _ in told) <= 126
 
 
+def test_a_collector_that_hangs_outside_of_all_calls_is_no_hang_of_the_simulator() -> None:
+    """Stopped, say: the agent replaces it after 25 s, too."""
+
+    def stopped(since_s: float, seen: Observation) -> Observation:
+        if since_s < 26:
+            return seen
+        return with_beat(seen, collector_restarts=1, ticks=9000 + int(20 * (since_s + 100)))
+
+    told = stops_ticking(100, 200, stopped)
+    assert causes(told) == {Cause.COLLECTOR_HANG}
+    assert "asked the simulator for nothing" in first(told, Cause.COLLECTOR_HANG)[1].sentence
+
+
+def test_one_that_never_calls_and_is_not_replaced_is_looked_for_in_the_simulator_at_last() -> None:
+    told = stops_ticking(100, 200, lambda _, seen: seen)
+    assert first(told, Cause.SIMULATOR_HANG)[0] - 100 <= TIMEOUT_S + 10
+
+
 def test_a_hung_simulator_whose_calls_time_out_is_found_within_the_time_out_and_5_s() -> None:
     """No Traffic Manager: the client's time-out ends the tick, and the same collector tries to connect."""
 

@@ -63,6 +63,12 @@ class WatchedEnv(DrivingEnv):
         self._status.ticks = self._ticks_before + self.session.ticks
         return result
 
+    def _connected(self) -> None:
+        """Reach the simulator, also one that was lost in the middle of a call: that is no hang any more."""
+        if not self.session.connected:
+            with self._reaching():
+                super()._connected()
+
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
         """Mark a call that waits for a simulator where none is connected."""

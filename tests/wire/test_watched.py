@@ -1,0 +1,32 @@
+"""The environment's marks in the status block, by which learner and launcher tell a hang from a wait."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from agent.collecting.watched import WatchedEnv
+from agent.config import validate
+from agent.exchange.status import Doing, Status
+from tests.faults import Faulty, until
+from tests.wire.trainee import SMALL
+
+TIMEOUT_S = 1.0
+
+
+def test_a_simulator_that_hangs_as_an_episode_begins_is_waited_for_as_any_other(faulty: Faulty, tmp_path: Path) -> None:
+    simulator = {"port": faulty.server.port, "timeout_s": TIMEOUT_S}
+    settings = validate({**SMALL, "simulator": simulator}, source="test")
+    status = Status(tmp_path / "status.bin")
+    env = WatchedEnv(settings, status, on_step=lambda: None)
+    env.reset(seed=5)
+    status.doing = Doing.STEPPING
+    faulty.tell("fault hang")
+    beginning = threading.Thread(target=env.reset, daemon=True)
+    beginning.start()
+    until(lambda: status.doing is Doing.CONNECTING)
+    assert status.read().limit_s > settings.simulator.patience_s
+    faulty.tell("clear")
+    beginning.join()
+    assert status.doing is Doing.STEPPING
+    env.close()

@@ -33,6 +33,15 @@ def test_a_server_that_is_told_to_dies_as_it_was_told(faulty: Faulty, fault: str
     assert faulty.server.process.wait(5) == code
 
 
+def test_a_deaf_server_takes_no_notice_of_sigterm_and_serves_on(faulty: Faulty) -> None:
+    assert faulty.tell("fault deaf") == "ok"
+    faulty.server.process.terminate()
+    time.sleep(0.5)
+    assert faulty.server.process.poll() is None
+    assert faulty.check() == ""
+    faulty.server.kill()
+
+
 def test_it_dies_after_exactly_so_many_ticks(faulty: Faulty, connect: Connect) -> None:
     session = connect(faulty.server)
     assert faulty.tell("fault crash:after_ticks=5") == "ok"

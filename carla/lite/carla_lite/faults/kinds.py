@@ -113,6 +113,18 @@ class Hang(Lasting):
 
 
 @dataclass(eq=False, kw_only=True)
+class Deaf(Fault):
+    """Takes no notice of SIGTERM from then on."""
+
+    kind: ClassVar[str] = "deaf"
+    early: ClassVar[bool] = True
+
+    def begin(self) -> None:
+        """Ignore it."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+@dataclass(eq=False, kw_only=True)
 class DeadRpc(Lasting):
     """Takes connections and calls and answers none; asynchronous frames go on."""
 
@@ -222,5 +234,5 @@ class Grow(Memory):
 
 
 KINDS: dict[str, type[Fault]] = {
-    kind.kind: kind for kind in (Crash, Exit, SlowStart, Log, Hang, DeadRpc, Drop, Black, Hold, Grow)
+    kind.kind: kind for kind in (Crash, Exit, SlowStart, Log, Hang, Deaf, DeadRpc, Drop, Black, Hold, Grow)
 }

@@ -82,7 +82,10 @@ class Repairs:
             else:
                 self._judge.ever_healthy = True
                 self._footing.simulator_is_new()
-                self._sight.fresh = False  # what was seen last is of the simulator before
+                seen = self._sight.look()
+                self._sight.fresh = False  # this look is spent, and the one before was of another simulator
+                for fatal in (each for each in self._sight.findings if each.cause in verdict.FATAL):
+                    yield from self.perform(self._judge.decide(fatal, seen))
                 return
 
     def _let_strangers_go(self) -> Script:

@@ -68,9 +68,12 @@ class Crew:
         return self.agent_lives and self.warm
 
     def enter(self, state: State) -> None:
-        """Say where the run stands."""
-        self.state = state
-        self._journal.state.state = state.value
+        """Say where the run stands, and in which processes: a container's is known only after its start."""
+        self.state, shown = state, self._journal.state
+        shown.state = state.value
+        for child, process in ((self.simulator, shown.simulator), (self.agent, shown.agent)):
+            if child is not None and process is not None:
+                process.pid = child.pid or process.pid
 
     def adopt(self) -> None:
         """Take over what a launcher that is gone left running; a simulator of another quality is of no use."""
@@ -127,7 +130,7 @@ class Crew:
             raise SimulatorFailedError(str(error), Ended(65), "") from error
         self._set(Role.SIMULATOR, child)
         self._journal.event("simulator_started", pid=child.pid, log=str(child.log))
-        self._edges.say(f"simulator starts at {self._brief.address}, process {child.pid}, log {child.log}")
+        self._edges.say(f"simulator starts at {self._brief.address}, process {child.pid or 'to come'}, log {child.log}")
 
     def _failed(self, cause: str, ended: Ended | None) -> SimulatorFailedError:
         words = "" if self.simulator is None else last_lines(self.simulator.log).rstrip(".")
@@ -165,7 +168,7 @@ class Crew:
         self._set(Role.AGENT, child)
         self.agent_started_s, self.drained, self.warm = self.now_s, False, False
         self._journal.event("agent_started", pid=child.pid, log=str(child.log))
-        self._edges.say(f"agent starts, process {child.pid}, log {child.log}")
+        self._edges.say(f"agent starts, process {child.pid or 'to come'}, log {child.log}")
 
     def lay(self) -> None:
         """Write the present rung's values for the agent's next start.

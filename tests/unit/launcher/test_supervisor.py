@@ -42,6 +42,14 @@ def test_the_run_stands_in_warming_until_the_agent_has_rehearsed_and_then_all_po
     assert verified["held_mib"]["vram:0"] == {"simulator": 3000, "agent": 600, "launcher": 0, "foreign": 85}
 
 
+def test_the_state_on_disk_says_that_the_run_runs(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    told = read_object(world.run.launcher_state)
+    assert told["state"] == "running"
+    assert told["simulator"]["pid"] > 0
+    assert told["agent"]["pid"] > 0
+
+
 def test_an_agent_that_never_gets_warm_is_started_again_and_then_given_up(world: World) -> None:
     world.beat = lambda _agent: None  # type: ignore[method-assign,assignment]
     world.steps_until(State.STOPPED, at_most=10_000_000)

@@ -35,14 +35,15 @@ class Ground:
     simulator_ours: bool = True
 
 
-def next_step(ground: Ground, kind: Kind, deficit_mib: float) -> Step | None:
+def next_step(ground: Ground, kind: Kind, deficit_mib: float, pool: str = "") -> Step | None:
     """Return the step to take when a pool of this kind lacks so much; ``stop`` is the last; None if there is none.
 
     The first single step that frees the deficit is taken; where none does, but all that is left together would, the
-    one that frees most; where not even that helps, ``stop``.
+    one that frees most; where not even that helps, ``stop``. In the pool of a container, only what its own program does
+    helps.
     """
     steps = ground.ladder.get(kind, ())
-    left = [(step, frees(ground, step)) for step in steps if _can_be_taken(ground, step)]
+    left = [(step, frees(ground, step)) for step in steps if _can_be_taken(ground, step) and _reaches(step, pool)]
     fitting = [(step, freed[kind]) for step, freed in left if freed.get(kind, 0.0) > 0 and _others_hold(ground, freed)]
     for step, mib in fitting:
         if mib >= deficit_mib:
@@ -78,6 +79,11 @@ def _can_be_taken(ground: Ground, step: Step) -> bool:
     if step.does in (Does.AGENT, Does.STOP) or is_taken(step, ground):
         return False
     return ground.simulator_ours or step.does not in (Does.RESTART_SIMULATOR, Does.QUALITY)
+
+
+def _reaches(step: Step, pool: str) -> bool:
+    of_simulator = step.does in (Does.RESTART_SIMULATOR, Does.QUALITY)
+    return {"ram:agent": not of_simulator, "ram:simulator": of_simulator}.get(pool, True)
 
 
 def _holding(ground: Ground, rung: str) -> Step | None:

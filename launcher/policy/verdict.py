@@ -56,7 +56,7 @@ def of_simulator(
         return Stop(Ending(code, finding.sentence))
     kind = RAN_OUT.get(finding.cause)
     if kind is not None and failures > 1:
-        step = next_step(ground, kind, max(finding.deficit_mib, config.memory.oom_step_mib[kind]))
+        step = next_step(ground, kind, max(finding.deficit_mib, config.memory.oom_step_mib[kind]), finding.pool)
         if step is not None and step.does is not Does.STOP:
             return StepDown(step, kind.value, finding.sentence)
     wait_s = delay_s(failures, config.simulator.restarts, draw)
@@ -72,7 +72,7 @@ def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherCo
     """
     kind = RAN_OUT.get(finding.cause)
     if kind is not None:
-        step = next_step(ground, kind, max(finding.deficit_mib, config.memory.oom_step_mib[kind]))
+        step = next_step(ground, kind, max(finding.deficit_mib, config.memory.oom_step_mib[kind]), finding.pool)
         if step is not None and step.does is not Does.STOP:
             return StepDown(step, kind.value, finding.sentence)
         if finding.exit_code is None:
@@ -96,7 +96,7 @@ def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decis
     if finding.deficit_mib <= 0:
         return Nothing()
     kind = Kind(finding.pool.partition(":")[0])
-    step = next_step(ground, kind, finding.deficit_mib)
+    step = next_step(ground, kind, finding.deficit_mib, finding.pool)
     if step is not None and step.does is not Does.STOP:
         return StepDown(step, kind.value, finding.sentence)
     return _without_a_rung(finding, soon)

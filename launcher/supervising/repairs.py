@@ -101,7 +101,7 @@ class Repairs:
         since_s, seen = self._crew.now_s, self._sight.look()
         while (short := self._missing(seen)) is not None:
             kind, finding = short
-            step = next_step(self._footing.ground(seen), kind, finding.deficit_mib)
+            step = next_step(self._footing.ground(seen), kind, finding.deficit_mib, finding.pool)
             if step is not None and step.stays:
                 self._footing.take(StepDown(step, kind.value, finding.sentence))
                 self._edges.say(f"{finding.sentence}: starts with {step} ({step.cost})")

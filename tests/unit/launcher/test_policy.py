@@ -101,6 +101,22 @@ def test_a_step_that_would_overfill_another_pool_is_skipped() -> None:
     assert name(next_step(ground(taken, room - 1, 4700), Kind.VRAM, 40)) == "stop"
 
 
+def test_in_the_pool_of_a_container_only_its_own_programs_steps_help() -> None:
+    slower = dataclasses.replace(micro(64, 0), frees_mib={Kind.RAM: 40})
+    stands = dataclasses.replace(
+        ground(ladder={Kind.RAM: (RESTART, slower, STOP)}),
+        reading=Reading(
+            (Pool("ram", Kind.RAM, measured(9), measured(9), (Owner("s", Whose.SIMULATOR, (), measured(900)),)),)
+        ),
+        fresh_mib={Kind.RAM: 100},
+    )
+    assert name(next_step(stands, Kind.RAM, 30, "ram")) == "restart_simulator"
+    assert name(next_step(stands, Kind.RAM, 30, "ram:agent")) == "micro_batches (td3.micro_batch = 64)"
+    assert name(next_step(stands, Kind.RAM, 30, "ram:simulator")) == "restart_simulator"
+    grown_by_nothing = dataclasses.replace(stands, fresh_mib={Kind.RAM: 900})
+    assert name(next_step(grown_by_nothing, Kind.RAM, 30, "ram:simulator")) == "stop"
+
+
 def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
     assert is_taken(micro(128, 80), ground((took(micro(64, 40)),)))
     assert not is_taken(micro(64, 40), ground((took(micro(128, 80)),)))

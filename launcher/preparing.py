@@ -18,13 +18,14 @@ from launcher import outfit, ports, wish
 from launcher.config import LauncherConfig
 from launcher.exits import Exit
 from launcher.memory.nvml import Nvml
+from launcher.memory.pools import Whose
 from launcher.memory.survey import Survey
 from launcher.planning import outlook
 from launcher.planning.footprint import Footprint, FootprintError
 from launcher.planning.outlook import Asked, ImpossibleError, Outlook, Simulates
 from launcher.planning.steps import PolicyError
 from launcher.run_directory import RunDirectory
-from launcher.runtimes.runtime import StartError
+from launcher.runtimes.runtime import Role, StartError
 from launcher.runtimes.setup import LOOPBACK, Setup
 from launcher.supervising.journal import LauncherState, recall
 from launcher.wish import Choice, RuntimeKind, Wish
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 CARLA_PORT = 2000
 DOCKER_LIMIT_S = 10.0
+WHOSE = {Role.SIMULATOR: Whose.SIMULATOR, Role.AGENT: Whose.AGENT}
 DEFAULT_CONFIG = Path("config/td3_config_lowmem.yaml")
 
 
@@ -73,6 +75,9 @@ def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
     survey = Survey(wanted.run.path, Nvml(wanted.gpu))
     reading = survey.read()
     choice = wish.choose(wanted, reading.gpu, _docker_answers(wanted), limits.simulator.command is not None)
+    if choice.runtime is RuntimeKind.COMPOSE:
+        survey.expect_containers(_containers_mib(wanted, choice, limits))
+        reading = survey.read()
     asked = Asked(
         wanted.run.path.parent, choice.simulator, wanted.quality, wanted.device, wanted.policy, wanted.map, wanted.gpu
     )
@@ -138,8 +143,22 @@ def _footprint(wanted: Wish, choice: Choice, limits: LauncherConfig) -> Footprin
     """Return whom to ask for the agent's sizes: the agent that is installed here, else the one in the image."""
     if importlib.util.find_spec("torch") is not None or choice.runtime is not RuntimeKind.COMPOSE:
         return Footprint(str(wanted.config), settings=_settings(wanted))
-    runtime = compose_of(setup_of(wanted, 0, LOOPBACK), limits, choice)
+    runtime = compose_of(_any_setup(wanted), limits, choice)
     return Footprint(runtime.config_inside(), runtime.agent_command(), _settings(wanted))
+
+
+def _containers_mib(wanted: Wish, choice: Choice, limits: LauncherConfig) -> dict[Whose, float]:
+    """Return what the containers may take: what a plan must know of them before there are any."""
+    try:
+        found = compose_of(_any_setup(wanted), limits, choice).memory_limits_mib()
+    except StartError as error:
+        raise RefusedError(str(error)) from None
+    return {whose: found[role] for role, whose in WHOSE.items() if role in found}
+
+
+def _any_setup(wanted: Wish) -> Setup:
+    """Return a setup for questions, before a port is chosen; it must be one, for Compose reads it."""
+    return setup_of(wanted, CARLA_PORT, LOOPBACK)
 
 
 def _settings(wanted: Wish) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ section 6). Memory that several processes share counts in each of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from launcher.memory.cgroup import Cgroups, Group
@@ -30,8 +30,13 @@ class Ram:
         self._names = names
         self._proc = proc
         self._cgroups = Cgroups(proc)
+        self._limits_mib: Mapping[Whose, float] = {}
         self._small: set[int] = set()
         self._readings = 0
+
+    def expect_containers(self, limits_mib: Mapping[Whose, float]) -> None:
+        """Count a container that isn't there yet as an empty one of its limit."""
+        self._limits_mib = limits_mib
 
     def pools(self, ours: Ours) -> tuple[Pool, ...]:
         """Return ``ram``, then ``ram:agent`` and ``ram:simulator`` where they have limits; empty without a /proc."""
@@ -55,6 +60,9 @@ class Ram:
     def _limited(self, whose: Whose, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
         """Yield the pool of a container: its room under its own limits, whatever the machine has."""
         group = next((found for found in map(self._cgroups.of, sorted(pids)) if found is not None), None)
+        if group is None and whose in self._limits_mib:
+            limit = measured(self._limits_mib[whose])
+            yield Pool(f"ram:{whose.value}", Kind.RAM, limit, limit)
         if group is None or group.limit_mib is None or group.room_mib is None or (own and own.folder == group.folder):
             return
         owner = Owner(whose.value, whose, tuple(sorted(pids)), measured(group.held_mib))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from launcher.memory.disk import disk_pool
 from launcher.memory.gpu_lock import SHARED, GpuLock
 from launcher.memory.nvml import Card, Nvml
 from launcher.memory.owners import PROC, ContainerName, Names, Ours, grouped
-from launcher.memory.pools import Kind, Pool, Reading, measured
+from launcher.memory.pools import Kind, Pool, Reading, Whose, measured
 from launcher.memory.ram import Ram
 
 
@@ -34,6 +34,10 @@ class Survey:
     def name_containers(self, container_name: ContainerName) -> None:
         """Have strangers' containers named by this from now on."""
         self._names.ask_engine(container_name)
+
+    def expect_containers(self, limits_mib: Mapping[Whose, float]) -> None:
+        """Have pools of the containers that this run will have, as long as they aren't there: empty, MiB each."""
+        self._ram.expect_containers(limits_mib)
 
     def read(self, simulator_pids: Collection[int] = (), agent_pids: Collection[int] = ()) -> Reading:
         """Return all pools now. Raises nothing; what couldn't be read is missing, and ``problem`` says why."""

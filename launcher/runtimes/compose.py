@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.config import LauncherConfig
+from launcher.memory.pools import MIB
 from launcher.runtimes.compose_child import ComposeChild, Creation
 from launcher.runtimes.engine import Engine, EngineError
 from launcher.runtimes.processes import Keepers, Program
@@ -96,6 +97,17 @@ class ComposeRuntime:
         """
         self._project.write(self._variables())
         return self._project.command("run", "--rm", "--no-deps", "-T", "agent", "python", "-m", "agent")
+
+    def memory_limits_mib(self) -> dict[Role, float]:
+        """Return what each container may take, those without a limit left out; nothing is started or written.
+
+        Raises:
+            StartError: Compose is too old, or a file or variable is wrong.
+        """
+        self._project.check_version()
+        self._project.set(self._variables())
+        found = self._project.memory_bytes()
+        return {role: found[service] / MIB for role, service in SERVICES.items() if service in found}
 
     def check(self) -> None:
         """Return if the stack can be started as far as anybody can tell before.

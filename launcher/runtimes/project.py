@@ -12,6 +12,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import StartError
@@ -44,9 +45,13 @@ class Project:
         self._variables: dict[str, str] = {}
         self._environment = run.path / "launcher.env"
 
+    def set(self, variables: Mapping[str, str]) -> None:
+        """Set the variables of the next commands."""
+        self._variables = dict(variables)
+
     def write(self, variables: Mapping[str, str]) -> None:
         """Set the variables of the next commands, and write them down for a person's own ones."""
-        self._variables = dict(variables)
+        self.set(variables)
         temporary = self._environment.with_suffix(".part")
         lines = [f"{name}={_quoted(value)}\n" for name, value in variables.items()]
         temporary.write_text("# Written by the launcher at each start.\n" + "".join(lines), encoding="utf-8")
@@ -90,8 +95,21 @@ class Project:
         Raises:
             StartError: a file or variable is wrong.
         """
-        shown = json.loads(_said("config", self.command("config", "--format", "json"), self._variables))
-        return {name: str(service["image"]) for name, service in shown["services"].items()}
+        return {name: str(service["image"]) for name, service in self._services().items()}
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Return the memory limit of each service that has one, as files and variables make it.
+
+        Raises:
+            StartError: as :meth:`images`.
+        """
+        limits = {name: int(service.get("mem_limit") or 0) for name, service in self._services().items()}
+        return {name: limit for name, limit in limits.items() if limit > 0}
+
+    def _services(self) -> dict[str, dict[str, Any]]:
+        shown = _said("config", self.command("config", "--format", "json"), self._variables)
+        services: dict[str, dict[str, Any]] = json.loads(shown)["services"]
+        return services
 
     def remove(self) -> None:
         """Remove the project's containers and network; twice is fine.

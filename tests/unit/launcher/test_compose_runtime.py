@@ -26,7 +26,8 @@ LIMITS = config.load()
 COMPOSE = """#!/bin/sh
 case "$*" in
     *version*) echo {version};;
-    *" config "*) echo '{{"services": {{"agent": {{"image": "a"}}, "carla": {{"image": "c"}}}}}}';;
+    *" config "*) echo '{{"services": {{"agent": {{"image": "a", "mem_limit": "'${{AGENT_MEMORY-1048576}}'"}}, \
+        "carla": {{"image": "c"}}}}}}';;
     *) echo "Cannot connect to the Docker daemon." >&2; exit 1;;
 esac
 """
@@ -95,6 +96,16 @@ def test_a_compose_that_can_not_read_the_files_is_refused(
     with pytest.raises(StartError) as refused:
         runtime.check()
     assert (f"Docker Compose is {version}, expected 2.24.4 or later" in str(refused.value)) is old
+
+
+def test_the_containers_limits_are_what_compose_makes_of_the_variables_and_nothing_is_written(
+    runtime: ComposeRuntime, run: RunDirectory, install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("2.26.1")
+    assert runtime.memory_limits_mib() == {Role.AGENT: 1.0}
+    monkeypatch.setenv("AGENT_MEMORY", str(2**29))
+    assert runtime.memory_limits_mib() == {Role.AGENT: 512.0}
+    assert list(run.path.iterdir()) == [run.logs]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,21 @@ def test_each_container_with_a_limit_is_a_pool_of_its_own(machine: Machine) -> N
     assert [(each.whose, each.held.mib) for each in pool.owners] == [(Whose.AGENT, 500)]
 
 
+def test_a_container_that_is_to_come_is_an_empty_pool_until_it_is_there(machine: Machine) -> None:
+    machine.limit("/launcher", None, 100)
+    machine.limit("/docker/agent", 2048, 500)
+    machine.put(71, "/docker/agent")
+    reader = ram(machine.proc)
+    reader.expect_containers({Whose.AGENT: 1024})
+
+    def seen(ours: Ours) -> list[tuple[str, float | None, float | None]]:
+        return [(pool.name, pool.total.mib, pool.free.mib) for pool in reader.pools(ours)[1:]]
+
+    assert seen(Ours()) == [("ram:agent", 1024, 1024)]
+    assert seen(Ours(agent={71})) == [("ram:agent", 2048, 1548)]
+    assert seen(Ours(agent={70})) == [("ram:agent", 1024, 1024)]  # it has just ended; the next one is as big
+
+
 def test_programs_in_the_launcher_s_own_group_have_no_pool_beside_it(machine: Machine) -> None:
     machine.limit("/launcher", 1024, 600)
     machine.put(71, "/launcher")

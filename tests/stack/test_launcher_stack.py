@@ -1,0 +1,218 @@
+"""The whole launcher over real containers: `up` to exit 0, real kills by the kernel, dead simulators and launchers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher.memory.nvml import Nvml
+from launcher.memory.pools import Pool
+from launcher.memory.survey import Survey
+from tests import memory_hog
+from tests.memory_hog import Hog
+from tests.soak.witness import Witness
+from tests.stack.commanded import Commanded
+from tests.stack.stack import CALLER, docker
+from tests.wire.trainee import SMALL
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+Command = Callable[..., Commanded]
+ENDLESS = 100_000
+CONTROL_PORT = 2099  # of the container's own loopback
+STEPS = 120
+RESERVE_MIB = 256  # config/launcher.yaml
+# As the agent says of it: 593 MiB whole, 537 in halves, 509 in quarters.
+BATCH = 1024
+WIDE = {
+    **SMALL,
+    "td3": {"batch_size": BATCH, "network": {"channels": [32, 32, 32], "features": 32, "hidden": [32]}},
+    "replay": {"capacity": 8000},
+    "memory": {"reserve_mib": 0},
+    "training": {**SMALL["training"], "total_steps": STEPS, "warmup_steps": 100, "updates_per_step": 0.05},
+}
+# Its child takes memory until the kernel ends it; it goes on and ends well. The second time it is the training.
+CARELESS = """
+services:
+  agent:
+    entrypoint:
+      - python
+      - -c
+      - |
+        import os, subprocess, sys
+        if "footprint" in sys.argv or os.path.exists("runs/run/careless"):
+            os.execvp(sys.argv[1], sys.argv[1:])
+        open("runs/run/careless", "x").close()
+        subprocess.run([sys.executable, "-c", "held = []\\nwhile True: held.append(bytearray(b'x' * 2**23))"])
+"""
+
+
+def endless(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings, "training": {**settings["training"], "total_steps": ENDLESS}}
+
+
+@pytest.fixture
+def command(images: None, tmp_path: Path) -> Iterator[Command]:
+    """Make one run; what it has started is gone after the test, however that ends."""
+    made: list[Commanded] = []
+    runs = tmp_path / "runs"
+    runs.mkdir()
+
+    def make(settings: dict[str, Any], **more: Any) -> Commanded:
+        made.append(Commanded(runs, settings, **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_container_too_small_for_the_batch_is_planned_for_and_leaves_only_files(command: Command) -> None:
+    """AGENT_MEMORY is below what the configured batch takes: the plan begins a rung lower; the image gave the sizes."""
+    run = command(WIDE, over="services: {}", AGENT_MEMORY="800m")
+    assert run.up("--seed", "3").wait(120) == 0, run.end()
+    assert [row["event"] for row in run.events() if not row["event"].startswith("finding")] == [
+        "run_started",
+        "simulator_starts",
+        "simulator_started",
+        "simulator_healthy",
+        "agent_starts",
+        "agent_started",
+        "verified",
+        "agent_ended",
+        "simulator_stopped",
+        "run_ended",
+    ]
+    assert "agent_host_oom" not in [row["diagnosis"] for row in run.findings()]
+    assert [taken["values"] for taken in run.state["taken"]] == [{"td3.micro_batch": BATCH // 2}]
+    assert (run.beat["step"], run.beat["batch"], run.beat["micro_batch"]) == (STEPS, BATCH, BATCH // 2)
+    (verified,) = run.events("verified")
+    assert 300 < verified["held_mib"]["ram:agent"]["agent"] < 800
+    assert run.left() == []
+    for name in ("replay", "checkpoints", "agent.json", "metrics.jsonl"):
+        assert (run.run.path / name).stat().st_uid == CALLER
+    assert run.run.report.stat().st_uid == os.getuid()
+    assert str(STEPS) in run.run.report.read_text(encoding="utf-8")
+
+
+def test_pressure_in_the_container_is_given_way_to_and_a_kill_by_the_kernel_survived(command: Command) -> None:
+    """The issue's case, with a stranger in the container: first he presses, then the kernel kills the learner."""
+    run = command(endless(WIDE), limits={"memory": {"pressure_s": 1}}, AGENT_MEMORY="1g")
+    run.up()
+    run.until_updates()
+    container, witness = run.container("agent"), Witness(run.run.path / "replay")
+    with Hog("docker", "exec", "-i", container, "python", "-c", Path(memory_hog.__file__).read_text()) as hog:
+        assert hog.touch(round(free_mib(run, container)) - RESERVE_MIB + 30)
+        run.until(lambda: run.events("request_answered"))
+        (pressure,) = run.findings()
+        assert (pressure["diagnosis"], pressure["pool"]) == ("pressure", "ram:agent")
+        assert [row["kind"] for row in run.events("request")] == ["apply"]
+        run.until(lambda: run.beat.get("micro_batch") == BATCH // 2)
+        assert run.container("agent") == container
+
+        final = run.beat["step"] + 60
+        settings = {**WIDE, "training": {**WIDE["training"], "total_steps": final}}
+        (run.run.path.parent / "agent.yaml").write_text(yaml.safe_dump(settings))
+        witness.look()
+        # The kernel kills whom it thinks best; it is to be the learner.
+        docker("exec", container, "sh", "-c", f"echo 1000 > /proc/{run.beat['pid']}/oom_score_adj")
+        hog.touch(1024)
+    output = run.end()
+    assert run.launcher is not None
+    assert run.launcher.returncode == 0, output
+    killed = [row for row in run.findings() if row["diagnosis"] == "agent_host_oom"]
+    assert [row["exit_code"] for row in killed] == [137]
+    assert "the kernel killed the agent" in output
+    assert [row["kind"] for row in run.events("rung_taken")] == ["ram", "ram"]
+    assert run.beat["micro_batch"] < BATCH // 2
+    assert run.beat["step"] == final == steps_kept(witness)
+    assert run.left() == []
+
+
+def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(command: Command) -> None:
+    """Scenario 8: the whole run ends with 0 only when the training has really been done."""
+    run = command(SMALL, over=CARELESS, AGENT_MEMORY="800m")
+    assert run.up().wait(120) == 0, run.end()
+    assert run.events("agent_ended")[0]["exit_code"] == 0
+    assert [row["diagnosis"] for row in run.findings()] == ["agent_host_oom"]
+    assert run.state["agent_restarts"] == 1
+    assert run.beat["step"] == SMALL["training"]["total_steps"]
+
+
+def test_a_simulator_out_of_vram_is_made_anew_beside_the_same_agent(command: Command) -> None:
+    """Scenario 1."""
+    run = command(endless(SMALL), LITE_CONTROL_PORT=str(CONTROL_PORT))
+    run.up()
+    run.until_updates()
+    agent, simulator, learner = run.container("agent"), run.container("carla"), run.beat["pid"]
+    witness = Witness(run.run.path / "replay")
+    witness.look()
+    ask = f"exec 3<>/dev/tcp/127.0.0.1/{CONTROL_PORT}; echo 'fault vulkan-oom' >&3; head -n 1 <&3"
+    assert docker("exec", simulator, "bash", "-c", ask).stdout.strip() == "ok"
+    run.until(lambda: len(run.events("simulator_healthy")) == 2)
+    run.until_updates()
+    assert run.container("agent") == agent
+    assert run.container("carla") not in ("", simulator)
+    assert run.beat["pid"] == learner
+    (found,) = run.findings()
+    assert (found["diagnosis"], found["exit_code"]) == ("simulator_out_of_vram", 139)
+    healthy, load = run.events("simulator_healthy")[1], max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert healthy["time"] - found["time"] <= healthy["took_s"] + 5 * load
+    assert steps_kept(witness) > 0
+    assert run.state["simulator_restarts"] == 1
+
+
+def test_containers_outlive_their_launcher_and_the_next_one_goes_on_with_them(command: Command) -> None:
+    """Scenarios 13 and 15."""
+    run = command(endless(SMALL))
+    run.up()
+    run.until_updates()
+    before = {service: run.container(service) for service in ("carla", "agent")}
+    assert run.launcher is not None
+    run.launcher.kill()
+    run.end()
+    step = run.beat["step"]
+    deadline_s = time.monotonic() + 60
+    while run.beat["step"] < step + 40:
+        assert time.monotonic() < deadline_s, "the training stands"
+        time.sleep(0.1)
+    launcher = run.up()
+    run.until(lambda: (run.state["pid"], run.state["state"]) == (launcher.pid, "running"))
+    assert {service: run.container(service) for service in before} == before
+    assert [row["event"] for row in run.events("simulator_adopted", "agent_adopted")] == [
+        "simulator_adopted",
+        "agent_adopted",
+    ]
+    assert run.state["agent_restarts"] == 0
+    os.killpg(launcher.pid, signal.SIGINT)
+    output = run.end()
+    assert launcher.returncode == 75, output
+    assert run.left() == []
+    assert (run.run.path / "checkpoints" / "latest").exists()
+    assert [code for code, _ in (run.command("down"), run.command("down"))] == [0, 0]
+
+
+def free_mib(run: Commanded, container: str) -> float:
+    """Return what the container can still take between two updates."""
+    pid, survey = int(docker("inspect", "-f", "{{.State.Pid}}", container).stdout), Survey(run.run.path, Nvml())
+    found = []
+    for _ in range(9):
+        pool = survey.read(agent_pids={pid}).pool("ram:agent")
+        assert isinstance(pool, Pool)
+        assert pool.free.mib is not None
+        found.append(pool.free.mib)
+        time.sleep(0.1)
+    return sorted(found)[4]
+
+
+def steps_kept(witness: Witness) -> int:
+    """Return the finished transitions that are there now; none that the witness had seen is lost or changed."""
+    assert witness.problems() == []
+    return witness.look()

@@ -1,0 +1,167 @@
+"""What the launcher itself costs while it watches: processor time by thread, and memory; children not counted.
+
+Run: ``python benchmarks/launcher_cost.py --minutes 10 --json benchmarks/results/launcher_cost.json``. It starts a real
+training under the launcher and looks at the launcher's process alone, through /proc; ``--pid`` looks at a launcher that
+runs already. To hold (docs/DESIGN.md): less than 1 % of a core, less than 100 MiB. Exit 1 if either is missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from measuring import machine, spread
+from rich.console import Console
+from rich.table import Table
+
+from launcher.run_directory import read_object
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+MOST_OF_A_CORE_PERCENT, MOST_MIB = 1.0, 100.0
+LOOK_S = 1.0
+START_S = 180.0
+SETTLE_S = 5.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_SETTINGS: dict[str, Any] = {
+    "environment": {"route": {"min_length_m": 60, "max_length_m": 200}},
+    "td3": {"batch_size": 32},
+    "replay": {"capacity": 20_000},
+    "training": {"total_steps": 100_000_000, "updates_per_step": 0.5, "learner_threads": 1},
+    "evaluation": {"every_steps": 0, "final_episodes": 0, "baselines": False, "video": False},
+}
+
+
+def main(
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long it is looked at.")] = 10.0,
+    pid: Annotated[int | None, typer.Option(help="A launcher that runs; default: one is started.")] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Where the result goes.")] = None,
+) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with _started() if pid is None else contextlib.nullcontext(pid) as launcher:
+        measured = _measure(launcher, 60 * minutes)
+    problems = _missed(measured)
+    result = {
+        "what": "the launcher's own process while a training runs under it, children not counted",
+        "machine": machine("psutil"),
+        "command": "python " + " ".join(sys.argv),
+        "to_hold": {"of_a_core_percent": MOST_OF_A_CORE_PERCENT, "rss_mib": MOST_MIB},
+        **measured,
+        "problems": problems,
+    }
+    if as_json is not None:
+        as_json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    Console().print(_table(result))
+    raise typer.Exit(1 if problems else 0)
+
+
+@contextlib.contextmanager
+def _started() -> Iterator[int]:
+    """Start a training under the launcher and yield the launcher's process id once the training goes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "agent.yaml"
+        config.write_text(yaml.safe_dump(_SETTINGS), encoding="utf-8")
+        up = [sys.executable, "scripts/launch.py", "up", "--runtime", "process", "--simulator", "carla-lite"]
+        process = subprocess.Popen(
+            [*up, "--config", str(config), "--runs-dir", folder, "--run-name", "cost"],
+            cwd=REPOSITORY,
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            _wait_until_it_runs(process, Path(folder) / "cost" / "launcher.json")
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait_until_it_runs(process: subprocess.Popen[bytes], state: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while read_object(state).get("state") != "running":
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"No training within {START_S:g} s, launcher: {process.poll()}; its words are above.")
+        time.sleep(0.2)
+    time.sleep(SETTLE_S)  # the agent's start is no ordinary minute
+
+
+def _measure(pid: int, seconds: float) -> dict[str, Any]:
+    """Look at a process for so long.
+
+    Raises:
+        SystemExit: it isn't there, or ended before the time was over.
+    """
+    before, began_s = _threads(pid), time.monotonic()
+    held: list[dict[str, float]] = []
+    while time.monotonic() - began_s < seconds:
+        time.sleep(LOOK_S)
+        held.append(_held(pid))
+        after = _threads(pid)
+    took_s = time.monotonic() - began_s
+    used_s = {name: used - before.get(name, 0.0) for name, used in after.items()}
+    return {
+        "wall_s": round(took_s, 1),
+        "cpu_s": round(sum(used_s.values()), 2),
+        "of_a_core_percent": round(100 * sum(used_s.values()) / took_s, 3),
+        "threads_cpu_s": {name: round(used, 2) for name, used in sorted(used_s.items(), key=lambda item: -item[1])},
+        "rss_mib": spread([each["VmRSS"] for each in held]),
+        "anonymous_mib": spread([each["RssAnon"] for each in held]),
+    }
+
+
+def _threads(pid: int) -> dict[str, float]:
+    """Return processor seconds by thread; the first one is the main thread."""
+    found = {}
+    try:
+        for place, task in enumerate(sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda entry: int(entry.name))):
+            with contextlib.suppress(FileNotFoundError):  # it has just ended
+                name, _, after = (task / "stat").read_text(encoding="utf-8").rpartition(")")
+                user, system = after.split()[11:13]
+                label = "main" if place == 0 else f"{name.partition('(')[2]} {task.name}"
+                found[label] = (int(user) + int(system)) / _TICKS_PER_S
+    except FileNotFoundError:
+        raise SystemExit(f"There is no process {pid}, or it ended while it was looked at.") from None
+    return found
+
+
+def _held(pid: int) -> dict[str, float]:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        raise SystemExit(f"There is no process {pid}, or it ended while it was looked at.") from None
+    pairs = (line.partition(":")[::2] for line in lines)
+    return {name: int(value.split()[0]) / 1024 for name, value in pairs if name in ("VmRSS", "RssAnon")}
+
+
+def _missed(measured: dict[str, Any]) -> list[str]:
+    used, held = measured["of_a_core_percent"], measured["rss_mib"]["max"]
+    found = (
+        [f"{used} % of a core, expected less than {MOST_OF_A_CORE_PERCENT}"] if used >= MOST_OF_A_CORE_PERCENT else []
+    )
+    return found + ([f"{held} MiB, expected less than {MOST_MIB}"] if held >= MOST_MIB else [])
+
+
+def _table(result: dict[str, Any]) -> Table:
+    table = Table(title=f"The launcher's own cost over {result['wall_s'] / 60:.1f} min")
+    table.add_column("figure")
+    table.add_column("measured", justify="right")
+    table.add_column("to hold", justify="right")
+    table.add_row("of a core", f"{result['of_a_core_percent']} %", f"< {MOST_OF_A_CORE_PERCENT} %")
+    table.add_row("RSS, most", f"{result['rss_mib']['max']} MiB", f"< {MOST_MIB} MiB")
+    table.add_row("  without mapped files", f"{result['anonymous_mib']['max']} MiB", "")
+    for name, used_s in result["threads_cpu_s"].items():
+        table.add_row(f"  thread {name}", f"{used_s} s", "")
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -68,12 +68,15 @@ class Crew:
         return self.agent_lives and self.warm
 
     def enter(self, state: State) -> None:
-        """Say where the run stands, and in which processes: a container's is known only after its start."""
+        """Say where the run stands, and in which processes (a container's is known only after its start)."""
+        if state is self.state:
+            return
         self.state, shown = state, self._journal.state
         shown.state = state.value
         for child, process in ((self.simulator, shown.simulator), (self.agent, shown.agent)):
             if child is not None and process is not None:
                 process.pid = child.pid or process.pid
+        self._journal.save()  # nothing else may happen to it for hours
 
     def adopt(self) -> None:
         """Take over what a launcher that is gone left running; a simulator of another quality is of no use."""
@@ -227,8 +230,7 @@ class Crew:
 
     def kill_agent(self, cause: str) -> None:
         """End it at once."""
-        if self.agent_lives:
-            assert self.agent is not None
+        if self.agent is not None and self.agent_lives:
             self._edges.eyes.expect_end(self.agent)
             self._journal.event("agent_killed", cause)
             self.agent.kill()
@@ -269,11 +271,9 @@ class Crew:
             yield
 
     def _set(self, role: Role, child: Child) -> None:
-        shown = ProcessState(pid=child.pid, log=str(child.log))
         if role is Role.SIMULATOR:
             self.simulator = child
-            shown.quality = self.quality
-            self._journal.state.simulator = shown
+            self._journal.state.simulator = ProcessState(child.pid, str(child.log), self.quality)
         else:
             self.agent = child
-            self._journal.state.agent = shown
+            self._journal.state.agent = ProcessState(child.pid, str(child.log))

@@ -136,10 +136,7 @@ class Supervisor:
         beat, crew, limit_s = seen.agent.beat, self._crew, self._config.agent.warming_limit_s
         if crew.warm:
             short = any(finding.cause in verdict.SHORT for finding in self._sight.findings)
-            before = crew.state
             crew.enter(State.PRESSURE if short else State.RUNNING)
-            if crew.state is not before:  # no event tells of it
-                self._journal.save()
         elif beat is not None and beat.phase != "starting":
             crew.enter(State.VERIFYING)
             crew.warm = True

@@ -42,10 +42,11 @@ def test_the_run_stands_in_warming_until_the_agent_has_rehearsed_and_then_all_po
     assert verified["held_mib"]["vram:0"] == {"simulator": 3000, "agent": 600, "launcher": 0, "foreign": 85}
 
 
-def test_the_state_on_disk_says_that_the_run_runs(world: World) -> None:
-    world.steps_until(State.RUNNING)
+def test_where_the_run_stands_is_on_the_disk_before_anything_else_happens(world: World) -> None:
+    for state in (State.WARMING, State.VERIFYING, State.RUNNING):
+        world.steps_until(state)
+        assert read_object(world.run.launcher_state)["state"] == state.value
     told = read_object(world.run.launcher_state)
-    assert told["state"] == "running"
     assert told["simulator"]["pid"] > 0
     assert told["agent"]["pid"] > 0
 

@@ -21,6 +21,23 @@ from launcher.ports import free_port_pair
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--simulator",
+        metavar="HOST:PORT",
+        help="Run the tests marked any_simulator, and no others, against a CARLA that runs there.",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With a simulator of somebody else's, leave out what is carla-lite's own: it would be started beside it."""
+    if config.getoption("--simulator") is None:
+        return
+    left_out = [item for item in items if item.get_closest_marker("any_simulator") is None]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
 @dataclass
 class Server:
     """A carla-lite process that a test started."""

@@ -39,6 +39,7 @@ class Session:
     client: carla.Client
     world: carla.World
     sensors: list[carla.Sensor] = field(default_factory=list)
+    actors: list[carla.Actor] = field(default_factory=list)
 
     def blueprint(self, name: str, **attributes: str) -> carla.ActorBlueprint:
         blueprint = self.world.get_blueprint_library().find(name)
@@ -50,7 +51,8 @@ class Session:
         """Spawn a car at a spawn point, or so far ahead of it."""
         where = self.world.get_map().get_spawn_points()[place]
         where.location += carla.Location(where.get_forward_vector() * ahead_m)
-        return self.world.spawn_actor(self.blueprint(name), where)
+        self.actors.append(self.world.spawn_actor(self.blueprint(name), where))
+        return self.actors[-1]
 
     def camera(self, parent: carla.Actor | None, width: int = 84, height: int = 84, **attributes: str) -> Camera:
         """Spawn a camera above the parent's front axle and listen to it."""
@@ -77,6 +79,14 @@ class Session:
                 sensor.stop()
         time.sleep(0.2 if self.sensors else 0.0)
 
+    def give_back(self) -> None:
+        """Leave a simulator that goes on as it was found: asynchronous, and without what was spawned here."""
+        ours = [actor.id for actor in (*self.sensors, *self.actors)]
+        self.client.apply_batch_sync([carla.command.DestroyActor(actor) for actor in ours], False)
+        settings = self.world.get_settings()
+        settings.synchronous_mode, settings.fixed_delta_seconds = False, None
+        self.world.apply_settings(settings)
+
 
 Connect = Callable[..., Session]
 
@@ -87,14 +97,7 @@ def connect() -> Iterator[Connect]:
     sessions: list[Session] = []
 
     def connect(server: Server, synchronous: bool = True) -> Session:
-        client = carla.Client("127.0.0.1", server.port, 4)
-        client.set_timeout(WAIT_S)
-        world = client.get_world()
-        if synchronous:
-            settings = world.get_settings()
-            settings.synchronous_mode, settings.fixed_delta_seconds = True, DELTA_S
-            world.apply_settings(settings)
-        sessions.append(Session(client, world))
+        sessions.append(session_of("127.0.0.1", server.port, synchronous))
         return sessions[-1]
 
     yield connect
@@ -102,10 +105,32 @@ def connect() -> Iterator[Connect]:
         session.close()
 
 
+def session_of(host: str, port: int, synchronous: bool = True) -> Session:
+    client = carla.Client(host, port, 4)
+    client.set_timeout(WAIT_S)
+    world = client.get_world()
+    if synchronous:
+        settings = world.get_settings()
+        settings.synchronous_mode, settings.fixed_delta_seconds = True, DELTA_S
+        world.apply_settings(settings)
+    return Session(client, world)
+
+
 @pytest.fixture
-def session(start_server: Callable[..., Server], connect: Connect) -> Session:
-    """A synchronous session on a fresh server."""
-    return connect(start_server())
+def session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    """A synchronous session on a fresh server, or on the simulator of ``--simulator``."""
+    address: str | None = request.config.getoption("--simulator")
+    if address is None:
+        start_server, connect = (request.getfixturevalue(name) for name in ("start_server", "connect"))
+        yield connect(start_server())
+        return
+    host, _, port = address.rpartition(":")
+    session = session_of(host, int(port))
+    try:
+        yield session
+    finally:
+        session.close()
+        session.give_back()
 
 
 NewRun = Callable[..., Run]

@@ -6,12 +6,14 @@ import time
 
 import carla
 import numpy as np
+import pytest
 
 
 def pixels(image):
     return np.frombuffer(image.raw_data, np.uint8).reshape(image.height, image.width, 4)
 
 
+@pytest.mark.any_simulator
 def test_every_image_is_that_of_its_tick_and_they_vary(session):
     car = session.car()
     camera = session.camera(car, fov="100")
@@ -27,6 +29,7 @@ def test_every_image_is_that_of_its_tick_and_they_vary(session):
     assert len(seen) > 150
 
 
+@pytest.mark.any_simulator
 def test_two_cameras_of_different_size_get_their_own_frames(session):
     car = session.car()
     small, large = session.camera(car), session.camera(car, 320, 240)
@@ -37,6 +40,7 @@ def test_two_cameras_of_different_size_get_their_own_frames(session):
         assert (image.frame, image.width, image.height) == (frame, 320, 240)
 
 
+@pytest.mark.any_simulator
 def test_the_first_image_after_a_respawn_is_never_lost(session):
     car = session.car()
     for _ in range(50):
@@ -48,6 +52,7 @@ def test_the_first_image_after_a_respawn_is_never_lost(session):
         camera.sensor.destroy()
 
 
+@pytest.mark.any_simulator
 def test_sensor_tick_thins_the_images_out(session):
     camera = session.camera(session.car(), sensor_tick="0.2")
     first = session.world.tick()

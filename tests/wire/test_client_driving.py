@@ -14,6 +14,7 @@ def speed(actor):
     return actor.get_velocity().length()
 
 
+@pytest.mark.any_simulator
 def test_a_car_drives_when_told_and_stops_when_braked(session):
     car = session.car()
     session.world.tick()
@@ -32,6 +33,7 @@ def test_a_car_drives_when_told_and_stops_when_braked(session):
     assert speed(car) == pytest.approx(0.0, abs=1e-3)
 
 
+@pytest.mark.any_simulator
 def test_positive_steering_turns_right_which_is_clockwise_from_above(session):
     car = session.car()
     session.world.tick()
@@ -66,6 +68,7 @@ def test_two_fresh_servers_give_the_same_drive_bit_for_bit(start_server, connect
     assert len({step[-1] for step in one}) > 100
 
 
+@pytest.mark.any_simulator
 def test_an_occupied_place_is_refused_in_carlas_words(session):
     session.car()
     with pytest.raises(RuntimeError, match="Spawn failed because of collision at spawn position"):
@@ -123,6 +126,7 @@ def test_destroying_a_car_takes_its_sensors_with_it(session):
     assert [actor.type_id for actor in session.world.get_actors()] == ["spectator"]
 
 
+@pytest.mark.any_simulator
 def test_placing_a_car_moves_it_and_an_attached_sensor_follows(session):
     car = session.car()
     camera = session.camera(car)
@@ -138,6 +142,7 @@ def test_placing_a_car_moves_it_and_an_attached_sensor_follows(session):
     assert image.transform.rotation.pitch == pytest.approx(-12.0, abs=0.1)
 
 
+@pytest.mark.any_simulator
 def test_a_frozen_car_stays(session):
     car = session.car()
     session.world.tick()
@@ -150,6 +155,7 @@ def test_a_frozen_car_stays(session):
     assert car.get_transform() == place
 
 
+@pytest.mark.any_simulator
 def test_a_target_velocity_is_in_the_worlds_frame(session):
     car = session.car()
     session.world.tick()
@@ -159,6 +165,7 @@ def test_a_target_velocity_is_in_the_worlds_frame(session):
     assert (car.get_velocity() - wanted).length() < 0.5
 
 
+@pytest.mark.any_simulator
 def test_physics_figures_are_reported_and_a_heavier_car_is_slower(session):
     car = session.car()
     figures = car.get_physics_control()
@@ -191,6 +198,7 @@ def test_an_ackermann_target_speed_is_reached_and_held(session):
     assert speed(car) == pytest.approx(5.0, abs=0.5)
 
 
+@pytest.mark.any_simulator
 def test_a_batch_answers_each_command_and_then_gives_the_new_id(session):
     spawn, future = carla.command.SpawnActor, carla.command.FutureActor
     points = session.world.get_map().get_spawn_points()
@@ -211,6 +219,7 @@ def test_a_batch_answers_each_command_and_then_gives_the_new_id(session):
     assert not session.world.get_actors().filter("vehicle.*")
 
 
+@pytest.mark.any_simulator
 def test_weather_and_lights_are_kept(session):
     session.world.set_weather(carla.WeatherParameters.HardRainNoon)
     assert session.world.get_weather() == carla.WeatherParameters.HardRainNoon

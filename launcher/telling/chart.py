@@ -24,7 +24,7 @@ def line_chart(points: Points) -> str:
     if len(kept) < 2:
         return ""
     x_low, x_high = _widened(kept[0][0], kept[-1][0])
-    y_ticks = _ticks(*_widened(min(y for _, y in kept), max(y for _, y in kept)))
+    y_ticks = ticks(*_widened(min(y for _, y in kept), max(y for _, y in kept)))
     y_low, y_high = y_ticks[0], y_ticks[-1]
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -34,7 +34,7 @@ def line_chart(points: Points) -> str:
 
     placed = [place(x, y) for x, y in kept]
     parts = [_horizontal(place(x_low, tick)[1], tick) for tick in y_ticks]
-    parts += [_below(place(tick, y_low)[0], tick) for tick in _ticks(x_low, x_high, about=6) if x_low <= tick <= x_high]
+    parts += [_below(place(tick, y_low)[0], tick) for tick in ticks(x_low, x_high, about=6) if x_low <= tick <= x_high]
     parts.append(f'<polyline class="curve" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in placed)}"/>')
     if len(placed) <= MARKED_UP_TO:
         parts += [f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in placed]
@@ -54,7 +54,7 @@ def _widened(low: float, high: float) -> tuple[float, float]:
     return (low, high) if high - low > margin * 1e-3 else (low - margin, high + margin)
 
 
-def _ticks(low: float, high: float, about: int = 4) -> list[float]:
+def ticks(low: float, high: float, about: int = 4) -> list[float]:
     """Return round numbers from at or below ``low`` to at or above ``high``."""
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))

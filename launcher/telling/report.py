@@ -1,6 +1,6 @@
-"""``report.html``: what was run, how it drove, how it learned, what happened. One page, made from the files alone.
+"""``report.html`` and ``report.md``: what was run, what went wrong, how it drove, how it learned. From the files alone.
 
-Owns that file. Missing parts are left out and torn lines skipped: a report of a run that died says what there is.
+Owns these two files. Missing parts are left out and torn lines skipped: a report of a run that died says what there is.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from launcher.run_directory import (
     read_objects,
     read_yaml,
 )
-from launcher.telling import report_memory
+from launcher.telling import markdown, postmortem, report_incidents, report_memory, summary
 from launcher.telling.chart import line_chart
 from launcher.telling.page import PAGE, figures, safe
+from launcher.telling.postmortem import Postmortem
+from launcher.telling.words import clock
 
 EVENTS_SHOWN = 400
 LONGEST = 160
@@ -54,32 +56,44 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def write(run: RunDirectory) -> Path:
-    """Write the page and return its path.
+    """Write page and text, and return the page's path; the text lies beside it as ``report.md``.
 
     Raises:
-        OSError: the file can't be written.
+        OSError: a file can't be written.
     """
-    temporary = run.report.with_name(f".{run.report.name}.{os.getpid()}")
-    temporary.write_text(render(run), encoding="utf-8", errors="replace")
-    temporary.replace(run.report)
+    found = postmortem.examine(run)
+    _write(run.report, render(run, found))
+    outcome = _outcome(read_object(run.launcher_state))
+    _write(run.report.with_suffix(".md"), markdown.text(run.path.name, outcome, found))
     return run.report
 
 
-def render(run: RunDirectory) -> str:
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8", errors="replace")
+    temporary.replace(path)
+
+
+def render(run: RunDirectory, found: Postmortem | None) -> str:
     """Return the page; never raises for what is in the files."""
     launcher, agent = read_object(run.launcher_state), read_object(run.agent_status)
     evaluations, metrics = read_objects(run.evaluation), read_lines(run.metrics)
     sections = {
+        "Memory over the run": report_incidents.courses(found) if found else "",
+        "Incidents": report_incidents.table(found) if found else "",
         "How it drove": _drivers(evaluations),
         "Video": _videos(run),
         "How it learned": _curves(metrics),
-        "Memory": report_memory.section(agent, read_lines(run.agent_events), metrics),
+        "Memory by phase": report_memory.section(agent, read_lines(run.agent_events), metrics),
         "What happened": _events(run),
         "Configuration": _configuration(run),
     }
     body = "".join(f"<section><h2>{title}</h2>{content}</section>" for title, content in sections.items() if content)
     return PAGE.format(
-        title=safe(run.path.name), outcome=_outcome(launcher), facts=_facts(run, launcher, agent), body=body
+        title=safe(run.path.name),
+        outcome=_summary(_outcome(launcher), found),
+        facts=_facts(run, launcher, agent),
+        body=body,
     )
 
 
@@ -87,7 +101,12 @@ def _outcome(launcher: Mapping[str, Any]) -> str:
     code, reason = launcher.get("exit_code"), launcher.get("reason")
     if code is None:
         return "This run has not ended, or its launcher was killed." if launcher else "Trained without the launcher."
-    return f"It ended: {safe(reason)} (exit code {safe(code)})."
+    return f"It ended: {reason} (exit code {code})."
+
+
+def _summary(outcome: str, found: Postmortem | None) -> str:
+    sentences = [outcome, *(summary.sentences(found) if found else [])]
+    return "<br>".join(safe(sentence) for sentence in sentences)
 
 
 def _facts(run: RunDirectory, launcher: Mapping[str, Any], agent: Mapping[str, Any]) -> str:
@@ -164,7 +183,7 @@ def _event(after_s: float, who: str, row: Mapping[str, Any]) -> str:
     cause = f"{safe(row['cause'])}<br>" if row.get("cause") else ""
     name = safe(str(row.get("event", "?")).replace("_", " "))
     what = f"{cause}<small>{numbers}</small>"
-    return f"<tr><td>{_clock(after_s)}</td><td>{who}</td><th>{name}</th><td>{what}</td></tr>"
+    return f"<tr><td>{clock(after_s)}</td><td>{who}</td><th>{name}</th><td>{what}</td></tr>"
 
 
 def _short(value: Any) -> str:
@@ -182,12 +201,7 @@ def _configuration(run: RunDirectory) -> str:
 
 def _duration(launcher: Mapping[str, Any]) -> str | None:
     start, end = number(launcher.get("started")), number(launcher.get("updated"))
-    return None if start is None or end is None or end < start else _clock(end - start)
-
-
-def _clock(seconds: float) -> str:
-    whole = int(min(max(seconds, 0.0), 1e12))
-    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    return None if start is None or end is None or end < start else clock(end - start)
 
 
 def _date(value: Any) -> str | None:

@@ -1,0 +1,119 @@
+"""The sentences that sum a run up: how long, how far, what went wrong how often, what was done, what it cost. Pure."""
+
+from __future__ import annotations
+
+from launcher.telling.postmortem import Postmortem, Told
+from launcher.telling.timeline import Sample
+from launcher.telling.words import capital, cause, clock, counted, grouped, listed, mib, span
+
+DEEDS_SHOWN = 6
+HOLDERS_SHOWN = 4
+
+
+def sentences(run: Postmortem) -> list[str]:
+    """Return the summary, a sentence each, without markup."""
+    faults = sum(run.faults.values())
+    if not run.told:
+        return [_length(run), f"No incident: nothing went wrong{_passed(run)}."]
+    return [_length(run), _faults(run, faults), _deeds(run), _cost(run)]
+
+
+def _length(run: Postmortem) -> str:
+    sessions = len(run.sessions)
+    first = f"Ran for {clock(run.ran_s)}" + (f" in {sessions} launches" if sessions > 1 else "")
+    if run.last_step is None:
+        return f"{first}; no step is known."
+    of = f" of {grouped(run.total_steps)}" if run.total_steps else ""
+    speed = f", {run.steps_per_s:.1f} a second while it drove" if run.steps_per_s is not None else ""
+    return f"{first}, to step {grouped(run.last_step)}{of}{speed}."
+
+
+def _faults(run: Postmortem, faults: int) -> str:
+    by_cause = [f"{cause(name)} {count}" for name, count in run.faults.most_common()]
+    said = f": {', '.join(by_cause)}" if by_cause else ""
+    return f"{capital(counted(faults, 'fault'))}{said}{_passed(run)}."
+
+
+def _passed(run: Postmortem) -> str:
+    count = len(run.passed)
+    return f"; {counted(count, 'finding')} passed with nothing to be done" if count else ""
+
+
+def _deeds(run: Postmortem) -> str:
+    down = run.events.get("rung_taken", 0) + run.events.get("rung_adopted", 0)
+    restarts = {
+        "simulator": run.events.get("simulator_restart", 0),
+        "agent": run.events.get("agent_restart", 0),
+        "collector": run.collector_restarts,
+    }
+    again = [f"{name} {grouped(count)}" for name, count in restarts.items() if count]
+    steps = f"{counted(down, 'step')} down the ladder, {grouped(run.events.get('rung_left', 0))} taken back"
+    return capital(f"{steps}; restarts: {', '.join(again) if again else 'none'}.")
+
+
+def _cost(run: Postmortem) -> str:
+    if not run.stood:
+        return "Training never stood still."
+    share = f" ({run.stood_s / run.ran_s:.1%})" if run.ran_s > 0 else ""
+    breaks = counted(len(run.stood), "time")
+    parts = [f"Training stood still {breaks}, {span(run.stood_s)} in all{share}"]
+    if run.steps_per_s:
+        parts.append(f"about {grouped(run.stood_s * run.steps_per_s)} steps not driven")
+    lost, repeated = run.lost("steps_lost"), run.lost("updates_repeated")
+    parts.append(f"{'unknown how many' if lost is None else grouped(lost)} finished steps lost")
+    parts.append(f"at least {grouped(repeated)} updates repeated" if repeated else _no_updates(repeated))
+    return f"{listed(parts)}."
+
+
+def _no_updates(repeated: float | None) -> str:
+    return "unknown how many updates repeated" if repeated is None else "no update known to be repeated"
+
+
+def done(told: Told) -> list[str]:
+    """Return what was done about an incident, each with its seconds after the beginning."""
+    if not told.incident.deeds:
+        return ["left to the agent, which replaces its collector"]
+    began_s = told.incident.began_s
+    counts: dict[str, tuple[float, int]] = {}
+    for deed in told.incident.deeds:
+        first_s, count = counts.get(deed.words, (deed.time_s - began_s, 0))
+        counts[deed.words] = first_s, count + 1
+    lines = [_deed(what, at_s, count) for what, (at_s, count) in counts.items()]
+    left_out = len(lines) - DEEDS_SHOWN
+    return lines if left_out <= 0 else [*lines[:DEEDS_SHOWN], f"and {grouped(left_out)} more"]
+
+
+def _deed(what: str, at_s: float, count: int) -> str:
+    when = f"after {span(at_s)} " if at_s >= 1 else ""
+    return f"{when}{what}" + (f" ({grouped(count)} times)" if count > 1 else "")
+
+
+def back(told: Told) -> str:
+    """Return when training went on, in words."""
+    if told.incident.ended_run:
+        return "the run ended"
+    if not told.cost.stood:
+        return "never stood"
+    if told.cost.back_s is None:
+        return "not before the run ended"
+    return f"after {span(told.cost.back_s - told.incident.began_s)}"
+
+
+def price(told: Told) -> str:
+    """Return what an incident cost, in words; a dash where that is nothing."""
+    cost = told.cost
+    parts = [span(cost.stood_s)] if cost.stood else []
+    parts += [f"{grouped(cost.steps_lost)} steps lost"] if cost.steps_lost else []
+    parts += [f"≥ {grouped(cost.updates_repeated)} updates repeated"] if cost.updates_repeated else []
+    return ", ".join(parts) or "–"
+
+
+def holders(sample: Sample | None) -> str:
+    """Return who held what of a pool, biggest first, and what was free."""
+    if sample is None:
+        return "–"
+    held = sorted(sample.owners.items(), key=lambda entry: -entry[1])
+    shown = [f"{name} {mib(amount)}" for name, amount in held[:HOLDERS_SHOWN]]
+    rest = sum(amount for _, amount in held[HOLDERS_SHOWN:]) + sample.unnamed
+    shown += [f"others {mib(rest)}"] if rest >= 1 else []
+    return ", ".join([*shown, f"free {mib(sample.free)}"])

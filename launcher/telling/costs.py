@@ -69,7 +69,7 @@ class Ledger:
             tuple(merged),
             merged[-1][1] if went_on else None,
             self._steps_lost(merged, resumed) if merged else None,
-            self._updates_repeated(merged, resumed) if merged else None,
+            self._updates_repeated(incident, merged, resumed) if merged else None,
         )
 
     def _stood(self, incident: Incident, pause: Pause, next_s: float) -> tuple[float, float]:
@@ -113,8 +113,10 @@ class Ledger:
         after = min((steps for steps in (*told, later) if steps is not None), default=None)
         return None if before is None or after is None else max(0.0, before - after)
 
-    def _updates_repeated(self, stood: Sequence[tuple[float, float]], resumed: Sequence[Row]) -> float | None:
-        if not resumed:
+    def _updates_repeated(
+        self, incident: Incident, stood: Sequence[tuple[float, float]], resumed: Sequence[Row]
+    ) -> float | None:
+        if all(deed.event != "agent_restart" for deed in incident.deeds):
             return 0.0  # the same process went on
         rows = self._timeline.before(stood[0][0])
         step = _last_step(rows)

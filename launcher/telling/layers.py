@@ -62,7 +62,7 @@ def extremes(series: Sequence[Sequence[float]], columns: Sequence[int]) -> list[
         series: some rows of as many values as there are columns given.
         columns: of each value, never falling.
     """
-    sums = [sum(values) for values in zip(*series, strict=True)]
+    sums = [sum(values[index] for values in series) for index in range(len(columns))]
     kept = {0, len(columns) - 1} if columns else set()
     start = 0
     for end in range(1, len(columns) + 1):

@@ -15,7 +15,7 @@ from launcher.telling.page import safe
 from launcher.telling.words import clock, grouped
 
 WIDTH, HEIGHT = 1000, 230
-LEFT, RIGHT, TOP, BOTTOM = 84, 12, 18, 24
+LEFT, RIGHT, TOP, BOTTOM = 84, 24, 18, 24
 LANE = 20
 MARK_APART = 7.0
 TITLE_LINES = 4
@@ -57,7 +57,7 @@ def events_chart(axis: Axis, marks: Sequence[Mark], stood: Spans) -> str:
         y = LANE * number + LANE / 2
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
         parts.append(_text(LEFT - 8, y + 4, lane, "end"))
-        for sign in LANES[lane]:
+        for sign in reversed(LANES[lane]):  # the graver one on top
             parts += _signs(axis, [mark for mark in marks if (mark.lane, mark.sign) == (lane, sign)], y)
     parts.append(_times(axis, height))
     return _svg(height, "What happened over the run", parts)

@@ -111,8 +111,8 @@ def examine(run: RunDirectory) -> Postmortem | None:
     ledger = Ledger(rows, agent_events, read_lines(run.metrics), end_s)
     incidents = joined(events)
     mattered = [each for each in incidents if each.matters]
-    starts = [each.began_s for each in mattered[1:]] + [float("inf")]
-    told = [_told(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=True)]
+    starts = [*(each.began_s for each in mattered[1:]), float("inf")]
+    told = [_told(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]
     beat = read_object(run.agent_status)
     steps = [each.step for each in rows.progress if each.step is not None]
     return Postmortem(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,14 +19,37 @@ from launcher.telling import report
 from launcher.telling.chart import line_chart
 
 VOID = {"meta", "br"}
+NAMES = (
+    "run_started",
+    "run_ended",
+    "finding",
+    "finding_over",
+    "simulator_restart",
+    "simulator_healthy",
+    "agent_restart",
+    "agent_starts",
+    "agent_adopted",
+    "verified",
+    "draining",
+    "request_answered",
+    "rung_taken",
+    "rung_left",
+    "waiting",
+)
 TOTALS = {"success": 0.5, "route_completion": 0.75, "driving_score": 61.0, "collisions_per_km": 1.25}
 SHORTAGE = ("phase", "batch", "micro_batch", "action", "cause", "snapshot")
 PEAKS = {"updating": {"host": 512.4, "learner": 301.5}, "waiting_for_simulator": {"host": 211.0}}
+HELD = {"total": 5745.0, "free": 255.0, "owners": {"simulator": 4800.0, "agent": 605.0, "Xorg": 85.0}}
 FILES: dict[str, str] = {
     "launcher.json": json.dumps(
         {"host": "127.0.0.1", "port": 2000, "started": 1e9, "updated": 1e9 + 3661, "exit_code": 0, "reason": "done"}
     ),
     "launcher-events.jsonl": '{"time": 1000000000, "event": "simulator_failed", "cause": "signal 11", "in_a_row": 1}\n',
+    "launcher-memory.jsonl": "".join(
+        json.dumps({"time": 1e9 + at, "step": 10 * at, "taken": [], "phase": "updating", "pools": {"vram:0": HELD}})
+        + "\n"
+        for at in range(0, 600, 10)
+    ),
     "agent-events.jsonl": '{"time": 1000000060, "event": "checkpoint", "cause": "", "steps": 500}\n'
     '{"time": 1000000001, "event": "footprint", "host_by_phase_mib": {"updating": 498.7, "saving": 530}}\n'
     '{"time": 1000000070, "event": "out_of_memory", "phase": "critic", "action": "halved", "cause": "no room", '
@@ -120,8 +144,15 @@ def test_an_empty_folder_makes_a_page_too(tmp_path: Path) -> None:
 
 def test_what_is_in_the_files_is_text_and_never_markup(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
-    event = json.dumps({"time": 1, "event": evil, "cause": evil, evil: evil})
+    owner = {"total": 100, "free": 10, "owners": {evil: 80, "agent": 10}}
+    event = "\n".join(
+        json.dumps({"time": 1, "event": name, "cause": evil, "diagnosis": evil, "pool": evil, "rung": evil, evil: evil})
+        for name in (evil, "finding", "rung_taken", "simulator_restart", "simulator_healthy")
+    )
     files = {
+        "launcher-memory.jsonl": "".join(
+            json.dumps({"time": at, "taken": [evil], "pools": {evil: owner, "vram:0": owner}}) + "\n" for at in (1, 2)
+        ),
         "launcher.json": json.dumps({"exit_code": evil, "reason": evil, "map": evil}),
         "launcher-events.jsonl": event,
         "config.yaml": evil,
@@ -162,11 +193,22 @@ def test_values_of_any_kind_never_stop_the_report(
     def anything(keys: tuple[str, ...]) -> dict[str, Any]:
         return data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(keys, ANYTHING)))
 
+    def launcher_event() -> dict[str, Any]:
+        keys = ("time", "cause", "diagnosis", "pool", "owner", "numbers", "kind", "ok", "rung", "exit_code")
+        return {"event": data.draw(st.sampled_from(NAMES)), "time": data.draw(st.integers(0, 99)), **anything(keys)}
+
+    def memory_row() -> dict[str, Any]:
+        held = {"vram:0": anything(("total", "free", "owners")), "ram": {**HELD, "owners": data.draw(ANYTHING)}}
+        return {"time": data.draw(st.integers(0, 99)), "pools": held, **anything(("time", "step", "phase", "taken"))}
+
     events = [anything(("time", "event", "cause", "x")) for _ in range(2)]
+    events += [launcher_event() for _ in range(data.draw(st.integers(0, 6)))]
     metrics = [anything(("step", "rollout/ep_rew_mean", "memory/x")) for _ in range(3)]
     files = {
         "launcher.json": json.dumps(anything(("started", "updated", "exit_code", "reason", "map", "host"))),
         "launcher-events.jsonl": "\n".join(map(json.dumps, events)),
+        "launcher-memory.jsonl": "\n".join(json.dumps(memory_row()) for _ in range(3)),
+        "agent-events.jsonl": json.dumps(anything(("time", "event", "steps", "updates"))),
         "metrics.jsonl": "\n".join(map(json.dumps, metrics)),
         "agent.json": json.dumps({"memory": data.draw(ANYTHING), "step": data.draw(ANYTHING)}),
         "evaluation.json": json.dumps([{"name": data.draw(ANYTHING), "totals": anything(tuple(report.COLUMNS))}]),
@@ -199,3 +241,68 @@ def test_a_long_list_in_an_event_is_cut_and_a_sentence_is_not(tmp_path: Path) ->
     text = page(tmp_path, {"agent-events.jsonl": json.dumps(event)})
     assert "55, " not in text
     assert "word " * 99 in text
+
+
+def crashes(count: int, said: str = "the simulator ended by itself (signal 11)") -> str:
+    """Return a launcher's events: so many crashes, a minute apart, each repaired in a quarter of one."""
+    rows: list[dict[str, Any]] = [{"time": 1e9, "event": "run_started", "cause": ""}]
+    for start in range(30, 30 + 60 * count, 60):
+        at = 1e9 + start
+        rows += [
+            {"time": at, "event": "finding", "cause": said, "diagnosis": "simulator_crash", "owner": "simulator"},
+            {"time": at, "event": "simulator_restart", "cause": said, "delay_s": 0.5},
+            {"time": at, "event": "finding_over", "cause": "", "diagnosis": "simulator_crash", "owner": "simulator"},
+            {"time": at + 15, "event": "simulator_healthy", "cause": "", "took_s": 14.5},
+        ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_a_run_with_incidents_is_summed_up_drawn_and_told_row_by_row(tmp_path: Path) -> None:
+    text = page(tmp_path, {**FILES, "launcher-events.jsonl": crashes(3)})
+    for expected in (
+        "Ran for 0:09:50, to step 5\u202f900",
+        "3 faults: simulator crashed 3",
+        "restarts: simulator 3.",
+        "Training stood still 3 times, ",
+        "<h2>Memory over the run</h2>",
+        "<figcaption>VRAM of GPU 0, MiB</figcaption>",
+        "limit 5\u202f745 MiB",
+        "<h2>Incidents</h2>",
+        "<b>simulator crashed</b>",
+    ):
+        assert expected in text
+    assert text.count("<b>simulator crashed</b>") == 3
+    assert "http" not in text
+
+
+def test_a_run_without_an_incident_says_so_in_one_line(tmp_path: Path) -> None:
+    text = page(tmp_path, {**FILES, "launcher-events.jsonl": crashes(0)})
+    assert text.count("No incident: nothing went wrong.") == 1
+    assert "<h2>Incidents</h2>" not in text
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "No incident: nothing went wrong." in markdown
+    assert "## Incidents" not in markdown
+
+
+def test_markdown_tables_stay_tables_whatever_a_cause_says(tmp_path: Path) -> None:
+    evil = "a | b \\| `c` <br> # d\n| --- |\n*e* [f](g)"
+    owners = json.dumps({"time": 1e9, "pools": {"a|b": {"total": 1, "free": 0, "owners": {"x|y": 1}}}}) + "\n"
+    page(tmp_path, {**FILES, "launcher-events.jsonl": crashes(2, evil), "launcher-memory.jsonl": owners})
+    lines = (tmp_path / "report.md").read_text(encoding="utf-8").splitlines()
+    tables = [line for line in lines if line.startswith("|")]
+    heads = [index for index, line in enumerate(tables) if set(line) <= set("| -")]
+    assert len(heads) == 2
+    bars = [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in tables]
+    assert bars[: heads[1] - 1] == [7] * (heads[1] - 1)
+    assert bars[heads[1] - 1 :] == [5] * (len(tables) - heads[1] + 1)
+    assert len(tables) == 2 + 2 + 2 + 1
+
+
+def test_a_long_run_with_many_faults_makes_a_page_of_a_bearable_size(tmp_path: Path) -> None:
+    row = {"step": 1, "taken": [], "pools": dict.fromkeys(("vram:0", "ram", "disk"), HELD)}
+    rows = "".join(json.dumps({"time": 1e9 + 6 * at, **row}) + "\n" for at in range(6000))
+    text = page(tmp_path, {"launcher-events.jsonl": crashes(600), "launcher-memory.jsonl": rows})
+    assert len(text) < 800_000
+    assert "600 faults" in text
+    assert text.count("<b>simulator crashed</b>") == 200
+    assert "The 200 that cost most, of 600." in text

@@ -1,0 +1,236 @@
+"""What ``status`` says of a run: from its files alone, however torn, in 80 columns, with keys that never change."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from launcher.run_directory import RunDirectory
+from launcher.supervising.journal import RunLock
+from launcher.telling import dashboard
+from launcher.telling.bars import bar, cells_of
+from launcher.telling.grown import Grown
+from launcher.telling.status import Look
+
+NOW = 2_000_000_000.0
+OWNERS = {"simulator": 4800.0, "agent": 490.0, "Xorg": 85.0, "blender": 200.0}
+TAKEN = {"rung": "micro_batches", "kind": "vram", "cause": "vram:0 has 5 MiB free", "values": {"td3.micro_batch": 32}}
+STATE = {
+    "run": "night",
+    "host": "127.0.0.1",
+    "port": 2000,
+    "map": "Town01",
+    "quality": "Low",
+    "started": NOW - 3600,
+    "updated": NOW - 5,
+    "state": "running",
+    "taken": [TAKEN],
+    "hold_s": 600.0,
+    "simulator_restarts": 3,
+    "agent_restarts": 1,
+}
+BEAT = {
+    "time": NOW - 1,
+    "phase": "updating",
+    "step": 120_400,
+    "total_steps": 240_000,
+    "updates": 118_350,
+    "device": "cuda",
+    "micro_batch": 32,
+    "collector_restarts": 2,
+}
+SHORT = {"diagnosis": "pressure", "pool": "vram:0", "owner": ""}
+EVENTS: list[dict[str, Any]] = [
+    {"time": NOW - 500, "event": "finding", "cause": "ram is short", "diagnosis": "pressure", "pool": "ram"},
+    {"time": NOW - 400, "event": "finding_over", "cause": "", "diagnosis": "pressure", "pool": "ram"},
+    {"time": NOW - 210, "event": "finding", "cause": "vram:0 has 5 MiB free, 100 should be", **SHORT},
+    {"time": NOW - 200, "event": "rung_taken", "cause": "x", "rung": "micro_batches (td3.micro_batch = 32)"},
+]
+MEMORY = [
+    {
+        "time": NOW - at,
+        "step": 120_410 - 10 * at,
+        "pools": {"vram:0": {"total": 5745.0, "free": 70.0, "owners": OWNERS}},
+    }
+    for at in range(90, 0, -10)
+]
+FILES = {
+    "launcher.json": json.dumps(STATE),
+    "agent.json": json.dumps(BEAT),
+    "launcher-events.jsonl": "".join(json.dumps(row) + "\n" for row in EVENTS),
+    "launcher-memory.jsonl": "".join(json.dumps(row) + "\n" for row in MEMORY),
+}
+
+
+def written(folder: Path, **changed: str) -> RunDirectory:
+    for name, text in {**FILES, **changed}.items():
+        (folder / name).write_text(text)
+    return RunDirectory(folder)
+
+
+def text_of(found: dict[str, Any], width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(dashboard.view(found))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
+    run = written(tmp_path)
+    lock = RunLock(run)
+    text = text_of(dashboard.status(run, NOW))
+    lock.release()
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for expected in (
+        "running, 1:00:00 after its start",
+        "step 120400 of 240000 (50.2%), 10.0 steps/s, 3 h 19 min to go",
+        "updating, on cuda, micro-batch 32, updates 118350, heartbeat 1.0 s ago",
+        "127.0.0.1:2000, Town01, quality Low",
+        "simulator 3, agent 1, collector 2",
+        "micro_batches (td3.micro_batch = 32) since ",
+        "next climb: in 6 min 40 s at the earliest",
+        "VRAM of GPU 0",
+        "5675 of 5745 MiB (99%)",
+        "█ simulator 4800  ▓ agent 490  ▒ blender 200  ▒ Xorg 85  ░ nobody known 100",
+        "! memory short since ",
+    ):
+        assert expected in text or expected in " ".join(text.replace("│", " ").split())
+    assert "ram is short" not in text
+
+
+def test_keys_are_the_same_with_files_and_without(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").mkdir()
+    nothing = dashboard.status(RunDirectory(tmp_path / "empty"), NOW)
+    found = dashboard.status(written(tmp_path / "full"), NOW)
+    assert nothing.keys() == found.keys()
+    json.dumps(found)
+    assert {"restarts", "rungs", "next_climb_s", "findings", "memory", "steps_per_s", "eta_s", "alive"} <= found.keys()
+    assert nothing["restarts"] == {"simulator": None, "agent": None, "collector": None}
+
+
+def test_a_launcher_that_is_gone_holds_no_findings_and_drives_nothing(tmp_path: Path) -> None:
+    found = dashboard.status(written(tmp_path), NOW)
+    assert (found["state"], found["findings"], found["steps_per_s"], found["eta_s"]) == ("killed", [], None, None)
+    assert "Memory as it last was" in text_of(found)
+    assert dashboard.ending(found).startswith("Its launcher is gone without a word")
+
+
+def test_an_end_is_told_with_its_reason(tmp_path: Path) -> None:
+    ended = {**STATE, "state": "stopped", "exit_code": 71, "reason": "nothing [fits] any more"}
+    found = dashboard.status(written(tmp_path, **{"launcher.json": json.dumps(ended)}), NOW)
+    assert dashboard.ending(found) == "The run ended: nothing [fits] any more (exit code 71)."
+
+
+def test_following_ends_with_the_run_and_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dashboard, "FOLLOW_S", 0.02)
+    run, held = written(tmp_path), threading.Event()
+
+    def launcher() -> None:
+        lock = RunLock(run)
+        held.set()
+        time.sleep(0.3)
+        ended = {**STATE, "state": "stopped", "exit_code": 0, "reason": "the agent finished"}
+        written(tmp_path, **{"launcher.json": json.dumps(ended)})
+        lock.release()
+
+    thread = threading.Thread(target=launcher)
+    thread.start()
+    held.wait()
+    dashboard.follow(run)
+    thread.join()
+    shown = capsys.readouterr().out
+    assert shown.count("The run ended: the agent finished (exit code 0).") == 1
+    assert shown.count("run ") >= 1
+
+
+def test_only_what_is_new_is_read_and_a_half_written_line_waits(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    grown = Grown(path)
+    assert grown.look() == []
+    path.write_text('{"a": 1}\n{"a": ')
+    assert grown.look() == [{"a": 1}]
+    with path.open("a") as file:
+        file.write("2}\nno object\n[3]\n")
+    assert grown.look() == [{"a": 2}]
+    path.write_text('{"b": 1}\n')
+    assert grown.look() == [{"b": 1}]
+
+
+def test_what_holds_is_followed_over_many_looks(tmp_path: Path) -> None:
+    run = written(tmp_path)
+    lock, look = RunLock(run), Look(run)
+    assert [each["pool"] for each in look.at(NOW)["findings"]] == ["vram:0"]
+    with run.launcher_events.open("a") as file:
+        file.write(json.dumps({"time": NOW, "event": "finding_over", **SHORT}) + "\n")
+    assert look.at(NOW)["findings"] == []
+    lock.release()
+
+
+def test_a_run_that_began_again_has_no_speed_until_it_moves(tmp_path: Path) -> None:
+    rows = [{"time": NOW - 40, "step": 200_000}, {"time": NOW - 5, "step": 120_000}]
+    run = written(tmp_path, **{"launcher-memory.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
+    lock = RunLock(run)
+    assert dashboard.status(run, NOW)["steps_per_s"] is None
+    lock.release()
+
+
+@given(st.lists(st.floats(0, 1e5), min_size=1, max_size=8), st.floats(0, 4e5))
+def test_a_bar_is_never_wider_than_it_may_be_and_full_when_the_pool_is_told_wholly(
+    amounts: list[float], total: float
+) -> None:
+    cells = cells_of(amounts, total, 30)
+    assert all(count >= 0 for count in cells)
+    assert sum(cells) <= 30
+    if sum(amounts) >= total > 1:
+        assert sum(cells) == 30
+
+
+def test_a_pool_whose_total_is_unknown_is_said_to_be() -> None:
+    assert bar({"total": None, "free": 3}).plain == "unknown"
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+POOLS = st.dictionaries(st.text(max_size=6), st.dictionaries(st.sampled_from(["total", "free", "owners"]), ANYTHING))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_values_of_any_kind_and_torn_lines_never_stop_it(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    def some(row: dict[str, Any]) -> dict[str, Any]:
+        return {key: data.draw(ANYTHING | st.just(value)) for key, value in row.items()}
+
+    row = {"time": data.draw(ANYTHING), "step": data.draw(ANYTHING), "pools": data.draw(ANYTHING | POOLS)}
+    changed = {
+        "launcher.json": json.dumps(some(STATE)),
+        "agent.json": json.dumps(some(BEAT)),
+        "launcher-events.jsonl": "".join(json.dumps(some(each)) + "\n" for each in EVENTS) + '{"torn',
+        "launcher-memory.jsonl": json.dumps(row)
+        + "\n"
+        + FILES["launcher-memory.jsonl"][: data.draw(st.integers(0, 300))],
+    }
+    run = written(tmp_path_factory.mktemp("run"), **changed)
+    lock = RunLock(run) if data.draw(st.booleans()) else None
+    found = dashboard.status(run, NOW)
+    text_of(found)
+    dashboard.ending(found)
+    if lock is not None:
+        lock.release()

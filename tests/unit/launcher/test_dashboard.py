@@ -101,7 +101,7 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
         "next climb: in 6 min 40 s at the earliest",
         "VRAM of GPU 0",
         "5675 of 5745 MiB (99%)",
-        "█ simulator 4800  ▓ agent 490  ▒ blender 200  ▒ Xorg 85  ░ nobody known 100",
+        "█ simulator 4800 ▓ agent 490 ▒ blender 200 ▒ Xorg 85 ░ nobody known 100",
         "! memory short since ",
     ):
         assert expected in text or expected in " ".join(text.replace("│", " ").split())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from launcher.run_directory import number
@@ -17,6 +18,8 @@ from launcher.telling.timeline import DRIVES, Progress, Timeline
 
 PATIENCE_S = 300.0
 """Steps that come later than this after everything was ready don't tell when driving began: an evaluation was on."""
+LINES_ASKED = 20
+"""Of the timeline before an incident, for how many updates there were."""
 
 Row = Mapping[str, Any]
 
@@ -83,18 +86,19 @@ class Ledger:
 
     def _stalled_since(self, moment_s: float) -> float:
         """Return since when the step hadn't grown, if two lines of the timeline show that; else the moment itself."""
-        rows = self._timeline.before(moment_s)
-        stalled = moment_s
-        for row in reversed(rows):
-            if row.step is None or row.step != rows[-1].step or row.phase not in DRIVES:
+        last: Progress | None = None
+        stalled_s = moment_s
+        for row in self._timeline.backwards(moment_s):
+            last = last or row
+            if row.step is None or row.step != last.step or row.phase not in DRIVES:
                 break
-            stalled = row.time_s
-        return stalled if rows and stalled < rows[-1].time_s else moment_s
+            stalled_s = row.time_s
+        return moment_s if last is None or stalled_s >= last.time_s else stalled_s
 
     def _drove_again(self, pause: Pause, from_s: float, next_s: float) -> float:
         """Return when steps came again after all was ready: by the collector's word, else by the timeline."""
         ready_s = pause.until_s or from_s
-        before = _last_step(self._timeline.before(from_s))
+        before = self._step_at(from_s)
         limit_s = min(ready_s + PATIENCE_S, max(next_s, ready_s))
         grown_s = ready_s
         for row in self._timeline.after(ready_s):
@@ -107,7 +111,7 @@ class Ledger:
         return max(ready_s, told[-1]) if told else grown_s
 
     def _steps_lost(self, stood: Sequence[tuple[float, float]], resumed: Sequence[Row]) -> float | None:
-        before = _last_step(self._timeline.before(stood[0][0]))
+        before = self._step_at(stood[0][0])
         told = [number(row.get("steps")) for row in resumed]
         later = next((row.step for row in self._timeline.after(stood[-1][1]) if row.step is not None), None)
         after = min((steps for steps in (*told, later) if steps is not None), default=None)
@@ -118,12 +122,16 @@ class Ledger:
     ) -> float | None:
         if all(deed.event != "agent_restart" for deed in incident.deeds):
             return 0.0  # the same process went on
-        rows = self._timeline.before(stood[0][0])
-        step = _last_step(rows)
-        known = [row.updates for row in rows[-20:] if row.updates is not None]
+        step = self._step_at(stood[0][0])
+        last = islice(self._timeline.backwards(stood[0][0]), LINES_ASKED)
+        known = [row.updates for row in last if row.updates is not None]
         known += [updates for at, updates in self._updates_at if step is not None and at <= step]
         told = [updates for row in resumed if (updates := number(row.get("updates"))) is not None]
         return max(0.0, max(known) - min(told)) if known and told else None
+
+    def _step_at(self, moment_s: float) -> float | None:
+        """Return the last step that was told by then."""
+        return next((row.step for row in self._timeline.backwards(moment_s) if row.step is not None), None)
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -135,7 +143,3 @@ def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
         else:
             merged.append((from_s, until_s))
     return merged
-
-
-def _last_step(rows: Sequence[Progress]) -> float | None:
-    return next((row.step for row in reversed(rows) if row.step is not None), None)

@@ -6,9 +6,9 @@ Pure: rows in, plain data out, in order of time; values of another kind are left
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from launcher.memory.pools import Whose
 from launcher.run_directory import inner, number
@@ -21,8 +21,7 @@ DRIVES = ("warming", "collecting", "updating")
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One pool at one moment, MiB."""
 
     time_s: float
@@ -38,8 +37,7 @@ class Sample:
         return max(0.0, self.total - self.free - sum(self.owners.values()))
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """How far training had come at one moment; None where nobody told."""
 
     time_s: float
@@ -65,13 +63,17 @@ class Timeline:
         known = [sample for sample in samples[max(0, min(start, last - 1)) : end] if sample.free is not None]
         return min(known, key=lambda sample: sample.free or 0.0, default=None)
 
-    def before(self, moment_s: float) -> list[Progress]:
-        """Return the progress up to a moment."""
-        return self.progress[: bisect_right(self.progress, moment_s, key=lambda each: each.time_s)]
+    def until(self, moment_s: float) -> int:
+        """Return how many entries of ``progress`` there are up to a moment."""
+        return bisect_right(self.progress, moment_s, key=lambda each: each.time_s)
 
-    def after(self, moment_s: float) -> list[Progress]:
-        """Return the progress from a moment on."""
-        return self.progress[bisect_right(self.progress, moment_s, key=lambda each: each.time_s) :]
+    def backwards(self, moment_s: float) -> Iterator[Progress]:
+        """Yield the progress up to a moment, the last one first."""
+        return (self.progress[index] for index in range(self.until(moment_s) - 1, -1, -1))
+
+    def after(self, moment_s: float) -> Iterator[Progress]:
+        """Yield the progress from a moment on."""
+        return (self.progress[index] for index in range(self.until(moment_s), len(self.progress)))
 
 
 def read(rows: Iterable[Row]) -> Timeline:

@@ -101,5 +101,5 @@ class Incident:
 
     @property
     def matters(self) -> bool:
-        """Return whether anything was done, or training stood, because of it."""
-        return bool(self.deeds or self.pauses or self.ended_run) or self.cause == Cause.COLLECTOR_HANG.value
+        """Return whether anything failed, was done, or stood still because of it."""
+        return bool(self.deeds or self.pauses or self.ended_run) or self.cause in FAILED | HUNG

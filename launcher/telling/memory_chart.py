@@ -18,6 +18,7 @@ WIDTH, HEIGHT = 1000, 230
 LEFT, RIGHT, TOP, BOTTOM = 84, 24, 18, 24
 LANE = 20
 MARK_APART = 7.0
+HAIRLINE = 0.4
 TITLE_LINES = 4
 
 Spans = Sequence[tuple[float, float]]
@@ -150,7 +151,7 @@ def _stood(axis: Axis, spans: Spans, top: float, bottom: float) -> str:
     bands: list[list[float]] = []
     for from_s, until_s in spans:
         left = axis.place(from_s)
-        right = max(axis.place(until_s), left + 1)
+        right = max(axis.place(until_s), left + HAIRLINE)
         if bands and left - bands[-1][1] < 0.5:
             bands[-1][1] = max(bands[-1][1], right)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from launcher.diagnosis.causes import Cause
 from launcher.telling.postmortem import Postmortem, Told
 from launcher.telling.timeline import Sample
 from launcher.telling.words import capital, cause, clock, counted, grouped, listed, mib, span
@@ -59,20 +60,25 @@ def _cost(run: Postmortem) -> str:
     parts = [f"Training stood still {breaks}, {span(run.stood_s)} in all{share}"]
     if run.steps_per_s:
         parts.append(f"about {grouped(run.stood_s * run.steps_per_s)} steps not driven")
-    lost, repeated = run.lost("steps_lost"), run.lost("updates_repeated")
+    lost = run.lost("steps_lost")
     parts.append(f"{'unknown how many' if lost is None else grouped(lost)} finished steps lost")
-    parts.append(f"at least {grouped(repeated)} updates repeated" if repeated else _no_updates(repeated))
-    return f"{listed(parts)}."
+    return f"{listed([*parts, _updates(run)])}."
 
 
-def _no_updates(repeated: float | None) -> str:
-    return "unknown how many updates repeated" if repeated is None else "no update known to be repeated"
+def _updates(run: Postmortem) -> str:
+    repeated = run.lost("updates_repeated")
+    unknown = sum(bool(each.cost.stood) and each.cost.updates_repeated is None for each in run.told)
+    if unknown and not repeated:
+        return "unknown how many updates repeated"
+    but = f" (unknown for {counted(unknown, 'incident')})" if unknown else ""
+    return f"at least {grouped(repeated)} updates repeated{but}" if repeated else "no update repeated"
 
 
 def done(told: Told) -> list[str]:
     """Return what was done about an incident, each with its seconds after the beginning."""
     if not told.incident.deeds:
-        return ["left to the agent, which replaces its collector"]
+        collector = told.incident.cause == Cause.COLLECTOR_HANG.value
+        return ["left to the agent, which replaces its collector" if collector else "nothing"]
     began_s = told.incident.began_s
     counts: dict[str, tuple[float, int]] = {}
     for deed in told.incident.deeds:

@@ -151,6 +151,13 @@ def test_what_fails_during_a_repair_belongs_to_it() -> None:
     assert [(pause.from_s, pause.until_s) for pause in incident.pauses] == [(100, 200), (200, 215)]
 
 
+def test_a_stranger_who_comes_during_a_repair_is_a_matter_of_his_own() -> None:
+    *repair, healthy = crash(100, 200)
+    crashed, stranger = joined([*repair, finding(150, "foreign_process", "blender took the disk", "disk"), healthy])
+    assert (crashed.cause, crashed.over_s) == ("simulator_crash", 200)
+    assert (stranger.cause, stranger.over_s) == ("foreign_process", None)
+
+
 def test_a_crash_while_memory_is_short_for_an_hour_is_an_incident_of_its_own() -> None:
     short = "disk has 95 MiB free, 512 should be"
     rows = [
@@ -228,6 +235,12 @@ def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
     assert summary.back(told) == "the run ended"
 
 
+def test_what_failed_is_told_even_if_the_files_end_before_anything_was_done(tmp_path: Path) -> None:
+    (told,) = examined(tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]).told
+    assert summary.done(told) == ["nothing"]
+    assert told.incident.is_fault
+
+
 def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path) -> None:
     rows = [
         finding(10, "out_of_band", "the simulator holds 2600 MiB", "ram", "simulator"),
@@ -298,11 +311,22 @@ def test_nothing_is_claimed_where_nobody_told(tmp_path: Path) -> None:
 def test_who_held_what_is_told_of_the_tightest_moment_about_the_beginning(tmp_path: Path) -> None:
     said = "the agent ran out of GPU memory (exit code 71)"
     rows = [memory(80, 900, free=900), memory(95, 1000, free=20), memory(103, 1100, free=60), memory(104.5, 1100, 4000)]
+    rows.append(memory(112, 1100, free=1))
     found = examined(tmp_path, [finding(104, "agent_cuda_oom", said), *agent_again(104, said, 120)], rows)
     assert found.told[0].held is not None
     assert (found.told[0].pool, found.told[0].held.free) == ("vram:0", 20)
     holders = summary.holders(found.told[0].held)
     assert holders == "simulator 4\u202f800 MiB, Xorg 85 MiB, others 840 MiB, free 20 MiB"
+
+
+def test_of_two_cards_the_fuller_one_is_told(tmp_path: Path) -> None:
+    cards = {
+        "vram:0": {"total": 6000.0, "free": 900.0, "owners": {"agent": 600.0}},
+        "vram:10": {"total": 24_000.0, "free": 1000.0, "owners": {"agent": 9000.0}},
+    }
+    said = "the agent ran out of GPU memory (exit code 71)"
+    struck = [finding(104, "agent_cuda_oom", said), *agent_again(104, said, 120)]
+    assert examined(tmp_path, struck, [{"time": 100, "step": 5, "pools": cards}]).told[0].pool == "vram:10"
 
 
 def test_times_of_two_launches_are_added_without_the_time_between(tmp_path: Path) -> None:

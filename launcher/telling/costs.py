@@ -1,7 +1,7 @@
 """What incidents cost: seconds in which training stood, updates made again, steps that went back.
 
-Pure. The launcher's events say when something was ready again; that it then really drove is read off the agent's events
-and the timeline, whose lines are some seconds apart: figures are as exact as those.
+Pure. The launcher's events say when something was ready again; that it then really drove is read off the agent's
+events, else off the timeline: its lines are some seconds apart, and what was driven between two of them tells the rest.
 """
 
 from __future__ import annotations
@@ -98,17 +98,17 @@ class Ledger:
     def _drove_again(self, pause: Pause, from_s: float, next_s: float) -> float:
         """Return when steps came again after all was ready: by the collector's word, else by the timeline."""
         ready_s = pause.until_s or from_s
-        before = self._step_at(from_s)
+        before = next((row for row in self._timeline.backwards(ready_s) if row.step is not None), None)
         limit_s = min(ready_s + PATIENCE_S, max(next_s, ready_s))
-        grown_s = ready_s
-        for row in self._timeline.after(ready_s):
-            if row.time_s > limit_s:
-                break
-            if row.step is not None and (before is None or row.step > before):
-                grown_s = row.time_s
-                break
-        told = [each for each in self._driving_s if from_s < each <= grown_s]
-        return max(ready_s, told[-1]) if told else grown_s
+        rows = (row for row in self._timeline.after(ready_s) if row.step is not None)
+        grown = next((row for row in rows if before is None or (row.step or 0) > (before.step or 0)), None)
+        if grown is None or grown.time_s > limit_s:
+            return ready_s
+        told = [each for each in self._driving_s if from_s < each <= grown.time_s]
+        if told or before is None:
+            return max(ready_s, told[-1]) if told else grown.time_s
+        stood_s = _stood_between(before, grown, next(rows, None))
+        return min(max(ready_s, max(from_s, before.time_s) + stood_s), grown.time_s)
 
     def _steps_lost(self, stood: Sequence[tuple[float, float]], resumed: Sequence[Row]) -> float | None:
         before = self._step_at(stood[0][0])
@@ -132,6 +132,14 @@ class Ledger:
     def _step_at(self, moment_s: float) -> float | None:
         """Return the last step that was told by then."""
         return next((row.step for row in self._timeline.backwards(moment_s) if row.step is not None), None)
+
+
+def _stood_between(before: Progress, grown: Progress, later: Progress | None) -> float:
+    """Return how long nothing was driven between two lines, by the speed from the second one to the next."""
+    between_s, driven = grown.time_s - before.time_s, (grown.step or 0) - (before.step or 0)
+    if later is None or later.time_s <= grown.time_s or (later.step or 0) <= (grown.step or 0):
+        return between_s
+    return between_s - driven * (later.time_s - grown.time_s) / ((later.step or 0) - (grown.step or 0))
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

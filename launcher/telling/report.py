@@ -66,7 +66,7 @@ def write(run: RunDirectory) -> Path:
     with _uncollected():
         found = postmortem.examine(run)
         _write(run.report, render(run, found))
-        outcome = _outcome(read_object(run.launcher_state))
+        outcome = _outcome(read_object(run.launcher_state), found)
         _write(run.report.with_suffix(".md"), markdown.text(run.path.name, outcome, found))
     return run.report
 
@@ -106,16 +106,20 @@ def render(run: RunDirectory, found: Postmortem | None) -> str:
     body = "".join(f"<section><h2>{title}</h2>{content}</section>" for title, content in sections.items() if content)
     return PAGE.format(
         title=safe(run.path.name),
-        outcome=_summary(_outcome(launcher), found),
+        outcome=_summary(_outcome(launcher, found), found),
         facts=_facts(run, launcher, agent),
         body=body,
     )
 
 
-def _outcome(launcher: Mapping[str, Any]) -> str:
+def _outcome(launcher: Mapping[str, Any], found: Postmortem | None) -> str:
     code, reason = launcher.get("exit_code"), launcher.get("reason")
     if code is None:
-        return "This run has not ended, or its launcher was killed." if launcher else "Trained without the launcher."
+        return (
+            "This run has not ended, or its launcher was killed."
+            if launcher or found
+            else "Trained without the launcher."
+        )
     return f"It ended: {reason} (exit code {code})."
 
 

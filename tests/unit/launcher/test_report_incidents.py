@@ -257,10 +257,16 @@ def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path)
 
 
 def test_a_pause_lasts_until_steps_grow_again(tmp_path: Path) -> None:
-    rows = [memory(90, 1000), memory(100, 1100), memory(110, 1100), memory(120, 1100), memory(130, 1150)]
+    rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
     (told,) = examined(tmp_path, crash(104, 115), rows).told
     assert told.cost.stood == ((104, 130),)
     assert told.cost.back_s == 130
+
+
+def test_between_two_lines_of_the_timeline_the_speed_tells_when_it_drove_again(tmp_path: Path) -> None:
+    rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
+    (told,) = examined(tmp_path, crash(104, 115), [*rows, memory(140, 1290)]).told
+    assert told.cost.back_s == 125
 
 
 def test_a_collector_that_says_when_it_is_ready_is_believed(tmp_path: Path) -> None:

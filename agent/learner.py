@@ -164,7 +164,7 @@ class Learner:
             self._move_if_it_fits(choose_device(config.device), config)
         self._config = config
         if "td3.micro_batch" in changed:
-            self._recovery.micro_batch = min(config.td3.batch_size, config.td3.micro_batch or config.td3.batch_size)
+            self._recovery.take(config.td3.micro_batch)
         if "training.learner_threads" in changed:
             _use_threads(config)
 

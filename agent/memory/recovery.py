@@ -118,6 +118,16 @@ class Recovery:
                 self.micro_batch = following
             failed, size = size, following
 
+    def take(self, micro_batch: int | None) -> None:
+        """Go on with another size, asked for between two updates; what a larger one held is given back at once.
+
+        Args:
+            micro_batch: rows at once; None for the whole batch.
+        """
+        before, self.micro_batch = self.micro_batch, min(self._batch, micro_batch or self._batch)
+        if self.micro_batch < before:
+            self._clear()
+
     def _clear(self) -> None:
         """Give back what the failed try held, and what the allocator kept."""
         self._release()

@@ -94,3 +94,35 @@ def test_a_heap_that_grew_up_to_the_limit_leaves_room_for_what_is_mapped() -> No
 def test_what_is_free_is_given_back_when_asked_for() -> None:
     kept = ended("keep")
     assert kept["held_mib"] - kept["after_mib"] > 50
+
+
+LESS = """
+import json, os
+import torch
+from agent.memory import heap
+from agent.memory.recovery import Recovery
+from agent.memory.resident import memory_mib
+torch.set_num_threads(1)
+heap.keep()
+recovery = Recovery(batch=64, micro_batch=None, release=lambda: None, report=print)
+held = []
+for micro_batch in (None, 8, None):
+    recovery.take(micro_batch)
+    held.append(memory_mib(os.getpid()))
+    recovery.attempt("critic", lambda rows: [torch.empty(2**18).fill_(1) for _ in range(rows)] and None, 64)
+    held.append(memory_mib(os.getpid()))
+print(json.dumps({"held_mib": held, "micro_batch": recovery.micro_batch}))
+"""
+
+
+@glibc
+def test_a_smaller_micro_batch_that_is_asked_for_frees_memory_at_once() -> None:
+    command = [sys.executable, "-c", LESS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=60)
+    found = json.loads(done.stdout)
+    begun, whole, less, part, _, again = found["held_mib"]
+    assert whole - begun > 60
+    assert less - begun < 10
+    assert part - less < 12
+    assert again - begun > 50
+    assert found["micro_batch"] == 64

@@ -92,8 +92,8 @@ class Footing:
             given_up = {"device": "cpu"}
         if not given_up:
             return None
-        kind, rung = self._rung_with(given_up)
-        taken = Taken(rung, kind.value, "the agent ran out of memory", given_up)
+        kind = Kind.VRAM if expected.get("device") == "cuda" else Kind.RAM
+        taken = Taken(self._rung_with(given_up), kind.value, "the agent ran out of memory", given_up)
         self._journal.state.taken.append(taken)
         self.stepped_down(now_s)
         self._journal.event("rung_adopted", taken.cause, rung=str(taken), kind=taken.kind, step=beat.step)
@@ -194,10 +194,7 @@ class Footing:
     def _steps(self) -> list[Step]:
         return [step for steps in self._brief.ladder.values() for step in steps]
 
-    def _rung_with(self, values: dict[str, Any]) -> tuple[Kind, str]:
-        for kind, steps in self._brief.ladder.items():
-            for step in steps:
-                if dict(step.values) == values:
-                    return kind, step.rung
-        kind = Kind.VRAM if Kind.VRAM in self._brief.ladder else Kind.RAM
-        return kind, "micro_batches" if "td3.micro_batch" in values else "agent_cpu"
+    def _rung_with(self, values: dict[str, Any]) -> str:
+        """Return the name under which a ladder has these values; no ladder need have them."""
+        found = next((step.rung for step in self._steps() if dict(step.values) == values), None)
+        return found or ("micro_batches" if "td3.micro_batch" in values else "agent_cpu")

@@ -239,14 +239,14 @@ class Repairs:
                 deficit = needed + reserve - pool.free.mib
                 if deficit <= 0:
                     continue
-                strangers = [owner for owner in pool.owners if owner.whose is Whose.FOREIGN and owner.held.mib]
-                owner = strangers[0].name if strangers else ""
-                held = f"; {owner} holds {strangers[0].held}" if strangers else ""
+                stranger = self._sight.stranger(pool)
+                owner = "" if stranger is None else stranger.name
+                held = "" if stranger is None else f"; {owner} holds {stranger.held}"
                 sentence = (
                     f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of "
                     f"{reserve:.0f}{held}"
                 )
-                cause = Cause.FOREIGN_PROCESS if strangers else Cause.PRESSURE
+                cause = Cause.PRESSURE if stranger is None else Cause.FOREIGN_PROCESS
                 return kind, Finding(cause, sentence, pool=pool.name, owner=owner, deficit_mib=deficit)
         return None
 

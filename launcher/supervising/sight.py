@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Finding
-from launcher.memory.pools import Reading
+from launcher.memory.pools import Owner, Pool, Reading, Whose
 from launcher.supervising.crew import Crew
 from launcher.supervising.edges import Edges
 from launcher.supervising.journal import Journal
@@ -31,6 +31,7 @@ class Sight:
         self._drawn: dict[str, float | None] = {}
         self._known: set[tuple[str, str, str]] = set()
         self._remarks: set[tuple[str, str]] = set()
+        self._least_mib: dict[tuple[str, str], float] | None = None
 
     def look_if_due(self) -> None:
         """Look if the interval has passed, or something ended."""
@@ -49,6 +50,7 @@ class Sight:
         self.findings = self._edges.diagnose(seen)
         self._journal_findings()
         self._draw_timeline(seen)
+        self._note_strangers(seen)
         return seen
 
     @property
@@ -73,6 +75,28 @@ class Sight:
             self._remarks.add((finding.cause.value, reason))
             self._journal.event("waiting", finding.sentence, diagnosis=finding.cause.value, reason=reason)
             self._edges.say(f"{finding.sentence}: {reason}")
+
+    def stranger(self, pool: Pool) -> Owner | None:
+        """Return the foreign owner who took most of a pool since the first look; if nobody took any, who holds most."""
+        least = self._least_mib or {}
+
+        def grown(owner: Owner) -> tuple[float, float]:
+            held = owner.held.mib or 0.0
+            return held - least.get((pool.name, owner.name), 0.0), held
+
+        strangers = (owner for owner in pool.owners if owner.whose is Whose.FOREIGN and owner.held.mib)
+        return max(strangers, key=grown, default=None)
+
+    def _note_strangers(self, seen: Observation) -> None:
+        """Keep the least that each stranger was seen to hold; who wasn't there at the first look, held nothing."""
+        held = {
+            (pool.name, owner.name): owner.held.mib or 0.0
+            for pool in seen.memory.pools
+            for owner in pool.owners
+            if owner.whose is Whose.FOREIGN
+        }
+        least = held if self._least_mib is None else self._least_mib
+        self._least_mib = {who: min(mib, held.get(who, 0.0)) for who, mib in least.items()}
 
     def _end_was_seen(self) -> bool:
         seen = self._seen

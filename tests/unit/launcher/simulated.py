@@ -149,6 +149,7 @@ class World:
     agent_mib: float = 0.0
     needs: Needs | None = None
     stranger_mib: float = 0.0
+    newcomer_mib: float = 0.0
     episode_s: float = 60.0
     answers: Callable[[str], bool] | None = lambda _kind: True
     agent_stops_with: int | None = 75
@@ -278,7 +279,9 @@ class World:
         owners = [Owner("Xorg", Whose.FOREIGN, (7,), measured(85 + self.stranger_mib))]
         owners += [Owner("simulator", Whose.SIMULATOR, (p.pid,), measured(3000)) for p in self.living(Role.SIMULATOR)]
         owners += [Owner("agent", Whose.AGENT, (p.pid,), measured(600)) for p in self.living(Role.AGENT)]
-        free_mib = self.free_mib - self.stranger_mib
+        if self.newcomer_mib:
+            owners.append(Owner("game", Whose.FOREIGN, (8,), measured(self.newcomer_mib)))
+        free_mib = self.free_mib - self.stranger_mib - self.newcomer_mib
         vram = Pool("vram:0", Kind.VRAM, measured(self.total_mib), measured(free_mib), tuple(owners))
         return Reading((vram, Pool("ram", Kind.RAM, measured(16000), measured(8000))), Gpu.OK)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launcher.diagnosis.causes import Cause, Finding
 from launcher.exits import Exit
+from launcher.memory.pools import Kind
 from launcher.run_directory import RunDirectory, read_object
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
-from tests.unit.launcher.simulated import LIMITS, World
+from tests.unit.launcher.simulated import BASE, HEALTHY, LIMITS, World
 
 CLIMB = LIMITS.climb
 SHORT = Finding(Cause.PRESSURE, "vram:0 has 40 MiB free, 100 are reserved", pool="vram:0", deficit_mib=60)
@@ -244,6 +246,20 @@ def test_a_climb_that_fails_doubles_the_hold_and_one_that_stands_forgives(world:
     assert world.journal.state.hold_s == CLIMB.hold_s
 
 
+@pytest.mark.parametrize(("device", "kind"), [("cuda", "vram"), ("cpu", "ram")])
+def test_what_no_ladder_has_is_adopted_for_the_pool_of_the_agents_device(
+    world: World, monkeypatch: pytest.MonkeyPatch, device: str, kind: str
+) -> None:
+    monkeypatch.setitem(BASE, "device", device)
+    world.ladder = {Kind.VRAM: (), Kind.RAM: ()}
+    world.launch()
+    settle(world)
+    world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
+    world.steps_for(5)
+    (adopted,) = world.events("rung_adopted")
+    assert adopted["kind"] == kind
+
+
 def test_an_agent_that_wont_fit_starts_on_a_rung_that_does(tmp_path: Path) -> None:
     world = World(RunDirectory(tmp_path / "run"), free_mib=500, agent_mib=600)
     world.steps_until(State.RUNNING)
@@ -262,3 +278,16 @@ def test_the_stranger_who_took_the_memory_before_the_start_is_named_and_his_leav
     world.stranger_mib = 0
     world.steps_until(State.RUNNING)
     assert world.supervisor.ending is None
+
+
+def test_of_two_strangers_the_one_is_named_who_came_after_the_launchers_first_look(tmp_path: Path) -> None:
+    world = World(RunDirectory(tmp_path / "run"), free_mib=1800, agent_mib=600, stranger_mib=800)
+    world.ladder = {}
+    world.launch()
+    world.health = lambda: replace(HEALTHY, problem="it is busy")
+    world.steps_for(2)
+    world.newcomer_mib = 500
+    world.health = lambda: HEALTHY
+    world.steps_for(30)
+    assert any("game holds 500 MiB" in line for line in world.said)
+    assert not any("Xorg" in line for line in world.said)

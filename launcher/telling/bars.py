@@ -35,7 +35,7 @@ def bar(pool: Mapping[str, Any]) -> Text:
         pool: ``total``, ``free`` and ``owners``, MiB, as in ``launcher-memory.jsonl``.
     """
     total, free = number(pool.get("total")), number(pool.get("free"))
-    if not total or free is None:
+    if total is None or total <= 0 or free is None:
         return Text("unknown")
     shown = parts(pool, total, free)
     text = Text()
@@ -63,8 +63,9 @@ def parts(pool: Mapping[str, Any], total: float, free: float) -> list[Part]:
 
 def cells_of(amounts: list[float], total: float, width: int = WIDTH) -> list[int]:
     """Return how many cells each amount gets: as many as ``width`` together, the largest remainders rounded up."""
-    sum_mib = max(sum(amounts), total, 1e-9)
-    exact = [max(0.0, amount) / sum_mib * width for amount in amounts]
+    known = [max(0.0, amount) for amount in amounts]
+    sum_mib = max(sum(known), total, 1e-9)
+    exact = [amount / sum_mib * width for amount in known]
     cells = [int(share) for share in exact]
     left = min(width, round(sum(exact))) - sum(cells)
     for index in sorted(range(len(exact)), key=lambda n: cells[n] - exact[n])[: max(0, left)]:

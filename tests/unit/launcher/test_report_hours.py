@@ -46,4 +46,4 @@ def _time_adds_up(told: postmortem.Postmortem, machine: Machine) -> None:
     last_s = next(each.time_s for each in told.timeline.progress if each.step == told.last_step)
     stood_s = sum(min(until_s, last_s) - from_s for from_s, until_s in told.stood if from_s < last_s)
     drove_s = last_s - told.sessions[0].from_s - stood_s
-    assert drove_s * STEPS_PER_S == pytest.approx(machine.learned.steps, rel=0.02)
+    assert drove_s * STEPS_PER_S == pytest.approx(machine.learned.steps, rel=0.04)

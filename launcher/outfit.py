@@ -5,16 +5,16 @@ Owns the putting together. Decides which rung a new run starts on only by taking
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launcher.agent_requests import AgentRequests
 from launcher.config import LauncherConfig
 from launcher.diagnosis.diagnostician import Diagnostician
 from launcher.diagnosis.expectations import Expectations
-from launcher.ladder.relief import Needs
 from launcher.memory.pools import Kind, Reading
 from launcher.planning.footprint import FootprintError
 from launcher.planning.outlook import Outlook
@@ -32,24 +32,30 @@ from launcher.watching.watch import Watch
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 
 
-def needs_of(outlook: Outlook) -> Needs:
-    """Return a function that says what the agent takes with overrides; what can't be sized takes nobody knows what."""
-    device = outlook.situation.base["device"]
+class Needs:
+    """Says what the agent takes with overrides; what can't be sized takes nobody knows what."""
 
-    def needs(overrides: Mapping[str, Any]) -> Mapping[Kind, float]:
-        try:
-            (sizes,) = outlook.sizes_of([{"device": device, **overrides}])
-        except FootprintError:
-            return {}
-        return {} if sizes.refusal else sizes.mib
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+        self._device = outlook.situation.base["device"]
 
-    return needs
+    def __call__(self, overrides: Mapping[str, Any]) -> Mapping[Kind, float]:
+        """Return MiB by pool kind; asks the agent if it wasn't asked ahead."""
+        with contextlib.suppress(FootprintError):
+            (sizes,) = self._outlook.sizes_of([{"device": self._device, **overrides}])
+            return {} if sizes.refusal else sizes.mib
+        return {}
+
+    def ask_ahead(self, overrides: Sequence[Mapping[str, Any]]) -> None:
+        """Ask for many at once; they are known from then on."""
+        with contextlib.suppress(FootprintError):
+            self._outlook.sizes_of([{"device": self._device, **each} for each in overrides])
 
 
 def brief(outlook: Outlook, address: Address, simulator_ours: bool, resume: bool) -> Brief:
     """Return what the supervisor runs."""
-    situation = outlook.situation
-    return Brief(address, simulator_ours, situation.ladder, situation.base, needs_of(outlook), resume)
+    situation, needs = outlook.situation, Needs(outlook)
+    return Brief(address, simulator_ours, situation.ladder, situation.base, needs, needs.ask_ahead, resume)
 
 
 def starting_steps(outlook: Outlook) -> list[Taken]:

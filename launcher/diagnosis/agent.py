@@ -10,6 +10,7 @@ from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Cause, Finding
 from launcher.diagnosis.kills import OomKills
 from launcher.exits import exit_in_words
+from launcher.run_directory import number
 from launcher.watching.observation import AgentSeen, Ended, Heartbeat, Observation
 
 FINISHED, USAGE, CONFIGURATION, NO_SIMULATOR, OUT_OF_MEMORY, STOPPED = 0, 2, 65, 69, 71, 75
@@ -44,6 +45,7 @@ class Agent:
         self._failure = ""
         self._child_killed_s = -float("inf")
         self._killed_in = ""
+        self._refused, self._missing_mib = "", 0.0
 
     def forget(self) -> None:
         """Begin to wait anew: time has passed in which nobody looked."""
@@ -67,11 +69,14 @@ class Agent:
     def _begin(self) -> None:
         self._started_s, self._place, self._beat = None, None, None
         self._failure, self._killed_in = "", ""
+        self._refused, self._missing_mib = "", 0.0
         self._child_killed_s = -float("inf")
 
     def _hear(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
         for row in events:
             cause = str(row.get("cause", ""))
+            if row.get("event") == "cannot_fit":
+                self._refused, self._missing_mib = str(row.get("pool", "")), _missing_mib(row)
             if row.get("event") == "failed":
                 self._failure = cause
             if row.get("event") == "collector_restarted" and cause == "killed by SIGKILL":
@@ -95,6 +100,7 @@ class Agent:
     def _out_of_memory(self, code: int) -> Finding:
         """Return whose memory ran out: the words know better than the device, on which not everything lies."""
         on_cuda = self._beat is not None and self._beat.device.startswith("cuda")
+        on_cuda = self._refused == "device" if self._refused else on_cuda
         if _HOST_WORDS.search(self._failure):
             on_cuda = False
         elif _DEVICE_WORDS.search(self._failure) and self._beat is None:
@@ -135,4 +141,12 @@ class Agent:
         numbers: dict[str, float | int | str | None] = {"failure": self._failure} if self._failure else {}
         if self._beat is not None:
             numbers |= {"phase": self._beat.phase, "step": self._beat.step, "device": self._beat.device}
-        return Finding(cause, sentence, pool=pool, owner="agent", exit_code=code, numbers=numbers)
+        return Finding(
+            cause, sentence, pool=pool, owner="agent", deficit_mib=self._missing_mib, exit_code=code, numbers=numbers
+        )
+
+
+def _missing_mib(row: Mapping[str, Any]) -> float:
+    """Return what a start that was refused for memory lacked, by the agent's own numbers."""
+    needed, free, reserve = (number(row.get(f"{name}_mib")) or 0.0 for name in ("needed", "free", "reserve"))
+    return max(0.0, needed + reserve - free)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -85,6 +85,7 @@ class Brief:
         ladder: the steps of each pool.
         base: values of the agent's configuration without any step, by dotted key.
         needs: from overrides to the agent's predicted peak.
+        ask_ahead: which overrides ``needs`` will be asked about; it may take its time for the answers now.
         resume: the agent goes on with what lies in the run directory already.
     """
 
@@ -93,6 +94,7 @@ class Brief:
     ladder: Ladder = field(default_factory=dict)
     base: Mapping[str, Any] = field(default_factory=dict)
     needs: Needs = lambda _overrides: {}
+    ask_ahead: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _overrides: None
     resume: bool = False
 
 

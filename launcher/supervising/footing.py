@@ -11,6 +11,7 @@ from typing import Any
 
 from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Cause, Finding
+from launcher.ladder.relief import relief
 from launcher.ladder.rungs import Does, Step
 from launcher.memory.pools import Kind, Whose
 from launcher.policy import verdict
@@ -58,11 +59,14 @@ class Footing:
     def take(self, decision: StepDown) -> None:
         """Record a step down."""
         step = decision.step
+        freed = {kind.value: round(mib, 1) for kind, mib in self._relief(step).items()}
         if step.stays:
             taken = Taken(step.rung, decision.kind, decision.cause, dict(step.values), step.quality)
             self._journal.state.taken.append(taken)
-        freed = {kind.value: round(mib, 1) for kind, mib in step.frees_mib.items()}
         self._journal.event("rung_taken", decision.cause, rung=str(step), kind=decision.kind, frees_mib=freed)
+
+    def _relief(self, step: Step) -> Mapping[Kind, float]:
+        return relief(step, None, self.overrides, self._brief.needs)
 
     def stepped_down(self, now_s: float) -> None:
         """See whether the last climb has failed by this step down."""
@@ -81,7 +85,7 @@ class Footing:
     def adopt(self, seen: Observation, now_s: float) -> Taken | None:
         """Record what the agent gave up by itself; None if that is nothing new."""
         beat = seen.agent.beat
-        if beat is None or now_s - self._changed_s < BEATS_SETTLE_S or beat.phase == "starting":
+        if beat is None or not self.beats_tell_of_now(now_s) or beat.phase == "starting":
             return None
         expected = {**self._brief.base, **self.overrides}
         batch = expected.get("td3.micro_batch") or expected.get("td3.batch_size")
@@ -105,6 +109,15 @@ class Footing:
         self._changed_s = now_s
         self._hold.begin_again()
         self._journal.save()
+        self.look_ahead()
+
+    def look_ahead(self) -> None:
+        """Ask now, while nothing is urgent, what each step from here would free: the answer may take a second."""
+        self._brief.ask_ahead([self.overrides, *({**self.overrides, **step.values} for step in self._steps())])
+
+    def beats_tell_of_now(self, now_s: float) -> bool:
+        """Return whether the heartbeat was certainly written after the last change."""
+        return now_s - self._changed_s >= BEATS_SETTLE_S
 
     def settled(self, now_s: float) -> bool:
         """Return whether the last change is long enough ago."""

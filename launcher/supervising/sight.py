@@ -135,6 +135,7 @@ class Sight:
                 "state": self._crew.state.value,
                 "phase": None if beat is None else beat.phase,
                 "step": None if beat is None else beat.step,
+                "updates": None if beat is None else beat.updates,
                 "taken": [str(taken) for taken in self._journal.state.taken],
                 "pools": pools_plain(seen.memory),
             }

@@ -83,6 +83,7 @@ class Supervisor:
 
     def _life(self) -> Script:
         self._crew.adopt()
+        self._footing.look_ahead()
         yield from self._repairs.have_simulator()
         if self._crew.agent is None:
             yield from self._repairs.have_room()
@@ -104,7 +105,7 @@ class Supervisor:
             with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
                 self._crew.lay()
             self._edges.say(f"the agent gave way by itself: {adopted}")
-        if seen.agent.beat is not None and seen.agent.beat.phase == "drained":
+        if self._footing.beats_tell_of_now(self._crew.now_s) and _is_drained(seen):
             yield from self._crew.resume()
             return
         decision = self._decision(seen)
@@ -189,3 +190,8 @@ class Supervisor:
         self._crew.enter(State.STOPPED)
         self._journal.state.exit_code, self._journal.state.reason = int(self.ending.code), self.ending.reason
         self._journal.event("run_ended", self.ending.reason, exit_code=int(self.ending.code))
+
+
+def _is_drained(seen: Observation) -> bool:
+    """Return whether the agent rests though nobody wants it to: a launcher died between drain and resume."""
+    return seen.agent.beat is not None and seen.agent.beat.phase == "drained"

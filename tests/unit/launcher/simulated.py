@@ -190,7 +190,7 @@ class World:
             self.ladder,
             BASE,
             self.needs or (lambda values: needs_by(self.ladder, self.agent_mib, values)),
-            before is not None,
+            resume=before is not None,
         )
         self.supervisor = Supervisor(brief, self.config, edges, self.journal)
 

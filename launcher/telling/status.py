@@ -158,7 +158,7 @@ def _speed(told: list[tuple[float, float]]) -> float | None:
     if not told:
         return None
     last_s, last = max(told)
-    recent = [(time_s, step) for time_s, step in told if last_s - SPEED_OVER_S <= time_s <= last_s - LEAST_SPAN_S]
+    recent = [(time_s, step) for time_s, step in told if LEAST_SPAN_S <= last_s - time_s <= SPEED_OVER_S]
     if not recent:
         return None
     first_s, first = min(recent)

@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: run test soak lint clean
+.PHONY: run test soak verify-gpu lint clean
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)  ## train a short run against carla-lite, evaluate it, leave a video and a report
@@ -19,6 +19,9 @@ test: $(INSTALLED) lint  ## every test that this machine can run; the summary na
 soak: $(INSTALLED)  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)
 	$(BIN)/python -m tests.soak.hours
+
+verify-gpu: $(INSTALLED)  ## with a real card and CARLA: everything that needs them; leaves one file to send back
+	$(BIN)/python scripts/verify_gpu.py $(VERIFY_FLAGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,0 +1,263 @@
+"""A night in minutes: one headless training under the launcher, struck every minute or two, to its last step.
+
+Run: ``python benchmarks/night.py --json benchmarks/results/night.json``. Simulator, collector, learner
+and the launcher itself are killed or hung at seeded instants, a simulator leaks, one dies as a full card has it die,
+and a stranger takes the RAM. A launcher that was killed is started again, as a person would. Kept for each blow: what
+the launcher named it, and how long no step was finished. Exit 1 if a finished step was lost or the run didn't finish.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from measuring import machine, spread
+from progress import Peaks, Rows
+from strikes import BLOWS, NobodyThereError, Scene, instants
+
+from launcher import config
+from launcher.ports import free_port_pair
+from launcher.run_directory import inner, read_lines, read_object
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+ROOM_MIB = 5_000
+"""Left in the RAM pool, above its reserve, when the night begins: what a stranger must take to be felt."""
+FELT_MIB = 400
+"""What he takes beyond that."""
+SETTINGS: dict[str, Any] = {
+    "environment": {"route": {"min_length_m": 60, "max_length_m": 200}},
+    "td3": {"batch_size": 32},
+    "training": {
+        "warmup_steps": 500,
+        "updates_per_step": 0.05,
+        "learner_threads": 1,
+        "log_every_steps": 1_000,
+        "checkpoint_every_steps": 2_000,
+    },
+    "evaluation": {"every_steps": 50_000, "episodes": 2, "final_episodes": 2, "baselines": False, "video": False},
+}
+LIMITS: dict[str, Any] = {
+    # A night of weeks in minutes: what is well for a minute, and fits for a minute, counts.
+    "simulator": {"restarts": {"stable_after_s": 45}},
+    "agent": {"beat_limit_s": 30, "restarts": {"stable_after_s": 45}},
+    "memory": {"slope_window_s": 60},
+    "climb": {"settle_s": 10, "hold_s": 60},
+}
+NAMING = ("finding", "waiting", "simulator_restart", "agent_restart", "rung_taken", "rung_left", "run_started")
+AGENT_NAMING = ("collector_restarted", "resumed", "drained", "drain_ended")
+ROLES = ("launcher", "simulator", "learner", "collector")
+
+
+@dataclass
+class Struck:
+    """One blow and what came of it."""
+
+    kind: str
+    time: float
+    did: str
+    steps: int
+    phase: str
+    launcher_state: str
+    named: list[dict[str, Any]] = field(default_factory=list)
+    """What the launcher's journal says from the blow to the next: seconds after it, event, diagnosis, cause."""
+    agent_named: list[dict[str, Any]] = field(default_factory=list)
+    pause_s: float = 0.0
+    """The longest time without a finished step from the blow to the next."""
+    again_s: float | None = None
+    """From the blow to that pause's end; None if there was none of a second."""
+
+
+class Night:
+    """One run and the launchers that had it."""
+
+    def __init__(self, runs: Path, steps: int) -> None:
+        runs.mkdir(parents=True, exist_ok=True)
+        self.run = runs / "night"
+        self.rows = Rows(self.run / "replay")
+        self.peaks = {role: Peaks() for role in ROLES}
+        self.struck: list[Struck] = []
+        self.launchers = 0
+        self._steps = steps
+        self._reserve_mib = _available_mib() - ROOM_MIB
+        port = free_port_pair(random.Random())
+        self.scene = Scene(self.run, port or 29_990, lambda: self._launcher.pid, self._stranger_mib)
+        self._command = self._configured(runs)
+        self._output = (runs / "launcher.log").open("a", encoding="utf-8")
+        self._launcher = self._up()
+        self.rows.watch()
+
+    def live(self, seed: int, shortest_s: float, longest_s: float) -> int:
+        """Strike until the run is over; return the launcher's exit code."""
+        for wait_s, kind in instants(seed, shortest_s, longest_s):
+            if (code := self._wait(wait_s)) is not None:
+                return code
+            while not self._strike(kind):
+                if (code := self._wait(0.2)) is not None:
+                    return code
+        raise AssertionError("instants end")
+
+    def close(self) -> None:
+        """Look no more; a launcher that is left ends with its run."""
+        self.rows.end()
+        if self._launcher.poll() is None:
+            self._launcher.terminate()
+        self._output.close()
+
+    def tell(self) -> None:
+        """Say of each blow what became of it."""
+        launcher, agent = (read_lines(self.run / f"{who}-events.jsonl") for who in ("launcher", "agent"))
+        ends = [*(struck.time for struck in self.struck[1:]), time.time()]
+        for struck, end in zip(self.struck, ends, strict=False):
+            struck.named = [_told(row, struck.time) for row in _within(launcher, struck.time, end, NAMING)]
+            struck.agent_named = [_told(row, struck.time) for row in _within(agent, struck.time, end, AGENT_NAMING)]
+            pause = self.rows.pause_after(struck.time, end)
+            if pause is not None:
+                struck.pause_s, struck.again_s = round(pause[1] - pause[0], 2), round(pause[1] - struck.time, 2)
+
+    def _strike(self, kind: str) -> bool:
+        """Return whether the victim was there."""
+        phase = str(read_object(self.run / "agent.json").get("phase"))
+        state = str(read_object(self.run / "launcher.json").get("state"))
+        self.rows.seal()
+        struck = Struck(kind, time.time(), "", self.rows.steps(), phase, state)
+        try:
+            struck.did = BLOWS[kind](self.scene)
+        except (NobodyThereError, ProcessLookupError):
+            return False
+        self.struck.append(struck)
+        print(time.strftime("%H:%M:%S"), struck.steps, kind, struck.did, phase, state, flush=True)
+        if kind == "launcher killed":
+            self._launcher.wait()
+            self._launcher = self._up()
+        return True
+
+    def _wait(self, seconds: float) -> int | None:
+        """Look at what all hold meanwhile; return the exit code of a launcher that ended."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if (code := self._launcher.poll()) is not None:
+                return code
+            for role in ROLES:
+                try:
+                    self.peaks[role].see(self.scene.pid(role))
+                except NobodyThereError:
+                    continue
+            time.sleep(min(left, 1.0))
+        return self._launcher.poll()
+
+    def _up(self) -> subprocess.Popen[bytes]:
+        self.launchers += 1
+        environment = {**os.environ, "LITE_CONTROL_PORT": str(self.scene.control_port)}
+        return subprocess.Popen(
+            self._command, cwd=REPOSITORY, env=environment, stdout=self._output, stderr=subprocess.STDOUT
+        )
+
+    def _configured(self, runs: Path) -> list[str]:
+        agent = {**SETTINGS, "replay": {"capacity": round(1.2 * self._steps)}}
+        agent["training"] = {**SETTINGS["training"], "total_steps": self._steps}
+        limits = yaml.safe_load(config.SHIPPED.read_text(encoding="utf-8"))
+        memory = {"reserve_mib": {**limits["memory"]["reserve_mib"], "ram": self._reserve_mib}}
+        _merge(limits, {**LIMITS, "memory": {**LIMITS["memory"], **memory}})
+        (runs / "agent.yaml").write_text(yaml.safe_dump(agent), encoding="utf-8")
+        (runs / "launcher.yaml").write_text(yaml.safe_dump(limits), encoding="utf-8")
+        up = [sys.executable, "scripts/launch.py", "up", "--runtime", "process", "--simulator", "carla-lite"]
+        where = ["--runs-dir", str(runs), "--run-name", self.run.name, "--config", str(runs / "agent.yaml")]
+        return [*up, *where, "--launcher-config", str(runs / "launcher.yaml")]
+
+    def _stranger_mib(self) -> int:
+        return max(FELT_MIB, _available_mib() - self._reserve_mib + FELT_MIB)
+
+
+def main(
+    runs: Annotated[Path, typer.Option(help="Where the run goes; a new or empty folder.")] = Path("runs/night"),
+    steps: Annotated[int, typer.Option(min=1_000, help="Environment steps.")] = 200_000,
+    seed: Annotated[int, typer.Option(help="Of blows and instants.")] = 0,
+    shortest_s: Annotated[float, typer.Option(help="Between two blows, at least.")] = 60.0,
+    longest_s: Annotated[float, typer.Option(help="Between two blows, at most.")] = 120.0,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Where the result goes.")] = None,
+) -> None:
+    began = time.time()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    night = Night(runs, steps)
+    try:
+        code = night.live(seed, shortest_s, longest_s)
+    finally:
+        night.close()
+    night.tell()
+    problems = night.rows.problems()
+    if (finished := night.rows.steps()) < steps:
+        problems.append(f"{finished} of {steps} steps were finished")
+    if code != 0:
+        problems.append(f"the launcher ended with {code}")
+    result = {
+        "what": "one training under the launcher, struck at seeded instants, to its last step",
+        "machine": machine("torch", "carla"),
+        "command": "python " + " ".join(sys.argv),
+        "settings": SETTINGS,
+        "limits": LIMITS,
+        "wall_s": round(time.time() - began),
+        "exit_code": code,
+        "steps": finished,
+        "rows_lost": night.rows.lost,
+        "blows": len(night.struck),
+        "launchers": night.launchers,
+        **_counts(night.run),
+        "peaks": {role: asdict(peaks) for role, peaks in night.peaks.items()},
+        "again_s": _by_kind(night.struck),
+        "problems": problems,
+        "struck": [asdict(struck) for struck in night.struck],
+    }
+    text = json.dumps(result, indent=1)
+    if as_json is not None:
+        as_json.write_text(f"{text}\n", encoding="utf-8")
+    print(text)
+    raise typer.Exit(1 if problems else 0)
+
+
+def _counts(run: Path) -> dict[str, Any]:
+    state = read_object(run / "launcher.json")
+    return {name: state.get(name) for name in ("simulator_restarts", "agent_restarts")}
+
+
+def _by_kind(struck: list[Struck]) -> dict[str, dict[str, float]]:
+    kinds = itertools.groupby(sorted(struck, key=lambda each: each.kind), key=lambda each: each.kind)
+    times = {kind: [each.again_s or 0.0 for each in group] for kind, group in kinds}
+    return {kind: spread(values) for kind, values in times.items()}
+
+
+def _within(rows: list[dict[str, Any]], begin: float, end: float, events: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [row for row in rows if begin <= row["time"] < end and row["event"] in events]
+
+
+def _told(row: dict[str, Any], since: float) -> dict[str, Any]:
+    told = {"after_s": round(row["time"] - since, 2), "event": row["event"]}
+    return {**told, **{name: row[name] for name in ("diagnosis", "cause", "reason", "rung") if row.get(name)}}
+
+
+def _merge(into: dict[str, Any], values: dict[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            into[key] = {**inner(into, key)}
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _available_mib() -> int:
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    return int(fields["MemAvailable"].split()[0]) // 1024
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,113 @@
+"""What can be seen of a run from outside while it lives: its rows on disk, its pauses, and what its programs hold.
+
+Owns a thread that looks. Reads the replay's files without the replay's code: that is one of the accused.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from agent.td3.layout import ROW
+
+LOOK_S = 0.05
+PAUSE_S = 1.0
+"""Without a new row for so long, a run pauses."""
+
+
+@dataclass
+class Peaks:
+    """The most that a program held, MiB: in all, and without the pages of mapped files."""
+
+    rss_mib: float = 0.0
+    anonymous_mib: float = 0.0
+
+    def see(self, pid: int) -> None:
+        """Take in what a process holds now; one that is gone holds nothing."""
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return
+        kib = {
+            name: int(value.split()[0])
+            for name, _, value in (line.partition(":") for line in lines)
+            if "Rss" in name or name == "VmRSS"
+        }
+        self.rss_mib = max(self.rss_mib, round(kib.get("VmRSS", 0) / 1024, 1))
+        self.anonymous_mib = max(self.anonymous_mib, round(kib.get("RssAnon", 0) / 1024, 1))
+
+
+@dataclass
+class Rows:
+    """The rows of a replay whose ring doesn't come round."""
+
+    replay: Path
+    lost: int = 0
+    pauses: list[tuple[float, float]] = field(default_factory=list)
+    """Beginning and end of each, seconds since 1970."""
+    _seals: list[tuple[int, int]] = field(default_factory=list)
+    _count: int = 0
+    _grew: float | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def count(self) -> int:
+        """Return how many are published; 0 before the replay is made."""
+        try:
+            return int(np.fromfile(self.replay / "published", np.int64)[0])
+        except (OSError, IndexError):
+            return 0
+
+    def steps(self) -> int:
+        """Return the finished environment steps among them."""
+        count = self.count()
+        return int(self._mapped(count)["step"][-1]) if count else 0
+
+    def seal(self) -> None:
+        """Remember all bytes that are published now."""
+        count = self.count()
+        if count:
+            self._seals.append((count, zlib.crc32(self._mapped(count).tobytes())))
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the rows now."""
+        count = self.count()
+        found = [f"{self.lost} rows were lost"] if self.lost else []
+        if not count:
+            return [*found, "there are no rows"]
+        rows = self._mapped(count)
+        expected = np.where(rows["age"] == 0, 0, 1)
+        wrong = np.flatnonzero(np.diff(rows["step"].astype(np.int64), prepend=0) != expected)
+        found += [f"rows {wrong[:5].tolist()} count a step that isn't one"] if wrong.size else []
+        changed = [at for at, seal in self._seals if at > count or zlib.crc32(rows[:at].tobytes()) != seal]
+        return found + ([f"of the first {changed[0]} rows some have changed"] if changed else [])
+
+    def watch(self) -> None:
+        """Look until :meth:`end`, in a thread."""
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def pause_after(self, begin: float, end: float) -> tuple[float, float] | None:
+        """Return the longest pause that was not over at ``begin`` and began before ``end``; None if there was none."""
+        found = [pause for pause in self.pauses if pause[1] > begin and pause[0] < end]
+        return max(found, key=lambda pause: pause[1] - pause[0], default=None)
+
+    def _watch(self) -> None:
+        while not self._over.wait(LOOK_S):
+            count, now = self.count(), time.time()
+            self.lost += max(0, self._count - count)
+            if count > self._count:
+                if self._grew is not None and now - self._grew >= PAUSE_S:
+                    self.pauses.append((self._grew, now))
+                self._grew = now
+            self._count = count
+
+    def _mapped(self, count: int) -> np.ndarray:
+        return np.memmap(self.replay / "rows.bin", ROW, "r", shape=(count,))

@@ -14,7 +14,8 @@ run: $(INSTALLED)  ## train a short run against carla-lite, evaluate it, leave a
 	$(BIN)/python scripts/launch.py up --runtime process --config config/td3_config_quick.yaml
 
 test: $(INSTALLED) lint  ## every test that this machine can run; the summary names what was skipped and why
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/unit $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest --ignore tests/unit $(PYTEST_FLAGS)
 
 soak: $(INSTALLED)  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)

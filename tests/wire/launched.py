@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ training: {total_steps: %(steps)d, warmup_steps: 50, updates_per_step: 0.05, log
 evaluation: {every_steps: 0, final_episodes: 0, baselines: false, video: false}
 """
 ENDLESS = 1_000_000
+OURS = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "carla" / "lite")))
 PROCESSES = 5  # simulator, learner, collector and two keepers
 
 
@@ -39,20 +41,25 @@ class Launched:
         folder: for its run directory, ``run``, and its configuration.
         steps: of the training.
         options: more of ``up``'s.
-        environment: laid over this process's own; the simulator inherits it.
+        environment: laid over this process's own; the simulator inherits it. What it starts is of this repository.
     """
 
     def __init__(self, folder: Path, steps: int, *options: str, environment: Mapping[str, str] | None = None) -> None:
         config = folder / "quick.yaml"
         config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
-        self.run = folder / "runs" / "test"
+        name = options[options.index("--run-name") + 1] if "--run-name" in options else "test"
+        self.run = folder / "runs" / name
         command = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), "up", "--runtime", "process"]
         where = ["--config", str(config), "--runs-dir", str(folder / "runs")]
         named = [] if "--run-name" in options else ["--run-name", "test"]
         self.process = subprocess.Popen(
             [*command, *where, *named, *options],
             cwd=REPOSITORY,
-            env={**os.environ, **(environment or {})},
+            env={
+                **os.environ,
+                **(environment or {}),
+                "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'carla/lite'}",
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -82,6 +89,18 @@ class Launched:
         self.until(complete)
         return found
 
+    def until_stepping(self, steps: int = 20) -> None:
+        """Return once the agent has taken so many more."""
+        before = self.read("agent.json").get("step", 0)
+        self.until(lambda: self.read("agent.json").get("step", 0) > before + steps)
+
+    def stop(self) -> None:
+        """Ask it to stop, as a person would, and see that it does."""
+        self.process.send_signal(signal.SIGTERM)
+        output = self.output()
+        assert self.process.returncode == 75, output
+        assert "Traceback" not in output
+
     def read(self, name: str) -> dict[str, Any]:
         try:
             found: dict[str, Any] = json.loads((self.run / name).read_text(encoding="utf-8"))
@@ -89,11 +108,27 @@ class Launched:
             return {}
         return found
 
-    def events(self, name: str = "") -> list[dict[str, Any]]:
-        """Return the journal's rows, all or those of one name; none before there is a journal."""
-        path = self.run / "launcher-events.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [row for row in map(json.loads, lines) if not name or row["event"] == name]
+    @property
+    def state(self) -> dict[str, Any]:
+        """``launcher.json``, empty before there is one."""
+        return self.read("launcher.json")
+
+    @property
+    def beat(self) -> dict[str, Any]:
+        """``agent.json``, empty before there is one."""
+        return self.read("agent.json")
+
+    def events(self, *names: str, **fields: Any) -> list[dict[str, Any]]:
+        """Return the journal's rows, all or those of these names and values; none before there is a journal."""
+        return _rows(self.run / "launcher-events.jsonl", names, fields)
+
+    def agent_events(self, *names: str, **fields: Any) -> list[dict[str, Any]]:
+        """Return the agent's events likewise."""
+        return _rows(self.run / "agent-events.jsonl", names, fields)
+
+    def timeline(self) -> list[dict[str, Any]]:
+        """Return what was written of all memory."""
+        return _rows(self.run / "launcher-memory.jsonl", (), {})
 
     def output(self) -> str:
         return self.process.communicate(timeout=PATIENCE_S)[0]
@@ -103,6 +138,13 @@ class Launched:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate(timeout=PATIENCE_S)
+
+
+def _rows(path: Path, names: tuple[str, ...], fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a file that may be written to just now."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    rows = [row for row in map(json.loads, lines) if not names or row["event"] in names]
+    return [row for row in rows if fields.items() <= row.items()]
 
 
 Launch = Callable[..., Launched]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,19 +49,7 @@ def first(launched: Launched, event: str, **fields: Any) -> Row:
 def until_driving_again(launched: Launched, restarts: int) -> None:
     """Return once so many new simulators stand and the agent has taken steps in the last."""
     launched.until(lambda: len(launched.events("simulator_healthy")) > restarts)
-    until_stepping(launched, 20)
-
-
-def until_stepping(launched: Launched, steps: int) -> None:
-    """Return once the agent has taken so many more."""
-    before = launched.read("agent.json")["step"]
-    launched.until(lambda: launched.read("agent.json")["step"] > before + steps)
-
-
-def stop(launched: Launched) -> None:
-    launched.process.send_signal(signal.SIGTERM)
-    output = launched.output()
-    assert launched.process.returncode == 75, output
+    launched.until_stepping()
 
 
 def refused(launched: Launched, code: int) -> str:
@@ -90,7 +77,7 @@ def test_1_a_simulator_out_of_video_memory_costs_an_episode_and_no_transition(la
     assert (after["simulator_restarts"], after["agent_restarts"], after["taken"]) == (1, 0, [])
     start, again = launched.events("simulator_healthy")
     assert again["time"] - failed_s < (max(start["took_s"], again["took_s"]) + 5.0) * crowd()
-    stop(launched)
+    launched.stop()
 
 
 def test_5_a_simulator_that_hangs_while_it_answers_version_is_started_again(launch: Launch) -> None:
@@ -107,7 +94,7 @@ def test_5_a_simulator_that_hangs_while_it_answers_version_is_started_again(laun
     assert after["simulator"]["pid"] != before["simulator"]["pid"]
     assert after["agent"]["pid"] == before["agent"]["pid"]
     assert (after["simulator_restarts"], after["agent_restarts"]) == (1, 0)
-    stop(launched)
+    launched.stop()
 
 
 def collector_of(launched: Launched) -> psutil.Process:
@@ -140,7 +127,7 @@ def test_5_a_collector_that_hangs_alone_costs_a_collector_and_not_the_simulator(
         collector = collector_of(launched)
         suspend(collector, status, in_call)
         until_gone(launched, collector)
-        until_stepping(launched, 20)
+        launched.until_stepping()
     after = launched.read("launcher.json")
     assert after["simulator"]["pid"] == before["simulator"]["pid"]
     assert after["agent"]["pid"] == before["agent"]["pid"]
@@ -148,7 +135,7 @@ def test_5_a_collector_that_hangs_alone_costs_a_collector_and_not_the_simulator(
     assert launched.events("simulator_restart") == []
     hangs = [row for row in launched.events("finding") if row["diagnosis"] == "collector_hang"]
     assert {row["owner"] for row in hangs} == {"agent"}
-    stop(launched)
+    launched.stop()
 
 
 def test_6_an_open_port_with_a_dead_rpc_is_never_healthy(launch: Launch, tmp_path: Path) -> None:
@@ -242,7 +229,7 @@ def leaked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaked]:
         launched.until(lambda: bool(launched.events("draining")))
         episodes = driven[-2], launched.read("agent.json")["episode"]
         until_driving_again(launched, restarts=1)
-        stop(launched)
+        launched.stop()
         lines = (launched.run / "agent-events.jsonl").read_text(encoding="utf-8").splitlines()
         told = [json.loads(line) for line in lines]
         yield Leaked(launched.events(), told, launched.read("launcher.json"), agent_pid, exhausted_s, episodes)

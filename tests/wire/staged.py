@@ -1,0 +1,99 @@
+"""What the scenarios of a launched run are staged with: figures of a card, limits on memory, and words from outside.
+
+Owns what is done to a run from beside its launcher. What goes wrong, and when, is each test's to say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from agent.exchange import request_files
+from agent.run_directory import RunDirectory
+from launcher.memory.gpu_lock import SHARED
+from launcher.memory.nvml import Nvml
+from launcher.memory.survey import Survey
+from tests.conftest import REPOSITORY
+from tests.gpu_stub.stub import Figures, build
+from tests.wire.launched import PATIENCE_S, Launched
+
+QUICK: dict[str, Any] = {
+    "memory.pressure_s": 1,
+    "memory.slope_window_s": 20,
+    "climb.settle_s": 1,
+    "climb.hold_s": 2,
+    "climb.probation_s": 5,
+    "watch.interval_s": 0.5,
+}
+"""Limits of a launcher that makes up its mind sooner."""
+CARLA = f"{sys.executable} -m carla_lite --host 127.0.0.1 --port {{port}} --map Lite01"
+"""What stands for a CARLA that is installed here; the figures of a card say what it holds there."""
+
+
+def free_ram_mib(folder: Path) -> float:
+    """Return what a launcher finds free in the RAM pool."""
+    (pool,) = [pool for pool in Survey(folder, Nvml()).read().pools if pool.name == "ram"]
+    assert pool.free.mib is not None
+    return pool.free.mib
+
+
+def card_of(folder: Path, total_mib: float) -> Iterator[Figures]:
+    """Yield a card of this test alone: a launcher locks the one that it uses for all of this machine."""
+    card = Figures(folder / "card", build(folder), total_mib=total_mib, uuid=f"GPU-stub-{os.getpid()}")
+    yield card
+    (SHARED / f"carla-td3-{card.uuid}.lock").unlink(missing_ok=True)
+
+
+def settings(**values: Any) -> tuple[str, ...]:
+    """Return options of ``up`` for the agent's values, ``__`` for the dots of their keys; they come last."""
+    pairs = ((key.replace("__", "."), json.dumps(value)) for key, value in values.items())
+    return ("--", *(word for key, value in pairs for word in ("--set", f"{key}={value}")))
+
+
+def taken(run: Launched) -> list[dict[str, Any]]:
+    """Return the steps on which the run stands."""
+    return list(run.state.get("taken", ()))
+
+
+def overrides(run: Launched) -> dict[str, Any]:
+    """Return ``overrides.yaml``, with which the agent's next start begins."""
+    path = run.run / "overrides.yaml"
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def ask(run: Launched, kind: str, values: dict[str, Any]) -> None:
+    """Ask the agent, as a person beside the launcher may."""
+    directory = RunDirectory(run.run)
+    answer = request_files.await_answer(directory, request_files.send(directory, kind, values))
+    assert answer.result == "ok", answer.sentence
+
+
+def command(run: Launched, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Return what another of the launcher's commands came to, ``down`` or ``status``, for this run."""
+    words = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), name, run.run.name]
+    words += ["--runs-dir", str(run.run.parent), *options]
+    return subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def status(run: Launched) -> dict[str, Any]:
+    """Return what ``status`` tells programs."""
+    found = command(run, "status", "--once", "--json")
+    assert found.returncode == 0, found.stderr
+    return dict(json.loads(found.stdout))
+
+
+def limit_address_space(pid: int, room_mib: float | None) -> None:
+    """Let a process map only so much more than it has now; None lifts the limit."""
+    limit = resource.RLIM_INFINITY
+    if room_mib is not None:
+        limit = psutil.Process(pid).memory_info().vms + round(room_mib * 2**20)
+    resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))

@@ -1,0 +1,159 @@
+"""Memory that really runs out or is taken by others, and what the launcher does about it (issue 5's scenarios)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from agent.memory import heap
+from launcher.config import SHIPPED
+from tests.conftest import REPOSITORY
+from tests.gpu_stub.stub import Figures
+from tests.memory_hog import Hog
+from tests.wire.launched import ENDLESS, Launch, own_limits
+from tests.wire.staged import (
+    CARLA,
+    QUICK,
+    card_of,
+    free_ram_mib,
+    limit_address_space,
+    overrides,
+    settings,
+    status,
+    taken,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+STRANGER_MIB = 2048
+CARLA_MIB = 1500
+SLACK_MIB = 2200
+"""Beyond the reserve when a run begins: its own 600 fit into it, and the stranger doesn't fit beside them."""
+BATCH = 1024
+LARGE = {
+    "td3__batch_size": BATCH,
+    "td3__network__channels": [4, 4, 4],
+    "td3__network__features": 16,
+    "td3__network__hidden": [4096],
+}
+ROOM_MIB = 126 - heap.SET_ASIDE / 2**20
+"""For a rehearsal of that, and not enough; as in ``test_shortages``."""
+ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Iterator[Hog]:
+    """A program of somebody else's, by the name of ``stranger``."""
+    program = tmp_path / "stranger"
+    program.symlink_to(sys.executable)
+    with Hog(str(program), str(REPOSITORY / "tests" / "memory_hog.py")) as hog:
+        yield hog
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Iterator[Figures]:
+    """A card on which CARLA and the stranger leave 50 MiB."""
+    yield from card_of(tmp_path, CARLA_MIB + STRANGER_MIB + 50)
+
+
+def test_2_what_a_rehearsal_found_is_adopted_before_the_first_step(launch: Launch, tmp_path: Path) -> None:
+    """Scenario 2: RLIMIT_AS on the agent alone, while it is warming; `--on-event` has a person hear of it."""
+    heard = tmp_path / "heard"
+    run = launch(ENDLESS, "--on-event", f"cat >> {heard}", *settings(**LARGE), environment=ONE_HEAP)
+    run.until(lambda: bool(run.agent_events("started")))
+    pid = run.state["agent"]["pid"]
+    limit_address_space(pid, ROOM_MIB)
+    run.until(lambda: bool(run.agent_events("rehearsed")))
+    limit_address_space(pid, None)
+    run.until(lambda: bool(run.events("rung_adopted")))
+    found = run.agent_events("rehearsed")[0]["micro_batch"]
+    assert found < BATCH
+    assert run.events("rung_adopted")[0]["step"] == 0
+    run.until(lambda: overrides(run) == {"td3.micro_batch": found})
+    assert run.events("rung_adopted")[-1]["rung"] == f"micro_batches (td3.micro_batch = {found})"
+    assert run.state["agent_restarts"] == 0
+    run.stop()
+    told = [json.loads(line) for line in heard.read_text(encoding="utf-8").splitlines()]
+    assert [row for row in told if row["event"] == "rung_adopted"] == run.events("rung_adopted")
+    assert {"run_started", "run_ended"} <= {row["event"] for row in told}
+
+
+def reserve_all_but(folder: Path, mib: float) -> dict[str, Any]:
+    return {**QUICK, "memory.reserve_mib.ram": round(free_ram_mib(folder) - mib)}
+
+
+def test_4_a_stranger_between_check_and_use_is_named_and_waited_for(
+    launch: Launch, tmp_path: Path, stranger: Hog
+) -> None:
+    """Scenario 4, in RAM: he takes 2 GiB after the plan, while the simulator starts."""
+    limits = own_limits(tmp_path, reserve_all_but(tmp_path, SLACK_MIB))
+    run = launch(100, *limits, environment={"LITE_FAULTS": "slow-start:by_s=4"})
+    run.until(lambda: bool(run.events("simulator_starts")))
+    assert stranger.touch(STRANGER_MIB)
+    run.until(lambda: bool(run.events("waiting")))
+    assert run.events("waiting")[0]["diagnosis"] == "foreign_process"
+    run.until(lambda: bool(run.events("finding", diagnosis="foreign_process", owner="stranger")))
+    assert not run.events("agent_starts")
+    assert "stranger" in json.dumps(status(run))
+    assert psutil.Process(stranger.pid).memory_info().rss >= STRANGER_MIB * 2**20
+    assert stranger.touch(1), "he lives"
+    stranger.__exit__()
+    output = run.output()
+    assert run.process.returncode == 0, output
+    assert "Traceback" not in output
+    assert (run.state["simulator_restarts"], run.state["agent_restarts"]) == (0, 0)
+
+
+def test_4_a_stranger_on_the_card_is_named_and_left_alone(
+    launch: Launch, tmp_path: Path, stranger: Hog, card: Figures
+) -> None:
+    """Scenario 4, in VRAM: CARLA is there, the agent on the CPU, and 2 GiB more can't be had."""
+    limits = own_limits(tmp_path, {**QUICK, "simulator.command": CARLA, "sizes.vram_mib.Low": CARLA_MIB})
+    options = ("--simulator", "carla", "--device", "cpu", *limits)
+    run = launch(ENDLESS, *options, environment=card.environment)
+    run.until(lambda: bool(run.events("simulator_started")))
+    card.hold(run.state["simulator"]["pid"], CARLA_MIB, "G")
+    run.until_training()
+    card.hold(stranger.pid, STRANGER_MIB, name="stranger")
+    run.until(lambda: bool(run.events("waiting")))
+    assert run.events("finding", pool="vram:0", owner="stranger", diagnosis="foreign_process")
+    assert "vram:0 has 50 MiB free, 100 should be; stranger" in run.events("waiting")[0]["cause"]
+    run.until_stepping()
+    assert stranger.touch(1), "he lives"
+    assert run.state["state"] == "pressure"
+    card.release(stranger.pid)
+    run.until(lambda: run.state["state"] == "running")
+    assert (run.state["simulator_restarts"], run.state["agent_restarts"]) == (0, 0)
+    run.stop()
+
+
+def test_a_rung_taken_by_apply_is_climbed_back_from(launch: Launch, tmp_path: Path, stranger: Hog) -> None:
+    """The pressure is a stranger's RAM; once he leaves and it has fitted for the hold, the values come back."""
+    shipped = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["ladder"]["ram"]
+    (rung,) = [each for each in shipped if each["name"] == "micro_batches"]
+    rung = {**rung, "values": {"td3.micro_batch": 8}, "frees_mib": {"ram": 2 * STRANGER_MIB}}
+    changes = {**reserve_all_but(tmp_path, SLACK_MIB), "ladder": {"ram": [rung, shipped[-1]]}}
+    run = launch(ENDLESS, *own_limits(tmp_path, changes), *settings(td3__batch_size=16))
+    run.until_training()
+    pid = run.beat["pid"]
+    assert stranger.touch(STRANGER_MIB)
+    run.until(lambda: bool(run.events("rung_taken")))
+    assert "stranger" in run.events("rung_taken")[0]["cause"]
+    run.until(lambda: run.beat["micro_batch"] == 8)
+    assert overrides(run) == {"td3.micro_batch": 8}
+    stranger.__exit__()
+    run.until(lambda: bool(run.events("rung_left")))
+    run.until(lambda: run.beat["micro_batch"] == 16)
+    run.until(lambda: overrides(run) == {})
+    asked = run.events("request", kind="apply")
+    assert [row["values"] for row in asked] == [{"td3.micro_batch": 8}, {"td3.micro_batch": None}]
+    run.until(lambda: bool(run.events("climb_stands")))
+    assert (taken(run), run.beat["pid"], run.state["agent_restarts"]) == ([], pid, 0)
+    run.stop()

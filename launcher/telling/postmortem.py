@@ -5,6 +5,7 @@ Reads the run's files and nothing else. ``report`` and ``markdown`` only write d
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,14 +110,17 @@ def examine(run: RunDirectory) -> Postmortem | None:
     times = [moment(row) for row in events if moment(row)] + [each.time_s for each in rows.progress[-1:]]
     end_s = max(times, default=0.0)
     ledger = Ledger(rows, agent_events, read_lines(run.metrics), end_s)
-    incidents = joined(events)
+    # Nothing may happen for hours: a launcher that was killed lived until its last line of either file.
+    signs = [{"time": each.time_s, "event": "alive"} for each in rows.progress]
+    heard = list(heapq.merge(events, signs, key=moment))
+    incidents = joined(heard)
     mattered = [each for each in incidents if each.matters]
     starts = [*(each.began_s for each in mattered[1:]), float("inf")]
     told = [_told(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]
     beat = read_object(run.agent_status)
     steps = [each.step for each in rows.progress if each.step is not None]
     return Postmortem(
-        tuple(_sessions(events, end_s)),
+        tuple(_sessions(heard, end_s)),
         tuple(told),
         tuple((each.began_s, each.cause) for each in incidents if not each.matters),
         Counter(words(row, "event") for row in events),

@@ -211,6 +211,20 @@ def test_a_launcher_that_was_killed_is_an_incident_and_one_that_ended_is_none() 
     assert not joined([*first, event(30, "run_ended", exit_code=75), *again])
 
 
+def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    first = [event(10, "run_started"), event(20, "verified")]
+    again = [event(100, "run_started"), event(120, "verified"), event(150, "run_ended", exit_code=0)]
+    alive = [{"time": at, "phase": "collecting", "step": at} for at in (30, 60, 90, 130)]
+    for path, rows in ((run.launcher_events, [*first, *again]), (run.launcher_memory, alive)):
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    told = postmortem.examine(run)
+    assert told is not None
+    assert [(each.from_s, each.until_s) for each in told.sessions] == [(10, 90), (100, 150)]
+    (gone,) = told.told
+    assert (gone.incident.cause, gone.incident.began_s, gone.cost.stood[0][0]) == ("launcher_gone", 90, 90)
+
+
 def test_an_agent_that_goes_on_without_its_launcher_never_stood() -> None:
     adopted = [event(100, "run_started"), event(100, "simulator_adopted"), event(100, "agent_adopted")]
     gone = only(joined([event(10, "run_started"), event(20, "verified"), *adopted, event(101, "simulator_healthy")]))

@@ -80,7 +80,9 @@ class _Watched:
             self._grown = None
             return None
         self._grown = self._most_grown(now_s, now) or self._grown  # who has just let go was it nevertheless
-        return _finding(pool, free_mib, reserve_mib, self._grown)
+        # The middle lags behind: what is there again by now needn't be freed, and nobody gives way for it.
+        deficit_mib = reserve_mib - free_mib if pool.free.mib < reserve_mib else 0.0
+        return _finding(pool, free_mib, reserve_mib, deficit_mib, self._grown)
 
     def _remember(self, now_s: float, now: Holdings) -> None:
         """Keep who held what; what was held before a shortage stays the measure for as long as it lasts."""
@@ -111,7 +113,7 @@ def _holdings(pool: Pool) -> Holdings:
     return held
 
 
-def _finding(pool: Pool, free_mib: float, reserve_mib: float, grown: _Grown | None) -> Finding:
+def _finding(pool: Pool, free_mib: float, reserve_mib: float, deficit_mib: float, grown: _Grown | None) -> Finding:
     numbers: dict[str, float | int | str | None] = {"free_mib": round(free_mib, 1), "reserve_mib": reserve_mib}
     sentence = f"{pool.name} has {free_mib:.0f} MiB free, {reserve_mib:.0f} should be"
     foreign = grown is not None and grown.who[1] is Whose.FOREIGN
@@ -124,6 +126,6 @@ def _finding(pool: Pool, free_mib: float, reserve_mib: float, grown: _Grown | No
         sentence,
         pool=pool.name,
         owner="" if grown is None else grown.who[0],
-        deficit_mib=round(max(0.0, reserve_mib - free_mib), 1),
+        deficit_mib=round(max(0.0, deficit_mib), 1),
         numbers=numbers,
     )

@@ -68,6 +68,13 @@ def test_a_shortage_is_over_when_clearly_more_than_the_reserve_is_free() -> None
     assert 100 <= max(time_s for time_s, finding in told if finding.cause is Cause.PRESSURE) <= 110
 
 
+def test_memory_that_is_there_again_needn_t_be_freed_though_the_shortage_is_not_over() -> None:
+    series = holding(agent=lambda t: 1200 + 400 * (100 <= t < 130), simulator=FULL_MIB - RESERVE_MIB - 300)
+    told = [(time_s, found) for time_s, found in diagnosed(map(series, seconds(200))) if found.cause is Cause.PRESSURE]
+    assert {found.deficit_mib for time_s, found in told if time_s < 130} == {100}
+    assert [found.deficit_mib for time_s, found in told if time_s >= 130] == [0] * round(LIMITS.memory.pressure_s)
+
+
 def test_nobody_is_blamed_for_a_pool_that_was_short_before() -> None:
     _, pressure = first(diagnosed(map(holding(simulator=FULL_MIB - 50), seconds(60))), Cause.PRESSURE)
     assert pressure.owner == ""

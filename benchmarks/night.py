@@ -1,9 +1,9 @@
 """A night in minutes: one headless training under the launcher, struck every minute or two, to its last step.
 
-Run: ``python benchmarks/night.py --json benchmarks/results/night.json``. Simulator, collector, learner
-and the launcher itself are killed or hung at seeded instants, a simulator leaks, one dies as a full card has it die,
-and a stranger takes the RAM. A launcher that was killed is started again, as a person would. Kept for each blow: what
-the launcher named it, and how long no step was finished. Exit 1 if a finished step was lost or the run didn't finish.
+Run: ``python benchmarks/night.py --json benchmarks/results/night.json``. Simulator, collector, learner and the launcher
+itself are killed or hung at seeded instants, a simulator leaks, one dies as on a full card, and a stranger takes the
+RAM. A launcher that was killed is started again, as a person would. Kept for each blow: what the launcher named it, and
+how long no step was finished. Exit 1 if a finished step was lost or the run didn't finish.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
     "td3": {"batch_size": 32},
     "training": {
         "warmup_steps": 500,
-        "updates_per_step": 0.05,
+        "updates_per_step": 0.03,
         "learner_threads": 1,
         "log_every_steps": 1_000,
         "checkpoint_every_steps": 2_000,

@@ -107,7 +107,7 @@ def render(run: RunDirectory, found: Postmortem | None) -> str:
     return PAGE.format(
         title=safe(run.path.name),
         outcome=_summary(_outcome(launcher, found), found),
-        facts=_facts(run, launcher, agent),
+        facts=_facts(run, launcher, agent, found),
         body=body,
     )
 
@@ -128,19 +128,20 @@ def _summary(outcome: str, found: Postmortem | None) -> str:
     return "<br>".join(safe(sentence) for sentence in sentences)
 
 
-def _facts(run: RunDirectory, launcher: Mapping[str, Any], agent: Mapping[str, Any]) -> str:
+def _facts(run: RunDirectory, launcher: Mapping[str, Any], agent: Mapping[str, Any], found: Postmortem | None) -> str:
     simulator = f"{launcher.get('host')}:{launcher.get('port')}" if launcher else None
     config = read_yaml(run.config)
     facts = {
-        "started": _date(launcher.get("started")),
-        "duration": _duration(launcher),
+        # Of all launchers and learners that the run had; the files of state know the last one alone.
+        "started": _date(found.sessions[0].from_s if found else launcher.get("started")),
+        "duration": clock(found.ran_s) if found else _duration(launcher),
         "simulator": simulator,
         "map": launcher.get("map") or inner(config, "simulator").get("map"),
         "simulator restarts": launcher.get("simulator_restarts"),
         "steps": agent.get("step"),
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
-        "collector restarts": agent.get("collector_restarts"),
+        "collector restarts": found.collector_restarts if found else agent.get("collector_restarts"),
         "device": agent.get("device"),
         "batch": agent.get("batch"),
         "seed": config.get("seed"),

@@ -99,7 +99,7 @@ def test_a_whole_run_shows_outcome_table_curve_events_and_memory(tmp_path: Path)
     text = page(tmp_path, FILES)
     for expected in (
         "done (exit code 0)",
-        "<dd>1:01:01</dd>",
+        "<dd>0:09:50</dd>",
         "<td>75.0%</td>",
         "on Lite02",
         'src="videos/td3.mp4"',
@@ -306,3 +306,16 @@ def test_a_long_run_with_many_faults_makes_a_page_of_a_bearable_size(tmp_path: P
     assert "600 faults" in text
     assert text.count("<b>simulator crashed</b>") == 200
     assert "The 200 that cost most, of 600." in text
+
+
+def test_a_run_of_two_launchers_shows_the_time_and_the_collectors_of_both(tmp_path: Path) -> None:
+    again = json.dumps({"time": 1e9 + 700, "event": "run_started"}) + "\n"
+    ended = json.dumps({"time": 1e9 + 800, "event": "run_ended", "cause": "done"}) + "\n"
+    collectors = (
+        '{"time": 1000000100, "event": "collector_restarted"}\n{"time": 1000000750, "event": "collector_ready"}\n'
+    )
+    state = json.dumps({"started": 1e9 + 700, "updated": 1e9 + 800, "exit_code": 0, "reason": "done"})
+    changed = {"launcher.json": state, "agent-events.jsonl": collectors}
+    text = page(tmp_path, {**FILES, **changed, "launcher-events.jsonl": crashes(0) + again + ended})
+    assert "<dt>duration</dt><dd>0:11:30</dd>" in text  # 9 min 50 s to the first one's last line, and 100 s
+    assert "<dt>collector restarts</dt><dd>1</dd>" in text

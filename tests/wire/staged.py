@@ -1,4 +1,4 @@
-"""What the scenarios of a launched run are staged with: figures of a card, limits on memory, and words from outside.
+"""What the scenarios of a launched run are staged with: figures of a card, and words from outside.
 
 Owns what is done to a run from beside its launcher. What goes wrong, and when, is each test's to say.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
 from agent.exchange import request_files
@@ -89,11 +87,3 @@ def status(run: Launched) -> dict[str, Any]:
     found = command(run, "status", "--once", "--json")
     assert found.returncode == 0, found.stderr
     return dict(json.loads(found.stdout))
-
-
-def limit_address_space(pid: int, room_mib: float | None) -> None:
-    """Let a process map only so much more than it has now; None lifts the limit."""
-    limit = resource.RLIM_INFINITY
-    if room_mib is not None:
-        limit = psutil.Process(pid).memory_info().vms + round(room_mib * 2**20)
-    resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))

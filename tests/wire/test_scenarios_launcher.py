@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -195,6 +196,19 @@ def test_policy_restart_simulator_alone_is_obeyed(launch: Launch, tmp_path: Path
     assert [row["rung"] for row in run.events("rung_taken")] == ["restart_simulator"]
     assert (run.beat["pid"], overrides(run), run.state["simulator_restarts"]) == (agent, {}, 1)
     run.stop()
+
+
+def test_a_command_of_a_persons_own_hears_of_a_change_of_rung(launch: Launch, tmp_path: Path) -> None:
+    """``--on-event``: what it is told is what the journal says."""
+    heard = tmp_path / "heard"
+    run = launch(ENDLESS, "--on-event", f"cat >> {heard}", *settings(td3__batch_size=16))
+    run.until_training()
+    ask(run, "apply", {"td3.micro_batch": 4})
+    run.until(lambda: bool(run.events("rung_adopted")))
+    run.stop()
+    told = [json.loads(line) for line in heard.read_text(encoding="utf-8").splitlines()]
+    assert [row for row in told if row["event"] == "rung_adopted"] == run.events("rung_adopted")
+    assert {"run_started", "run_ended"} <= {row["event"] for row in told}
 
 
 def test_two_runs_at_once_dont_touch_each_other_and_down_stops_the_one_that_it_names(launch: Launch) -> None:

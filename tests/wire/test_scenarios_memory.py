@@ -12,23 +12,12 @@ import psutil
 import pytest
 import yaml
 
-from agent.memory import heap
 from launcher.config import SHIPPED
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures
 from tests.memory_hog import Hog
 from tests.wire.launched import ENDLESS, Launch, own_limits
-from tests.wire.staged import (
-    CARLA,
-    QUICK,
-    card_of,
-    free_ram_mib,
-    limit_address_space,
-    overrides,
-    settings,
-    status,
-    taken,
-)
+from tests.wire.staged import CARLA, QUICK, card_of, free_ram_mib, overrides, settings, status, taken
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -36,16 +25,6 @@ STRANGER_MIB = 2048
 CARLA_MIB = 1500
 SLACK_MIB = 2200
 """Beyond the reserve when a run begins: its own 600 fit into it, and the stranger doesn't fit beside them."""
-BATCH = 1024
-LARGE = {
-    "td3__batch_size": BATCH,
-    "td3__network__channels": [4, 4, 4],
-    "td3__network__features": 16,
-    "td3__network__hidden": [4096],
-}
-ROOM_MIB = 126 - heap.SET_ASIDE / 2**20
-"""For a rehearsal of that, and not enough; as in ``test_shortages``."""
-ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}
 
 
 @pytest.fixture
@@ -61,28 +40,6 @@ def stranger(tmp_path: Path) -> Iterator[Hog]:
 def card(tmp_path: Path) -> Iterator[Figures]:
     """A card on which CARLA and the stranger leave 50 MiB."""
     yield from card_of(tmp_path, CARLA_MIB + STRANGER_MIB + 50)
-
-
-def test_2_what_a_rehearsal_found_is_adopted_before_the_first_step(launch: Launch, tmp_path: Path) -> None:
-    """Scenario 2: RLIMIT_AS on the agent alone, while it is warming; `--on-event` has a person hear of it."""
-    heard = tmp_path / "heard"
-    run = launch(ENDLESS, "--on-event", f"cat >> {heard}", *settings(**LARGE), environment=ONE_HEAP)
-    run.until(lambda: bool(run.agent_events("started")))
-    pid = run.state["agent"]["pid"]
-    limit_address_space(pid, ROOM_MIB)
-    run.until(lambda: bool(run.agent_events("rehearsed")))
-    limit_address_space(pid, None)
-    run.until(lambda: bool(run.events("rung_adopted")))
-    found = run.agent_events("rehearsed")[0]["micro_batch"]
-    assert found < BATCH
-    assert run.events("rung_adopted")[0]["step"] == 0
-    run.until(lambda: overrides(run) == {"td3.micro_batch": found})
-    assert run.events("rung_adopted")[-1]["rung"] == f"micro_batches (td3.micro_batch = {found})"
-    assert run.state["agent_restarts"] == 0
-    run.stop()
-    told = [json.loads(line) for line in heard.read_text(encoding="utf-8").splitlines()]
-    assert [row for row in told if row["event"] == "rung_adopted"] == run.events("rung_adopted")
-    assert {"run_started", "run_ended"} <= {row["event"] for row in told}
 
 
 def reserve_all_but(folder: Path, mib: float) -> dict[str, Any]:

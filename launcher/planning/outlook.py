@@ -20,6 +20,9 @@ from launcher.planning.footprint import Footprint
 from launcher.planning.plan import Plan
 from launcher.planning.sizes import LITE, Simulator, SizesOf, first_figures
 
+OF_TIME = ("simulator.", "collector.")
+"""Keys that the watch needs and no memory depends on."""
+
 
 class Simulates(str, Enum):
     """Which simulator a run uses."""
@@ -84,7 +87,8 @@ def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: F
     if lost := plan.lost_gpu(reading, device, simulator.quality if simulator else None):
         raise ImpossibleError(lost, Exit.CANNOT_FIT)
     base = {**config, "device": device}
-    sizes_of = watermarks.corrected(footprint.sizes, watermarks.agent_marks(asked.runs, base), base)
+    sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
+    sizes_of = watermarks.corrected(footprint.sizes, watermarks.agent_marks(asked.runs, sized), sized)
     ladder = steps.build(rungs, base, simulator, sizes_of)
     pool = f"vram:{asked.gpu}"
     situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool)

@@ -78,7 +78,7 @@ def test_cuda_is_sized_on_a_machine_that_has_none_without_a_look_for_it() -> Non
 
 def test_the_plain_command_gives_cuda_s_figures_too_and_says_what_is_missing() -> None:
     ended = footprint_command("--device", "cuda", "--json", CUDA_VISIBLE_DEVICES="")
-    assert ended.returncode == Exit.BAD_CONFIG
+    assert ended.returncode == Exit.OUT_OF_MEMORY
     found = json.loads(ended.stdout)
     assert found["total_mib"]["device"] > footprint.CUDA_CONTEXT / MIB
     assert "torch sees no CUDA device" in found["refusal"]

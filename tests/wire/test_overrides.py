@@ -18,7 +18,7 @@ from tests.conftest import StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run, program
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 WARM_UP_STEPS = 20
 SETTINGS: dict[str, Any] = {

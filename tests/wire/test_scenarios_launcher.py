@@ -19,7 +19,7 @@ from tests.soak.witness import Witness
 from tests.wire.launched import ENDLESS, PROCESSES, Launch, Launched, own_limits
 from tests.wire.staged import CARLA, QUICK, ask, card_of, command, overrides, settings, status, taken
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 KILLS = 4
 NEVER_IN_TIME_S = 30.0

@@ -17,7 +17,7 @@ from tests.soak.sight import Sight
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 SEED = 3
 WARM_UP_STEPS, STEPS = 20, 26

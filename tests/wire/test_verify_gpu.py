@@ -15,6 +15,8 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 
+pytestmark = pytest.mark.long
+
 WITHOUT_TORCH = {"torch-sees-the-card"}
 """The stub deceives NVML, and nobody who would compute."""
 

@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
@@ -26,15 +28,14 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=8.0)
     given = parser.parse_args()
     sweep, failures, began_s = Sweep(), [], time.monotonic()
-    for seed in range(given.seeds):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                live(Path(folder) / "run", seed, sweep, given.hours)
-            except AssertionError as error:
-                failures.append(str(error).splitlines()[0])
-                print(f"FAILED {failures[-1]}", flush=True)
-        if seed % 10 == 9:
-            print(f"{seed + 1} seeds, {time.monotonic() - began_s:.0f} s", flush=True)
+    with ProcessPoolExecutor() as workers:
+        for seed, (lived, failure) in enumerate(workers.map(_one, range(given.seeds), repeat(given.hours))):
+            sweep.add(lived)
+            if failure:
+                failures.append(failure)
+                print(f"FAILED {failure}", flush=True)
+            if seed % 10 == 9:
+                print(f"{seed + 1} seeds, {time.monotonic() - began_s:.0f} s", flush=True)
     print(sweep.table)
     print(f"never reached: {', '.join(sorted(sweep.missed)) or 'nothing'}")
     counted = {
@@ -43,6 +44,17 @@ def main() -> int:
     record = {"hours": given.hours, **counted, "never_reached": sorted(sweep.missed), "failures": failures}
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 1 if failures or sweep.missed else 0
+
+
+def _one(seed: int, hours: float) -> tuple[Sweep, str]:
+    """Return what one seed reached, and why it failed, empty if it didn't."""
+    sweep = Sweep()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            live(Path(folder) / "run", seed, sweep, hours)
+        except AssertionError as error:
+            return sweep, str(error).splitlines()[0]
+    return sweep, ""
 
 
 def _plain(value: object) -> object:

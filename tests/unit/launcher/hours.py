@@ -30,6 +30,17 @@ def take(machine: Machine, kind: Kind, low_mib: float, high_mib: float) -> None:
     machine.stranger_leaves_s = machine.clock.now_s + machine.rng.uniform(60, 1800)
 
 
+def take_a_little(machine: Machine) -> None:
+    """Leave so little less than the reserve that the smallest rung is enough."""
+    spare_mib = machine._free(Kind.RAM) - machine.config.memory.reserve_mib[Kind.RAM]
+    take(machine, Kind.RAM, spare_mib + 1, spare_mib + 3)
+
+
+def never_get_ready(machine: Machine) -> None:
+    machine.next_start_sticks = True
+    machine.crash_simulator(Sign.CRASH)
+
+
 def end_agent(machine: Machine, code: int, oom_killed: bool = False) -> None:
     for program in machine.living(Role.AGENT):
         machine.oom_kills += oom_killed
@@ -71,6 +82,7 @@ FAULTS: dict[str, Callable[[Machine], None]] = {
     "simulator out of VRAM": lambda machine: machine.crash_simulator(Sign.OUT_OF_VRAM),
     "simulator killed for memory": lambda machine: machine.crash_simulator(oom_killed=True),
     "simulator hangs": hang_simulator,
+    "simulator never gets ready": never_get_ready,
     "simulator leaks": lambda machine: leak(machine, Role.SIMULATOR, 5, 100),
     "collector hangs": hang_collector,
     "agent crashes": lambda machine: end_agent(machine, 134),
@@ -79,6 +91,7 @@ FAULTS: dict[str, Callable[[Machine], None]] = {
     "agent leaks": lambda machine: leak(machine, Role.AGENT, 5, 100),
     "stranger on the card": lambda machine: take(machine, Kind.VRAM, 100, 900),
     "stranger takes the card": lambda machine: take(machine, Kind.VRAM, 900, 1500),
+    "stranger in a little RAM": take_a_little,
     "stranger in RAM": lambda machine: take(machine, Kind.RAM, 4000, 8500),
     "stranger on the disk": lambda machine: take(machine, Kind.DISK, 58_000, 59_400),
     "clock jumps": jump,
@@ -96,6 +109,16 @@ class Sweep:
     rungs: Counter[str] = field(default_factory=Counter)
     endings: Counter[int] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Sweep) -> None:
+        """Count what another one reached, too."""
+        self.seeds += other.seeds
+        for mine, theirs in zip(self._counts, other._counts, strict=True):
+            mine.update(theirs)
+
+    @property
+    def _counts(self) -> tuple[Counter[Any], ...]:
+        return self.causes, self.rungs, self.endings, self.faults
 
     @property
     def table(self) -> str:

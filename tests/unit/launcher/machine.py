@@ -100,6 +100,7 @@ class Machine(World):
     stranger_leaves_s: float = 0.0
     leak_mib_s: dict[Role, float] = field(default_factory=dict)
     simulator_hangs: bool = False
+    next_start_sticks: bool = False
     collector_hangs_since_s: float | None = None
     agent_hangs: bool = False
     gpu: Gpu = Gpu.OK
@@ -191,6 +192,7 @@ class Machine(World):
         program = super().start(start)
         if start.role is Role.SIMULATOR:
             self.simulator_hangs, self.leak_mib_s[Role.SIMULATOR] = False, 0.0
+            program.stuck, self.next_start_sticks = self.next_start_sticks, False
         else:
             self.agent_hangs = False
             self.collector_hangs_since_s = self.clock.now_s if self.simulator_hangs else None
@@ -212,7 +214,7 @@ class Machine(World):
     def check(self, in_use: bool) -> Any:
         health = super().check(in_use)
         living = self.living(Role.SIMULATOR)
-        ready = living and self._age_s(living[-1]) > READY_AFTER_S
+        ready = living and self._age_s(living[-1]) > READY_AFTER_S and not living[-1].stuck
         return health if ready else replace(health, version="", problem="nothing listens there")
 
     def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:

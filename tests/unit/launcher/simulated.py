@@ -72,6 +72,7 @@ class Program:
     overrides: dict[str, Any]
     ended: Ended | None = None
     grown_mib: float = 0.0
+    stuck: bool = False
 
     def poll(self) -> Ended | None:
         return self.ended

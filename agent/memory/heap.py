@@ -44,9 +44,14 @@ def give_back() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE)
     while _aside:
         _aside.pop().close()
-    trim = _function("malloc_trim")
-    if trim is not None:
-        trim(0)
+    trim()
+
+
+def trim() -> None:
+    """Return what is free to the system, once; the heap goes on keeping what it gets from then on."""
+    malloc_trim = _function("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
 
 
 def _function(name: str) -> Callable[..., int] | None:

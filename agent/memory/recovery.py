@@ -126,13 +126,13 @@ class Recovery:
         """
         before, self.micro_batch = self.micro_batch, min(self._batch, micro_batch or self._batch)
         if self.micro_batch < before:
-            self._clear()
+            self._clear(heap.trim)
 
-    def _clear(self) -> None:
+    def _clear(self, give_back: Callable[[], None] = heap.give_back) -> None:
         """Give back what the failed try held, and what the allocator kept."""
         self._release()
         gc.collect()
-        heap.give_back()
+        give_back()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.empty_cache()
 

@@ -18,7 +18,7 @@ from launcher.runtimes.keeper import plain
 from launcher.runtimes.processes import Keepers, KeptProcess, Program
 from launcher.runtimes.runtime import Role
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 # Writes down its own process id and that of a child in a session of its own, as the agent's collector is.
 FAMILY = """
 import os, pathlib, signal, subprocess, sys, time

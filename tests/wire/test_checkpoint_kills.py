@@ -19,6 +19,8 @@ from tests.soak.sight import Sight
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run
 
+pytestmark = pytest.mark.long
+
 STRIKES = 8
 LONGEST_S = 0.08
 """Of the delays after a checkpoint's folder has appeared; writing takes that long, and longer on a busy machine."""

@@ -22,6 +22,8 @@ from tests.faults import tell
 from tests.soak.witness import Witness
 from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
 
+pytestmark = pytest.mark.long
+
 TICK_S = 3.0
 QUICK_TICKS = ("--", "--set", f"simulator.timeout_s={TICK_S:g}")
 SHORTER = 30

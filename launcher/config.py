@@ -121,7 +121,6 @@ class CarlaSizes(Section):
     vram_mib: dict[str, float] = Field(description="Peak by quality: Low, Epic.")
     ram_mib: float = Field(gt=0, description="Anonymous memory of the server, whichever quality.")
     lite_ram_mib: float = Field(gt=0, description="The same of carla-lite.")
-    context_mib: float = Field(gt=0, description="A CUDA context, where the agent's footprint names none.")
 
 
 class LauncherConfig(Section):

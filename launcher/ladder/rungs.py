@@ -19,8 +19,6 @@ from launcher.section import Section
 class Does(str, Enum):
     """What taking a rung means."""
 
-    AGENT = "agent"
-    """Nothing: the agent does it by itself; the launcher adopts what it reports."""
     RESTART_SIMULATOR = "restart_simulator"
     """Once, not for good: what leaked comes back."""
     APPLY = "apply"
@@ -57,6 +55,12 @@ class Rung(Section):
         return self
 
 
+def in_words(rung: str, values: Mapping[str, Any], quality: str | None) -> str:
+    """Return a step as people read it: the rung's name, with what it sets."""
+    what = ", ".join(f"{key} = {value}" for key, value in values.items()) or quality
+    return f"{rung} ({what})" if what else rung
+
+
 @dataclass(frozen=True)
 class Step:
     """One thing that can be done now: a rung with its values worked out.
@@ -83,8 +87,7 @@ class Step:
         return self.does in (Does.APPLY, Does.RESTART_AGENT, Does.QUALITY)
 
     def __str__(self) -> str:
-        what = ", ".join(f"{key} = {value}" for key, value in self.values.items()) or self.quality
-        return f"{self.rung} ({what})" if what else self.rung
+        return in_words(self.rung, self.values, self.quality)
 
 
 Ladder = Mapping[Kind, tuple[Step, ...]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.exits import Ending
-from launcher.ladder.rungs import Step
+from launcher.ladder.rungs import Step, in_words
 
 
 @dataclass
@@ -27,8 +27,7 @@ class Taken:
     quality: str | None = None
 
     def __str__(self) -> str:
-        what = ", ".join(f"{key} = {value}" for key, value in self.values.items()) or self.quality
-        return f"{self.rung} ({what})" if what else self.rung
+        return in_words(self.rung, self.values, self.quality)
 
 
 @dataclass(frozen=True)

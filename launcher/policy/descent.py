@@ -76,7 +76,7 @@ def is_taken(step: Step, ground: Ground) -> bool:
 
 
 def _can_be_taken(ground: Ground, step: Step) -> bool:
-    if step.does in (Does.AGENT, Does.STOP) or is_taken(step, ground):
+    if step.does is Does.STOP or is_taken(step, ground):
         return False
     return ground.simulator_ours or step.does not in (Does.RESTART_SIMULATOR, Does.QUALITY)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import StartError
+from launcher.whole_file import write_whole
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GPU = ("docker-compose.yml",)
@@ -52,10 +53,8 @@ class Project:
     def write(self, variables: Mapping[str, str]) -> None:
         """Set the variables of the next commands, and write them down for a person's own ones."""
         self.set(variables)
-        temporary = self._environment.with_suffix(".part")
         lines = [f"{name}={_quoted(value)}\n" for name, value in variables.items()]
-        temporary.write_text("# Written by the launcher at each start.\n" + "".join(lines), encoding="utf-8")
-        temporary.replace(self._environment)
+        write_whole(self._environment, "# Written by the launcher at each start.\n" + "".join(lines))
 
     def command(self, *arguments: str) -> tuple[str, ...]:
         """Return a Compose command on this project."""

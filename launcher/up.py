@@ -124,5 +124,6 @@ def _supervise(
     try:
         return Supervisor(brief, limits, edges, journal).run()
     finally:
+        edges.eyes.close()
         if notifier is not None:
             notifier.close()

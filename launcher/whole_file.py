@@ -6,15 +6,25 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write to a temporary name beside it, to the disk, then rename.
+def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write to a temporary name beside it, then rename; what UTF-8 can't hold is written as ``?``.
+
+    Args:
+        path: of the file.
+        text: all of it.
+        durable: wait until it is on the disk; else a crash of the machine may leave an older one, or an empty one.
 
     Raises:
         OSError: it can't be written; the old file stands.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

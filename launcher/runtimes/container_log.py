@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from launcher.run_directory import read_object
 from launcher.runtimes.engine import Engine, EngineError
 from launcher.runtimes.keeper import plain
+from launcher.whole_file import write_whole
 
 RETRY_S = 1.0
 CLOSING_S = 1.0
@@ -95,10 +96,9 @@ class ContainerLog:
     def _save(self, moment: str) -> None:
         self._saved_s = time.monotonic()
         size = self._path.stat().st_size if self._path.exists() else 0
-        temporary = self._position.with_suffix(".part")
-        with contextlib.suppress(OSError):
-            temporary.write_text(json.dumps({"container": self._container, "time": moment, "size": size}))
-            temporary.replace(self._position)
+        with contextlib.suppress(OSError):  # not worth a sync every 2 s: lost, it costs lines written twice
+            place = {"container": self._container, "time": moment, "size": size}
+            write_whole(self._position, json.dumps(place), durable=False)
 
 
 def _lines_after(path: Path, size: int) -> int:

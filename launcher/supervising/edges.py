@@ -74,6 +74,9 @@ class Eyes(Protocol):
     def expect_end(self, child: Child) -> None:
         """Take note that the launcher asks this program to end, before it does."""
 
+    def close(self) -> None:
+        """Let go of connection and files; nobody looks any more."""
+
 
 @dataclass(frozen=True)
 class Brief:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from launcher.telling.chart import line_chart
 from launcher.telling.page import PAGE, figures, safe
 from launcher.telling.postmortem import Postmortem
 from launcher.telling.words import clock
+from launcher.whole_file import write_whole
 
 EVENTS_SHOWN = 400
 LONGEST = 160
@@ -65,9 +65,9 @@ def write(run: RunDirectory) -> Path:
     """
     with _uncollected():
         found = postmortem.examine(run)
-        _write(run.report, render(run, found))
+        write_whole(run.report, render(run, found))
         outcome = _outcome(read_object(run.launcher_state), found)
-        _write(run.report.with_suffix(".md"), markdown.text(run.path.name, outcome, found))
+        write_whole(run.report.with_suffix(".md"), markdown.text(run.path.name, outcome, found))
     return run.report
 
 
@@ -81,12 +81,6 @@ def _uncollected() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8", errors="replace")
-    temporary.replace(path)
 
 
 def render(run: RunDirectory, found: Postmortem | None) -> str:

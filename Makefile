@@ -1,8 +1,10 @@
 # run · test: each makes what it needs (an environment in .venv, dependencies at the versions of constraints.txt).
-# PYTHON=python3.12 picks an interpreter; PIP_FLAGS=… reaches pip (another index for torch, say).
+# PYTHON=python3.12 picks an interpreter; PIP_FLAGS=… reaches pip (another index for torch, say); LONG=no leaves out the
+# tests marked `long`.
 
 PYTHON ?= python3
 PIP_FLAGS ?=
+LONG ?= yes
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -14,8 +16,10 @@ run: $(INSTALLED)  ## train a short run against carla-lite, evaluate it, leave a
 	$(BIN)/python scripts/launch.py up --runtime process --config config/td3_config_quick.yaml
 
 test: $(INSTALLED) lint  ## every test that this machine can run; the summary names what was skipped and why
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/unit $(PYTEST_FLAGS)
-	$(BIN)/python -m pytest --ignore tests/unit $(PYTEST_FLAGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/unit
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" tests/wire tests/soak
+	$(BIN)/python -m pytest tests/stack
+	$(if $(filter no,$(LONG)),,$(BIN)/python -m pytest -m long tests/wire)
 
 soak: $(INSTALLED)  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)

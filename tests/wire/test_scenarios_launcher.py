@@ -58,15 +58,18 @@ def gone(processes: list[psutil.Process]) -> None:
 
 
 def go_on(launch: Launch, *options: str) -> Launched:
-    """Launch the run once more; return once its new launcher says that it goes on."""
+    """Launch the run once more; return once its new launcher says that it goes on.
+
+    Its first state still says what the killed one was doing, "running": its own says so after it started the agent.
+    """
     run = launch(ENDLESS, *options)
-    run.until(lambda: (run.state["pid"], run.state["state"]) == (run.process.pid, "running"))
+    run.until(
+        lambda: (
+            (run.state["pid"], run.state["state"]) == (run.process.pid, "running")
+            and run.events("run_started", "agent_starts")[-1]["event"] == "agent_starts"
+        )
+    )
     return run
-
-
-def until_laid(run: Launched, values: dict[str, int]) -> None:
-    """Return once these are the values with which the agent starts."""
-    run.until(lambda: overrides(run) == values)
 
 
 def roles(run: Launched) -> list[str]:
@@ -97,9 +100,7 @@ def test_13_a_launcher_killed_at_any_instant_goes_on_where_it_was(launch: Launch
         assert witness.problems() == []
         steps = witness.look()
         run = go_on(launch, *options)
-        assert taken(run) == rung
-        # Killed between the rung's entry and the file, it writes the file before the agent starts.
-        until_laid(run, {"td3.micro_batch": 4})
+        assert (taken(run), overrides(run)) == (rung, {"td3.micro_batch": 4})
         run.until_training(steps + 1)
         assert len(roles(run)) == len(set(roles(run))), "no duplicate"
     run.until_stepping()

@@ -19,7 +19,7 @@ from launcher import config, preparing, run_directory
 from launcher import down as down_command
 from launcher import up as up_command
 from launcher.checking.machine import Machine
-from launcher.config import LauncherConfigError
+from launcher.config import SHIPPED, LauncherConfigError
 from launcher.exits import Exit
 from launcher.memory.nvml import Nvml
 from launcher.memory.survey import Survey
@@ -30,7 +30,7 @@ from launcher.run_directory import RunDirectory
 from launcher.supervising.journal import RunInUseError
 from launcher.telling import dashboard, report
 from launcher.telling import doctor as doctor_command
-from launcher.wish import RuntimeKind, Wish
+from launcher.wish import RuntimeKind, Wish, lasting_map
 
 app = typer.Typer(
     help="Run a simulator and the agent together, watched.",
@@ -73,29 +73,37 @@ Policy = Annotated[
     str | None,
     typer.Option(metavar="A,B,…", help="Rungs of the ladder to use, in this order; names as in --launcher-config."),
 ]
-Gpu = Annotated[int, typer.Option(min=0, help="Index of the GPU that simulator and agent share.")]
-Simulator = Annotated[Simulates, typer.Option(help="auto: CARLA where there is a GPU, else carla-lite.")]
-Settings = Annotated[Path, typer.Option("--launcher-config", help="The launcher's own configuration.")]
+Map = Annotated[
+    str | None, typer.Option("--map", help="Map name or path of an .xodr file; wins over both configurations.")
+]
+Gpu = Annotated[int | None, typer.Option(min=0, help="Index of the GPU that simulator and agent share. Default: 0.")]
+Simulator = Annotated[
+    Simulates | None, typer.Option(help="Default: auto, which is CARLA where there is a GPU, else carla-lite.")
+]
+Settings = Annotated[
+    Path | None,
+    typer.Option("--launcher-config", help="The launcher's own configuration. Default: config/launcher.yaml."),
+]
 
 
 @app.command()
 def up(
     *,
     agent_args: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- AGENT_ARGS]", help="Passed on to `python -m agent train`.")
+        list[str] | None,
+        typer.Argument(metavar="[-- AGENT_ARGS]", help="Passed on to `python -m agent train`; '' takes all back."),
     ] = None,
     runtime: Annotated[
-        RuntimeKind, typer.Option(help="auto: the Compose stack for CARLA in Docker, else local processes.")
-    ] = RuntimeKind.AUTO,
-    simulator: Simulator = Simulates.AUTO,
+        RuntimeKind | None,
+        typer.Option(help="Default: auto, which is the Compose stack for CARLA in Docker, else local processes."),
+    ] = None,
+    simulator: Simulator = None,
     agent_config: AgentConfig = None,
     run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
     quality: Quality = None,
     device: Device = None,
     policy: Policy = None,
-    map_name: Annotated[
-        str | None, typer.Option("--map", help="Map name or path of an .xodr file; wins over both configurations.")
-    ] = None,
+    map_name: Map = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of simulator and agent.")] = None,
     simulator_host: Annotated[
         str | None, typer.Option(help="Use the simulator that runs there instead of starting one.")
@@ -103,48 +111,55 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one; with --simulator-host 2000.")
     ] = None,
-    gpu: Gpu = 0,
+    gpu: Gpu = None,
     max_timesteps: Annotated[int | None, typer.Option(min=1, help="Environment steps; wins over --config.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run of this name; one whose launcher died goes on anyway.")
     ] = False,
     on_event: Annotated[
-        str, typer.Option(metavar="CMD", help="A shell command that gets each event as JSON on its standard input.")
-    ] = "",
+        str | None,
+        typer.Option(metavar="CMD", help="A shell command that gets each event as JSON on its standard input."),
+    ] = None,
     simulator_arg: Annotated[
         list[str] | None, typer.Option(help="Passed on to the simulator; repeat for each word.")
     ] = None,
     runs_dir: RunsDir = RUNS,
-    launcher_config: Settings = config.SHIPPED,
+    launcher_config: Settings = None,
 ) -> None:
     """Plan what fits, start a simulator and the agent, watch them, give way and climb back, leave a report.
+
+    A run that goes on is what it was asked for the first time: no option need be given again. One that is given again
+    wins, of AGENT_ARGS each key by itself, and what it changes is said. '' takes back --on-event, --policy, --map,
+    --simulator-host and --simulator-arg.
 
     Ctrl-C or SIGTERM stops the agent (it writes a checkpoint), then the simulator; a second one ends both at once.
     Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
     75 stopped on request.
     """
-    wish = Wish(
-        run=RunDirectory(runs_dir / (run_name or preparing.default_name(time.time()))),
-        config=agent_config,
-        runtime=runtime,
-        simulator=simulator,
-        quality=None if quality is None else quality.value,
-        device=None if device is None else device.value,
-        policy=None if policy is None else tuple(policy.split(",")),
-        map=map_name,
-        seed=seed,
-        simulator_host=simulator_host,
-        port=port,
-        gpu=gpu,
-        max_timesteps=max_timesteps,
-        resume=resume,
-        on_event=on_event,
-        agent_args=tuple(agent_args or ()),
-        simulator_args=tuple(simulator_arg or ()),
-    )
+    asked = {
+        "config": agent_config,
+        "launcher_config": launcher_config,
+        "runtime": runtime,
+        "simulator": simulator,
+        "quality": None if quality is None else quality.value,
+        "device": None if device is None else device.value,
+        "policy": None if policy is None else tuple(policy.split(",")),
+        "map": map_name,
+        "seed": seed,
+        "simulator_host": simulator_host,
+        "port": port,
+        "gpu": gpu,
+        "max_timesteps": max_timesteps,
+        "on_event": on_event,
+        "agent_args": tuple(agent_args) if agent_args else None,
+        "simulator_args": tuple(simulator_arg) if simulator_arg else None,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    run = RunDirectory(runs_dir / (run_name or preparing.default_name(time.time())))
+    wish = Wish(run=run, resume=resume, **given)
     try:
-        ending = up_command.run(wish, config.load(launcher_config), _say)
-    except (preparing.RefusedError, LauncherConfigError, RunInUseError) as error:
+        ending = up_command.run(wish, _say)
+    except (preparing.RefusedError, RunInUseError) as error:
         _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
     raise typer.Exit(int(ending.code))
 
@@ -153,44 +168,44 @@ def up(
 def plan(
     *,
     agent_config: AgentConfig = None,
-    simulator: Simulator = Simulates.AUTO,
+    simulator: Simulator = None,
     quality: Quality = None,
     device: Device = None,
     policy: Policy = None,
     map_name: Annotated[str | None, typer.Option("--map", help="Watermarks of this map alone count.")] = None,
-    gpu: Gpu = 0,
+    gpu: Gpu = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
-    launcher_config: Settings = config.SHIPPED,
+    launcher_config: Settings = None,
 ) -> None:
     """Say what fits on this machine now, item by item, and what a run would start with; change nothing.
 
     Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
     """
     try:
-        limits = config.load(launcher_config)
+        limits = config.load(launcher_config or SHIPPED)
     except LauncherConfigError as error:
         _fail(str(error), Exit.CONFIGURATION)
     asked = Asked(
         runs_dir,
-        simulator,
+        simulator or Simulates.AUTO,
         None if quality is None else quality.value,
         None if device is None else device.value,
         None if policy is None else policy.split(","),
-        map_name,
-        gpu,
+        lasting_map(map_name),
+        gpu or 0,
     )
-    survey = Survey(runs_dir / "planned", Nvml(gpu))
+    survey = Survey(runs_dir / "planned", Nvml(gpu or 0))
     footprint = Footprint(str(agent_config or preparing.DEFAULT_CONFIG))
     raise typer.Exit(int(plan_command.run(asked, limits, survey.read, footprint, as_json)))
 
 
 @app.command()
-def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Settings = config.SHIPPED) -> None:
+def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Settings = None) -> None:
     """Stop a run: the agent with a checkpoint, then the simulator, then the launcher; twice is fine."""
     run = _existing(run_name, runs_dir)
     try:
-        print(f"launcher: {down_command.run(run, config.load(launcher_config))}")
+        print(f"launcher: {down_command.run(run, config.load(launcher_config or SHIPPED))}")
     except (down_command.DownError, LauncherConfigError) as error:
         _fail(str(error), Exit.CONFIGURATION)
 

@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 
 from launcher.config import LauncherConfig
+from launcher.planning.outlook import Simulates
 from launcher.run_directory import RunDirectory
+from launcher.runtimes import project
 from launcher.runtimes.leftovers import await_leftovers, owner_of
 from launcher.runtimes.runtime import StartError
 from launcher.runtimes.setup import Setup
-from launcher.supervising.journal import is_held, recall
+from launcher.supervising.journal import UnusableStateError, is_held, recall
 from launcher.wish import RuntimeKind
 
 LOOK_S = 0.2
@@ -31,7 +33,6 @@ def run(stopped: RunDirectory, limits: LauncherConfig) -> str:
     Raises:
         DownError: something of it is left.
     """
-    state = recall(stopped)
     patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + MARGIN_S
     was_held = is_held(stopped.lock)
     pid = owner_of(stopped.lock)
@@ -45,12 +46,22 @@ def run(stopped: RunDirectory, limits: LauncherConfig) -> str:
         time.sleep(LOOK_S)
     if is_held(stopped.lock):
         raise DownError(f"{stopped.path} is still in use after {patience_s:.0f} s: look with `status`, then try again.")
-    if state is not None and state.runtime == RuntimeKind.COMPOSE.value:
-        _remove_containers(stopped, state.port, limits, lite=state.chosen.get("simulator") == "carla-lite")
+    _remove_containers(stopped, limits)
     return f"{stopped.path} is down." if was_held else f"{stopped.path} was down already."
 
 
-def _remove_containers(stopped: RunDirectory, port: int, limits: LauncherConfig, lite: bool) -> None:
+def _remove_containers(stopped: RunDirectory, limits: LauncherConfig) -> None:
+    try:
+        recalled = recall(stopped)
+    except UnusableStateError as error:
+        left = f"docker ps --filter label=com.docker.compose.project={project.name_of(stopped)}"
+        raise DownError(f"{error}; its processes have ended, `{left}` shows the containers, if it had any.") from None
+    if recalled is not None and recalled.state.options.runtime is RuntimeKind.COMPOSE:
+        lite = recalled.state.options.simulator is Simulates.LITE
+        _clear(stopped, recalled.state.port, limits, lite)
+
+
+def _clear(stopped: RunDirectory, port: int, limits: LauncherConfig, lite: bool) -> None:
     from launcher.runtimes.compose import ComposeRuntime  # the engine's SDK is heavy
 
     runtime = ComposeRuntime(Setup(stopped, Path("config"), port), limits, lite=lite)

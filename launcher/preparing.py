@@ -10,12 +10,13 @@ import random
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from launcher import outfit, ports, wish
-from launcher.config import LauncherConfig
+from launcher import config, outfit, ports, resuming, wish
+from launcher.config import LauncherConfig, LauncherConfigError
 from launcher.exits import Exit
 from launcher.memory.nvml import Nvml
 from launcher.memory.pools import Whose
@@ -27,7 +28,7 @@ from launcher.planning.steps import PolicyError
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Role, StartError
 from launcher.runtimes.setup import LOOPBACK, Setup
-from launcher.supervising.journal import LauncherState, recall
+from launcher.supervising.journal import LauncherState, Recalled, UnusableStateError, recall
 from launcher.wish import Choice, RuntimeKind, Wish
 
 if TYPE_CHECKING:
@@ -57,6 +58,24 @@ class Prepared:
     state: LauncherState
     survey: Survey
     goes_on: bool
+    understood: Understood
+
+
+@dataclass(frozen=True)
+class Understood:
+    """What is asked for, all in all.
+
+    Attributes:
+        wish: with what it leaves open taken from the run that it goes on with.
+        before: where that run stands; None for a new one, or where nobody knows.
+        changed: options that are given anew, before and now.
+        notes: sentences for a person.
+    """
+
+    wish: Wish
+    before: LauncherState | None = None
+    changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def default_name(now: float) -> str:
@@ -70,7 +89,8 @@ def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
     Raises:
         RefusedError: it can't be had.
     """
-    wanted, before = understood(wanted)
+    found = understood(wanted)
+    wanted, before = found.wish, found.before
     assert wanted.config is not None
     survey = Survey(wanted.run.path, Nvml(wanted.gpu))
     reading = survey.read()
@@ -89,54 +109,59 @@ def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
         raise RefusedError(str(error), error.code) from None
     if before is None and foreseen.plan.start is None:
         raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.CANNOT_FIT)
-    state = before or _new_state(wanted, choice, foreseen)
-    state.chosen = {"config": str(wanted.config.resolve()), "simulator": choice.simulator.value}
-    state.chosen |= {"policy": list(wanted.policy) if wanted.policy else None, "device": wanted.device}
-    return Prepared(wanted, choice, foreseen, state, survey, goes_on=before is not None and wanted.run.holds_a_run())
+    goes_on = wanted.run.holds_a_run()
+    return Prepared(wanted, choice, foreseen, _state(wanted, before, choice, foreseen), survey, goes_on, found)
 
 
-def understood(wanted: Wish) -> tuple[Wish, LauncherState | None]:
-    """Return the wish with all that it leaves open, and the run that it goes on with; raise what it can't be."""
-    before = recall(wanted.run)
-    killed = before is not None and before.state != "stopped"
-    if wanted.run.holds_a_run() and not wanted.resume and not killed:
+def understood(given: Wish) -> Understood:
+    """Return what a start is asked for, all in all.
+
+    Raises:
+        RefusedError: it can't be; nothing is written.
+    """
+    recalled, problem = _recalled(given.run)
+    killed = recalled is not None and recalled.killed
+    if given.run.holds_a_run() and not given.resume and not killed:
+        why = f" ({problem})" if problem else ""
         raise RefusedError(
-            f"{wanted.run.path} already holds a run: add --resume to go on with it, or choose another --run-name."
+            f"{given.run.path} already holds a run{why}: add --resume to go on with it, or choose another --run-name."
         )
-    wanted = _completed(wanted, before)
-    if wanted.config is None or not wanted.config.is_file():
-        raise RefusedError(f"{wanted.config}: there is no such file; give the path of the agent's YAML with --config.")
-    return wanted, before
+    found = _told(given, recalled if killed or given.resume else None, problem)
+    path = found.wish.config
+    if path is None or not path.is_file():
+        raise RefusedError(f"{path}: there is no such file; give the path of the agent's YAML with --config.")
+    return replace(found, before=None if recalled is None else recalled.state)
 
 
-def _completed(wanted: Wish, before: LauncherState | None) -> Wish:
-    """Return the wish with what it doesn't say taken from the run that it goes on with, or from the defaults."""
-    if before is None:
-        return replace(wanted, config=wanted.config or _own_config(wanted.run) or DEFAULT_CONFIG)
-    chosen, external = before.chosen, before.host != LOOPBACK
-    policy = chosen.get("policy")
-    return replace(
-        wanted,
-        config=wanted.config or Path(chosen.get("config") or _own_config(wanted.run) or DEFAULT_CONFIG),
-        runtime=RuntimeKind(before.runtime) if wanted.runtime is RuntimeKind.AUTO else wanted.runtime,
-        simulator=_kept(wanted.simulator, chosen.get("simulator")),
-        quality=wanted.quality or before.quality,
-        device=wanted.device or chosen.get("device"),
-        policy=wanted.policy or (tuple(policy) if policy else None),
-        map=wanted.map or before.map,
-        seed=before.seed if wanted.seed is None else wanted.seed,
-        simulator_host=wanted.simulator_host or (before.host if external else None),
-        port=wanted.port or before.port,
-    )
+def limits_of(found: Understood) -> LauncherConfig:
+    """Return the launcher's configuration as it is now.
+
+    Raises:
+        RefusedError: it can't be used.
+    """
+    try:
+        return config.load(found.wish.launcher_config)
+    except LauncherConfigError as error:
+        raise RefusedError(f"--launcher-config {error}") from None
 
 
-def _own_config(run: RunDirectory) -> Path | None:
-    return run.config if run.config.is_file() and run.holds_a_run() else None
+def _recalled(run: RunDirectory) -> tuple[Recalled | None, str]:
+    """Return what the run's last launcher left, and why that can't be used, a clause."""
+    try:
+        return recall(run), ""
+    except UnusableStateError as error:
+        return None, str(error)
 
 
-def _kept(wanted: Simulates, before: str | None) -> Simulates:
-    known = {each.value for each in Simulates} - {Simulates.ELSEWHERE.value}
-    return Simulates(before) if wanted is Simulates.AUTO and before in known else wanted
+def _told(given: Wish, recalled: Recalled | None, problem: str) -> Understood:
+    if recalled is None:
+        own = given.run.config if given.run.config.is_file() and given.run.holds_a_run() else None
+        path = given.config or own or DEFAULT_CONFIG
+        notes = (f"{problem}; the run goes by {path} and by what is given now.",) if problem else ()
+        return Understood(given.model_copy(update={"config": path}), notes=notes)
+    found = resuming.resumed(given, recalled)
+    changes = (f"{name}: {old} → {new}" for name, (old, new) in found.changed.items())
+    return Understood(found.wish, changed=found.changed, notes=(*found.withheld, *changes))
 
 
 def _footprint(wanted: Wish, choice: Choice, limits: LauncherConfig) -> Footprint:
@@ -167,17 +192,21 @@ def _settings(wanted: Wish) -> tuple[str, ...]:
     return tuple(value for name, value in pairs if name == "--set")
 
 
-def _new_state(wanted: Wish, choice: Choice, foreseen: Outlook) -> LauncherState:
-    return LauncherState(
-        run=wanted.run.path.name,
-        runtime=choice.runtime.value,
-        host=wanted.simulator_host or LOOPBACK,
-        port=_port(wanted),
-        map=wanted.map,
-        seed=wanted.seed,
-        quality=outfit.quality_of(foreseen),
-        taken=outfit.starting_steps(foreseen),
-    )
+def _state(wanted: Wish, before: LauncherState | None, choice: Choice, foreseen: Outlook) -> LauncherState:
+    """Return where the run stands as it begins: an old one on its own rung, and what was left open as it was chosen."""
+    assert wanted.config is not None
+    port, simulator = _port(wanted), choice.simulator
+    chosen = {"config": wanted.config.resolve(), "runtime": choice.runtime, "port": port}
+    chosen |= {} if simulator is Simulates.ELSEWHERE else {"simulator": simulator}
+    now: dict[str, Any] = {
+        "options": wanted.options().model_copy(update=chosen),
+        "host": wanted.simulator_host or LOOPBACK,
+        "port": port,
+        "quality": outfit.quality_of(foreseen),
+    }
+    if before is not None:
+        return replace(before, **now)
+    return LauncherState(run=wanted.run.path.name, taken=outfit.starting_steps(foreseen), **now)
 
 
 def _port(wanted: Wish) -> int:

@@ -110,7 +110,12 @@ class RunDirectory:
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return a JSON file's object; empty if it is missing, torn or something else."""
-    value = _json(_text(path))
+    return object_of(_text(path))
+
+
+def object_of(text: str) -> dict[str, Any]:
+    """Return the object that a text is in JSON; empty if it is torn or something else."""
+    value = _json(text)
     return value if isinstance(value, dict) else {}
 
 

@@ -16,7 +16,7 @@ from launcher.memory.gpu_lock import GpuInUseError, GpuLock
 from launcher.memory.pools import Gpu
 from launcher.notify import Notifier
 from launcher.planning.outlook import Simulates
-from launcher.preparing import Prepared, RefusedError, compose_of, prepare, setup_of, understood
+from launcher.preparing import Prepared, RefusedError, compose_of, limits_of, prepare, setup_of, understood
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.local import LocalRuntime
@@ -31,7 +31,7 @@ from launcher.wish import RuntimeKind, Wish
 Say = Callable[[str], None]
 
 
-def run(wanted: Wish, limits: LauncherConfig, say: Say) -> Ending:
+def run(wanted: Wish, say: Say) -> Ending:
     """Run the wish to its end, leave the report, and return how it ended.
 
     Raises:
@@ -40,9 +40,11 @@ def run(wanted: Wish, limits: LauncherConfig, say: Say) -> Ending:
     """
     requests = StopRequests()
     requests.install()
-    understood(wanted)  # what can't be is said before anything is written
+    limits = limits_of(understood(wanted))  # what can't be is said before anything is written
     with _locked(wanted.run, limits) as lock:
         prepared = prepare(wanted, limits)
+        for note in prepared.understood.notes:
+            say(note)
         with _gpu_held(prepared) as gpu:
             held = (lock.descriptor, *(() if gpu is None else (gpu.descriptor,)))
             runtime = _runtime(prepared, limits, held)
@@ -60,7 +62,9 @@ def run(wanted: Wish, limits: LauncherConfig, say: Say) -> Ending:
 @contextlib.contextmanager
 def _locked(run_: RunDirectory, limits: LauncherConfig) -> Iterator[RunLock]:
     try:
-        run_.logs.mkdir(parents=True, exist_ok=True)
+        run_.path.parent.mkdir(parents=True, exist_ok=True)
+        run_.path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not open to the group
+        run_.logs.mkdir(exist_ok=True)
         await_leftovers(run_, limits.agent.stop_grace_s + limits.simulator.stop_grace_s)
         lock = RunLock(run_)
     except OSError as error:
@@ -117,7 +121,8 @@ def _supervise(
     ours = foreseen.situation.simulator is not None
     notifier = Notifier(wanted.on_event) if wanted.on_event else None
     journal = Journal(wanted.run, state, time.time, () if notifier is None else (notifier,))
-    journal.event("run_started", resume=prepared.goes_on, config=str(wanted.config), reason=foreseen.plan.reason)
+    changed, reason = dict(prepared.understood.changed), foreseen.plan.reason
+    journal.event("run_started", resume=prepared.goes_on, config=str(wanted.config), reason=reason, changed=changed)
     say(f"run {wanted.run.path}: {prepared.choice.simulator.value} ({prepared.choice.reason}), {foreseen.plan.reason}")
     brief = outfit.brief(foreseen, address, ours, prepared.goes_on)
     edges = outfit.edges(wanted.run, foreseen, limits, runtime, address, prepared.survey.read, requests, say)

@@ -9,6 +9,8 @@ from pathlib import Path
 def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
     """Write to a temporary name beside it, then rename; what UTF-8 can't hold is written as ``?``.
 
+    Nobody but its owner can write it.
+
     Args:
         path: of the file.
         text: all of it.
@@ -19,7 +21,9 @@ def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8", errors="replace") as file:
+        # Whatever the umask: what a later start believes and runs must not be open to the group.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
             if durable:
                 file.flush()

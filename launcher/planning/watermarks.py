@@ -42,7 +42,7 @@ def simulator_peaks(
     peaks = {quality: dict(by_kind) for quality, by_kind in first.items()}
     for run in reversed(_newest_first(runs, "launcher.json")):
         state = read_object(run.launcher_state)
-        if town is not None and state.get("map") not in (None, town):
+        if town is not None and inner(state, "options").get("map") not in (None, town):
             continue
         for kind in (Kind.VRAM, Kind.RAM):
             found = inner(inner(state, "simulator_peak_mib"), kind.value)

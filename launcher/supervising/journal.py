@@ -10,17 +10,25 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from launcher.ownership import open_to
 from launcher.policy.decisions import Taken
-from launcher.run_directory import RunDirectory, read_object
+from launcher.run_directory import RunDirectory, object_of
 from launcher.whole_file import write_whole
+from launcher.wish import Options
 
 
 class RunInUseError(Exception):
     """Another launcher holds this run; the message is one sentence for a person."""
+
+
+class UnusableStateError(Exception):
+    """``launcher.json`` is there and can't be used; the message is a clause for a person."""
 
 
 @dataclass
@@ -37,20 +45,21 @@ class LauncherState:
     """``launcher.json``: where the run stands, and enough for the next launcher to go on after a SIGKILL.
 
     Attributes:
-        chosen: what ``up`` was given or chose, for a later ``up`` to take up again: configuration, policy, kind.
+        options: what ``up`` was asked for, and what it chose where that was left open: configuration, runtime,
+            simulator, port. A later start goes by them.
+        host: where the simulator listens; ``port`` likewise.
         quality: of the simulator without any step; None where it knows none.
         taken: steps that last, in the order in which they were taken: the rung on which the run stands.
         hold_s: what a climb waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     run: str
-    runtime: str
+    options: Options
     host: str
     port: int
-    map: str | None
-    seed: int | None
-    chosen: dict[str, Any] = field(default_factory=dict)
     quality: str | None = None
     pid: int = field(default_factory=os.getpid)
     started: float = 0.0
@@ -69,23 +78,58 @@ class LauncherState:
     reason: str = ""
 
 
-def recall(run: RunDirectory) -> LauncherState | None:
-    """Return what the last launcher of this run left, as the next one begins with it; None if it left nothing usable.
+STATE = TypeAdapter(LauncherState)
 
-    The rung, hold times and watermarks stay; how the last one ended doesn't.
+
+@dataclass(frozen=True)
+class Recalled:
+    """What the last launcher of a run left.
+
+    Attributes:
+        state: as the next one begins with it: rung, hold times and watermarks stay; how the last one ended doesn't.
+        killed: it wrote no end.
+        open_to: who else can have written the file, a clause; empty if nobody but this user can.
     """
-    found = read_object(run.launcher_state)
-    if not found:
-        return None
+
+    state: LauncherState
+    killed: bool
+    open_to: str
+
+
+def recall(run: RunDirectory) -> Recalled | None:
+    """Return what the last launcher of this run left; None if there was none.
+
+    Raises:
+        UnusableStateError: there was one, and what it left can't be used.
+    """
     try:
-        taken = [Taken(**each) for each in found.pop("taken", ())]
-        simulator, agent = (
-            ProcessState(**found.pop(role)) if found.get(role) else None for role in ("simulator", "agent")
-        )
-        fresh = {"pid": os.getpid(), "exit_code": None, "reason": ""}
-        return LauncherState(**{**found, **fresh, "taken": taken, "simulator": simulator, "agent": agent})
-    except TypeError:
+        with run.launcher_state.open("rb") as file:
+            text, saved = file.read().decode(errors="replace"), os.fstat(file.fileno())
+        folder = run.path.stat()
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise UnusableStateError(f"{run.launcher_state} can't be read ({error.strerror})") from None
+    try:
+        state = STATE.validate_python(object_of(text))
+    except ValidationError as error:
+        raise UnusableStateError(f"{run.launcher_state} can't be used: {_reason(error)}") from None
+    fresh = replace(state, pid=os.getpid(), exit_code=None, reason="")
+    return Recalled(fresh, state.state != "stopped", open_to(run.launcher_state, saved) or open_to(run.path, folder))
+
+
+def _reason(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"`{where}` is missing"
+    return f"`{where}` is {first['input']!r:.60}; {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def plain(state: LauncherState) -> dict[str, Any]:
+    """Return what ``launcher.json`` holds of a state: of the options those that were given."""
+    found: dict[str, Any] = STATE.dump_python(state, mode="json")
+    return {**found, "options": state.options.model_dump(mode="json", exclude_unset=True)}
 
 
 class RunLock:
@@ -156,7 +200,7 @@ class Journal:
         """Write ``launcher.json`` whole: to a temporary name, to the disk, then renamed."""
         self.state.updated = round(self._now(), 3)
         with contextlib.suppress(OSError):
-            write_whole(self._run.launcher_state, json.dumps(asdict(self.state), indent=1))
+            write_whole(self._run.launcher_state, json.dumps(plain(self.state), indent=1))
 
     @staticmethod
     def _append(path: Path, row: Mapping[str, Any]) -> None:

@@ -116,7 +116,8 @@ def _simulator(found: Found) -> str:
     if not found.get("host"):
         return ""
     qualities = [each.get("quality") for each in (inner(found, "simulator"), found) if each.get("quality")]
-    parts = [f"{found['host']}:{found.get('port')}", *(str(value) for value in (found.get("map"),) if value)]
+    town = inner(found, "options").get("map")
+    parts = [f"{found['host']}:{found.get('port')}", *([str(town)] if town else [])]
     return ", ".join([*parts, *(f"quality {quality}" for quality in qualities[:1])])
 
 

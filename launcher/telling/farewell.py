@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,4 +24,5 @@ def tell(run: RunDirectory, ending: Ending, say: Callable[[str], None]) -> None:
         if paths:
             say(f"  {label:<14}{', '.join(str(path) for path in paths)}")
     if ending.code == Exit.STOPPED:
-        say(f"  go on with    the same command with --run-name {run.path.name} --resume")
+        words = ("up", "--runs-dir", str(run.path.parent), "--run-name", run.path.name, "--resume")
+        say(f"  go on with    {shlex.join(words)}")

@@ -130,7 +130,7 @@ def _facts(run: RunDirectory, launcher: Mapping[str, Any], agent: Mapping[str, A
         "started": _date(found.sessions[0].from_s if found else launcher.get("started")),
         "duration": clock(found.ran_s) if found else _duration(launcher),
         "simulator": simulator,
-        "map": launcher.get("map") or inner(config, "simulator").get("map"),
+        "map": inner(launcher, "options").get("map") or inner(config, "simulator").get("map"),
         "simulator restarts": launcher.get("simulator_restarts"),
         "steps": agent.get("step"),
         "updates": agent.get("updates"),

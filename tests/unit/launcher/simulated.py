@@ -21,6 +21,7 @@ from launcher.supervising.journal import Journal, LauncherState, recall
 from launcher.supervising.supervisor import Supervisor
 from launcher.watching.health import Address, Health
 from launcher.watching.observation import AgentSeen, Ended, Heartbeat, Observation, SimulatorSeen
+from launcher.wish import Options
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
@@ -171,7 +172,8 @@ class World:
     def launch(self) -> None:
         """Begin with a launcher that knows what the last one wrote."""
         before = recall(self.run)
-        state = before or LauncherState("test", "process", "127.0.0.1", 2000, None, None, quality=self.quality)
+        new = LauncherState("test", Options(), "127.0.0.1", 2000, self.quality)
+        state = new if before is None else before.state
         self.journal = MortalJournal(self.run, state, lambda: self.clock.now_s)
         self.journal.world = self
         edges = Edges(

@@ -24,7 +24,7 @@ from launcher.preparing import Prepared
 from launcher.run_directory import RunDirectory
 from launcher.signals import SAME_REQUEST_S, StopRequests
 from launcher.supervising.journal import Journal, LauncherState
-from launcher.wish import RuntimeKind, Wish, choose
+from launcher.wish import Options, RuntimeKind, Wish, choose
 from tests.conftest import REPOSITORY
 
 LIMITS = config.load()
@@ -61,20 +61,22 @@ def test_what_runs_follows_from_the_machine_and_flags_win(
     installed: bool,
     expected: tuple[str, str],
 ) -> None:
-    found = choose(Wish(run, **asked), gpu, docker, installed)
+    found = choose(Wish(run=run, **asked), gpu, docker, installed)
     assert (found.runtime.value, found.simulator.value) == expected
 
 
 def prepared(run: RunDirectory, **asked: Any) -> Prepared:
-    return preparing.prepare(Wish(run, runtime=RuntimeKind.PROCESS, **asked), LIMITS)
+    return preparing.prepare(Wish(run=run, runtime=RuntimeKind.PROCESS, **asked), LIMITS)
 
 
 def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunDirectory) -> None:
     found = prepared(run, device="cpu", seed=3, policy=("micro_batches",))
     assert not found.goes_on
     assert found.state.taken == []
-    assert found.state.chosen["config"] == str((REPOSITORY / preparing.DEFAULT_CONFIG).resolve())
-    assert found.state.chosen["policy"] == ["micro_batches"]
+    asked = found.state.options
+    assert asked.config == (REPOSITORY / preparing.DEFAULT_CONFIG).resolve()
+    assert (asked.policy, asked.device, asked.seed) == (("micro_batches",), "cpu", 3)
+    assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, Simulates.LITE)
     assert found.outlook.situation.base["device"] == "cpu"
 
 
@@ -107,7 +109,7 @@ def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run:
         update={"memory": LIMITS.memory.model_copy(update={"reserve_mib": {Kind.RAM: 1e6, Kind.DISK: 0, Kind.VRAM: 0}})}
     )
     with pytest.raises(preparing.RefusedError, match="MiB short in ram") as refused:
-        preparing.prepare(Wish(run, runtime=RuntimeKind.PROCESS), huge)
+        preparing.prepare(Wish(run=run, runtime=RuntimeKind.PROCESS), huge)
     assert refused.value.code == Exit.CANNOT_FIT
 
 
@@ -117,7 +119,7 @@ def test_a_run_is_not_mixed_with_an_earlier_one(run: RunDirectory, tmp_path: Pat
     agent_config.touch()
     before = sorted(run.path.rglob("*"))
     with pytest.raises(preparing.RefusedError, match="already holds a run: add --resume"):
-        up.run(Wish(run, agent_config), LIMITS, print)
+        up.run(Wish(run=run, config=agent_config), print)
     assert sorted(run.path.rglob("*")) == before
 
 
@@ -161,7 +163,7 @@ def test_a_mistake_in_the_launchers_configuration_is_one_sentence(
 
 
 def finished(run: RunDirectory) -> None:
-    state = LauncherState("night", "process", "127.0.0.1", 2000, None, None, state="stopped", exit_code=0)
+    state = LauncherState("night", Options(), "127.0.0.1", 2000, state="stopped", exit_code=0)
     Journal(run, state, time.time).event("run_ended", "the agent finished")
     run.agent_status.write_text(json.dumps({"time": time.time(), "step": 120, "total_steps": 120}))
 

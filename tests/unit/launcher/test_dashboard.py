@@ -28,7 +28,7 @@ STATE = {
     "run": "night",
     "host": "127.0.0.1",
     "port": 2000,
-    "map": "Town01",
+    "options": {"map": "Town01"},
     "quality": "Low",
     "started": NOW - 3600,
     "updated": NOW - 5,

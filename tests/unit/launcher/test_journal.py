@@ -12,6 +12,7 @@ import pytest
 from launcher.run_directory import RunDirectory, last_lines, newest, read_lines, read_object, read_objects, read_yaml
 from launcher.supervising.journal import Journal, LauncherState, ProcessState, RunInUseError, RunLock, is_held
 from launcher.telling import dashboard
+from launcher.wish import Options
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def journal(run: RunDirectory, now: float = 1000.0) -> Journal:
-    return Journal(run, LauncherState("run", "process", "127.0.0.1", 2000, "Lite01", 3), lambda: now)
+    return Journal(run, LauncherState("run", Options(map="Lite01"), "127.0.0.1", 2000), lambda: now)
 
 
 def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunDirectory) -> None:
@@ -36,7 +37,7 @@ def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunDir
         "in_a_row": 2,
     }
     state = read_object(run.launcher_state)
-    assert (state["simulator"]["pid"], state["map"], state["updated"]) == (7, "Lite01", 1000.0)
+    assert (state["simulator"]["pid"], state["options"], state["updated"]) == (7, {"map": "Lite01"}, 1000.0)
     assert not list(run.path.glob("launcher.[0-9]*")), "no temporary file stays"
 
 

@@ -243,7 +243,7 @@ def test_a_run_of_other_networks_or_that_never_updated_says_nothing(told: Any, r
 def test_the_simulator_s_measured_peak_on_this_map_replaces_the_first_figure(told: Any, runs: Path) -> None:
     for name, town, peak in (("old", "Town01", 5000.0), ("new", "Town01", 5100.0), ("elsewhere", "Town12", 5700.0)):
         (runs / name).mkdir(parents=True)
-        state = {"map": town, "simulator_peak_mib": {"vram": {"Epic": peak}, "ram": {"Epic": 3000.0}}}
+        state = {"options": {"map": town}, "simulator_peak_mib": {"vram": {"Epic": peak}, "ram": {"Epic": 3000.0}}}
         (runs / name / "launcher.json").write_text(json.dumps(state))
     for age, name in enumerate(("elsewhere", "new", "old")):
         os.utime(runs / name / "launcher.json", (1_000_000 - age, 1_000_000 - age))

@@ -153,7 +153,7 @@ def test_what_is_in_the_files_is_text_and_never_markup(tmp_path: Path) -> None:
         "launcher-memory.jsonl": "".join(
             json.dumps({"time": at, "taken": [evil], "pools": {evil: owner, "vram:0": owner}}) + "\n" for at in (1, 2)
         ),
-        "launcher.json": json.dumps({"exit_code": evil, "reason": evil, "map": evil}),
+        "launcher.json": json.dumps({"exit_code": evil, "reason": evil, "options": {"map": evil}}),
         "launcher-events.jsonl": event,
         "config.yaml": evil,
         "evaluation.json": json.dumps([{"name": evil, "map": evil, "totals": TOTALS}]),
@@ -205,7 +205,7 @@ def test_values_of_any_kind_never_stop_the_report(
     events += [launcher_event() for _ in range(data.draw(st.integers(0, 6)))]
     metrics = [anything(("step", "rollout/ep_rew_mean", "memory/x")) for _ in range(3)]
     files = {
-        "launcher.json": json.dumps(anything(("started", "updated", "exit_code", "reason", "map", "host"))),
+        "launcher.json": json.dumps(anything(("started", "updated", "exit_code", "reason", "options", "host"))),
         "launcher-events.jsonl": "\n".join(map(json.dumps, events)),
         "launcher-memory.jsonl": "\n".join(json.dumps(memory_row()) for _ in range(3)),
         "agent-events.jsonl": json.dumps(anything(("time", "event", "steps", "updates"))),

@@ -1,0 +1,363 @@
+"""A second start is the same run: what was asked for is saved once, taken up again, and what is given anew wins."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from agent import commands, options
+from launcher import agent_words, config, down, preparing
+from launcher import up as up_command
+from launcher.__main__ import app
+from launcher.exits import Ending, Exit
+from launcher.planning.outlook import Simulates
+from launcher.preparing import RefusedError, understood
+from launcher.run_directory import RunDirectory, read_object
+from launcher.supervising.journal import Journal, LauncherState
+from launcher.whole_file import write_whole
+from launcher.wish import Options, RuntimeKind, Wish
+
+Up = Callable[..., Wish]
+Value = tuple[tuple[str, ...], Any]
+"""Words of ``up``, and what they come to."""
+
+GIVEN: dict[str, tuple[Value, Value]] = {
+    "config": ((("--config", "a.yaml"), "a.yaml"), (("--config", "b.yaml"), "b.yaml")),
+    "launcher_config": ((("--launcher-config", "l.yaml"), "l.yaml"), (("--launcher-config", "m.yaml"), "m.yaml")),
+    "runtime": ((("--runtime", "process"), RuntimeKind.PROCESS), (("--runtime", "auto"), RuntimeKind.AUTO)),
+    "simulator": ((("--simulator", "carla"), Simulates.CARLA), (("--simulator", "carla-lite"), Simulates.LITE)),
+    "quality": ((("--quality", "Low"), "Low"), (("--quality", "Epic"), "Epic")),
+    "device": ((("--device", "cpu"), "cpu"), (("--device", "auto"), "auto")),
+    "policy": ((("--policy", "agent_cpu,carla_low"), ("agent_cpu", "carla_low")), (("--policy", ""), None)),
+    "map": ((("--map", "Lite02"), "Lite02"), (("--map", ""), None)),
+    "seed": ((("--seed", "3"), 3), (("--seed", "0"), 0)),
+    "simulator_host": ((("--simulator-host", "gpu-box"), "gpu-box"), (("--simulator-host", ""), None)),
+    "port": ((("--port", "2100"), 2100), (("--port", "2200"), 2200)),
+    "gpu": ((("--gpu", "1"), 1), (("--gpu", "0"), 0)),
+    "max_timesteps": ((("--max-timesteps", "6000"), 6000), (("--max-timesteps", "8000"), 8000)),
+    "on_event": ((("--on-event", "cat >> heard"), "cat >> heard"), (("--on-event", ""), "")),
+    "agent_args": (
+        (("--", "--set", "a.b=1"), ("--set", "a.b=1")),
+        (("--", ""), ()),
+    ),
+    "simulator_args": (
+        (("--simulator-arg=-benchmark", "--simulator-arg", "fps=20"), ("-benchmark", "fps=20")),
+        (("--simulator-arg", ""), ()),
+    ),
+}
+"""Each option: as it is asked for first, and given anew or taken back."""
+PATHS = {"config", "launcher_config"}
+WRONG = {"no": "type"}
+
+
+@pytest.fixture
+def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Up:
+    """Return what the command line makes of ``up --run-name r1`` with more words, from a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "l", "m"):
+        (tmp_path / f"{name}.yaml").write_text(config.SHIPPED.read_text(encoding="utf-8"), encoding="utf-8")
+    wishes: list[Wish] = []
+
+    def run(wish: Wish, _say: Callable[[str], None]) -> Ending:
+        wishes.append(wish)
+        return Ending(Exit.FINISHED, "")
+
+    monkeypatch.setattr(up_command, "run", run)
+
+    def ask(*words: str) -> Wish:
+        result = CliRunner().invoke(app, ["up", "--run-name", "r1", *words])
+        assert result.exit_code == 0, result.output
+        return wishes[-1]
+
+    return ask
+
+
+def begun(wish: Wish, state: str = "running") -> Wish:
+    """Have the run begun as its launcher does that and is killed then; return the wish."""
+    wish.run.logs.mkdir(parents=True, exist_ok=True)
+    wish.run.path.chmod(0o755)
+    lay_a_row(wish.run)
+    asked = wish.options().model_copy(update={} if wish.config else {"config": Path("a.yaml").absolute()})
+    Journal(wish.run, LauncherState("r1", asked, "127.0.0.1", 2000, state=state), time.time).save()
+    return wish
+
+
+def lay_a_row(run: RunDirectory) -> None:
+    (run.path / "replay").mkdir(parents=True, exist_ok=True)
+    (run.path / "replay" / "published").write_bytes((7).to_bytes(8, sys.byteorder))
+
+
+def value_of(name: str, value: Any) -> Any:
+    return Path(value).absolute() if name in PATHS else value
+
+
+def test_every_option_has_its_case() -> None:
+    assert GIVEN.keys() == Options.model_fields.keys()
+
+
+@pytest.mark.parametrize(("state", "again"), [("running", ()), ("stopped", ("--resume",))])
+@pytest.mark.parametrize("name", Options.model_fields)
+def test_what_was_asked_for_holds_at_the_second_start(up: Up, name: str, state: str, again: tuple[str, ...]) -> None:
+    (words, value), _ = GIVEN[name]
+    first = begun(up(*words), state)
+    found = understood(up(*again))
+    assert getattr(first, name) == getattr(found.wish, name) == value_of(name, value)
+    assert value_of(name, value) != Options.model_fields[name].default
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("name", Options.model_fields)
+def test_what_is_given_anew_wins_and_is_said_in_a_line(up: Up, name: str) -> None:
+    (words, value), (anew, other) = GIVEN[name]
+    begun(up(*words, *(() if name == "agent_args" else ("--", "--debug"))))
+    found = understood(up(*anew))
+    assert getattr(found.wish, name) == value_of(name, other) != value_of(name, value)
+    (note,) = found.notes
+    (key,) = found.changed
+    assert key == ("a.b" if name == "agent_args" else name)
+    assert note == f"{key}: {found.changed[key][0]} → {found.changed[key][1]}"
+    if name != "agent_args":
+        assert found.wish.agent_args == ("--debug",)
+
+
+def test_the_line_has_the_values_as_a_person_gives_them(up: Up) -> None:
+    begun(up("--max-timesteps", "6000", "--policy", "agent_cpu", "--on-event", "cat", "--", "--set", "td3.gamma=0.9"))
+    again = up("--max-timesteps", "8000", "--policy", "", "--on-event", "", "--runtime", "process", "--", "--seed=4")
+    assert understood(again).notes == (
+        "policy: agent_cpu → not given",
+        "max_timesteps: 6000 → 8000",
+        "on_event: cat → not given",
+        "runtime: not given → process",
+        "seed: not given → 4",
+    )
+
+
+def test_only_what_was_given_is_saved(up: Up) -> None:
+    wish = begun(up("--seed", "3"))
+    assert read_object(wish.run.launcher_state)["options"] == {"seed": 3, "config": str(Path("a.yaml").absolute())}
+
+
+def test_a_third_start_goes_by_the_second(up: Up) -> None:
+    begun(up("--seed", "3", "--", "--set", "a=1", "--set", "b=1"))
+    begun(understood(up("--max-timesteps", "9", "--", "--set", "b=2")).wish)
+    third = understood(up()).wish
+    assert (third.seed, third.max_timesteps, third.agent_args) == (3, 9, ("--set", "a=1", "--set", "b=2"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (("--set", "a=1"), ("--set", "b=2"), ("--set", "a=1", "--set", "b=2")),
+        (("--set", "a=1", "--set", "b=1"), ("--set", "a=2"), ("--set", "b=1", "--set", "a=2")),
+        (("--set=a=1",), ("--set", " a =2", "--set", "a=3"), ("--set", "a=3")),
+        (("--eval-freq", "5"), ("--set", "evaluation.every_steps=7"), ("--set", "evaluation.every_steps=7")),
+        (("--set", "evaluation.every_steps=7"), ("--eval-freq=5",), ("--eval-freq", "5")),
+        (
+            ("--num-eval-episodes", "5"),
+            ("--set", "evaluation.episodes=3"),
+            ("--set", "evaluation.final_episodes=5", "--set", "evaluation.episodes=3"),
+        ),
+        (("--debug",), ("--no-such-option", "-1"), ("--debug", "--no-such-option", "-1")),
+    ],
+)
+def test_the_agent_s_words_win_key_by_key(
+    up: Up, first: tuple[str, ...], second: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    begun(up("--", *first))
+    assert understood(up("--", *second)).wish.agent_args == expected
+
+
+@pytest.mark.parametrize("name", agent_words.OWN)
+def test_an_option_of_both_programs_has_the_last_value_given_to_either(up: Up, name: str) -> None:
+    (words, _), (anew, other) = GIVEN[name]
+    begun(up(*words))
+    wish = understood(up("--", "--set", f"{agent_words.OWN[name]}=5")).wish
+    assert (getattr(wish, name), wish.agent_args) == (None, ("--set", f"{agent_words.OWN[name]}=5"))
+    begun(wish)
+    wish = understood(up(*anew)).wish
+    assert (getattr(wish, name), wish.agent_args) == (other, ())
+
+
+def test_the_agent_s_named_options_are_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with the keys that it sets there."""
+    named: dict[str, Any] = {}
+
+    def resolve(*arguments: Any) -> None:
+        named.update(arguments[3])
+        raise typer.Exit
+
+    monkeypatch.setattr(options, "resolve", resolve)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    agent = typer.Typer()
+    agent.command()(commands.train)
+    values = {option: "cpu" if option == "--device" else str(number) for number, option in enumerate(agent_words.KEYS)}
+    result = CliRunner().invoke(agent, [word for pair in values.items() for word in pair])
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert result.exit_code == 0, result.output
+    told = {key: values[option] for option, keys in agent_words.KEYS.items() for key in keys}
+    assert {key: str(value) for key, value in named.items()} == told
+
+
+def test_another_simulator_host_has_its_own_port(up: Up) -> None:
+    begun(up("--port", "2100"))
+    assert understood(up("--simulator-host", "gpu-box")).wish.port is None
+    assert understood(up("--simulator-host", "gpu-box", "--port", "2300")).wish.port == 2300
+
+
+def test_a_map_s_file_is_found_from_another_folder(up: Up, tmp_path: Path) -> None:
+    assert up("--map", "mine.xodr").map == str(tmp_path / "mine.xodr")
+
+
+def test_a_first_start_that_came_to_nothing_is_no_run_to_go_on_with(up: Up) -> None:
+    wish = begun(up("--seed", "3", "--", "--no-such-option"), "stopped")
+    (wish.run.path / "replay" / "published").unlink()
+    found = understood(up("--config", "a.yaml"))
+    assert (found.wish.seed, found.wish.agent_args) == (None, ())
+
+
+# Whose command it is
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "why"),
+    [("launcher.json", 0o664, "others can write"), ("launcher.json", 0o646, "others can"), (".", 0o775, "others can")],
+)
+def test_a_command_is_taken_from_no_file_that_others_can_write(up: Up, name: str, mode: int, why: str) -> None:
+    wish = begun(up("--on-event", "cat", "--seed", "3"))
+    (wish.run.path / name).chmod(mode)
+    found = understood(up())
+    assert (found.wish.on_event, found.wish.seed) == ("", 3)
+    (note,) = found.notes
+    assert note.startswith("--on-event isn't taken up again, for ")
+    assert why in note
+    assert str(wish.run.path / name) in note
+    given = understood(up("--on-event", "tac"))
+    assert (given.wish.on_event, given.notes) == ("tac", ("on_event: cat → tac",))
+
+
+def test_a_command_is_taken_from_no_file_of_another_user(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(up("--on-event", "cat", "--launcher-config", "l.yaml"))
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    found = understood(up())
+    assert (found.wish.on_event, found.wish.launcher_config) == ("", config.SHIPPED)
+    assert [note.split()[0] for note in found.notes] == ["--on-event", "--launcher-config"]
+    assert all(f"belongs to user {owner}, not to user {owner + 1}" in note for note in found.notes)
+
+
+def test_a_launcher_configuration_of_one_s_own_is_taken_all_the_same(up: Up) -> None:
+    """It can name a command, too; but nobody else can have written this one."""
+    wish = begun(up("--launcher-config", "l.yaml"))
+    wish.run.launcher_state.chmod(0o666)
+    Path("l.yaml").chmod(0o644)
+    assert understood(up()).wish.launcher_config == Path("l.yaml").absolute()
+    Path("l.yaml").chmod(0o666)
+    assert understood(up()).wish.launcher_config == config.SHIPPED
+
+
+def test_what_a_launcher_writes_is_open_to_nobody_else_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_whole(tmp_path / "file", "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+
+
+def test_the_launchers_configuration_is_read_anew_and_one_that_is_gone_is_named(up: Up) -> None:
+    begun(up("--launcher-config", "l.yaml"))
+    text = Path("l.yaml").read_text(encoding="utf-8")
+    Path("l.yaml").write_text(text.replace("poll_s: 0.2", "poll_s: 0.3"), encoding="utf-8")
+    assert preparing.limits_of(understood(up())).poll_s == 0.3
+    Path("l.yaml").unlink()
+    with pytest.raises(RefusedError, match=r"--launcher-config .*l\.yaml: can't be read") as refused:
+        preparing.limits_of(understood(up()))
+    assert refused.value.code == Exit.CONFIGURATION
+
+
+# A launcher.json that is of no use
+
+
+def spoiled(run: RunDirectory, *path: str, value: Any) -> None:
+    found = read_object(run.launcher_state)
+    inner = found
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    run.launcher_state.write_text(json.dumps(found), encoding="utf-8")
+
+
+def check_it_is_said_and_resumed(up: Up, run: RunDirectory, why: str) -> None:
+    run.config.write_text("{}", encoding="utf-8")
+    with pytest.raises(RefusedError, match="add --resume") as refused:
+        understood(up())
+    assert why in str(refused.value)
+    assert refused.value.code == Exit.CONFIGURATION
+    found = understood(up("--resume", "--max-timesteps", "9"))
+    assert (found.before, found.wish.max_timesteps) == (None, 9)
+    assert found.wish.config == run.config
+    (note,) = found.notes
+    assert why in note
+    assert "\n" not in note
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*((each.name,) for each in fields(LauncherState)), *(("options", name) for name in Options.model_fields)],
+    ids=".".join,
+)
+def test_a_value_of_another_type_is_one_sentence_and_resume_goes_on(up: Up, path: tuple[str, ...]) -> None:
+    run = begun(up()).run
+    spoiled(run, *path, value=WRONG)
+    check_it_is_said_and_resumed(up, run, f"launcher.json can't be used: `{'.'.join(path)}")
+
+
+@pytest.mark.parametrize("path", [("chosen",), ("options", "colour"), ("agent",), ("taken",)], ids=".".join)
+def test_so_is_a_key_that_nobody_knows(up: Up, path: tuple[str, ...]) -> None:
+    run = begun(up()).run
+    spoiled(run, *path, value={"pid": 3, "colour": 1} if path == ("agent",) else [{"colour": 1}])
+    check_it_is_said_and_resumed(up, run, f"launcher.json can't be used: `{'.'.join(path)}")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "{}", '"' * 9, "[" * 100_000])
+def test_so_is_what_is_no_object(up: Up, text: str) -> None:
+    run = begun(up()).run
+    run.launcher_state.write_text(text, encoding="utf-8")
+    check_it_is_said_and_resumed(up, run, "launcher.json can't be used: `run` is missing")
+
+
+def test_so_is_one_that_cannot_be_read(up: Up) -> None:
+    run = begun(up()).run
+    run.launcher_state.unlink()
+    run.launcher_state.mkdir()
+    check_it_is_said_and_resumed(up, run, "launcher.json can't be read (Is a directory)")
+
+
+def test_without_one_resume_goes_on_with_the_run_s_own_configuration(up: Up) -> None:
+    """As after plain training, or after `docker compose up`."""
+    run = RunDirectory(Path("runs") / "r1")
+    lay_a_row(run)
+    run.config.write_text("{}", encoding="utf-8")
+    found = understood(up("--resume"))
+    assert (found.wish.config, found.before, found.notes) == (run.config, None, ())
+    with pytest.raises(RefusedError, match="already holds a run: add --resume"):
+        understood(up())
+
+
+def test_down_says_that_it_cannot_know_of_containers(up: Up) -> None:
+    run = begun(up()).run
+    spoiled(run, "port", value=WRONG)
+    with pytest.raises(down.DownError, match=r"`port` is .*docker ps --filter label="):
+        down.run(run, config.load())

@@ -15,17 +15,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from launcher import config, preparing, run_directory
+from launcher import basis, config, preparing, run_directory
 from launcher import down as down_command
 from launcher import up as up_command
 from launcher.checking.machine import Machine
 from launcher.config import LauncherConfigError
 from launcher.exits import Exit
-from launcher.memory.nvml import Nvml
-from launcher.memory.survey import Survey
 from launcher.planning import command as plan_command
-from launcher.planning.footprint import Footprint
-from launcher.planning.outlook import Asked, Simulates
+from launcher.planning.outlook import Simulates
 from launcher.run_directory import RunDirectory
 from launcher.supervising.journal import RunInUseError
 from launcher.telling import dashboard, report
@@ -73,8 +70,18 @@ Policy = Annotated[
     str | None,
     typer.Option(metavar="A,B,…", help="Rungs of the ladder to use, in this order; names as in --launcher-config."),
 ]
-Gpu = Annotated[int, typer.Option(min=0, help="Index of the GPU that simulator and agent share.")]
-Simulator = Annotated[Simulates, typer.Option(help="auto: CARLA where there is a GPU, else carla-lite.")]
+Gpu = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Index of the GPU that simulator and agent share. Default: the run's own, CARLA_GPU's, or 0."
+    ),
+]
+Runtime = Annotated[
+    RuntimeKind, typer.Option(help="auto: the Compose stack for CARLA in Docker, else local processes.")
+]
+Simulator = Annotated[
+    Simulates, typer.Option(help="auto: CARLA where there is a GPU and something that starts it, else carla-lite.")
+]
 Settings = Annotated[Path, typer.Option("--launcher-config", help="The launcher's own configuration.")]
 
 
@@ -84,9 +91,7 @@ def up(
     agent_args: Annotated[
         list[str] | None, typer.Argument(metavar="[-- AGENT_ARGS]", help="Passed on to `python -m agent train`.")
     ] = None,
-    runtime: Annotated[
-        RuntimeKind, typer.Option(help="auto: the Compose stack for CARLA in Docker, else local processes.")
-    ] = RuntimeKind.AUTO,
+    runtime: Runtime = RuntimeKind.AUTO,
     simulator: Simulator = Simulates.AUTO,
     agent_config: AgentConfig = None,
     run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
@@ -103,7 +108,7 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one; with --simulator-host 2000.")
     ] = None,
-    gpu: Gpu = 0,
+    gpu: Gpu = None,
     max_timesteps: Annotated[int | None, typer.Option(min=1, help="Environment steps; wins over --config.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run of this name; one whose launcher died goes on anyway.")
@@ -153,12 +158,13 @@ def up(
 def plan(
     *,
     agent_config: AgentConfig = None,
+    runtime: Runtime = RuntimeKind.AUTO,
     simulator: Simulator = Simulates.AUTO,
     quality: Quality = None,
     device: Device = None,
     policy: Policy = None,
     map_name: Annotated[str | None, typer.Option("--map", help="Watermarks of this map alone count.")] = None,
-    gpu: Gpu = 0,
+    gpu: Gpu = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = config.SHIPPED,
@@ -167,22 +173,29 @@ def plan(
 
     Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
     """
+    wish = Wish(
+        run=RunDirectory(runs_dir / "planned"),
+        config=agent_config or preparing.DEFAULT_CONFIG,
+        runtime=runtime,
+        simulator=simulator,
+        quality=None if quality is None else quality.value,
+        device=None if device is None else device.value,
+        policy=None if policy is None else tuple(policy.split(",")),
+        map=map_name,
+        gpu=gpu,
+    )
     try:
         limits = config.load(launcher_config)
-    except LauncherConfigError as error:
-        _fail(str(error), Exit.CONFIGURATION)
-    asked = Asked(
-        runs_dir,
-        simulator,
-        None if quality is None else quality.value,
-        None if device is None else device.value,
-        None if policy is None else policy.split(","),
-        map_name,
-        gpu,
-    )
-    survey = Survey(runs_dir / "planned", Nvml(gpu))
-    footprint = Footprint(str(agent_config or preparing.DEFAULT_CONFIG))
-    raise typer.Exit(int(plan_command.run(asked, limits, survey.read, footprint, as_json)))
+        found = basis.lay(wish, limits)
+    except (preparing.RefusedError, LauncherConfigError) as error:
+        _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
+    chosen = f"launcher: {found.choice.simulator.value}, {found.choice.runtime.value} ({found.choice.reason})"
+    print("\n".join(filter(None, (chosen, found.remark))), file=sys.stderr)
+    try:
+        code = plan_command.run(found.asked, limits, found.reading, found.footprint, as_json)
+    finally:
+        found.clear()
+    raise typer.Exit(int(code))
 
 
 @app.command()

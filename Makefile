@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/installed
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)  ## train a short run against carla-lite, evaluate it, leave a video and a report
-	$(BIN)/python scripts/launch.py up --runtime process --config config/td3_config_quick.yaml
+	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml
 
 test: $(INSTALLED) lint  ## every test that this machine can run; the summary names what was skipped and why
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/unit

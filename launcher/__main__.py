@@ -11,26 +11,23 @@ import sys
 import time
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from launcher import config, preparing, run_directory
+from launcher import basis, config, preparing, run_directory
 from launcher import down as down_command
 from launcher import up as up_command
 from launcher.checking.machine import Machine
 from launcher.config import SHIPPED, LauncherConfigError
 from launcher.exits import Exit
-from launcher.memory.nvml import Nvml
-from launcher.memory.survey import Survey
 from launcher.planning import command as plan_command
-from launcher.planning.footprint import Footprint
-from launcher.planning.outlook import Asked, Simulates
+from launcher.planning.outlook import Simulates
 from launcher.run_directory import RunDirectory
 from launcher.supervising.journal import RunInUseError
 from launcher.telling import dashboard, report
 from launcher.telling import doctor as doctor_command
-from launcher.wish import RuntimeKind, Wish, lasting_map
+from launcher.wish import RuntimeKind, Wish
 
 app = typer.Typer(
     help="Run a simulator and the agent together, watched.",
@@ -76,9 +73,21 @@ Policy = Annotated[
 Map = Annotated[
     str | None, typer.Option("--map", help="Map name or path of an .xodr file; wins over both configurations.")
 ]
-Gpu = Annotated[int | None, typer.Option(min=0, help="Index of the GPU that simulator and agent share. Default: 0.")]
+Gpu = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Index of the GPU that simulator and agent share. Default: the run's own, CARLA_GPU's, or 0."
+    ),
+]
+Runtime = Annotated[
+    RuntimeKind | None,
+    typer.Option(help="Default: auto, which is the Compose stack for CARLA in Docker, else local processes."),
+]
 Simulator = Annotated[
-    Simulates | None, typer.Option(help="Default: auto, which is CARLA where there is a GPU, else carla-lite.")
+    Simulates | None,
+    typer.Option(
+        help="Default: auto, which is CARLA where there is a GPU and something that starts it, else carla-lite."
+    ),
 ]
 Settings = Annotated[
     Path | None,
@@ -93,10 +102,7 @@ def up(
         list[str] | None,
         typer.Argument(metavar="[-- AGENT_ARGS]", help="Passed on to `python -m agent train`; '' takes all back."),
     ] = None,
-    runtime: Annotated[
-        RuntimeKind | None,
-        typer.Option(help="Default: auto, which is the Compose stack for CARLA in Docker, else local processes."),
-    ] = None,
+    runtime: Runtime = None,
     simulator: Simulator = None,
     agent_config: AgentConfig = None,
     run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
@@ -136,27 +142,26 @@ def up(
     Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
     75 stopped on request.
     """
-    asked = {
-        "config": agent_config,
-        "launcher_config": launcher_config,
-        "runtime": runtime,
-        "simulator": simulator,
-        "quality": None if quality is None else quality.value,
-        "device": None if device is None else device.value,
-        "policy": None if policy is None else tuple(policy.split(",")),
-        "map": map_name,
-        "seed": seed,
-        "simulator_host": simulator_host,
-        "port": port,
-        "gpu": gpu,
-        "max_timesteps": max_timesteps,
-        "on_event": on_event,
-        "agent_args": tuple(agent_args) if agent_args else None,
-        "simulator_args": tuple(simulator_arg) if simulator_arg else None,
-    }
-    given = {name: value for name, value in asked.items() if value is not None}
-    run = RunDirectory(runs_dir / (run_name or preparing.default_name(time.time())))
-    wish = Wish(run=run, resume=resume, **given)
+    wish = _wish(
+        RunDirectory(runs_dir / (run_name or preparing.default_name(time.time()))),
+        resume,
+        config=agent_config,
+        launcher_config=launcher_config,
+        runtime=runtime,
+        simulator=simulator,
+        quality=quality,
+        device=device,
+        policy=policy,
+        map=map_name,
+        seed=seed,
+        simulator_host=simulator_host,
+        port=port,
+        gpu=gpu,
+        max_timesteps=max_timesteps,
+        on_event=on_event,
+        agent_args=agent_args or None,
+        simulator_args=simulator_arg or None,
+    )
     try:
         ending = up_command.run(wish, _say)
     except (preparing.RefusedError, RunInUseError) as error:
@@ -168,6 +173,7 @@ def up(
 def plan(
     *,
     agent_config: AgentConfig = None,
+    runtime: Runtime = None,
     simulator: Simulator = None,
     quality: Quality = None,
     device: Device = None,
@@ -182,22 +188,29 @@ def plan(
 
     Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
     """
+    wish = _wish(
+        RunDirectory(runs_dir / "planned"),
+        config=agent_config or preparing.DEFAULT_CONFIG,
+        runtime=runtime,
+        simulator=simulator,
+        quality=quality,
+        device=device,
+        policy=policy,
+        map=map_name,
+        gpu=gpu,
+    )
     try:
         limits = config.load(launcher_config or SHIPPED)
-    except LauncherConfigError as error:
-        _fail(str(error), Exit.CONFIGURATION)
-    asked = Asked(
-        runs_dir,
-        simulator or Simulates.AUTO,
-        None if quality is None else quality.value,
-        None if device is None else device.value,
-        None if policy is None else policy.split(","),
-        lasting_map(map_name),
-        gpu or 0,
-    )
-    survey = Survey(runs_dir / "planned", Nvml(gpu or 0))
-    footprint = Footprint(str(agent_config or preparing.DEFAULT_CONFIG))
-    raise typer.Exit(int(plan_command.run(asked, limits, survey.read, footprint, as_json)))
+        found = basis.lay(wish, limits)
+    except (preparing.RefusedError, LauncherConfigError) as error:
+        _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
+    chosen = f"launcher: {found.choice.simulator.value}, {found.choice.runtime.value} ({found.choice.reason})"
+    print("\n".join(filter(None, (chosen, found.remark))), file=sys.stderr)
+    try:
+        code = plan_command.run(found.asked, limits, found.reading, found.footprint, as_json)
+    finally:
+        found.clear()
+    raise typer.Exit(int(code))
 
 
 @app.command()
@@ -249,6 +262,13 @@ def write_report(run_name: RunName = None, runs_dir: RunsDir = RUNS) -> None:
     except OSError as error:
         _fail(f"{run.report}: can't be written ({error.strerror}).", Exit.CONFIGURATION)
     print(run.report)
+
+
+def _wish(run: RunDirectory, resume: bool = False, /, *, policy: str | None = None, **options: Any) -> Wish:
+    """Return what is asked for, as far as it was given on the command line."""
+    options["policy"] = None if policy is None else policy.split(",")
+    given = {name: getattr(value, "value", value) for name, value in options.items() if value is not None}
+    return Wish(run=run, resume=resume, **given)
 
 
 def _existing(name: str | None, runs_dir: Path) -> RunDirectory:

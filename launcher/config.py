@@ -44,13 +44,18 @@ class SimulatorLimits(Section):
     stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL.")
     quality: Literal["Low", "Epic"] = Field(description="Of CARLA, unless --quality names another.")
     command: str | None = Field(
-        description="How a CARLA that is installed here is started, with {quality} and {port}; null: carla-lite."
+        description="How a CARLA that is installed here is started, with {quality}, {port} and {gpu}; null: carla-lite."
     )
     restarts: Restarts
 
-    def installed(self, quality: str, port: int) -> tuple[str, ...]:
+    def installed(self, quality: str, port: int, gpu: int = 0) -> tuple[str, ...]:
         """Return ``command`` filled in, word by word; empty if there is none."""
-        return tuple(word.format(quality=quality, port=port) for word in shlex.split(self.command or ""))
+        return tuple(word.format(quality=quality, port=port, gpu=gpu) for word in shlex.split(self.command or ""))
+
+    @property
+    def picks_gpu(self) -> bool:
+        """Return whether ``command`` says on which card CARLA draws."""
+        return self.installed("Low", 2000, 0) != self.installed("Low", 2000, 1)
 
     @model_validator(mode="after")
     def _command_can_be_filled_in(self) -> SimulatorLimits:
@@ -59,7 +64,7 @@ class SimulatorLimits(Section):
         except (LookupError, ValueError):
             raise ValueError(
                 f"simulator.command is `{self.command}`; expected words as a shell takes them, "
-                "with no other braces than {quality} and {port}"
+                "with no other braces than {quality}, {port} and {gpu}"
             ) from None
         return self
 

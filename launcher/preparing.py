@@ -1,51 +1,35 @@
-"""From a wish to a run that only has to be begun: what it goes on with, what runs it, what fits, which rung it is on.
+"""From a wish to a run that only has to be begun: what it goes on with, what fits, which rung it is on.
 
-Owns the refusals. Starts nothing but a question for the agent's sizes, and writes nothing.
+Owns what a second ``up`` may ask for. Starts nothing but a question for the agent's sizes, and writes nothing.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from launcher import config, outfit, ports, resuming, wish
+from launcher import basis, config, outfit, ports, resuming
+from launcher.basis import CARLA_PORT, Basis
+from launcher.basis import RefusedError as RefusedError
+from launcher.choosing import Choice
 from launcher.config import LauncherConfig, LauncherConfigError
 from launcher.exits import Exit
-from launcher.memory.nvml import Nvml
-from launcher.memory.pools import Whose
+from launcher.memory.pools import Gpu
 from launcher.memory.survey import Survey
 from launcher.planning import outlook
-from launcher.planning.footprint import Footprint, FootprintError
-from launcher.planning.outlook import Asked, ImpossibleError, Outlook, Simulates
+from launcher.planning.footprint import FootprintError
+from launcher.planning.outlook import ImpossibleError, Outlook, Simulates
 from launcher.planning.steps import PolicyError
 from launcher.run_directory import RunDirectory
-from launcher.runtimes.runtime import Role, StartError
-from launcher.runtimes.setup import LOOPBACK, Setup
+from launcher.runtimes.setup import LOOPBACK
 from launcher.supervising.journal import LauncherState, Recalled, UnusableStateError, recall
-from launcher.wish import Choice, RuntimeKind, Wish
+from launcher.wish import Wish
 
-if TYPE_CHECKING:
-    from launcher.runtimes.compose import ComposeRuntime
-
-CARLA_PORT = 2000
-DOCKER_LIMIT_S = 10.0
-WHOSE = {Role.SIMULATOR: Whose.SIMULATOR, Role.AGENT: Whose.AGENT}
 DEFAULT_CONFIG = Path("config/td3_config_lowmem.yaml")
-
-
-class RefusedError(Exception):
-    """The wish can't be granted; the message is one sentence, nothing was started or changed."""
-
-    def __init__(self, sentence: str, code: Exit = Exit.CONFIGURATION) -> None:
-        super().__init__(sentence)
-        self.code = code
 
 
 @dataclass(frozen=True)
@@ -53,12 +37,34 @@ class Prepared:
     """A run that only has to be begun."""
 
     wish: Wish
-    choice: Choice
+    basis: Basis
     outlook: Outlook
     state: LauncherState
-    survey: Survey
     goes_on: bool
     understood: Understood
+
+    @property
+    def choice(self) -> Choice:
+        """Return which simulator is run by what."""
+        return self.basis.choice
+
+    @property
+    def survey(self) -> Survey:
+        """Return the reader of the run's memory."""
+        return self.basis.survey
+
+    @property
+    def uses_card(self) -> bool:
+        """Return whether the GPU is there and simulator or agent need it."""
+        situation = self.outlook.situation
+        needs = situation.base["device"] == "cuda" or self.choice.simulator is Simulates.CARLA
+        return situation.reading.gpu is Gpu.OK and needs
+
+    @property
+    def card(self) -> str:
+        """Return the UUID of the GPU that simulator and agent are given; empty for none, and where Compose's variables
+        name it."""
+        return self.survey.card_uuid() if self.uses_card and not self.basis.remark else ""
 
 
 @dataclass(frozen=True)
@@ -90,27 +96,23 @@ def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
         RefusedError: it can't be had.
     """
     found = understood(wanted)
+    # A card's UUID holds where the machine counts anew, its number doesn't.
+    remembered = found.before.gpu_uuid if found.before is not None and wanted.gpu is None else ""
     wanted, before = found.wish, found.before
     assert wanted.config is not None
-    survey = Survey(wanted.run.path, Nvml(wanted.gpu))
-    reading = survey.read()
-    choice = wish.choose(wanted, reading.gpu, _docker_answers(wanted), limits.simulator.command is not None)
-    if choice.runtime is RuntimeKind.COMPOSE:
-        survey.expect_containers(_containers_mib(wanted, choice, limits))
-        reading = survey.read()
-    asked = Asked(
-        wanted.run.path.parent, choice.simulator, wanted.quality, wanted.device, wanted.policy, wanted.map, wanted.gpu
-    )
+    stands_on = basis.lay(wanted.model_copy(update={"gpu": None}) if remembered else wanted, limits, remembered)
     try:
-        foreseen = outlook.foresee(asked, limits, reading, _footprint(wanted, choice, limits))
-    except (FootprintError, PolicyError, StartError) as error:
+        foreseen = outlook.foresee(stands_on.asked, limits, stands_on.reading, stands_on.footprint)
+    except (FootprintError, PolicyError) as error:
         raise RefusedError(str(error)) from None
     except ImpossibleError as error:
         raise RefusedError(str(error), error.code) from None
     if before is None and foreseen.plan.start is None:
         raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.CANNOT_FIT)
     goes_on = wanted.run.holds_a_run()
-    return Prepared(wanted, choice, foreseen, _state(wanted, before, choice, foreseen), survey, goes_on, found)
+    prepared = Prepared(wanted, stands_on, foreseen, _state(wanted, before, stands_on.choice, foreseen), goes_on, found)
+    prepared.state.gpu_uuid = prepared.card
+    return prepared
 
 
 def understood(given: Wish) -> Understood:
@@ -164,34 +166,6 @@ def _told(given: Wish, recalled: Recalled | None, problem: str) -> Understood:
     return Understood(found.wish, changed=found.changed, notes=(*found.withheld, *changes))
 
 
-def _footprint(wanted: Wish, choice: Choice, limits: LauncherConfig) -> Footprint:
-    """Return whom to ask for the agent's sizes: the agent that is installed here, else the one in the image."""
-    if importlib.util.find_spec("torch") is not None or choice.runtime is not RuntimeKind.COMPOSE:
-        return Footprint(str(wanted.config), settings=_settings(wanted))
-    runtime = compose_of(_any_setup(wanted), limits, choice)
-    return Footprint(runtime.config_inside(), runtime.agent_command(), _settings(wanted))
-
-
-def _containers_mib(wanted: Wish, choice: Choice, limits: LauncherConfig) -> dict[Whose, float]:
-    """Return what the containers may take: what a plan must know of them before there are any."""
-    try:
-        found = compose_of(_any_setup(wanted), limits, choice).memory_limits_mib()
-    except StartError as error:
-        raise RefusedError(str(error)) from None
-    return {whose: found[role] for role, whose in WHOSE.items() if role in found}
-
-
-def _any_setup(wanted: Wish) -> Setup:
-    """Return a setup for questions, before a port is chosen; it must be one, for Compose reads it."""
-    return setup_of(wanted, CARLA_PORT, LOOPBACK)
-
-
-def _settings(wanted: Wish) -> tuple[str, ...]:
-    """Return what the agent's own options change, for the footprint to count it: ``--set`` among its arguments."""
-    pairs = zip(wanted.agent_args, wanted.agent_args[1:], strict=False)
-    return tuple(value for name, value in pairs if name == "--set")
-
-
 def _state(wanted: Wish, before: LauncherState | None, choice: Choice, foreseen: Outlook) -> LauncherState:
     """Return where the run stands as it begins: an old one on its own rung, and what was left open as it was chosen."""
     assert wanted.config is not None
@@ -220,35 +194,3 @@ def _port(wanted: Wish) -> int:
             "No three neighbouring ports are free on 127.0.0.1: name the first with --port.", Exit.NO_SIMULATOR
         )
     return port
-
-
-def _docker_answers(wanted: Wish) -> bool:
-    if wanted.runtime is RuntimeKind.PROCESS or shutil.which("docker") is None:
-        return False
-    return subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=DOCKER_LIMIT_S).returncode == 0
-
-
-def setup_of(wanted: Wish, port: int, host: str, inherited: tuple[int, ...] = ()) -> Setup:
-    """Return what either runtime starts a wish's programs with."""
-    assert wanted.config is not None
-    device = () if wanted.device is None else ("--device", wanted.device)
-    return Setup(
-        run=wanted.run,
-        config=wanted.config,
-        port=port,
-        host=host,
-        map=wanted.map,
-        seed=wanted.seed,
-        max_timesteps=wanted.max_timesteps,
-        agent_args=(*device, *wanted.agent_args),
-        simulator_args=wanted.simulator_args,
-        inherited=inherited,
-    )
-
-
-def compose_of(setup: Setup, limits: LauncherConfig, choice: Choice) -> ComposeRuntime:
-    """Return the runtime of containers."""
-    # The engine's SDK takes memory and half a second: only a run of containers pays for it.
-    from launcher.runtimes.compose import ComposeRuntime
-
-    return ComposeRuntime(setup, limits, lite=choice.simulator is Simulates.LITE)

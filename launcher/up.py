@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 
 from launcher import outfit
+from launcher.basis import RefusedError, compose_of, setup_of
 from launcher.config import LauncherConfig
 from launcher.exits import Ending
 from launcher.memory.gpu_lock import GpuInUseError, GpuLock
-from launcher.memory.pools import Gpu
 from launcher.notify import Notifier
-from launcher.planning.outlook import Simulates
-from launcher.preparing import Prepared, RefusedError, compose_of, limits_of, prepare, setup_of, understood
+from launcher.preparing import Prepared, limits_of, prepare, understood
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.local import LocalRuntime
@@ -78,12 +77,8 @@ def _locked(run_: RunDirectory, limits: LauncherConfig) -> Iterator[RunLock]:
 @contextlib.contextmanager
 def _gpu_held(prepared: Prepared) -> Iterator[GpuLock | None]:
     """Hold the card, if this run uses it, for this launcher alone."""
-    situation = prepared.outlook.situation
-    uses_card = situation.reading.gpu is Gpu.OK and (
-        situation.base["device"] == "cuda" or prepared.choice.simulator is Simulates.CARLA
-    )
     try:
-        lock = prepared.survey.hold() if uses_card else None
+        lock = prepared.survey.hold() if prepared.uses_card else None
     except GpuInUseError as error:
         raise RefusedError(str(error)) from None
     try:
@@ -94,7 +89,9 @@ def _gpu_held(prepared: Prepared) -> Iterator[GpuLock | None]:
 
 
 def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, ...]) -> Runtime:
-    setup = setup_of(prepared.wish, prepared.state.port, prepared.state.host, inherited)
+    setup = setup_of(
+        prepared.wish, prepared.state.port, prepared.state.host, inherited, prepared.card, prepared.basis.gpu_index
+    )
     if prepared.choice.runtime is RuntimeKind.PROCESS:
         return LocalRuntime(setup, limits)
     runtime = compose_of(setup, limits, prepared.choice)
@@ -124,6 +121,8 @@ def _supervise(
     changed, reason = dict(prepared.understood.changed), foreseen.plan.reason
     journal.event("run_started", resume=prepared.goes_on, config=str(wanted.config), reason=reason, changed=changed)
     say(f"run {wanted.run.path}: {prepared.choice.simulator.value} ({prepared.choice.reason}), {foreseen.plan.reason}")
+    if prepared.basis.remark:
+        say(prepared.basis.remark)
     brief = outfit.brief(foreseen, address, ours, prepared.goes_on)
     edges = outfit.edges(wanted.run, foreseen, limits, runtime, address, prepared.survey.read, requests, say)
     try:

@@ -1,8 +1,7 @@
-"""What ``up`` was asked for, and what a machine makes of it: which programs, started by what. Plain data and pure."""
+"""What ``up`` was asked for, as plain data; what a machine makes of it is ``choosing``'s."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +9,6 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from launcher.config import SHIPPED
-from launcher.memory.pools import Gpu
 from launcher.planning.outlook import Simulates
 from launcher.run_directory import RunDirectory
 from launcher.section import Section
@@ -46,7 +44,11 @@ class Options(Section):
     port: int | None = Field(
         None, ge=1, le=65533, description="Of that simulator, or for the one to start; None takes 2000, or free ones."
     )
-    gpu: int = Field(0, ge=0, description="Index of the GPU that simulator and agent share.")
+    gpu: int | None = Field(
+        None,
+        ge=0,
+        description="Index of the card that both share; None takes the run's own, or Compose's.",
+    )
     max_timesteps: int | None = Field(None, ge=1, description="Of the agent; None leaves it to its configuration.")
     on_event: str = Field("", description="A shell command that hears of what happens; empty for none.")
     agent_args: tuple[str, ...] = Field((), description="Passed on to the agent as they are.")
@@ -92,41 +94,3 @@ class Wish(Options):
 def given(options: Options) -> dict[str, Any]:
     """Return the options that don't stand at their defaults just because nobody spoke of them."""
     return {name: getattr(options, name) for name in Options.model_fields if name in options.model_fields_set}
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What is run here, and why."""
-
-    runtime: RuntimeKind
-    simulator: Simulates
-    reason: str
-
-
-def choose(wish: Wish, gpu: Gpu, docker: bool, carla_installed: bool) -> Choice:
-    """Return what a wish comes to on this machine; flags win.
-
-    Args:
-        gpu: what the driver says.
-        docker: an engine answers.
-        carla_installed: the launcher's configuration knows how to start a CARLA of this machine.
-    """
-    if wish.simulator_host is not None:
-        return Choice(_or(wish.runtime, RuntimeKind.PROCESS), Simulates.ELSEWHERE, f"it runs at {wish.simulator_host}")
-    has_gpu = gpu is not Gpu.NONE
-    startable = carla_installed or (docker and wish.runtime is not RuntimeKind.PROCESS)
-    simulator = wish.simulator
-    if simulator is Simulates.AUTO:
-        simulator = Simulates.CARLA if has_gpu and startable else Simulates.LITE
-    runtime = wish.runtime
-    if runtime is RuntimeKind.AUTO:
-        needs_compose = simulator is Simulates.CARLA and docker and not carla_installed
-        runtime = RuntimeKind.COMPOSE if needs_compose else RuntimeKind.PROCESS
-    why = "there is a GPU" if has_gpu else "there is no GPU"
-    if has_gpu and not startable:
-        why = "there is a GPU, but neither Docker nor an installed CARLA"
-    return Choice(runtime, simulator, why)
-
-
-def _or(runtime: RuntimeKind, default: RuntimeKind) -> RuntimeKind:
-    return default if runtime is RuntimeKind.AUTO else runtime

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from launcher.runtimes import project
+
 COMMAND_LIMIT_S = 15.0
 """For each program that a check asks."""
 
@@ -86,9 +88,4 @@ class Machine:
 
     def dotenv(self) -> dict[str, str]:
         """Return what ``.env`` sets; empty if there is none."""
-        try:
-            lines = (self.stack / ".env").read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return {}
-        pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
-        return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
+        return project.dotenv(self.stack)

@@ -24,7 +24,7 @@ _ABSENT = {
     pynvml.NVML_ERROR_NOT_FOUND,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,  # no GPU of this index
 }
-
+"""Errors that say: no driver, or no such GPU. Any other is of a driver that is there and fails."""
 
 _WHAT_TO_DO = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "it fell off the bus: restart the machine",
@@ -32,6 +32,7 @@ _WHAT_TO_DO = {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "load the NVIDIA driver, or restart the machine",
     pynvml.NVML_ERROR_INVALID_ARGUMENT: "there is no GPU of this index",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver was upgraded: restart the machine",
+    pynvml.NVML_ERROR_NO_PERMISSION: "give yourself access to /dev/nvidia*",
 }
 
 
@@ -91,6 +92,26 @@ class Nvml:
         self._seen = True
         return look
 
+    @staticmethod
+    def index_of(name: str) -> int | None:
+        """Return the index of a GPU that is named as Compose's variables do, by index or UUID; None if it isn't here.
+
+        Where the driver fails it is 0: what is wrong with the driver, a look at any GPU tells.
+        """
+        if name.isdecimal():
+            return int(name)
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            return None if error.value in _ABSENT else 0
+        try:
+            return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(name)))
+        except pynvml.NVMLError as error:
+            return None if error.value in _ABSENT else 0
+        finally:
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+
     def process_name(self, pid: int) -> str:
         """Return a process's program as the driver names it, without its folder; empty where it doesn't."""
         try:
@@ -122,7 +143,7 @@ class Nvml:
         return Look(Gpu.OK, Card(uuid, total, free, used, held), sentence if problem else "")
 
     def _failed(self, error: pynvml.NVMLError) -> Look:
-        gpu = _verdict(error.value, self._seen)
+        gpu = _verdict(error.value, self.index, self._seen)
         if gpu is Gpu.NONE and error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             return Look(gpu)
         advice = _WHAT_TO_DO.get(error.value, "nvidia-smi may tell more")
@@ -141,13 +162,16 @@ def merged(*lists: Iterable[tuple[int, float | None]]) -> Held:
     return held
 
 
-def _verdict(code: int, seen: bool) -> Gpu:
+def _verdict(code: int, index: int, seen: bool) -> Gpu:
     if code in _LOST:
         return Gpu.LOST
-    if code in _ABSENT:
-        return Gpu.LOST if seen else Gpu.NONE
+    if code in _ABSENT and seen:
+        return Gpu.LOST
+    # Any but the first was asked for: that the machine hasn't that one doesn't say that it has none.
+    if code in _ABSENT and (index == 0 or code != pynvml.NVML_ERROR_INVALID_ARGUMENT):
+        return Gpu.NONE
     # Time-outs, and a driver upgraded under running programs, which go on: the GPU is there, its figures aren't.
-    return Gpu.OK if seen else Gpu.NONE
+    return Gpu.OK if seen else Gpu.UNREADABLE
 
 
 def _memory(handle: object) -> tuple[float, float, float]:

@@ -110,6 +110,8 @@ class Gpu(str, Enum):
     OK = "ok"
     NONE = "none"
     LOST = "lost"
+    UNREADABLE = "unreadable"
+    """There may be one: the driver fails, and nobody has seen it work."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,11 @@ class Survey:
         pools = (*vram, *ram, *((disk,) if disk else ()))
         return Reading(pools, look.gpu, " ".join(filter(None, problems)))
 
+    def card_uuid(self) -> str:
+        """Return the name by which every program knows the GPU; empty where there is none to be read."""
+        card = self._nvml.read().card
+        return "" if card is None else card.uuid
+
     def hold(self, directory: Path = SHARED) -> GpuLock | None:
         """Take the GPU for this launcher alone until the lock is released; None where there is no GPU to hold.
 

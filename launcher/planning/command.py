@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 
 from rich.console import Console
 
@@ -22,20 +21,18 @@ from launcher.planning.steps import PolicyError
 _WIDTH = 120  # in a pipe or a log
 
 
-def run(
-    asked: Asked, limits: LauncherConfig, look: Callable[[], Reading], footprint: Footprint, as_json: bool = False
-) -> Exit:
+def run(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: Footprint, as_json: bool = False) -> Exit:
     """Print the plan for this machine as it is now, and return the exit code.
 
     Args:
         asked: what for.
         limits: the launcher's configuration.
-        look: reads all pools.
+        reading: all pools.
         footprint: of the agent's configuration.
         as_json: one object instead of tables.
     """
     try:
-        found = outlook.foresee(asked, limits, look(), footprint)
+        found = outlook.foresee(asked, limits, reading, footprint)
     except (FootprintError, ImpossibleError, PolicyError) as error:
         print(f"launcher: {error}", file=sys.stderr)
         return getattr(error, "code", Exit.CONFIGURATION)

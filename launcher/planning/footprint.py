@@ -6,6 +6,7 @@ Owns that command and the reading of its answer. Starts nothing else, and alloca
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,12 @@ class Footprint:
     """The sizes of one configuration's variants; what was asked once isn't asked again."""
 
     def __init__(
-        self, config: str, prefix: Sequence[str] = HERE, settings: Sequence[str] = (), limit_s: float = 60.0
+        self,
+        config: str,
+        prefix: Sequence[str] = HERE,
+        settings: Sequence[str] = (),
+        limit_s: float = 60.0,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Remember what to ask; nothing is started yet.
 
@@ -39,10 +45,12 @@ class Footprint:
                 python -m agent``.
             settings: ``KEY=VALUE`` each, as ``--set`` takes them.
             limit_s: for each answer, a container's start on a busy machine included.
+            environment: laid over the launcher's own.
         """
         given = [part for setting in settings for part in ("--set", setting)]
         self._command = (*prefix, "footprint", "--config", config, *given, "--variants")
         self._limit_s = limit_s
+        self._environment = {**os.environ, **(environment or {})}
         self._known: dict[str, Sizes] = {}
         self._config: dict[str, Any] | None = None
 
@@ -69,7 +77,9 @@ class Footprint:
         return [self._known[key] for key in keys]
 
     def _ask(self, variants: list[Values]) -> None:
-        answer = _answer((*self._command, json.dumps([dict(values) for values in variants])), self._limit_s)
+        answer = _answer(
+            (*self._command, json.dumps([dict(values) for values in variants])), self._limit_s, self._environment
+        )
         rows = answer.get("variants")
         if not isinstance(answer.get("config"), dict) or not isinstance(rows, list) or len(rows) != len(variants):
             raise FootprintError("`agent footprint` gave no sizes: agent and launcher are of different releases.")
@@ -78,9 +88,11 @@ class Footprint:
             self._known[_key(values)] = read(values, row)
 
 
-def _answer(command: Sequence[str], limit_s: float) -> Mapping[str, Any]:
+def _answer(command: Sequence[str], limit_s: float, environment: Mapping[str, str]) -> Mapping[str, Any]:
     try:
-        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit_s)
+        ended = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=limit_s, env={**environment}
+        )
     except OSError as error:
         raise FootprintError(f"{command[0]}: can't be started ({error.strerror}); is it installed?") from None
     except subprocess.TimeoutExpired:

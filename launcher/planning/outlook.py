@@ -28,7 +28,7 @@ class Simulates(str, Enum):
     """Which simulator a run uses."""
 
     AUTO = "auto"
-    """CARLA where there is a GPU, else carla-lite."""
+    """CARLA where there is a GPU and something that starts it, else carla-lite."""
     CARLA = "carla"
     LITE = "carla-lite"
     ELSEWHERE = "elsewhere"
@@ -41,13 +41,14 @@ class Asked:
 
     Attributes:
         runs: where earlier runs lie, whose watermarks count.
+        simulator: as chosen, no longer AUTO.
         town: only their watermarks on this map count for the simulator.
         policy: rungs by name, in the order in which they shall be tried.
         gpu: index of the GPU that simulator and agent share.
     """
 
     runs: Path
-    simulator: Simulates = Simulates.AUTO
+    simulator: Simulates
     quality: str | None = None
     device: str | None = None
     policy: Sequence[str] | None = None
@@ -96,17 +97,18 @@ def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: F
 
 
 def _device(wanted: str, reading: Reading) -> str:
-    if wanted == "cuda" and reading.gpu is Gpu.NONE:
+    no_gpu = reading.gpu in (Gpu.NONE, Gpu.UNREADABLE)
+    if wanted == "cuda" and no_gpu:
         raise ImpossibleError(
             "device is cuda, but the driver shows no GPU: use --device auto or --device cpu.", Exit.CONFIGURATION
         )
-    return "cpu" if wanted == "cpu" or reading.gpu is Gpu.NONE else "cuda"
+    return "cpu" if wanted == "cpu" or no_gpu else "cuda"
 
 
 def _simulator(asked: Asked, limits: LauncherConfig, reading: Reading) -> Simulator | None:
     if asked.simulator is Simulates.ELSEWHERE:
         return None
-    lite = asked.simulator is Simulates.LITE or (asked.simulator is Simulates.AUTO and reading.gpu is Gpu.NONE)
+    lite = asked.simulator is Simulates.LITE
     if not lite and reading.gpu is Gpu.NONE:
         raise ImpossibleError(
             "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver.", Exit.CONFIGURATION

@@ -92,11 +92,18 @@ class ComposeRuntime:
     def agent_command(self) -> tuple[str, ...]:
         """Return what runs ``python -m agent`` for a moment, in a container of its own; ``footprint`` is added to it.
 
+        It wants ``environment``; nothing is written.
+
         Raises:
             StartError: the configuration lies where no container sees it.
         """
-        self._project.write(self._variables())
+        self._project.set(self._variables())
         return self._project.command("run", "--rm", "--no-deps", "-T", "agent", "python", "-m", "agent")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return what ``agent_command`` wants in its environment."""
+        return self._project.environment
 
     def memory_limits_mib(self) -> dict[Role, float]:
         """Return what each container may take, those without a limit left out; nothing is started or written.
@@ -118,11 +125,21 @@ class ComposeRuntime:
         """
         self._project.check_version()
         self._project.write(self._variables())
-        for service, image in self._project.images().items():
-            if service in SERVICES.values() and not self._has(image):
-                build = self._project.build_command(service)
-                raise StartError(f"The image {image} isn't here: build it with `{build}`.")
+        self.expect_images(*Role)
         self._checked = True
+
+    def expect_images(self, *roles: Role) -> None:
+        """Return if the images of these programs are here; nothing is built, for that can take an hour.
+
+        Raises:
+            StartError: one isn't, or nobody can say; all that aren't are named at once.
+        """
+        self._project.set(self._variables())
+        images = self._project.images()
+        missing = [service for service in SERVICES.values() if not self._has(images[service])]
+        if any(SERVICES[role] in missing for role in roles):
+            named = " and ".join(images[service] for service in missing)
+            raise StartError(f"Not built here yet: {named}; do it with `{self._project.build_command(*missing)}`.")
 
     def start(self, start: Start) -> ComposeChild:
         """Have a service's container created anew, with what holds now, and return before it is there.
@@ -221,6 +238,8 @@ class ComposeRuntime:
             "CARLA_PORT": str(setup.port),
             "CARLA_PORTS": f"{setup.port}-{setup.port + 2}",
         }
+        if setup.gpu_uuid and not self._lite:
+            told |= {"CARLA_GPU": setup.gpu_uuid, "AGENT_GPU": setup.gpu_uuid}
         if self._device is not None:
             told["AGENT_DEVICE"] = self._device
         if setup.simulator_args:
@@ -238,7 +257,8 @@ class ComposeRuntime:
         """Return whom the run's files shall belong to: the caller, or if that is root, whoever has the folder."""
         if os.getuid() != 0:
             return os.getuid(), os.getgid()
-        folder = self._setup.run.path.stat()
+        run = self._setup.run.path.resolve()
+        folder = next(each for each in (run, *run.parents) if each.exists()).stat()
         return (folder.st_uid, folder.st_gid) if folder.st_uid != 0 else (CALLER, CALLER)
 
     def _give_the_run_to_the_agent(self) -> None:

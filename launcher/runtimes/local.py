@@ -121,7 +121,7 @@ class LocalRuntime:
 
     def _simulator_command(self, quality: str) -> tuple[str, ...]:
         setup, limits = self._setup, self._limits.simulator
-        if installed := limits.installed(quality, setup.port):
+        if installed := limits.installed(quality, setup.port, setup.gpu_index):
             return installed
         seed = limits.seed if setup.seed is None else setup.seed
         where = ("--host", setup.host, "--port", str(setup.port))
@@ -131,11 +131,12 @@ class LocalRuntime:
         setup, grace_s = self._setup, self._limits.agent.stop_grace_s
         where = ("--config", str(setup.config), "--run-dir", str(setup.run.path))
         resume = ("--resume",) if start.resume else ()
+        card = {"CUDA_VISIBLE_DEVICES": setup.gpu_uuid} if setup.gpu_uuid else {}
         return Program(
             role=Role.AGENT,
             command=(*self._interpreter, "-m", "agent", "train", *where, *resume, *setup.agent_options),
             log=setup.run.logs / "agent.log",
             grace_s=grace_s,
-            environment={"CARLA_HOST": setup.host, "CARLA_PORT": str(setup.port), "PYTHONUNBUFFERED": "1"},
+            environment={"CARLA_HOST": setup.host, "CARLA_PORT": str(setup.port), "PYTHONUNBUFFERED": "1", **card},
             show=self._show,
         )

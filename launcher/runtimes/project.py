@@ -72,9 +72,9 @@ class Project:
         """Return what a command's environment must hold: a shell's variables would win over those of a file."""
         return dict(self._variables)
 
-    def build_command(self, service: str) -> str:
-        """Return what a person types to build a service's image."""
-        return " ".join(["docker compose", *(f"-f {file}" for file in self._files), "build", service])
+    def build_command(self, *services: str) -> str:
+        """Return what a person types to build services' images."""
+        return " ".join(["docker compose", *(f"-f {file}" for file in self._files), "build", *services])
 
     def check_version(self) -> None:
         """Return if there is a Compose that can read the files.
@@ -117,6 +117,21 @@ class Project:
             StartError: the engine can't be asked, or something can't be removed.
         """
         _said("down", self.command("down", "--timeout", "0"), self._variables)
+
+
+def dotenv(stack: Path = REPOSITORY) -> dict[str, str]:
+    """Return what ``.env`` in the folder of the Compose files sets; empty if there is none."""
+    try:
+        lines = (stack / ".env").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
+    return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
+
+
+def setting(name: str) -> str:
+    """Return a variable as Compose reads it: of the environment, else of ``.env``, else empty."""
+    return os.environ.get(name) or dotenv().get(name, "")
 
 
 def _quoted(value: str) -> str:

@@ -23,6 +23,8 @@ class Setup:
         agent_args: passed on to ``python -m agent train``.
         simulator_args: passed on to the simulator.
         inherited: descriptors that everything started on this machine holds too, such as the run's lock.
+        gpu_uuid: of the card that simulator and agent share; empty gives them none in particular.
+        gpu_index: the same card as the driver counts.
     """
 
     run: RunDirectory
@@ -35,6 +37,8 @@ class Setup:
     agent_args: tuple[str, ...] = ()
     simulator_args: tuple[str, ...] = ()
     inherited: tuple[int, ...] = ()
+    gpu_uuid: str = ""
+    gpu_index: int = 0
 
     @property
     def agent_options(self) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class LauncherState:
             simulator, port. A later start goes by them.
         host: where the simulator listens; ``port`` likewise.
         quality: of the simulator without any step; None where it knows none.
+        gpu_uuid: of the card that simulator and agent share; empty if they need none.
         taken: steps that last, in the order in which they were taken: the rung on which the run stands.
         hold_s: what a climb waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
@@ -61,6 +62,7 @@ class LauncherState:
     host: str
     port: int
     quality: str | None = None
+    gpu_uuid: str = ""
     pid: int = field(default_factory=os.getpid)
     started: float = 0.0
     updated: float = 0.0

@@ -1,8 +1,8 @@
 /* A stand-in for the driver's libnvidia-ml.so.1: what nvidia-ml-py asks, answered from a text file.
 
    GPU_STUB_FIGURES names the file. It is read again at each call, so a test changes it (by rename) under a running
-   program. Lines: `total MIB`, `reserved MIB`, `uuid TEXT`, `driver TEXT`,
-   `fails CODE` (so does every call about the GPU), `lost` (the same with 15), `unlistable` (the driver names no process),
+   program. Lines: `total MIB`, `reserved MIB`, `uuid TEXT`, `driver TEXT`, `index N` (of the GPU; 0),
+   `init CODE` (so does every start of NVML), `fails CODE` (so does every call about the GPU), `lost` (the same with 15), `unlistable` (the driver names no process),
    `process PID G|C MIB|none [NAME]` (in both lists, if it has a line of each kind, and then it holds the larger),
    `unlisted MIB` (held, and in neither list). Without a file there is no driver.
    Each file in GPU_STUB_FIGURES.d is named by the id of a living process and holds the MiB that it computes with. */
@@ -31,7 +31,8 @@ typedef struct {
 typedef struct {
     double total, reserved, unlisted;
     char uuid[96], driver[80];
-    int code, unlistable, count;
+    int code, init, unlistable, count;
+    unsigned index;
     line_t lines[MANY];
 } figures_t;
 
@@ -77,6 +78,8 @@ static void read_line(figures_t *figures, const char *text) {
     if (!strncmp(text, "lost", 4)) figures->code = GPU_IS_LOST;
     if (!strncmp(text, "unlistable", 10)) figures->unlistable = 1;
     (void)!sscanf(text, "fails %d", &figures->code);
+    (void)!sscanf(text, "init %d", &figures->init);
+    (void)!sscanf(text, "index %u", &figures->index);
     if (sscanf(text, "process %u %c %31s %127[^\n]", &pid, &kind, amount, name) >= 3)
         add_line(figures, pid, kind, strcmp(amount, "none") ? atof(amount) : -1, name);
     (void)!sscanf(text, "total %lf", &figures->total);
@@ -152,7 +155,12 @@ static int copy(char *to, unsigned room, const char *from) {
     return SUCCESS;
 }
 
-int nvmlInitWithFlags(unsigned flags) { figures_t figures; return (void)flags, gone = 0, read_figures(&figures); }
+int nvmlInitWithFlags(unsigned flags) {
+    figures_t figures;
+    int code = read_figures(&figures);
+    return (void)flags, gone = 0, code ? code : figures.init;
+}
+
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code) { return code == GPU_IS_LOST ? "GPU is lost" : "stub's error"; }
 
@@ -175,9 +183,23 @@ int nvmlDeviceGetCount_v2(unsigned *count) { figures_t figures; return *count = 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     figures_t figures;
     int code = read_device(&figures);
-    if (code == SUCCESS && index > 0) code = INVALID_ARGUMENT;
+    if (code == SUCCESS && index != figures.index) code = INVALID_ARGUMENT;
     *device = code ? NULL : (void *)1;
     return code;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    figures_t figures;
+    int code = read_device(&figures);
+    if (code == SUCCESS && strcmp(uuid, figures.uuid)) code = NOT_FOUND;
+    *device = code ? NULL : (void *)1;
+    return code;
+}
+
+int nvmlDeviceGetIndex(void *device, unsigned *index) {
+    figures_t figures;
+    int code = read_device(&figures);
+    return (void)device, *index = figures.index, code;
 }
 
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned room) {

@@ -49,7 +49,9 @@ class Figures:
     unlisted_mib: float = 0
     uuid: str = "GPU-stub"
     driver: str = "550.54"
+    index: int = 0
     fails: int = 0
+    fails_to_begin: int = 0
     unlistable: bool = False
     lines: dict[tuple[int, str], str] = field(default_factory=dict)
 
@@ -86,6 +88,8 @@ class Figures:
             *(f"{name} {mib}" for name, mib in amounts.items() if mib),
             f"uuid {self.uuid}",
             f"driver {self.driver}",
+            f"index {self.index}",
+            f"init {self.fails_to_begin}",
         ]
         flags = [*[f"fails {self.fails}"] * bool(self.fails), *["unlistable"] * self.unlistable]
         temporary.write_text("\n".join([*told, *self.lines.values(), *flags]) + "\n")

@@ -30,14 +30,14 @@ COMMAND = (sys.executable, str(REPOSITORY / "scripts" / "launch.py"))
 WITH_ANOTHER_PROGRAM = """
 import sys
 from pathlib import Path
-from launcher import __main__, preparing, up
+from launcher import __main__, basis, up
 from launcher.planning.outlook import Simulates
 from launcher.runtimes.compose import ComposeRuntime
 sys.modules["torch"] = None
 over = (Path(sys.argv.pop(1)),)
 def compose_of(setup, limits, choice):
     return ComposeRuntime(setup, limits, lite=choice.simulator is Simulates.LITE, over=over)
-up.compose_of = preparing.compose_of = compose_of
+up.compose_of = basis.compose_of = compose_of
 __main__.app()
 """
 

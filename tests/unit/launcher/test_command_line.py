@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 from launcher import config, preparing, up
 from launcher.__main__ import app
 from launcher.exits import Exit
-from launcher.memory.pools import Gpu, Kind
+from launcher.memory.pools import Kind
 from launcher.planning.outlook import Simulates
 from launcher.policy.decisions import Taken
 from launcher.preparing import Prepared
 from launcher.run_directory import RunDirectory
 from launcher.signals import SAME_REQUEST_S, StopRequests
 from launcher.supervising.journal import Journal, LauncherState
-from launcher.wish import Options, RuntimeKind, Wish, choose
+from launcher.wish import Options, RuntimeKind, Wish
 from tests.conftest import REPOSITORY
 
 LIMITS = config.load()
@@ -35,34 +35,6 @@ def run(tmp_path: Path) -> RunDirectory:
     run = RunDirectory(tmp_path / "runs" / "night")
     run.logs.mkdir(parents=True)
     return run
-
-
-NOTHING = Gpu.NONE
-
-
-@pytest.mark.parametrize(
-    ("asked", "gpu", "docker", "installed", "expected"),
-    [
-        ({}, NOTHING, True, False, ("process", "carla-lite")),
-        ({}, Gpu.OK, True, False, ("compose", "carla")),
-        ({}, Gpu.OK, False, False, ("process", "carla-lite")),
-        ({}, Gpu.OK, True, True, ("process", "carla")),
-        ({"runtime": RuntimeKind.COMPOSE}, NOTHING, True, False, ("compose", "carla-lite")),
-        ({"runtime": RuntimeKind.PROCESS}, Gpu.OK, True, False, ("process", "carla-lite")),
-        ({"simulator": Simulates.LITE}, Gpu.OK, True, False, ("process", "carla-lite")),
-        ({"simulator_host": "gpu-box"}, Gpu.OK, True, False, ("process", "elsewhere")),
-    ],
-)
-def test_what_runs_follows_from_the_machine_and_flags_win(
-    run: RunDirectory,
-    asked: dict[str, Any],
-    gpu: Gpu,
-    docker: bool,
-    installed: bool,
-    expected: tuple[str, str],
-) -> None:
-    found = choose(Wish(run=run, **asked), gpu, docker, installed)
-    assert (found.runtime.value, found.simulator.value) == expected
 
 
 def prepared(run: RunDirectory, **asked: Any) -> Prepared:

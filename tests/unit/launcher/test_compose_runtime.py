@@ -12,7 +12,7 @@ import pytest
 
 from launcher import config
 from launcher.run_directory import RunDirectory
-from launcher.runtimes import compose_child
+from launcher.runtimes import compose_child, engine
 from launcher.runtimes.compose import ComposeRuntime
 from launcher.runtimes.compose_child import LOST, ComposeChild
 from launcher.runtimes.engine import Container, EngineError
@@ -106,6 +106,45 @@ def test_the_containers_limits_are_what_compose_makes_of_the_variables_and_nothi
     monkeypatch.setenv("AGENT_MEMORY", str(2**29))
     assert runtime.memory_limits_mib() == {Role.AGENT: 512.0}
     assert list(run.path.iterdir()) == [run.logs]
+
+
+@pytest.mark.parametrize(
+    ("lite", "expected"), [(False, {"CARLA_GPU": "GPU-5ee1", "AGENT_GPU": "GPU-5ee1"}), (True, {})]
+)
+def test_both_containers_are_given_the_card_that_was_planned(
+    run: RunDirectory, install: Callable[[str], None], lite: bool, expected: dict[str, str]
+) -> None:
+    install("2.26.1")
+    config_ = REPOSITORY / "config" / "td3_config.yaml"
+    stack = ComposeRuntime(Setup(run, config_, 21_000, gpu_uuid="GPU-5ee1"), LIMITS, lite=lite)
+    stack.memory_limits_mib()
+    assert {name: value for name, value in stack.environment.items() if name.endswith("_GPU")} == expected
+
+
+@pytest.mark.parametrize(
+    ("roles", "here", "said"),
+    [
+        (tuple(Role), (), "c and a; do it with `docker compose -f docker-compose.yml -f .* build carla agent`"),
+        ((Role.AGENT,), (), "c and a; do it with"),
+        (tuple(Role), ("a",), "Not built here yet: c; do it with .* build carla`"),
+        ((Role.AGENT,), ("a",), None),
+    ],
+)
+def test_all_images_that_are_missing_are_named_before_anything_is_asked_of_one(
+    runtime: ComposeRuntime,
+    install: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    roles: tuple[Role, ...],
+    here: tuple[str, ...],
+    said: str | None,
+) -> None:
+    install("2.26.1")
+    monkeypatch.setattr(engine.Engine, "has_image", lambda _self, name: name in here)
+    if said is None:
+        runtime.expect_images(*roles)
+        return
+    with pytest.raises(StartError, match=said):
+        runtime.expect_images(*roles)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,16 @@ def test_the_agent_is_told_its_run_and_where_the_simulator_is(make: Make, run: R
     ]
 
 
+@pytest.mark.parametrize(("fields", "seen"), [({"gpu_uuid": "GPU-5ee1"}, "GPU-5ee1"), ({}, "whatever the shell has")])
+def test_the_agent_sees_the_card_that_was_planned_by_the_name_that_no_program_counts(
+    make: Make, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], seen: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "whatever the shell has")
+    agent = make("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", **fields).start(AGENT)
+    assert end_of(agent) == Ended(0)
+    assert agent.log.read_text().strip() == seen
+
+
 @pytest.mark.parametrize(
     ("fields", "map_and_seed"), [({}, ("Lite01", "0")), ({"map": "a b.xodr", "seed": 3}, ("a b.xodr", "3"))]
 )
@@ -136,14 +146,15 @@ def test_carla_lite_is_told_where_to_listen_and_what_to_load(make: Make, fields,
 
 @pytest.mark.parametrize(("start", "quality"), [(SIMULATOR, "Low"), (Start(Role.SIMULATOR, "Epic"), "Epic")])
 def test_an_installed_carla_is_started_as_the_configuration_says(make: Make, start: Start, quality: str) -> None:
-    command = "echo '-quality-level={quality}' -carla-rpc-port={port} 'two words'"
+    command = "echo '-quality-level={quality}' -carla-rpc-port={port} -graphicsadapter={gpu} 'two words'"
     installed = LIMITS.simulator.model_copy(update={"command": command})
-    simulator = make("", LIMITS.model_copy(update={"simulator": installed})).start(start)
+    simulator = make("", LIMITS.model_copy(update={"simulator": installed}), gpu_index=1).start(start)
     assert end_of(simulator) == Ended(0)
-    assert simulator.log.read_text() == f"-quality-level={quality} -carla-rpc-port=21000 two words\n"
+    told = f"-quality-level={quality} -carla-rpc-port=21000 -graphicsadapter=1 two words\n"
+    assert simulator.log.read_text() == told
 
 
-@pytest.mark.parametrize("command", ["carla --gpu {gpu}", "carla {}", "carla 'unclosed", "carla {port"])
+@pytest.mark.parametrize("command", ["carla --card {card}", "carla {}", "carla 'unclosed", "carla {port"])
 def test_a_command_that_cannot_be_filled_in_is_refused_with_the_file(command: str, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(config.SHIPPED.read_text().replace("command: null", f"command: {json.dumps(command)}"))

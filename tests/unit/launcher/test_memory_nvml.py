@@ -194,9 +194,9 @@ def test_a_lost_gpu_is_said_and_one_that_comes_back_is_seen(figures: Figures, lo
         (LOST, "lost", "lost"),
         (RESET_REQUIRED, "lost", "lost"),
         (NOT_FOUND, "none", "lost"),
-        (TIMEOUT, "none", "ok"),
-        (MISMATCH, "none", "ok"),
-        (UNKNOWN, "none", "ok"),
+        (TIMEOUT, "unreadable", "ok"),
+        (MISMATCH, "unreadable", "ok"),
+        (UNKNOWN, "unreadable", "ok"),
     ],
 )
 def test_an_error_means_another_thing_once_the_gpu_was_there(
@@ -225,7 +225,7 @@ def test_a_gpu_of_another_index_is_not_there(figures: Figures, tmp_path: Path) -
     looker = Looker(tmp_path, figures.environment, index=1)
     reading = looker.read()
     looker.end()
-    assert reading["gpu"] == "none"
+    assert reading["gpu"] == "unreadable", "it was asked for: that it isn't there doesn't say that there is none"
     assert reading["problem"].startswith("GPU 1 can't be read")
     assert reading["problem"].endswith("there is no GPU of this index.")
 

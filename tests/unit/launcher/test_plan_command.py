@@ -40,7 +40,8 @@ def told(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Return a function that plans and gives back exit code and object."""
 
     def tell(seen: Reading, config: str = LOWMEM, **asked: Any) -> tuple[Exit, dict[str, Any]]:
-        code = command.run(Asked(runs, **asked), LIMITS, lambda: seen, agent(config), as_json=True)
+        simulator = asked.pop("simulator", Simulates.LITE if seen.gpu is Gpu.NONE else Simulates.CARLA)
+        code = command.run(Asked(runs, simulator, **asked), LIMITS, seen, agent(config), as_json=True)
         printed = json.loads(capsys.readouterr().out)
         assert isinstance(printed, dict)
         return code, printed
@@ -88,8 +89,8 @@ def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered
 
 
 def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = Asked(runs, quality="Epic", policy=["carla_low", "agent_cpu"])
-    assert command.run(asked, LIMITS, reading, agent(LOWMEM)) == Exit.FINISHED
+    asked = Asked(runs, Simulates.CARLA, quality="Epic", policy=["carla_low", "agent_cpu"])
+    assert command.run(asked, LIMITS, reading(), agent(LOWMEM)) == Exit.FINISHED
     said = capsys.readouterr().out
     for words in ("CARLA at Epic", "Xorg", "CUDA context", "reserve", "5745", "at its peak", "updating"):
         assert words in said
@@ -118,7 +119,7 @@ def test_without_nvml_a_small_ram_pool_still_gets_its_rung(told: Any) -> None:
 
 def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lost = Reading((Pool("ram", Kind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
-    assert command.run(Asked(runs), LIMITS, lambda: lost, agent(LOWMEM)) == Exit.CANNOT_FIT
+    assert command.run(Asked(runs, Simulates.CARLA), LIMITS, lost, agent(LOWMEM)) == Exit.CANNOT_FIT
     assert capsys.readouterr().err.startswith("launcher: The driver has lost the GPU (GPU is lost): ")
 
 
@@ -141,7 +142,8 @@ def test_where_nothing_fits_the_exit_code_says_so(told: Any) -> None:
 def test_what_cannot_be_is_one_sentence_and_exit_65(
     runs: Path, capsys: pytest.CaptureFixture[str], config: str, asked: dict[str, Any], said: str
 ) -> None:
-    assert command.run(Asked(runs, **asked), LIMITS, lambda: reading(vram=None), Footprint(config)) == 65
+    asked = {"simulator": Simulates.LITE, **asked}
+    assert command.run(Asked(runs, **asked), LIMITS, reading(vram=None), Footprint(config)) == 65
     error = capsys.readouterr().err
     assert said in error
     assert len(error.splitlines()) == 1
@@ -152,7 +154,7 @@ def test_a_wrong_value_in_the_configuration_is_the_agent_s_own_sentence(
 ) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("td3: {batch_size: 0}\n")
-    assert command.run(Asked(runs), LIMITS, reading, Footprint(str(wrong))) == 65
+    assert command.run(Asked(runs, Simulates.CARLA), LIMITS, reading(), Footprint(str(wrong))) == 65
     assert "`td3.batch_size` is 0" in capsys.readouterr().err
 
 

@@ -1,0 +1,122 @@
+"""Which GPU a run uses: named, remembered by a name that no renumbering changes, or as Compose's variables say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.cards import Pick, pick
+from launcher.memory.nvml import Nvml
+from launcher.planning.outlook import ImpossibleError, Simulates
+from launcher.run_directory import RunDirectory
+from launcher.runtimes import project
+from launcher.wish import RuntimeKind, Wish
+from tests.conftest import REPOSITORY
+from tests.gpu_stub.stub import Figures, build
+
+# A launcher up to where it would start something; it dies there, so the next one goes on.
+PREPARE = """
+import json, sys, time
+from pathlib import Path
+from launcher import config, preparing
+from launcher.planning.outlook import Simulates
+from launcher.run_directory import RunDirectory
+from launcher.runtimes import project
+from launcher.supervising.journal import Journal
+from launcher.wish import RuntimeKind, Wish
+run = RunDirectory(Path(sys.argv[1]))
+run.logs.mkdir(parents=True, exist_ok=True)
+wish = Wish(run, runtime=RuntimeKind.PROCESS, simulator=Simulates.LITE, **json.loads(sys.argv[2]))
+try:
+    found = preparing.prepare(wish, config.load())
+except preparing.RefusedError as error:
+    sys.exit(f"{int(error.code)}: {error}")
+found.state.state = "running"
+Journal(run, found.state, time.time).save()
+print(json.dumps([found.card, found.basis.gpu_index, found.basis.reading.pools[0].name]))
+"""
+
+
+@pytest.fixture
+def figures(tmp_path: Path) -> Figures:
+    return Figures(tmp_path / "figures", build(tmp_path), uuid="GPU-5ee1")
+
+
+def prepare(figures: Figures, **asked: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PREPARE, str(figures.path.parent / "runs" / "night"), json.dumps(asked)]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=REPOSITORY, env=figures.environment, timeout=120
+    )
+
+
+def test_a_run_goes_on_with_its_card_where_the_machine_counts_anew_and_says_when_it_has_gone(figures: Figures) -> None:
+    begun = prepare(figures, device="cuda")
+    assert json.loads(begun.stdout) == ["GPU-5ee1", 0, "vram:0"], begun.stderr
+    figures.index = 1
+    figures.write()
+    assert json.loads(prepare(figures).stdout) == ["GPU-5ee1", 1, "vram:1"]
+    figures.uuid = "GPU-other"
+    figures.write()
+    gone = prepare(figures)
+    assert gone.stderr.startswith(
+        "65: The run's GPU GPU-5ee1 isn't in this machine: put it back, name another with --gpu"
+    )
+    assert len(gone.stderr.splitlines()) == 1
+    assert json.loads(prepare(figures, gpu=1).stdout) == ["GPU-other", 1, "vram:1"], "what is named anew wins"
+    assert json.loads(prepare(figures, device="cpu").stdout)[0] == "", "a run that needs no card is given none"
+
+
+def wish(**asked: Any) -> Wish:
+    return Wish(run=RunDirectory(Path("run")), **asked)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of two cards, whose Compose variables name the second for both."""
+    known = {"0": 0, "GPU-a": 0, "1": 1, "GPU-b": 1}
+    monkeypatch.setattr(Nvml, "index_of", staticmethod(known.get))
+    monkeypatch.setenv("CARLA_GPU", "1")
+    monkeypatch.setenv("AGENT_GPU", "GPU-b")
+
+
+@pytest.mark.parametrize(
+    ("asked", "remembered", "index"),
+    [
+        ({}, "", 1),
+        ({"gpu": 0}, "GPU-b", 0),
+        ({}, "GPU-a", 0),
+        ({"runtime": RuntimeKind.PROCESS}, "", 0),
+        ({"device": "cpu", "simulator": Simulates.LITE}, "GPU-gone", 1),
+    ],
+)
+def test_what_is_named_wins_over_what_is_remembered_and_that_over_composes_variables(
+    machine: None, asked: dict[str, Any], remembered: str, index: int
+) -> None:
+    assert pick(wish(**asked), remembered) == Pick(index)
+
+
+def test_two_cards_are_told_as_unplanned_and_one_by_two_names_is_not(
+    machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_GPU", "0")
+    found = pick(wish())
+    assert found.index == 1
+    assert found.remark.startswith("CARLA_GPU is 1 and AGENT_GPU is 0: two cards are unplanned")
+    assert pick(wish(gpu=1)).remark == ""
+
+
+def test_a_variable_that_names_no_card_is_said(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARLA_GPU", "GPU-gone")
+    with pytest.raises(ImpossibleError, match="CARLA_GPU: GPU-gone isn't in this machine") as refused:
+        pick(wish())
+    assert refused.value.code == 65
+
+
+def test_without_variables_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project, "setting", lambda _name: "")
+    assert pick(wish()) == Pick(0)

@@ -67,7 +67,7 @@ def test_a_launcher_that_is_killed_leaves_a_run_to_resume_and_no_process(launch:
     assert (launched.run / "checkpoints" / "latest").exists()
     assert launched.read("agent.json")["exit_code"] == 75
     steps = launched.read("agent.json")["step"]
-    again = launch(steps + 20)  # whose launcher died needs no --resume
+    again = launch(None, "--max-timesteps", str(steps + 20))  # whose launcher died needs no --resume
     output = again.output()
     assert again.process.returncode == 0, output
     assert again.read("agent.json")["step"] == steps + 20
@@ -137,13 +137,13 @@ def test_a_second_launcher_on_the_same_run_is_refused_and_changes_nothing(launch
     first = launch(ENDLESS)
     first.until_training()
     events = (first.run / "launcher-events.jsonl").read_bytes()
-    second = launch(ENDLESS, "--resume")
+    second = launch(None, "--resume")
     assert f"in use by the launcher with process id {first.process.pid}" in second.output()
     assert second.process.returncode == 65
     assert (first.run / "launcher-events.jsonl").read_bytes() == events
     first.process.send_signal(signal.SIGTERM)
     first.output()
-    third = launch(ENDLESS)
+    third = launch(None)
     assert "already holds a run: add --resume" in third.output()
     assert third.process.returncode == 65
 

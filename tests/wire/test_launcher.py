@@ -28,7 +28,12 @@ def test_a_short_run_ends_with_0_and_leaves_its_files_and_no_process(launch: Lau
     assert launched.process.returncode == 0, output
     assert_gone(processes, 1.0)
     state, agent = launched.read("launcher.json"), launched.read("agent.json")
-    assert (state["state"], state["exit_code"], state["seed"], state["simulator_restarts"]) == ("stopped", 0, 3, 0)
+    assert (state["state"], state["exit_code"], state["options"]["seed"], state["simulator_restarts"]) == (
+        "stopped",
+        0,
+        3,
+        0,
+    )
     assert (agent["step"], agent["batch"]) == (150, 16)
     assert [row["event"] for row in launched.events()] == [
         "run_started",

@@ -92,7 +92,16 @@ class Night:
         self._reserve_mib = _available_mib() - ROOM_MIB
         port = free_port_pair(random.Random())
         self.scene = Scene(self.run, port or 29_990, lambda: self._launcher.pid, self._stranger_mib)
-        self._command = self._configured(runs)
+        self._command = [
+            sys.executable,
+            "scripts/launch.py",
+            "up",
+            "--runs-dir",
+            str(runs),
+            "--run-name",
+            self.run.name,
+        ]
+        self._asked = self._configured(runs)
         self._output = (runs / "launcher.log").open("a", encoding="utf-8")
         self._launcher = self._up()
         self.rows.watch()
@@ -159,8 +168,9 @@ class Night:
     def _up(self) -> subprocess.Popen[bytes]:
         self.launchers += 1
         environment = {**os.environ, "LITE_CONTROL_PORT": str(self.scene.control_port)}
+        told = self._asked if self.launchers == 1 else []  # a later one is told no more than the run's name
         return subprocess.Popen(
-            self._command, cwd=REPOSITORY, env=environment, stdout=self._output, stderr=subprocess.STDOUT
+            [*self._command, *told], cwd=REPOSITORY, env=environment, stdout=self._output, stderr=subprocess.STDOUT
         )
 
     def _configured(self, runs: Path) -> list[str]:
@@ -171,9 +181,8 @@ class Night:
         _merge(limits, {**LIMITS, "memory": {**LIMITS["memory"], **memory}})
         (runs / "agent.yaml").write_text(yaml.safe_dump(agent), encoding="utf-8")
         (runs / "launcher.yaml").write_text(yaml.safe_dump(limits), encoding="utf-8")
-        up = [sys.executable, "scripts/launch.py", "up", "--runtime", "process", "--simulator", "carla-lite"]
-        where = ["--runs-dir", str(runs), "--run-name", self.run.name, "--config", str(runs / "agent.yaml")]
-        return [*up, *where, "--launcher-config", str(runs / "launcher.yaml")]
+        files = ["--config", str(runs / "agent.yaml"), "--launcher-config", str(runs / "launcher.yaml")]
+        return ["--runtime", "process", "--simulator", "carla-lite", *files]
 
     def _stranger_mib(self) -> int:
         return max(FELT_MIB, _available_mib() - self._reserve_mib + FELT_MIB)

@@ -76,12 +76,11 @@ class Commanded:
 
     def up(self, *options: str) -> subprocess.Popen[str]:
         """Start a launcher; the first one is told what to run, later ones only the run's name."""
-        first = ("--runtime", "compose", "--simulator", "carla-lite", "--config", str(self._runs / "agent.yaml"))
+        files = ("--config", str(self._runs / "agent.yaml"), "--launcher-config", str(self._runs / "launcher.yaml"))
+        first = ("--runtime", "compose", "--simulator", "carla-lite", *files)
         told = () if self.run.launcher_state.exists() else first
         where = ("--runs-dir", str(self._runs), "--run-name", "run")
-        self.launcher = self._start(
-            "up", *told, *where, "--launcher-config", str(self._runs / "launcher.yaml"), *options
-        )
+        self.launcher = self._start("up", *told, *where, *options)
         return self.launcher
 
     def command(self, *arguments: str) -> tuple[int, str]:

@@ -39,18 +39,23 @@ class Launched:
 
     Args:
         folder: for its run directory, ``run``, and its configuration.
-        steps: of the training.
+        steps: of the training; None for a later start of the same run, which is told no more than the run's name.
         options: more of ``up``'s.
         environment: laid over this process's own; the simulator inherits it. What it starts is of this repository.
     """
 
-    def __init__(self, folder: Path, steps: int, *options: str, environment: Mapping[str, str] | None = None) -> None:
-        config = folder / "quick.yaml"
-        config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
+    def __init__(
+        self, folder: Path, steps: int | None, *options: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        asked: list[str] = []
+        if steps is not None:
+            config = folder / "quick.yaml"
+            config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
+            asked = ["--runtime", "process", "--config", str(config)]
         name = options[options.index("--run-name") + 1] if "--run-name" in options else "test"
         self.run = folder / "runs" / name
-        command = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), "up", "--runtime", "process"]
-        where = ["--config", str(config), "--runs-dir", str(folder / "runs")]
+        command = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), "up", *asked]
+        where = ["--runs-dir", str(folder / "runs")]
         named = [] if "--run-name" in options else ["--run-name", "test"]
         self.process = subprocess.Popen(
             [*command, *where, *named, *options],

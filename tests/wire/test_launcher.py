@@ -28,7 +28,12 @@ def test_a_short_run_ends_with_0_and_leaves_its_files_and_no_process(launch: Lau
     assert launched.process.returncode == 0, output
     assert_gone(processes, 1.0)
     state, agent = launched.read("launcher.json"), launched.read("agent.json")
-    assert (state["state"], state["exit_code"], state["seed"], state["simulator_restarts"]) == ("stopped", 0, 3, 0)
+    assert (state["state"], state["exit_code"], state["options"]["seed"], state["simulator_restarts"]) == (
+        "stopped",
+        0,
+        3,
+        0,
+    )
     assert (agent["step"], agent["batch"]) == (150, 16)
     assert [row["event"] for row in launched.events()] == [
         "run_started",
@@ -67,7 +72,7 @@ def test_a_launcher_that_is_killed_leaves_a_run_to_resume_and_no_process(launch:
     assert (launched.run / "checkpoints" / "latest").exists()
     assert launched.read("agent.json")["exit_code"] == 75
     steps = launched.read("agent.json")["step"]
-    again = launch(steps + 20)  # whose launcher died needs no --resume
+    again = launch(None, "--max-timesteps", str(steps + 20))  # whose launcher died needs no --resume
     output = again.output()
     assert again.process.returncode == 0, output
     assert again.read("agent.json")["step"] == steps + 20
@@ -137,13 +142,13 @@ def test_a_second_launcher_on_the_same_run_is_refused_and_changes_nothing(launch
     first = launch(ENDLESS)
     first.until_training()
     events = (first.run / "launcher-events.jsonl").read_bytes()
-    second = launch(ENDLESS, "--resume")
+    second = launch(None, "--resume")
     assert f"in use by the launcher with process id {first.process.pid}" in second.output()
     assert second.process.returncode == 65
     assert (first.run / "launcher-events.jsonl").read_bytes() == events
     first.process.send_signal(signal.SIGTERM)
     first.output()
-    third = launch(ENDLESS)
+    third = launch(None)
     assert "already holds a run: add --resume" in third.output()
     assert third.process.returncode == 65
 

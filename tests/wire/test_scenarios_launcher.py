@@ -57,12 +57,12 @@ def gone(processes: list[psutil.Process]) -> None:
     assert not left
 
 
-def go_on(launch: Launch, *options: str) -> Launched:
+def go_on(launch: Launch) -> Launched:
     """Launch the run once more; return once its new launcher says that it goes on.
 
     Its first state still says what the killed one was doing, "running": its own says so after it started the agent.
     """
-    run = launch(ENDLESS, *options)
+    run = launch(None)
     run.until(
         lambda: (
             (run.state["pid"], run.state["state"]) == (run.process.pid, "running")
@@ -99,7 +99,7 @@ def test_13_a_launcher_killed_at_any_instant_goes_on_where_it_was(launch: Launch
         assert not processes_of(run), "no orphan"
         assert witness.problems() == []
         steps = witness.look()
-        run = go_on(launch, *options)
+        run = go_on(launch)
         assert (taken(run), overrides(run)) == (rung, {"td3.micro_batch": 4})
         run.until_training(steps + 1)
         assert len(roles(run)) == len(set(roles(run))), "no duplicate"

@@ -5,6 +5,7 @@
 PYTHON ?= python3
 PIP_FLAGS ?=
 LONG ?= yes
+CARLA ?= yes
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -25,8 +26,13 @@ soak: $(INSTALLED)  ## kill learner, simulator and collector at 90 random instan
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)
 	$(BIN)/python -m tests.soak.hours
 
-verify-gpu: $(INSTALLED)  ## with a real card and CARLA: everything that needs them; leaves one file to send back
+ifeq ($(CARLA),no)
+verify-gpu:  ## with a real card and CARLA: everything that needs them; one file to send back. CARLA=no: installs nothing
+	$(PYTHON) scripts/verify_gpu.py --no-carla $(VERIFY_FLAGS)
+else
+verify-gpu: $(INSTALLED)
 	$(BIN)/python scripts/verify_gpu.py $(VERIFY_FLAGS)
+endif
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

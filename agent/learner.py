@@ -60,8 +60,7 @@ class Learner:
         heap.keep()
         chosen = choose_device(device or config.device)
         on_cuda = chosen.type == "cuda"
-        if config.memory.per_process_memory_fraction is not None:
-            limit_device_memory(chosen, config.memory.per_process_memory_fraction)
+        self._limit(chosen)
         side = config.environment.camera.width
         self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), side)
         self._events = EventLog(run.events)
@@ -199,7 +198,7 @@ class Learner:
         written = snapshot.write(self._run.memory, self.device, account)
         following = HOST if shortage.action == "moved" else self.device
         updates = self._counters.updates if shortage.phase.startswith("rehearsed") else self.updates
-        account |= {"device": str(self.device), "next_device": str(following), "updates": updates}
+        account |= {"device": self.device.type, "next_device": following.type, "updates": updates}
         self._events.append("out_of_memory", snapshot=written, **account)
 
     def _leave_for_the_cpu(self) -> None:
@@ -215,8 +214,14 @@ class Learner:
 
     def _move(self, device: torch.device, config: AgentConfig) -> None:
         """Take everything along; a CUDA context that is left stays until this process ends."""
+        self._limit(device)
         self._td3.move(device, config.memory.offload if device.type == "cuda" else ())
         self._losses.move(device)
+
+    def _limit(self, device: torch.device) -> None:
+        """Hold the allocator to ``memory.per_process_memory_fraction`` before a byte is taken there."""
+        if self._config.memory.per_process_memory_fraction is not None:
+            limit_device_memory(device, self._config.memory.per_process_memory_fraction)
 
     def _restore(self) -> None:
         found = checkpoint.load(self._run.path, architecture(self._config))
@@ -246,7 +251,11 @@ def _use_threads(config: AgentConfig) -> None:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` names here.
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` names here; a GPU with its index, and without a context.
+
+    The index, for not every function of ``torch.cuda`` takes a device without one. It is 0, the first that
+    CUDA_VISIBLE_DEVICES shows: asking torch for its current one would make a context, and this process may yet decide
+    for the CPU.
 
     Raises:
         ConfigError: CUDA is asked for and isn't there.
@@ -254,7 +263,7 @@ def choose_device(wanted: str) -> torch.device:
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise ConfigError("device is cuda, but torch sees no CUDA device: use --device auto or --device cpu.")
-    return torch.device("cuda" if wanted in ("auto", "cuda") and available else "cpu")
+    return torch.device("cuda", 0) if wanted in ("auto", "cuda") and available else HOST
 
 
 def architecture(config: AgentConfig) -> dict[str, Any]:

@@ -54,13 +54,14 @@ def main(
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 7,
     threads: Annotated[int, typer.Option(min=1, help="torch threads of both.")] = os.cpu_count() or 1,
     peer_keeps_heap: Annotated[bool, typer.Option("--peer-keeps-heap", help="Tune the peer's heap, too.")] = False,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Of both.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure updates a second beside Stable-Baselines3."""
     config = TD3Config(batch_size=batch, precision=precision)
     sides = {
-        "ours": Side(partial(_ours, config), threads, keeps_heap=True),
-        "stable_baselines3": Side(partial(_stable_baselines, config), threads, peer_keeps_heap),
+        "ours": Side(partial(_ours, config, device), threads, keeps_heap=True),
+        "stable_baselines3": Side(partial(_stable_baselines, config, device), threads, peer_keeps_heap),
     }
     with tempfile.TemporaryDirectory() as directory:
         rates = _in_turns(sides, Path(directory), updates, repeats)
@@ -69,6 +70,7 @@ def main(
         "what": "TD3 updates a second, sampling included, and the ratio to Stable-Baselines3 turn by turn",
         "batch": batch,
         "precision": precision,
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "threads": threads,
         "peer_keeps_heap": peer_keeps_heap,
         "updates": updates,
@@ -80,7 +82,7 @@ def main(
     print(json.dumps(report, indent=2) if as_json else f"batch {batch} {precision}: {report['ratio']}")
 
 
-def _ours(config: TD3Config, directory: Path) -> Update:
+def _ours(config: TD3Config, device: str, directory: Path) -> Update:
     replay = Replay.create(directory / "replay", capacity=_TRANSITIONS * 2)
     observation: _Observation | None = None
     for step, arrived in enumerate(_observations()):
@@ -95,11 +97,11 @@ def _ours(config: TD3Config, directory: Path) -> Update:
     rng = np.random.default_rng(0)
     frames = replay.sample(config.batch_size, rng).frames.numpy()
     _assert_pixels_vary(frames.reshape(-1, frames[0, 0].size))
-    td3 = TD3(config, torch.device("cpu"), seed=0)
+    td3 = TD3(config, torch.device(device), seed=0)
     return lambda: td3.update(replay.sample(config.batch_size, rng))
 
 
-def _stable_baselines(config: TD3Config, _: Path) -> Update:
+def _stable_baselines(config: TD3Config, device: str, _: Path) -> Update:
     """Its defaults (NatureCNN for actor and critics each), its own replay buffer, one copy of each observation."""
     model = stable_baselines3.TD3(
         "CnnPolicy",
@@ -112,7 +114,7 @@ def _stable_baselines(config: TD3Config, _: Path) -> Update:
         optimize_memory_usage=True,
         replay_buffer_kwargs={"handle_timeout_termination": False},
         policy_kwargs={"net_arch": list(config.network.hidden)},
-        device="cpu",
+        device=device,
         seed=0,
     )
     model.set_logger(configure(None, []))
@@ -200,6 +202,8 @@ def _serve(side: Side, directory: Path, pipe: Connection) -> None:
             start = time.perf_counter()
             for _ in range(count):
                 update()
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                torch.cuda.synchronize()
             pipe.send(count / (time.perf_counter() - start))
 
 

@@ -73,6 +73,7 @@ def main(
     precision: Annotated[list[str] | None, typer.Option(help="Precisions; all three by default.")] = None,
     seconds: Annotated[float, typer.Option(help="To time each row for, two updates at least.")] = 1.5,
     threads: Annotated[int, typer.Option(min=1, help="torch threads; by default the learner's.")] = max(1, CORES - 1),
+    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Rows of this one alone.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     row: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -80,11 +81,12 @@ def main(
     if row is not None:
         print(json.dumps(_measure(Way(**json.loads(row)), seconds, threads)))
         return
-    ways = list(_ways(batch or BATCHES, precision or PRECISIONS))
-    rows = [{**asdict(way), **_estimated(way), **_measured(way, seconds, threads)} for way in ways]
+    ways = [way for way in _ways(batch or BATCHES, precision or PRECISIONS) if device in (None, way.device)]
+    rows = [{**asdict(way), **estimated(way), **measured(way, seconds, threads)} for way in ways]
     report = {
         "what": "peak MiB beyond an idle process and median ms of an update, by way of giving way; sampling left out",
         "threads": threads,
+        "card": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "rows": rows,
         "machine": machine("torch", "numpy"),
     }
@@ -103,18 +105,21 @@ def _ways(batches: list[int] | tuple[int, ...], precisions: list[str] | tuple[st
                     yield Way("cuda", batch, part, precision, offload)
 
 
-def _measured(way: Way, seconds: float, threads: int) -> dict[str, Any]:
+def measured(way: Way, seconds: float, threads: int = 1) -> dict[str, Any]:
     """Return a row's figures, from a fresh process; or why there are none."""
     if way.device == "cuda" and not torch.cuda.is_available():
         return {"not_measured": "torch sees no CUDA device here"}
     command = [sys.executable, __file__, "--row", json.dumps(asdict(way))]
     options = ["--seconds", str(seconds), "--threads", str(threads)]
-    ended = subprocess.run([*command, *options], check=True, stdout=subprocess.PIPE, text=True)
+    ended = subprocess.run([*command, *options], check=False, capture_output=True, text=True)
+    if ended.returncode != 0:  # a card may lack a precision, or the room for a batch
+        said = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+        return {"not_measured": said[-1] if said else f"exit code {ended.returncode}"}
     figures: dict[str, Any] = json.loads(ended.stdout)
     return figures
 
 
-def _estimated(way: Way) -> dict[str, float]:
+def estimated(way: Way) -> dict[str, float]:
     """Return the footprint's figures for what is measured here, MiB."""
     found = footprint.estimate(way.config(), way.device == "cuda")
     counted = [item for item in found.items if item.name in _COUNTED or "page-locked" in item.name]

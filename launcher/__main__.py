@@ -227,11 +227,13 @@ def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Se
 def doctor(
     *,
     agent_config: AgentConfig = None,
+    port: Annotated[int, typer.Option(min=1, max=65533, help="The simulator's first of three ports.")] = 2000,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
-    """Examine this machine: driver, Docker, ports, disk, client, allocator; exit 1 if something is to be mended."""
-    machine = Machine(stack=REPOSITORY, runs=runs_dir, config=agent_config or preparing.DEFAULT_CONFIG)
+    """Examine this machine: driver, Docker, ports, disk, torch, client; exit 1 if something is to be mended."""
+    config, ports = agent_config or preparing.DEFAULT_CONFIG, tuple(range(port, port + 3))
+    machine = Machine(stack=REPOSITORY, runs=runs_dir, config=config, ports=ports)
     raise typer.Exit(doctor_command.run(machine, as_json))
 
 

@@ -103,7 +103,8 @@ def require_arithmetic(precision: str) -> None:
 
 
 def read_back() -> dict[str, Any]:
-    """Return the settings that PyTorch's CUDA allocator says it runs with; needs a context."""
+    """Return the settings that PyTorch's CUDA allocator says it runs with."""
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # ``_snapshot`` alone makes no context
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     return {
         name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in settings.items()

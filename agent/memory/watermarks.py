@@ -50,6 +50,11 @@ class Watermarks:
         with self._lock:
             return {phase: dict(figures) for phase, figures in self._peaks.items()}
 
+    def follow(self, device: torch.device) -> None:
+        """Say where the learner computes now; a GPU that it left is read on, for the context stays there."""
+        if device.type == "cuda":
+            self._device = device
+
     def enter(self, phase: str) -> None:
         """Say that a phase begins; what the device held at most until now belongs to the one before."""
         if phase == self._phase:

@@ -32,7 +32,7 @@ class Reporter:
     def __init__(self, config: AgentConfig, run: RunDirectory, learner: Learner, status: Status, out: Console) -> None:
         self.vitals = Vitals(
             total_steps=config.training.total_steps,
-            device=str(learner.device),
+            device=learner.device.type,
             batch=config.td3.batch_size,
             micro_batch=learner.micro_batch,
         )
@@ -73,8 +73,9 @@ class Reporter:
         """Show where the run stands; cheap, called at every turn of the loop."""
         vitals = self.vitals
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
-        vitals.device = str(self._learner.device)
+        vitals.device = self._learner.device.type
         vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
+        self.memory.follow(self._learner.device)
         self.memory.enter(phase)
         self._rate.see(counters.steps, counters.updates)
         self._progress.show(

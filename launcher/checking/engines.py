@@ -36,6 +36,12 @@ def driver(machine: Machine) -> Finding:
     return Finding(Verdict.UNKNOWN, "no NVIDIA GPU", "none is needed for carla-lite and an agent on the CPU")
 
 
+def has_card(machine: Machine) -> bool:
+    """Return whether the driver shows a GPU."""
+    asked = machine.ask(sys.executable, "-c", _NVML)
+    return asked.code == 0 and not asked.out.startswith("0 ")
+
+
 def _has_nvidia_card(pci: Path) -> bool:
     def first_word(path: Path) -> str:
         return path.read_text(encoding="ascii").strip() if path.is_file() else ""

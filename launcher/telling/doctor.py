@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from launcher.checking import engines, places, settings
+from launcher.checking import engines, places, pytorch, settings
 from launcher.checking.machine import Finding, Machine, Verdict
 
 Check = Callable[[Machine], Finding]
@@ -32,6 +32,8 @@ CHECKS: Mapping[str, Check] = {
     "runs folder": places.runs_folder,
     "Python": settings.python,
     "carla client": settings.carla_client,
+    "PyTorch": pytorch.here,
+    "PyTorch in the image": pytorch.in_the_image,
     "allocator's setting": settings.allocator,
     ".env": settings.dotenv,
 }

@@ -205,19 +205,3 @@ def test_a_key_that_did_not_take_hold_is_named() -> None:
     wanted = {"expandable_segments": True, "garbage_collection_threshold": 0.8, "release_lock_on_cudamalloc": True}
     took_hold = {"expandable_segments": False, "garbage_collection_threshold": 0.8, "max_split_size": -1}
     assert admission.ignored(wanted, took_hold) == ["expandable_segments"]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_what_was_asked_for_takes_hold_on_a_gpu() -> None:
-    program = """
-import os
-from agent.memory import allocator
-from agent.memory.settings import MemoryConfig
-allocator.prepare(MemoryConfig(), os.environ, allocator.Platform.here())
-import torch
-from agent.memory.admission import read_back
-torch.zeros(1, device="cuda")
-print(read_back()["expandable_segments"])
-"""
-    assert run(program).stdout.strip() == "True"

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from agent import config
-from agent.exits import AgentError, Exit
 from agent.learner import Learner
 from agent.run_directory import RunDirectory
 from agent.td3.replay import Batch
@@ -44,7 +43,7 @@ def test_the_learner_starts_with_the_configured_micro_batch_and_tells_of_shortag
 def test_a_learner_that_left_its_device_finishes_the_same_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the CPU the device that is left and the one that is gone to are one; a GPU's turn is the next test's."""
+    """On the CPU the device that is left and the one that is gone to are one; a GPU's turn is in test_card.py."""
     settings = config.validate({"td3": SMALL.model_dump(), "replay": {"capacity": 1000}}, source="test")
     run = RunDirectory(tmp_path)
     with run.prepare(resume=False):
@@ -75,32 +74,3 @@ class AlwaysTheSame:
 
     def fetch(self, *_: object) -> None:
         """Nothing is on a disk."""
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_on_a_gpu_a_learner_leaves_a_full_device_and_stays_where_it_was_told_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for device, leaves in (("auto", True), ("cuda", False)):
-        settings = config.validate({"device": device, "td3": {"batch_size": SIZE, "policy_delay": 1}}, source="test")
-        run = RunDirectory(tmp_path / device)
-        with run.prepare(resume=False):
-            learner = Learner(settings, run)
-            monkeypatch.setattr(learner, "_replay", AlwaysTheSame())
-            learner.update()
-            held = torch.cuda.memory_reserved() / torch.cuda.get_device_properties(0).total_memory
-            torch.cuda.empty_cache()
-            torch.cuda.set_per_process_memory_fraction(held / 100)  # what is there stays, and nothing more is given
-            try:
-                if leaves:
-                    learner.update()
-                    assert learner.device == CPU
-                    assert learner.micro_batch == SIZE
-                    assert all(value == value for value in learner.losses().values())  # noqa: PLR0124 – not NaN
-                else:
-                    with pytest.raises(AgentError) as caught:
-                        learner.update()
-                    assert caught.value.code is Exit.OUT_OF_MEMORY
-            finally:
-                torch.cuda.set_per_process_memory_fraction(1.0)

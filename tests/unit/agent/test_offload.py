@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from agent.config import NetworkConfig, TD3Config
@@ -17,6 +18,7 @@ from agent.td3.phases import at_once
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
+from tests.unit.agent.watched import distance
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SIZE = 12
@@ -204,6 +206,29 @@ def test_a_move_in_the_middle_of_a_rehearsal_has_no_effect_either() -> None:
     assert bits(td3) == before
 
 
+def learned(td3: TD3, before: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return what the weights have moved by.
+
+    Its whole is compared, not each number: Adam makes a full step of any rounding error where a gradient is all but 0,
+    and a GPU rounds otherwise than a CPU, and differently each time. Arithmetic as coarse as bfloat16 puts two of these
+    0.07 to 0.14 apart, an update that was left out 0.17, another batch 1.3.
+    """
+    return {name: value - before[name] for name, value in td3.state().items() if name.startswith("online")}
+
+
+def test_an_update_left_out_is_further_off_than_rounding() -> None:
+    td3, fewer, coarser = (TD3(SMALL, CPU, seed=0) for _ in range(3))
+    coarser.config = SMALL.model_copy(update={"precision": "bfloat16"})
+    before = td3.state()
+    for seed in range(5):
+        td3.update(_batch(seed))
+        coarser.update(_batch(seed))
+        if seed < 4:
+            fewer.update(_batch(seed))
+    assert distance(learned(coarser, before), learned(td3, before)) < 0.1
+    assert distance(learned(fewer, before), learned(td3, before)) > 0.1
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("offload", WAYS)
@@ -215,12 +240,10 @@ def test_on_a_gpu_the_device_holds_less_and_the_update_is_the_same(offload: tupl
         held.append(torch.cuda.memory_allocated())
     assert held[2] - held[1] < held[1] - held[0]
     plain, offloaded = made
+    before = plain.state()
     for each in made:
         each.update(_batch(0, size=64))
-    ours, theirs = offloaded.state(), plain.state()
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-5, msg=name)
+    assert distance(learned(offloaded, before), learned(plain, before)) < 0.1
     moments = [value.device.type for value in offloaded._critic_optimizer.tensors().values()]
     assert set(moments) == {"cpu" if "optimizer" in offload else "cuda"}
     assert {p.device.type for p in offloaded.target.parameters()} == {"cpu" if "targets" in offload else "cuda"}
@@ -230,7 +253,7 @@ def test_on_a_gpu_the_device_holds_less_and_the_update_is_the_same(offload: tupl
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_on_a_gpu_a_td3_goes_to_the_cpu_and_back_and_leaves_nothing_behind() -> None:
     td3, stayed = TD3(SMALL, CUDA, seed=0), TD3(SMALL, CUDA, seed=0)
-    held = torch.cuda.memory_allocated()
+    held, before = torch.cuda.memory_allocated(), stayed.state()
 
     def leave(phase: str, run: Callable[[int], Any], rows: int) -> Any:
         if phase == "actor":
@@ -246,5 +269,4 @@ def test_on_a_gpu_a_td3_goes_to_the_cpu_and_back_and_leaves_nothing_behind() -> 
     td3.move(CUDA)
     for each in (td3, stayed):
         each.update(_batch(9))
-    for name, value in stayed.state().items():
-        torch.testing.assert_close(td3.state()[name], value, rtol=1e-3, atol=1e-4, msg=name)
+    assert distance(learned(td3, before), learned(stayed, before)) < 0.1

@@ -181,7 +181,7 @@ def test_the_cpu_knows_no_memory_fraction() -> None:
 def test_on_a_gpu_a_limit_too_small_for_the_batch_ends_in_micro_batches_and_the_cache_stays() -> None:
     from agent.memory.recovery import Recovery, Shortage
 
-    device = torch.device("cuda")
+    device = torch.device("cuda", 0)
     told: list[Shortage] = []
     td3 = TD3(TD3Config(policy_delay=1), device, seed=0)
     recovery = Recovery(2048, None, td3.release, told.append)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from launcher.checking import engines, places, settings
+from launcher.checking import engines, places, pytorch, settings
 from launcher.checking.machine import Finding, Machine, Ran, Verdict, run
 from launcher.telling import doctor
 
@@ -208,6 +209,113 @@ def test_the_allocator_s_setting_is_what_the_agent_would_take(
     machine: Machine, given: dict[str, str], verdict: Verdict
 ) -> None:
     assert settings.allocator(changed(machine, **{OLD: "", NEW: "", **given})).verdict is verdict
+
+
+def with_torch(machine: Machine, folder: Path, text: str) -> Machine:
+    """Return the machine with a driver that shows a card, and a torch of a few lines in the real one's place."""
+    (folder / "torch.py").write_text(text)
+    return changed(machine, LD_LIBRARY_PATH=driver_library(folder, 0), PYTHONPATH=str(folder))
+
+
+TORCH = """
+class version:
+    cuda = {built_for!r}
+class cuda:
+    def init(): {init}
+    def get_device_name(_): return "NVIDIA GeForce RTX 2060"
+__version__ = "2.13.0"
+"""
+
+
+@pytest.mark.parametrize(
+    ("built_for", "init", "verdict", "found"),
+    [
+        ("12.8", "pass", Verdict.OK, "torch 2.13.0, for CUDA 12.8, sees NVIDIA GeForce RTX 2060"),
+        (
+            None,
+            "raise AssertionError('not compiled')",
+            Verdict.PROBLEM,
+            "torch 2.13.0, built without CUDA, sees no GPU",
+        ),
+        (
+            "13.0",
+            "raise RuntimeError('The driver is\\ntoo old')",
+            Verdict.PROBLEM,
+            "sees no GPU: The driver is too old",
+        ),
+        ("13.0", "raise SystemExit('a library is missing')", Verdict.UNKNOWN, "can't be asked: a library is missing"),
+    ],
+)
+def test_torch_says_whether_it_sees_the_card_and_why_not(
+    machine: Machine, tmp_path: Path, built_for: str | None, init: str, verdict: Verdict, found: str
+) -> None:
+    told = pytorch.here(with_torch(machine, tmp_path, TORCH.format(built_for=built_for, init=init)))
+    assert told.verdict is verdict
+    assert told.found.endswith(found)
+    assert bool(told.do) is (verdict is not Verdict.OK)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here")
+@pytest.mark.gpu
+def test_on_a_gpu_the_real_torch_sees_the_card(machine: Machine) -> None:
+    if not engines.has_card(machine):
+        pytest.skip("no CUDA device here")
+    assert pytorch.here(machine).verdict is Verdict.OK
+
+
+def test_the_real_torch_of_this_environment_is_asked_too(machine: Machine, tmp_path: Path) -> None:
+    hidden = {"LD_LIBRARY_PATH": driver_library(tmp_path, 0), "CUDA_VISIBLE_DEVICES": ""}
+    told = pytorch.here(changed(machine, **hidden))
+    assert told.verdict is Verdict.PROBLEM
+    assert "sees no GPU" in told.found
+
+
+def test_torch_is_not_asked_where_the_driver_shows_no_card(machine: Machine, tmp_path: Path) -> None:
+    without = changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 9))
+    for check in (pytorch.here, pytorch.in_the_image):
+        assert check(without).found == "not asked: no NVIDIA GPU"
+
+
+def in_docker(machine: Machine, folder: Path, run: str, images: str = "exit 0") -> Finding:
+    docker = f'case "$1" in image) {images};; run) echo "$@" > {folder}/asked; {run};; esac'
+    given = changed(with_programs(machine, docker=docker), LD_LIBRARY_PATH=driver_library(folder, 0), AGENT_GPU="1")
+    return pytorch.in_the_image(given)
+
+
+def test_under_compose_the_image_s_torch_is_asked_with_the_card_that_its_container_gets(
+    machine: Machine, tmp_path: Path
+) -> None:
+    answer = json.dumps({"torch": "2.13.0", "built_for": "13.0", "card": None, "why": "No CUDA GPUs are available"})
+    found = in_docker(machine, tmp_path, f"echo '{answer}'")
+    assert found.verdict is Verdict.PROBLEM
+    assert found.found == "torch 2.13.0, for CUDA 13.0, sees no GPU: No CUDA GPUs are available"
+    assert "--gpus device=1 --entrypoint python carla-td3-agent:latest -c" in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize(
+    ("run", "images", "found"),
+    [
+        (
+            "echo could not select device driver >&2; exit 125",
+            "exit 0",
+            "can't be asked: could not select device driver",
+        ),
+        ("exit 0", "exit 1", "no image carla-td3-agent:latest"),
+    ],
+)
+def test_an_image_that_can_t_be_asked_is_unknown(
+    machine: Machine, tmp_path: Path, run: str, images: str, found: str
+) -> None:
+    told = in_docker(machine, tmp_path, run, images)
+    assert (told.verdict, told.found) == (Verdict.UNKNOWN, found)
+
+
+def test_the_ports_that_are_asked_about_are_those_of_the_command(taken_port: int) -> None:
+    command = [sys.executable, "scripts/launch.py", "doctor", "--json", "--port", str(taken_port)]
+    told = json.loads(subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout)
+    (ports,) = [row for row in told if row["check"] == "simulator's ports"]
+    assert ports["verdict"] == "problem"
+    assert f"{taken_port} is taken by" in ports["found"]
 
 
 def test_a_setting_in_dotenv_counts_where_the_environment_has_none(machine: Machine) -> None:

@@ -1,0 +1,89 @@
+"""Takes memory from a learner at a chosen update: for verifications alone, on the path of Python's modules.
+
+With this folder in PYTHONPATH each Python process imports this file at its start. It does nothing until a process
+imports ``agent.td3.td3``; there, before update number SHORTAGE_AT_UPDATE (the rehearsal's is 1), the card's allocator
+is held to what it has, and room for a quarter of the batch. On the CPU, which has no such limit, rows beyond that
+quarter are refused in the words of its allocator.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+PATCHED = "agent.td3.td3"
+LIBRARIES_MIB = 96
+"""For cuBLAS and cuDNN, which take their room at the first update."""
+CPU_FORM = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4194304 bytes. Error code 12"
+
+
+class Watch(MetaPathFinder):
+    """Sees one module come."""
+
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+        """Return the module's own spec, with a step after its execution; None for any other module."""
+        if name != PATCHED:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.loader is not None
+        execute = spec.loader.exec_module
+
+        def execute_and_patch(module: ModuleType) -> None:
+            execute(module)
+            patch(module.TD3)
+
+        spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
+        return spec
+
+
+def patch(td3: Any) -> None:
+    """Have a class ``TD3`` run short before an update of a number."""
+    update, number = td3.update, 0
+
+    def update_or_run_short(self: Any, *arguments: Any) -> Any:
+        nonlocal number
+        number += 1
+        if number == int(os.environ["SHORTAGE_AT_UPDATE"]):
+            (limit_card if self.device.type == "cuda" else limit_rows)(self, len(arguments[0].reward) // 4)
+        return update(self, *arguments)
+
+    td3.update = update_or_run_short
+
+
+def limit_card(td3: Any, rows: int) -> None:
+    """Leave the allocator room for so many rows of an update, gradients included, beyond what it holds."""
+    import torch
+
+    from agent.memory.peak import update_bytes
+
+    td3.release()
+    torch.cuda.empty_cache()
+    kept = sum(parameter.numel() * 4 for parameter in td3.online.parameters())
+    network, precision = td3.config.network, td3.config.precision
+    room = update_bytes(network, 4 * rows, rows, precision, cached_rows=None, side=td3.side) + kept
+    total = torch.cuda.get_device_properties(0).total_memory
+    limit = torch.cuda.memory_reserved() + room + LIBRARIES_MIB * 2**20
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))
+
+
+def limit_rows(td3: Any, rows: int) -> None:
+    """Refuse gradients of more rows."""
+    gradient = td3._critic_gradient
+
+    def gradient_or_refusal(part: Any, *arguments: Any) -> Any:
+        if len(part.reward) > rows:
+            raise RuntimeError(CPU_FORM)
+        return gradient(part, *arguments)
+
+    td3._critic_gradient = gradient_or_refusal
+
+
+if "SHORTAGE_AT_UPDATE" in os.environ:
+    sys.meta_path.insert(0, Watch())

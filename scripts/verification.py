@@ -1,0 +1,167 @@
+"""What every verification on somebody else's machine shares: its steps, their limits, and the one file that it leaves.
+
+Owns how a command is run and ended, what goes into the file, and that no path or name of the person's is in it. Imports
+nothing that has to be installed: where a package is missing, that is what a verification has to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+RUN_FILES = ("*.json", "*.jsonl", "*.yaml", "report.html", "report.md", "collector.log", "logs/*.log", "memory/*.json")
+PACKAGES = ("torch", "stable-baselines3", "carla", "nvidia-ml-py", "docker", "numpy", "gymnasium")
+LONGEST_LOG_BYTES = 4 << 20
+LIMIT_S = 1_800.0
+"""Of a step, unless it says otherwise."""
+END_GRACE_S = 20.0
+"""Between SIGTERM and SIGKILL: a launcher writes a checkpoint, and ends what it started."""
+TIMED_OUT, NO_PROGRAM = 124, 127
+
+
+@dataclass
+class Step:
+    """A command, and what came of it; ``code`` is None for one that was left out, ``said`` is why, or what is wrong."""
+
+    name: str
+    words: list[str]
+    code: int | None = None
+    took_s: float = 0.0
+    said: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Return whether it went wrong; one that was left out didn't."""
+        return self.code not in (0, None)
+
+
+@dataclass
+class Verification:
+    """All that goes into the file."""
+
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    steps: list[Step] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, name: str, *words: str, limit_s: float = LIMIT_S, shown: bool = False) -> Step:
+        """Run a step, its words in a file and the last of them on the terminal; whatever comes of it.
+
+        Args:
+            name: of the step and of its file.
+            words: the command.
+            limit_s: after which it is ended, with all that it started.
+            shown: leave its words on the terminal alone, as they come: for what takes long and shows how far it is.
+        """
+        step = Step(name, list(words))
+        self.steps.append(step)
+        print(f"\n--- {name}: {' '.join(words)}", flush=True)
+        began = time.monotonic()
+        path = self.folder / f"{name}.txt"
+        with path.open("wb") as log:
+            step.code = _run(words, None if shown else log.fileno(), limit_s, self.environment)
+        step.took_s = round(time.monotonic() - began, 1)
+        sys.stdout.write(path.read_text(encoding="utf-8", errors="replace")[-3000:])
+        print(f"--- {name}: exit code {step.code} after {step.took_s} s", flush=True)
+        return step
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Keep a step that can't be run here, and say why."""
+        self.steps.append(Step(name, [], said=why))
+        print(f"\n--- {name}: left out: {why}", flush=True)
+
+    def finish(self, runs: Path) -> int:
+        """Say what came of it and where the file is; return the exit code, 1 if a step went wrong."""
+        packed = self._pack(runs)
+        failed = [step.name for step in self.steps if step.failed]
+        left_out = [step.name for step in self.steps if step.code is None]
+        print(f"\n{len(self.steps)} steps, of which went wrong: {', '.join(failed) or 'none'}.")
+        if left_out:
+            print(f"Left out: {', '.join(left_out)}.")
+        print(f"Please send {packed} to whoever gave you this; what went wrong is as welcome as what went well.")
+        return int(bool(failed))
+
+    def _pack(self, runs: Path) -> Path:
+        self.facts["steps"] = [asdict(step) for step in self.steps]
+        (self.folder / "summary.json").write_text(json.dumps(self.facts, indent=1, default=str), encoding="utf-8")
+        packed = runs / f"{self.folder.name}.zip"
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in _worth_sending(self.folder):
+                text = path.read_bytes()[-LONGEST_LOG_BYTES:].decode(errors="replace")
+                archive.writestr(str(path.relative_to(self.folder)), nameless(text))
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return packed
+
+
+def begin(runs: Path) -> Verification:
+    """Return an empty verification with the versions of system and packages, in a folder of its own."""
+    folder = runs.resolve() / time.strftime("verify-gpu-%Y%m%d-%H%M%S")  # absolute: steps are run in the repository
+    folder.mkdir(parents=True)
+    return Verification(folder, facts=_machine())
+
+
+def nameless(text: str) -> str:
+    """Return a text without the person's folders, user name and machine name."""
+    own = {sys.prefix: ".venv"} if sys.prefix != sys.base_prefix else {}  # /usr is everybody's
+    hide = {str(REPOSITORY): ".", **own, str(Path.home()): "~", socket.gethostname(): "MACHINE"}
+    for hidden, shown in {**hide, f"/{getpass.getuser()}/": "/USER/"}.items():
+        text = text.replace(hidden, shown)
+    return text
+
+
+def _machine() -> dict[str, Any]:
+    packages = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
+    system = f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    return {"system": system, "packages": packages}
+
+
+def _worth_sending(folder: Path) -> list[Path]:
+    inside = [path for path in folder.iterdir() if path.is_dir()]
+    found = {path for run in inside for pattern in RUN_FILES for path in run.glob(pattern)}
+    return sorted(found | {path for path in folder.iterdir() if path.is_file()})
+
+
+def _run(words: tuple[str, ...], log: int | None, limit_s: float, environment: Mapping[str, str]) -> int:
+    try:
+        process = subprocess.Popen(
+            words, cwd=REPOSITORY, stdout=log, stderr=log, env={**environment}, start_new_session=True
+        )
+    except FileNotFoundError:
+        return NO_PROGRAM
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that still runs, and its group: some, as CarlaUE4.sh, hand no signal on to what they start."""
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(END_GRACE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

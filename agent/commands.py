@@ -64,6 +64,8 @@ def train(
         }
         resolved = options.resolve(config, run, settings, named)
         chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
+        if chosen.dropped is not None:
+            typer.echo(chosen.dropped, err=True)
         with run.prepare(resume):
             from agent.memory.admission import admit
             from agent.refitting import refit

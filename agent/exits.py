@@ -36,6 +36,7 @@ class AgentError(Exception):
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _BAD_CONFIG = frozenset({"ConfigError", "CheckpointError", "ReplayError", "RouteError", "WeightsError"})
+_NO_SIMULATOR = frozenset({"NoSimulator", "BlockedStart"})
 _OUT_OF_MEMORY = re.compile(
     r"CUDA (driver )?(error: )?out of memory"
     r"|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED"
@@ -65,7 +66,7 @@ def exit_code(error: BaseException) -> Exit | None:
     name = type(error).__name__
     if name in _BAD_CONFIG or (isinstance(error, OSError) and error.errno in _NO_ROOM):
         return Exit.BAD_CONFIG
-    return Exit.NO_SIMULATOR if name == "NoSimulator" else None
+    return Exit.NO_SIMULATOR if name in _NO_SIMULATOR else None
 
 
 def sentence(error: BaseException) -> str:

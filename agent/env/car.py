@@ -15,13 +15,20 @@ import carla
 from agent.config import CameraConfig
 from agent.env.route_line import Route
 from agent.env.sensors import SensorRig
-from agent.env.session import ROLE_PREFIX, Session, SimulatorLost
+from agent.env.session import ROLE_PREFIX, BlockedStart, Session, SimulatorLost
 
 ROLE = f"{ROLE_PREFIX}ego"
 BLUEPRINT = "vehicle.tesla.model3"
-# A car put on the road's surface itself would touch it; it is dropped from here and braked until it lies still.
-DROP_M = 0.3
-SETTLE_TICKS = 6
+# A car put down level on a slope would stick in it (half its length times the gradient: 0.48 m at 20 %), and a
+# simulator refuses one that does (facts, section 5). So it is dropped from here, and braked until it has fallen
+# (0.32 s) and its springs have come to rest.
+DROP_M = 0.5
+SETTLE_S = 1.0
+SOLID = ("vehicle.", "walker.pedestrian.")
+# Two cars whose centres are nearer than all three overlap: lengths, a lorry's too; widths; and storeys of a road.
+AHEAD_M, BESIDE_M, ABOVE_M = 6.0, 2.3, 3.0
+# Farther from the start than a car rolls while it settles: it was pushed off something that stands there.
+STRAY_M = 0.5
 
 
 @dataclass(frozen=True)
@@ -49,31 +56,54 @@ class Car:
         route: where the car appears.
 
     Raises:
-        SimulatorLost: the simulator would not spawn it.
+        BlockedStart: something stands where it is to appear.
+        SimulatorLost: the simulator gave no car, or no sensor.
     """
 
     def __init__(self, session: Session, camera: CameraConfig, route: Route) -> None:
         self._session = session
         self._control = carla.VehicleControl()
-        blueprint = session.world.get_blueprint_library().find(BLUEPRINT)
-        blueprint.set_attribute("role_name", ROLE)
-        try:
-            self.actor: Any = session.world.spawn_actor(blueprint, start_of(route))
+        with session.answered():
+            blueprint = session.world.get_blueprint_library().find(BLUEPRINT)
+            blueprint.set_attribute("role_name", ROLE)
+            self.actor: Any = session.spawn_car(blueprint, start_of(route))
             session.tick()
             self.sensors = SensorRig(session, self.actor, camera)
-        except RuntimeError as error:
-            raise SimulatorLost(f"The simulator at {session.address} gave no car: {error}.") from None
 
     def place(self, route: Route) -> Motion:
-        """Put the car at rest on the route's start and return its motion in the frame that shows it there."""
-        still = carla.Vector3D()
-        self.actor.set_transform(start_of(route))
+        """Put the car at rest on the route's start and return its motion in the frame that shows it there.
+
+        Raises:
+            BlockedStart: another vehicle or a pedestrian is there, or the car came to lie elsewhere.
+            SimulatorLost: see ``Session.tick``.
+        """
+        still, start = carla.Vector3D(), start_of(route)
+        # Looked at first, and in a new frame: a car that is moved into another one throws it aside, and is thrown.
+        self._session.tick()
+        if self._is_taken(start):
+            raise BlockedStart(start.location)
+        self.actor.set_transform(start)
         self.actor.set_target_velocity(still)
         self.actor.set_target_angular_velocity(still)
         self.actor.apply_control(carla.VehicleControl(brake=1.0, hand_brake=True))
-        for _ in range(SETTLE_TICKS):
+        for _ in range(math.ceil(SETTLE_S / self._session.config.fixed_delta_s)):
             frame = self._session.tick()
-        return self.motion(frame)
+        motion = self.motion(frame)
+        if math.hypot(motion.x_m - start.location.x, motion.y_m - start.location.y) > STRAY_M:
+            raise BlockedStart(start.location)
+        return motion
+
+    def _is_taken(self, start: carla.Transform) -> bool:
+        """Return whether somebody else stands where the car would, as the newest frame shows it."""
+        axes = (
+            (start.get_forward_vector(), AHEAD_M),
+            (start.get_right_vector(), BESIDE_M),
+            (carla.Vector3D(z=1.0), ABOVE_M),
+        )
+        with self._session.answered():
+            others = [other for other in self._session.world.get_actors() if other.id != self.actor.id]
+        gaps = [other.get_location() - start.location for other in others if other.type_id.startswith(SOLID)]
+        return any(all(abs(gap.dot(axis)) < reach_m for axis, reach_m in axes) for gap in gaps)
 
     def drive(self, steer: float, pedal: float) -> Motion:
         """Apply a control, advance one step and return the motion after it.

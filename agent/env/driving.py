@@ -22,12 +22,14 @@ from agent.env.episode import TERMINAL, Episode, Events
 from agent.env.observation import DriverState, Frames, Observation
 from agent.env.route import Planner
 from agent.env.route_line import Route
-from agent.env.session import NoSimulator, Session, SimulatorLost
+from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
 from agent.env.traffic import Traffic
 
 Action = NDArray[np.float32]
 
 LOSSES_A_RESET = 3
+# Routes drawn for one drive while somebody stands on their starts; each takes ticks, so what only passes by has gone.
+STARTS_A_RESET = 10
 # An interpreter that ends sooner after a sensor's stop() can abort (protocol section 5.5).
 AFTER_STOP_S = 0.2
 
@@ -98,19 +100,18 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Begin a drive; ``options={"route": Route}`` gives the route, else a training route is drawn.
 
         Raises:
+            BlockedStart: something stands where the given route starts, or where each of a few drawn ones does.
             NoSimulator: no simulator within the patience, or it died at each of a few attempts.
         """
         super().reset(seed=self._seed if seed is None and not self._seeded else seed)
         self._seeded = True
-        route = (options or {}).get("route")
-        for _ in range(LOSSES_A_RESET):
+        given = (options or {}).get("route")
+        for _ in range(1 if given else STARTS_A_RESET):
             try:
-                route = route or self.planner.sample(self.np_random, self.config.route)
-                return self._begin(route)
-            except SimulatorLost as loss:
-                self._lose()
-                last = loss
-        raise NoSimulator(f"The simulator at {self.session.address} died {LOSSES_A_RESET} times in a row: {last}")
+                return self._begin_though_lost(given)
+            except BlockedStart as blocked:
+                last = blocked
+        raise last
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Drive one step; see the class and ``Episode.info`` for what comes back."""
@@ -139,7 +140,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
                     self._traffic.destroy()
                 self.car.destroy()
             except SimulatorLost:
-                pass  # nothing is left to remove
+                self.session.abandon()  # nothing is left to remove, nor to be told
             time.sleep(AFTER_STOP_S)
         self.car = self._traffic = None
         self.session.close()
@@ -148,6 +149,18 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         if not self.session.connected:
             self._lose()
             self.session.connect()
+
+    def _begin_though_lost(self, given: Route | None) -> tuple[Observation, dict[str, Any]]:
+        """Begin on the given route, or on one drawn; on the same one again if the simulator dies."""
+        route = given
+        for _ in range(LOSSES_A_RESET):
+            try:
+                route = route or self.planner.sample(self.np_random, self.config.route)
+                return self._begin(route)
+            except SimulatorLost as loss:
+                self._lose()
+                last = loss
+        raise NoSimulator(f"The simulator at {self.session.address} died {LOSSES_A_RESET} times in a row: {last}")
 
     def _begin(self, route: Route) -> tuple[Observation, dict[str, Any]]:
         self._connected()
@@ -160,7 +173,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             rng = np.random.default_rng(self._seed)
             self._traffic = Traffic(self.session, self.config.traffic.vehicles, rng, (x, y))
         motion = self.car.place(route)
-        self._stack = None
+        self._stack = self._episode = None
         self._see(motion)
         self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion)
         self._events(self.car, self._episode)

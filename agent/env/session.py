@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from agent.env.lifeline import Lifeline
 
 ROLE_PREFIX = "td3-"
 # Without a Traffic Manager a time-out of a live server is harmless (protocol section 5.2), so a tick is waited for in
-# slices this long: a server that died under a tick is noticed after one slice, not after the whole time-out.
+# slices this long: a server that died under a tick is noticed after one slice, not after the whole time-out. A tick
+# alone: what else is asked can't be asked again, and a first spawn from a cold disk takes longer than a slice.
 SLICE_S = 1.0
 # Back-to-back ticks can deadlock a synchronous Traffic Manager; 100 µs between them do not (facts, section 5).
 TRAFFIC_PAUSE_S = 150e-6
@@ -33,6 +34,13 @@ class NoSimulator(Exception):  # noqa: N818 (a state of the world, not a mistake
 
 class SimulatorLost(Exception):  # noqa: N818 (the same)
     """The simulator died or stopped answering while in use; a new connection may succeed."""
+
+
+class BlockedStart(Exception):  # noqa: N818 (the same)
+    """The simulator is well, but something stands where the car is to start; another place or another time may do."""
+
+    def __init__(self, where: carla.Location) -> None:
+        super().__init__(f"No car can start at ({where.x:.1f}, {where.y:.1f}): something stands in its way there.")
 
 
 class Session:
@@ -87,7 +95,8 @@ class Session:
     @property
     def map(self) -> Any:
         """The world's ``carla.Map`` (the client caches it)."""
-        return self._world.get_map()
+        with self.answered():
+            return self._world.get_map()
 
     def connect(self) -> None:
         """Connect, load the wanted map, remove what a dead predecessor left, and go synchronous.
@@ -127,7 +136,8 @@ class Session:
             time.sleep(max(0.0, self._tick_ended_s + TRAFFIC_PAUSE_S - time.monotonic()))
         self.tick_started_s = time.monotonic()
         try:
-            self._frame = self._world.tick(self.config.timeout_s)
+            with self._sliced():
+                self._frame = self._world.tick(self.config.timeout_s)
         except RuntimeError:
             self._frame = self._late_frame()
         finally:
@@ -154,13 +164,33 @@ class Session:
             if message.frame > frame:
                 raise SimulatorLost(f"The simulator at {self.address} skipped the image of frame {frame}.")
 
+    def spawn_car(self, blueprint: Any, pose: carla.Transform) -> Any:
+        """Spawn a vehicle and return it.
+
+        Raises:
+            BlockedStart: the simulator has no room for it there.
+            SimulatorLost: it doesn't answer.
+        """
+        # As a batch, whose reply tells a refusal from a time-out: spawn_actor raises RuntimeError for both.
+        with self.answered():
+            (reply,) = self._client.apply_batch_sync([carla.command.SpawnActor(blueprint, pose)], False)
+            if reply.has_error():
+                raise BlockedStart(pose.location)
+            return self._world.get_actor(reply.actor_id)
+
     def destroy(self, actors: list[Any]) -> None:
         """Destroy actors in the given order (sensors belong before what carries them)."""
         if actors and self.connected:
-            try:
+            with self.answered():
                 self._client.apply_batch_sync([carla.command.DestroyActor(actor) for actor in actors], False)
-            except RuntimeError as error:
-                raise SimulatorLost(f"The simulator at {self.address} did not answer: {error}.") from None
+
+    @contextlib.contextmanager
+    def answered(self) -> Iterator[None]:
+        """Raise ``SimulatorLost`` where the client raises ``RuntimeError``: a call without an answer, or refused."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise SimulatorLost(f"The simulator at {self.address} did not answer: {error}.") from None
 
     def abandon(self) -> None:
         """Forget the connection without a word to the simulator (it's dead, or about to be reconnected)."""
@@ -192,7 +222,18 @@ class Session:
         self._set_synchronous(True)
         self._remove_leftovers()
         self._frame = self._world.get_snapshot().frame
-        self._client.set_timeout(self.config.timeout_s if self._traffic else min(SLICE_S, self.config.timeout_s))
+
+    @contextlib.contextmanager
+    def _sliced(self) -> Iterator[None]:
+        """Have the client give up a call after a slice; never with a Traffic Manager, which would abort."""
+        if self._traffic:
+            yield
+            return
+        self._client.set_timeout(min(SLICE_S, self.config.timeout_s))
+        try:
+            yield
+        finally:
+            self._client.set_timeout(self.config.timeout_s)
 
     def _check_version(self) -> None:
         ours, theirs = self._client.get_client_version(), self._client.get_server_version()

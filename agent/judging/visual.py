@@ -22,7 +22,7 @@ from agent.env.driving import DrivingEnv
 from agent.env.observation import Observation
 from agent.env.route import Route
 from agent.env.sensors import FrameCamera
-from agent.env.session import SimulatorLost
+from agent.env.session import BlockedStart, SimulatorLost
 from agent.judging.baselines import Driver
 from agent.memory.resident import memory_mib
 
@@ -69,6 +69,7 @@ def record(
         max_seconds: no longer than this, whatever the car does.
 
     Raises:
+        BlockedStart, SimulatorLost: of the last route, where there is no picture of any.
         NoSimulator: the simulator is gone for longer than its patience.
     """
     frames, metres, driven = 0, 0.0, 0
@@ -79,12 +80,16 @@ def record(
                 break
             driven += 1
             before = metres
-            with contextlib.suppress(SimulatorLost), contextlib.closing(_drive(env, driver, route)) as drive:
-                for picture, distance_m in drive:
-                    encoder.send(picture)
-                    frames, metres = frames + 1, before + distance_m
-                    if frames >= max_seconds * fps:
-                        break
+            try:
+                with contextlib.closing(_drive(env, driver, route)) as drive:
+                    for picture, distance_m in drive:
+                        encoder.send(picture)
+                        frames, metres = frames + 1, before + distance_m
+                        if frames >= max_seconds * fps:
+                            break
+            except (SimulatorLost, BlockedStart):
+                if frames == 0 and driven == len(routes):
+                    raise
         encoder_mib = _children_mib()
     return VideoSummary(path, frames / fps, metres, driven, encoder_mib)
 
@@ -99,7 +104,7 @@ def rehearse(fps: float) -> float:
 
 
 def _drive(env: DrivingEnv, driver: Driver, route: Route) -> Generator[tuple[Picture, float], None, None]:
-    """Yield the picture and the metres driven after every step; a lost simulator ends the route."""
+    """Yield the picture and the metres driven after every step; a lost simulator or a taken start ends the route."""
     env.reset(options={"route": route})  # there is a car to follow only after this
     assert env.car is not None
     pose = carla.Transform(carla.Location(x=BEHIND_M, z=ABOVE_M), carla.Rotation(pitch=PITCH_DEG))

@@ -48,7 +48,9 @@ def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Admitted:
     took_hold = read_back() if found.cuda else NOT_APPLICABLE
     settings = allocator.parse(chosen.text, source="the allocator's setting")
     differing = [] if isinstance(took_hold, str) else ignored(settings, took_hold)
-    events.append("allocator", chosen.cause, setting=chosen.text, took_hold=took_hold, ignored=differing)
+    events.append(
+        "allocator", chosen.dropped or chosen.cause, setting=chosen.text, took_hold=took_hold, ignored=differing
+    )
     events.append("footprint", found.verdict(), **found.plain())
     if found.refusal is not None:
         events.append("cannot_fit", found.refusal, **_shortage(config, found))

@@ -22,10 +22,13 @@ VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 Value = bool | int | float | str
 Settings = Mapping[str, Value]
 
+SHIPPED = "expandable_segments:True,garbage_collection_threshold:0.8"
+"""What docker-compose.yml sets where a person sets nothing: the configuration's own values win over it."""
+
 _EXPANDABLE_SINCE = (2, 1)  # release notes of PyTorch 2.1
 _ASYNC_SINCE = (2, 0)
-_FALLBACK_SPLIT_MB = 128  # the seed notes' value, for where segments can't grow
-_FALLBACK_THRESHOLD = 0.8
+# The seed notes' values, for where segments can't grow.
+_FALLBACK: Settings = {"max_split_size_mb": 128, "garbage_collection_threshold": 0.8}
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,16 @@ class Platform:
         """Whether segments that grow can be expected to work; WSL2's driver lacks what they need."""
         return self.torch >= _EXPANDABLE_SINCE and not self.wsl
 
+    @property
+    def version(self) -> str:
+        """PyTorch's, for people."""
+        return ".".join(map(str, self.torch))
+
+    @property
+    def lack(self) -> str:
+        """Who has no segments that grow, where they can't be expected to, for people."""
+        return "WSL2 has none" if self.wsl else f"torch {self.version} has none"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -54,22 +67,25 @@ class Choice:
 
     text: str
     cause: str
+    dropped: str | None = None
+    """A sentence on what the environment asked for and this machine doesn't have; None where it has it all."""
 
 
 def prepare(memory: MemoryConfig, environment: MutableMapping[str, str], platform: Platform) -> Choice:
     """Set both variables alike and return what they say; call before anything imports torch.
 
-    A setting that the environment has already is the user's: checked, respected, and given to the other name.
+    A setting that the environment has already is the user's: checked, respected, and given to the other name, but for
+    what this machine doesn't have. The one that the container ships with is a default like the configuration's own.
 
     Raises:
         ConfigError: the user's setting, or the configuration's, can't be used.
     """
-    choice = _from_environment(environment) or _from_configuration(memory, platform)
+    choice = _from_environment(memory, environment, platform) or _from_configuration(memory, platform)
     environment.update(dict.fromkeys(VARIABLES, choice.text))
     return choice
 
 
-def _from_environment(environment: Mapping[str, str]) -> Choice | None:
+def _from_environment(memory: MemoryConfig, environment: Mapping[str, str], platform: Platform) -> Choice | None:
     given = {name: environment[name] for name in VARIABLES if environment.get(name, "").strip()}
     if not given:
         return None
@@ -77,7 +93,16 @@ def _from_environment(environment: Mapping[str, str]) -> Choice | None:
     if any(each != parsed[0] for each in parsed):
         both = " and ".join(f"{name} is {text!r}" for name, text in given.items())
         raise ConfigError(f"{both}: give both the same value, or unset one.")
-    return Choice(render(parsed[0]), f"the environment's {' and '.join(given)}")
+    asked, source = parsed[0], f"the environment's {' and '.join(given)}"
+    if asked == parse(SHIPPED, "SHIPPED") and any(
+        getattr(memory, key) != getattr(MemoryConfig(), key) for key in _OURS
+    ):
+        return None
+    if asked.get("expandable_segments") is not True or platform.expandable:
+        return Choice(render(asked), source)
+    instead = {**_FALLBACK, **{key: value for key, value in asked.items() if key != "expandable_segments"}}
+    dropped = f"{source} asks for expandable_segments, but {platform.lack}: PyTorch is told {render(instead)} instead."
+    return Choice(render(instead), source, dropped)
 
 
 def _from_configuration(memory: MemoryConfig, platform: Platform) -> Choice:
@@ -92,25 +117,21 @@ def build(memory: MemoryConfig, platform: Platform) -> tuple[Settings, str]:
     Raises:
         ConfigError: this PyTorch is too old for what is asked.
     """
-    version = ".".join(map(str, platform.torch))
     threshold = memory.garbage_collection_threshold
     collected: Settings = {} if threshold is None else {"garbage_collection_threshold": threshold}
     if memory.backend == "cudaMallocAsync":
         if platform.torch < _ASYNC_SINCE:
-            raise ConfigError(f"memory.backend is cudaMallocAsync, but torch {version} has none: set it to native.")
+            raise ConfigError(
+                f"memory.backend is cudaMallocAsync, but torch {platform.version} has none: set it to native."
+            )
         grow: Settings = {"expandable_segments": True} if memory.expandable_segments is True else {}
         return {"backend": memory.backend, **grow, **collected}, "memory.backend"
     if memory.expandable_segments is True and platform.torch < _EXPANDABLE_SINCE:
-        raise ConfigError(f"memory.expandable_segments is true, but torch {version} has none: set it to auto.")
+        raise ConfigError(f"memory.expandable_segments is true, but torch {platform.version} has none: set it to auto.")
     if memory.expandable_segments is True or (memory.expandable_segments == "auto" and platform.expandable):
-        return {"expandable_segments": True, **collected}, f"expandable segments with torch {version}"
-    reason = "switched off" if memory.expandable_segments is False else _lack(platform, version)
-    fallback = {"max_split_size_mb": _FALLBACK_SPLIT_MB, "garbage_collection_threshold": _FALLBACK_THRESHOLD}
-    return {**fallback, **collected}, f"no expandable segments: {reason}"
-
-
-def _lack(platform: Platform, version: str) -> str:
-    return "WSL2 has none" if platform.wsl else f"torch {version} has none"
+        return {"expandable_segments": True, **collected}, f"expandable segments with torch {platform.version}"
+    reason = "switched off" if memory.expandable_segments is False else platform.lack
+    return {**_FALLBACK, **collected}, f"no expandable segments: {reason}"
 
 
 def render(settings: Settings) -> str:
@@ -211,6 +232,7 @@ _NATIVE_ONLY = (
     "max_non_split_rounding_mb",
 )
 # Limits as in PyTorch's AllocatorConfig.cpp. per_process_memory_fraction is no key here: it is the configuration's.
+_OURS = ("backend", "expandable_segments", "garbage_collection_threshold")  # of the section ``memory``
 _KEYS: dict[str, tuple[Callable[[str], Value | None], str]] = {
     "backend": _one_of("native", "cudaMallocAsync"),
     "expandable_segments": _FLAG,

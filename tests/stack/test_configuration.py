@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.memory.allocator import SHIPPED
 from tests.conftest import REPOSITORY
 from tests.stack.stack import GPU, LITE, compose
 
@@ -73,8 +74,8 @@ def test_the_gpu_stack_is_what_it_says(compose_plugin: None, quality: str) -> No
         "AGENT_DEVICE": "auto",
         "AGENT_BATCH": "",
         "RUN_NAME": "td3",
-        "PYTORCH_CUDA_ALLOC_CONF": "",
-        "PYTORCH_ALLOC_CONF": "",
+        "PYTORCH_CUDA_ALLOC_CONF": SHIPPED,
+        "PYTORCH_ALLOC_CONF": SHIPPED,
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
     }
     assert agent["user"] == "1000:1000"

@@ -145,6 +145,8 @@ class World:
         return self._add(vehicle)
 
     def _is_blocked(self, vehicle: Vehicle) -> bool:
+        if vehicle.body.is_in(self.network.ground):
+            return True
         # `resolve` moves what it finds overlapping: give it copies.
         bodies = [copy.copy(body) for body in (vehicle.body, *(other.body for other in self.vehicles))]
         return any(contact.index_a == 0 for contact in collisions.resolve(bodies, self.scene))

@@ -17,7 +17,7 @@ from agent import config
 from agent.exits import Exit
 from agent.layered_yaml import ConfigError
 from agent.memory import admission
-from agent.memory.allocator import VARIABLES, Choice, Platform, build, parse, prepare, render
+from agent.memory.allocator import SHIPPED, VARIABLES, Choice, Platform, build, parse, prepare, render
 from agent.memory.settings import MemoryConfig
 from agent.run_directory import RunDirectory
 
@@ -140,6 +140,52 @@ def test_a_user_s_own_setting_wins_and_is_given_to_the_other_name(name: str) -> 
     choice = prepare(MemoryConfig(), environment, LINUX)
     assert environment == dict.fromkeys(VARIABLES, "max_split_size_mb:64")
     assert name in choice.cause
+
+
+def shipped() -> dict[str, str]:
+    """Return what a container has where nobody set anything; test_configuration.py reads it out of Compose."""
+    return dict.fromkeys(VARIABLES, SHIPPED)
+
+
+def test_what_the_container_ships_with_holds_where_it_can_and_says_nothing() -> None:
+    environment = shipped()
+    choice = prepare(MemoryConfig(), environment, LINUX)
+    assert (choice.text, choice.dropped) == (SHIPPED, None)
+    assert environment == shipped()
+
+
+@pytest.mark.parametrize("given", [SHIPPED, "expandable_segments:True", "expandable_segments:True,backend:native"])
+def test_what_the_platform_doesn_t_have_is_left_out_with_one_line(given: str) -> None:
+    environment = {VARIABLES[0]: given}
+    choice = prepare(MemoryConfig(), environment, WSL)
+    assert parse(choice.text, "test").items() >= {"max_split_size_mb": 128, "garbage_collection_threshold": 0.8}.items()
+    assert "expandable_segments" not in choice.text
+    assert environment == dict.fromkeys(VARIABLES, choice.text)
+    assert choice.dropped is not None
+    assert "PYTORCH_CUDA_ALLOC_CONF asks for expandable_segments, but WSL2 has none" in choice.dropped
+    assert "\n" not in choice.dropped
+    assert prepare(MemoryConfig(), {VARIABLES[0]: "max_split_size_mb:64"}, WSL).dropped is None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"backend": "cudaMallocAsync"}, "backend:cudaMallocAsync"),
+        ({"expandable_segments": False}, "max_split_size_mb:128,garbage_collection_threshold:0.8"),
+        ({"garbage_collection_threshold": 0.6}, "expandable_segments:True,garbage_collection_threshold:0.6"),
+    ],
+)
+def test_the_configuration_wins_over_what_the_container_ships_with_and_not_over_a_person(
+    values: dict[str, object], expected: str
+) -> None:
+    memory = MemoryConfig.model_validate(values)
+    assert prepare(memory, shipped(), LINUX).text == expected
+    assert prepare(memory, {VARIABLES[0]: "max_split_size_mb:64"}, LINUX).text == "max_split_size_mb:64"
+
+
+def test_a_build_for_the_cpu_takes_what_the_container_ships_with_without_a_word() -> None:
+    ended = run("import torch; torch.zeros(1); print('well')", **shipped())
+    assert (ended.stdout, ended.stderr) == ("well\n", "")
 
 
 def test_two_settings_that_differ_are_refused_and_two_that_agree_are_not() -> None:

@@ -80,6 +80,15 @@ class Body:
         c, s = math.cos(self.yaw), math.sin(self.yaw)
         return c * self.ax - s * self.ay, s * self.ax + c * self.ay, 0.0
 
+    def is_in(self, ground: Ground) -> bool:
+        """Return whether a corner of its floor lies deeper in the ground than the springs reach."""
+        length, width = self.model.half_length_m, self.model.half_width_m
+        c, s, climb = math.cos(self.yaw), math.sin(self.yaw), math.sin(self.pitch)
+        corners = ((u * length, v * width) for u in (1, -1) for v in (1, -1))
+        return any(
+            ground(self.x + c * u - s * v, self.y + s * u + c * v) > self.z + climb * u + AIRBORNE_M for u, v in corners
+        )
+
     def set_world_velocity(self, vx: float, vy: float, vz: float = 0.0) -> None:
         """Set the velocity from the world's frame (m/s); each component is cut to ±150 m/s, NaN reads as 0."""
         vx, vy = _within(vx, -MAX_SPEED_MPS, MAX_SPEED_MPS), _within(vy, -MAX_SPEED_MPS, MAX_SPEED_MPS)

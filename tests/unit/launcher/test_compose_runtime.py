@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from launcher import config
 from launcher.run_directory import RunDirectory
 from launcher.runtimes import compose_child
-from launcher.runtimes.compose import ComposeRuntime
+from launcher.runtimes.compose import SERVICES, ComposeRuntime
 from launcher.runtimes.compose_child import LOST, ComposeChild
 from launcher.runtimes.engine import Container, EngineError
 from launcher.runtimes.project import REPOSITORY, name_of
@@ -28,6 +29,7 @@ case "$*" in
     *version*) echo {version};;
     *" config "*) echo '{{"services": {{"agent": {{"image": "a", "mem_limit": "'${{AGENT_MEMORY-1048576}}'"}}, \
         "carla": {{"image": "c"}}}}}}';;
+    *" up "*) printf '%s\\n' "$*" "RESTART=$RESTART" > {told}.new; mv {told}.new {told};;
     *) echo "Cannot connect to the Docker daemon." >&2; exit 1;;
 esac
 """
@@ -47,12 +49,12 @@ def runtime(run: RunDirectory) -> ComposeRuntime:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a ``docker`` on the path that knows a version of Compose and no engine."""
+    """Put a ``docker`` on the path that knows a version of Compose and no engine, and notes what ``up`` is told."""
 
     def put(version: str) -> None:
         command = tmp_path / "bin" / "docker"
         command.parent.mkdir()
-        command.write_text(COMPOSE.format(version=version))
+        command.write_text(COMPOSE.format(version=version, told=tmp_path / "told"))
         command.chmod(0o755)
         monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
@@ -130,13 +132,46 @@ def test_a_project_is_named_after_the_runs_name_and_folder(tmp_path: Path) -> No
     assert all(name.startswith("carla-td3-my-run-") for name in names)
 
 
+@pytest.mark.parametrize(("role", "waits"), [(Role.SIMULATOR, True), (Role.AGENT, False)])
+def test_a_start_concerns_one_service_alone_and_leaves_restarts_to_the_launcher(
+    runtime: ComposeRuntime,
+    run: RunDirectory,
+    install: Callable[[str], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    role: Role,
+    waits: bool,
+) -> None:
+    """Else the agent's start could replace the simulator, and the engine start again what the launcher stopped."""
+    install("2.26.1")
+    monkeypatch.setattr(runtime, "_engine", Engine())
+    runtime.start(Start(role, "Low"))
+    told = tmp_path / "told"
+    until(told.exists)
+    runtime.close()
+    command, restart = told.read_text().splitlines()
+    words = command.split()
+    assert words[-1] == SERVICES[role]
+    assert "--no-deps" in words
+    assert ("--wait" in words) is waits
+    assert restart == "RESTART=no"
+    assert 'RESTART="no"' in (run.path / "launcher.env").read_text().splitlines()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
 def running(pid: int) -> Container:
     return Container("c1", pid, running=True, finished=False, started="", exit_code=0, oom_killed=False)
 
 
 @dataclass
 class Engine:
-    """An engine that says what it is told, or nothing."""
+    """An engine that has all images and no container of this run; says of others what it is told, or nothing."""
 
     answers: list[Container | None] = field(default_factory=list)
     oom_seen: bool = False
@@ -145,6 +180,12 @@ class Engine:
         if not self.answers:
             raise EngineError("gone")
         return self.answers[0]
+
+    def ids(self, *_: object, **__: object) -> tuple[str, ...]:
+        return ()
+
+    def has_image(self, _: str) -> bool:
+        return True
 
     def saw_oom_kill(self, _: Container) -> bool:
         return self.oom_seen

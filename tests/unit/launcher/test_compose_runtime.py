@@ -15,7 +15,7 @@ from launcher import config
 from launcher.run_directory import RunDirectory
 from launcher.runtimes import compose_child
 from launcher.runtimes.compose import SERVICES, ComposeRuntime
-from launcher.runtimes.compose_child import LOST, ComposeChild
+from launcher.runtimes.compose_child import LOST, ComposeChild, Creation
 from launcher.runtimes.engine import Container, EngineError
 from launcher.runtimes.project import REPOSITORY, name_of
 from launcher.runtimes.runtime import Role, Start, StartError
@@ -171,10 +171,12 @@ def running(pid: int) -> Container:
 
 @dataclass
 class Engine:
-    """An engine that has all images and no container of this run; says of others what it is told, or nothing."""
+    """An engine that has all images; says of containers what it is told, or nothing."""
 
     answers: list[Container | None] = field(default_factory=list)
     oom_seen: bool = False
+    created: list[str] = field(default_factory=list)
+    silent: bool = False
 
     def container(self, _: str) -> Container | None:
         if not self.answers:
@@ -182,7 +184,9 @@ class Engine:
         return self.answers[0]
 
     def ids(self, *_: object, **__: object) -> tuple[str, ...]:
-        return ()
+        if self.silent:
+            raise EngineError("gone")
+        return tuple(self.created)
 
     def has_image(self, _: str) -> bool:
         return True
@@ -235,3 +239,78 @@ def test_an_oom_kill_that_only_the_engines_events_tell_of_counts(run: RunDirecto
     ended = Container("c1", 0, running=False, finished=True, started="", exit_code=0, oom_killed=False)
     assert child(run, Engine([ended], oom_seen=True)).poll() == Ended(0, oom_killed=True)
     assert child(run, Engine([ended])).poll() == Ended(0)
+
+
+@dataclass
+class Command:
+    """A Compose command that runs until it is killed, or has ended with a code."""
+
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        self.code = 137
+
+
+def created(run: RunDirectory, engine: Engine, command: Command, said: str = "") -> ComposeChild:
+    """Return the child of a command that replaces container c0."""
+    log = run.logs / "compose.log"
+    log.write_text("of an earlier start\n")
+    creation = Creation(command, frozenset({"c0"}), log, log.stat().st_size)  # type: ignore[arg-type]
+    with log.open("a") as file:
+        file.write(said)
+    return ComposeChild(engine, "p", "agent", run.logs / "agent.log", creation)  # type: ignore[arg-type]
+
+
+def test_while_compose_creates_a_container_the_one_before_it_is_nobodys_end(run: RunDirectory) -> None:
+    ended = Container("c0", 0, running=False, finished=True, started="", exit_code=3, oom_killed=False)
+    engine = Engine([ended], created=["c0"])
+    made = created(run, engine, Command())
+    made.look()
+    assert (made.poll(), made.pid, made.pids()) == (None, 0, frozenset())
+    engine.created, engine.answers = ["c1", "c0"], [running(os.getpid())]
+    made.look()
+    assert (made.poll(), made.pid) == (None, os.getpid())
+    made.let_go()
+
+
+def test_a_container_that_was_created_and_not_started_has_not_ended(run: RunDirectory) -> None:
+    waits = Container("c1", 0, running=False, finished=False, started="", exit_code=0, oom_killed=False)
+    made = created(run, Engine([waits], created=["c1"]), Command())
+    made.look()
+    assert made.poll() is None
+
+
+@pytest.mark.parametrize(("code", "expected"), [(17, 17), (0, LOST)])
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize(
+    ("said", "reason"), [("Error: no space left\n\n", "Error: no space left"), ("", "it said nothing")]
+)
+def test_a_command_that_made_no_container_is_a_failure_with_its_last_words_in_the_log(
+    run: RunDirectory, code: int, expected: int, silent: bool, said: str, reason: str
+) -> None:
+    """Also where the engine has gone meanwhile."""
+    made = created(run, Engine(created=["c0"], silent=silent), Command(code), said)
+    made.look()
+    assert made.poll() == Ended(expected)
+    assert (run.logs / "agent.log").read_text() == f"launcher: docker compose up agent: {reason}\n"
+
+
+def test_a_start_that_is_stopped_creates_no_container_any_more(run: RunDirectory) -> None:
+    command = Command()
+    made = created(run, Engine(created=["c0"]), command)
+    made.terminate()
+    assert command.code == 137
+    made.look()
+    assert made.poll() == Ended(137)
+
+
+def test_a_container_that_somebody_removed_has_ended_nobody_knows_how(run: RunDirectory) -> None:
+    engine = Engine([running(os.getpid())])
+    removed = child(run, engine)
+    assert removed.poll() is None
+    engine.answers = [None]
+    removed.look()
+    assert removed.poll() == Ended(LOST)

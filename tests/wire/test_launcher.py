@@ -6,13 +6,17 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from launcher.memory.gpu_lock import GpuInUseError, GpuLock
 from tests.conftest import StartServer
+from tests.gpu_stub.stub import Figures
 from tests.wire.launched import ENDLESS, PATIENCE_S, PROCESSES, Launch, own_limits
+from tests.wire.staged import CARLA, card_of
 
 
 def assert_gone(processes: list[psutil.Process], within_s: float) -> None:
@@ -136,6 +140,50 @@ def test_a_simulator_of_somebody_else_is_used_and_left_running(launch: Launch, s
     assert launched.process.returncode == 0, output
     assert server.process.poll() is None
     assert launched.read("launcher.json")["simulator"] is None
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Iterator[Figures]:
+    """A card of 5745 MiB, as the driver shows one of 6 GB."""
+    yield from card_of(tmp_path, 5745)
+
+
+def test_a_card_that_another_launcher_holds_is_refused_before_anything_starts(
+    launch: Launch, tmp_path: Path, card: Figures
+) -> None:
+    carla = ("--simulator", "carla", "--device", "cpu", *own_limits(tmp_path, {"simulator.command": CARLA}))
+    held = GpuLock(card.uuid, "night")
+    refused = launch(ENDLESS, *carla, environment=card.environment)
+    output = refused.output()
+    assert f"GPU {card.uuid} is held by another launcher (process {os.getpid()} of " in output
+    assert refused.process.returncode == 65
+    assert not refused.events()
+    held.release()
+
+
+def test_a_run_holds_its_card_until_its_last_program_has_gone(launch: Launch, tmp_path: Path, card: Figures) -> None:
+    carla = ("--simulator", "carla", "--device", "cpu", *own_limits(tmp_path, {"simulator.command": CARLA}))
+    launched = launch(ENDLESS, *carla, environment=card.environment)
+    processes = launched.until_training(1)
+    with pytest.raises(GpuInUseError, match="run test"):
+        GpuLock(card.uuid, "day")
+    agent = psutil.Process(launched.read("launcher.json")["agent"]["pid"])
+    agent.suspend()  # so that it outlives its launcher until it is told to go on
+    launched.process.kill()
+    launched.process.wait(PATIENCE_S)
+    with pytest.raises(GpuInUseError, match="run test"):
+        GpuLock(card.uuid, "day")
+    agent.resume()
+    psutil.wait_procs(processes, timeout=PATIENCE_S)
+    GpuLock(card.uuid, "day").release()
+
+
+def test_a_run_on_the_cpu_leaves_the_card_to_others(launch: Launch, card: Figures) -> None:
+    held = GpuLock(card.uuid, "night")
+    launched = launch(ENDLESS, "--simulator", "carla-lite", "--device", "cpu", environment=card.environment)
+    launched.until_started()
+    launched.stop()
+    held.release()
 
 
 def test_a_second_launcher_on_the_same_run_is_refused_and_changes_nothing(launch: Launch) -> None:

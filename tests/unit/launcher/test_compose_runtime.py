@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 from launcher import config
 from launcher.run_directory import RunDirectory
 from launcher.runtimes import compose_child, engine
-from launcher.runtimes.compose import ComposeRuntime
-from launcher.runtimes.compose_child import LOST, ComposeChild
+from launcher.runtimes.compose import SERVICES, ComposeRuntime
+from launcher.runtimes.compose_child import LOST, ComposeChild, Creation
 from launcher.runtimes.engine import Container, EngineError
 from launcher.runtimes.project import REPOSITORY, name_of
 from launcher.runtimes.runtime import Role, Start, StartError
@@ -28,6 +29,7 @@ case "$*" in
     *version*) echo {version};;
     *" config "*) echo '{{"services": {{"agent": {{"image": "a", "mem_limit": "'${{AGENT_MEMORY-1048576}}'"}}, \
         "carla": {{"image": "c"}}}}}}';;
+    *" up "*) printf '%s\\n' "$*" "RESTART=$RESTART" > {told}.new; mv {told}.new {told};;
     *) echo "Cannot connect to the Docker daemon." >&2; exit 1;;
 esac
 """
@@ -47,12 +49,12 @@ def runtime(run: RunDirectory) -> ComposeRuntime:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a ``docker`` on the path that knows a version of Compose and no engine."""
+    """Put a ``docker`` on the path that knows a version of Compose and no engine, and notes what ``up`` is told."""
 
     def put(version: str) -> None:
         command = tmp_path / "bin" / "docker"
         command.parent.mkdir()
-        command.write_text(COMPOSE.format(version=version))
+        command.write_text(COMPOSE.format(version=version, told=tmp_path / "told"))
         command.chmod(0o755)
         monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
@@ -169,21 +171,64 @@ def test_a_project_is_named_after_the_runs_name_and_folder(tmp_path: Path) -> No
     assert all(name.startswith("carla-td3-my-run-") for name in names)
 
 
+@pytest.mark.parametrize(("role", "waits"), [(Role.SIMULATOR, True), (Role.AGENT, False)])
+def test_a_start_concerns_one_service_alone_and_leaves_restarts_to_the_launcher(
+    runtime: ComposeRuntime,
+    run: RunDirectory,
+    install: Callable[[str], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    role: Role,
+    waits: bool,
+) -> None:
+    """Else the agent's start could replace the simulator, and the engine start again what the launcher stopped."""
+    install("2.26.1")
+    monkeypatch.setattr(runtime, "_engine", Engine())
+    runtime.start(Start(role, "Low"))
+    told = tmp_path / "told"
+    until(told.exists)
+    runtime.close()
+    command, restart = told.read_text().splitlines()
+    words = command.split()
+    assert words[-1] == SERVICES[role]
+    assert "--no-deps" in words
+    assert ("--wait" in words) is waits
+    assert restart == "RESTART=no"
+    assert 'RESTART="no"' in (run.path / "launcher.env").read_text().splitlines()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
 def running(pid: int) -> Container:
     return Container("c1", pid, running=True, finished=False, started="", exit_code=0, oom_killed=False)
 
 
 @dataclass
 class Engine:
-    """An engine that says what it is told, or nothing."""
+    """An engine that has all images; says of containers what it is told, or nothing."""
 
     answers: list[Container | None] = field(default_factory=list)
     oom_seen: bool = False
+    created: list[str] = field(default_factory=list)
+    silent: bool = False
 
     def container(self, _: str) -> Container | None:
         if not self.answers:
             raise EngineError("gone")
         return self.answers[0]
+
+    def ids(self, *_: object, **__: object) -> tuple[str, ...]:
+        if self.silent:
+            raise EngineError("gone")
+        return tuple(self.created)
+
+    def has_image(self, _: str) -> bool:
+        return True
 
     def saw_oom_kill(self, _: Container) -> bool:
         return self.oom_seen
@@ -233,3 +278,78 @@ def test_an_oom_kill_that_only_the_engines_events_tell_of_counts(run: RunDirecto
     ended = Container("c1", 0, running=False, finished=True, started="", exit_code=0, oom_killed=False)
     assert child(run, Engine([ended], oom_seen=True)).poll() == Ended(0, oom_killed=True)
     assert child(run, Engine([ended])).poll() == Ended(0)
+
+
+@dataclass
+class Command:
+    """A Compose command that runs until it is killed, or has ended with a code."""
+
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        self.code = 137
+
+
+def created(run: RunDirectory, engine: Engine, command: Command, said: str = "") -> ComposeChild:
+    """Return the child of a command that replaces container c0."""
+    log = run.logs / "compose.log"
+    log.write_text("of an earlier start\n")
+    creation = Creation(command, frozenset({"c0"}), log, log.stat().st_size)  # type: ignore[arg-type]
+    with log.open("a") as file:
+        file.write(said)
+    return ComposeChild(engine, "p", "agent", run.logs / "agent.log", creation)  # type: ignore[arg-type]
+
+
+def test_while_compose_creates_a_container_the_one_before_it_is_nobodys_end(run: RunDirectory) -> None:
+    ended = Container("c0", 0, running=False, finished=True, started="", exit_code=3, oom_killed=False)
+    engine = Engine([ended], created=["c0"])
+    made = created(run, engine, Command())
+    made.look()
+    assert (made.poll(), made.pid, made.pids()) == (None, 0, frozenset())
+    engine.created, engine.answers = ["c1", "c0"], [running(os.getpid())]
+    made.look()
+    assert (made.poll(), made.pid) == (None, os.getpid())
+    made.let_go()
+
+
+def test_a_container_that_was_created_and_not_started_has_not_ended(run: RunDirectory) -> None:
+    waits = Container("c1", 0, running=False, finished=False, started="", exit_code=0, oom_killed=False)
+    made = created(run, Engine([waits], created=["c1"]), Command())
+    made.look()
+    assert made.poll() is None
+
+
+@pytest.mark.parametrize(("code", "expected"), [(17, 17), (0, LOST)])
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize(
+    ("said", "reason"), [("Error: no space left\n\n", "Error: no space left"), ("", "it said nothing")]
+)
+def test_a_command_that_made_no_container_is_a_failure_with_its_last_words_in_the_log(
+    run: RunDirectory, code: int, expected: int, silent: bool, said: str, reason: str
+) -> None:
+    """Also where the engine has gone meanwhile."""
+    made = created(run, Engine(created=["c0"], silent=silent), Command(code), said)
+    made.look()
+    assert made.poll() == Ended(expected)
+    assert (run.logs / "agent.log").read_text() == f"launcher: docker compose up agent: {reason}\n"
+
+
+def test_a_start_that_is_stopped_creates_no_container_any_more(run: RunDirectory) -> None:
+    command = Command()
+    made = created(run, Engine(created=["c0"]), command)
+    made.terminate()
+    assert command.code == 137
+    made.look()
+    assert made.poll() == Ended(137)
+
+
+def test_a_container_that_somebody_removed_has_ended_nobody_knows_how(run: RunDirectory) -> None:
+    engine = Engine([running(os.getpid())])
+    removed = child(run, engine)
+    assert removed.poll() is None
+    engine.answers = [None]
+    removed.look()
+    assert removed.poll() == Ended(LOST)

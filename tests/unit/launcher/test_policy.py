@@ -12,8 +12,9 @@ from launcher import config
 from launcher.diagnosis.causes import Cause, Finding
 from launcher.exits import Exit
 from launcher.ladder.rungs import Does, Ladder, Step
-from launcher.memory.pools import Kind, Owner, Pool, Reading, Whose, measured
+from launcher.memory.pools import UNKNOWN, Kind, Owner, Pool, Reading, Whose, measured
 from launcher.policy import verdict
+from launcher.policy.climbing import Hold, fits_without_last
 from launcher.policy.decisions import Nothing, RestartAgent, RestartSimulator, StepDown, Stop, Taken, overrides
 from launcher.policy.descent import Ground, frees, is_taken, next_step
 from launcher.policy.restarts import delay_s, failures_in_a_row
@@ -152,11 +153,90 @@ def test_a_step_that_is_chosen_is_new_and_helps_and_stop_comes_only_when_all_tha
         assert chosen == (enough[0] if enough else max(left, key=lambda step: step.frees_mib[Kind.VRAM]))
 
 
+LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={Kind.VRAM: 717})
+WITH_RAM = Step("less_ahead", Does.RESTART_AGENT, "", {"training.max_lead_steps": 16}, frees_mib={Kind.RAM: 60})
+CLIMB = LIMITS.climb
+KEPT = {kind: LIMITS.memory.reserve_mib[kind] + CLIMB.margin_mib for kind in (Kind.VRAM, Kind.RAM)}
+
+
+@pytest.mark.parametrize(
+    ("taken", "vram_costs_mib", "ram_costs_mib"),
+    [
+        ((micro(128, 80),), 80, None),
+        ((micro(128, 80), micro(64, 40)), 40, None),
+        ((LOW,), 717, None),
+        ((LOW, micro(128, 80)), 80, None),
+        ((OFFLOAD,), 50, None),
+        ((WITH_RAM,), 0, 60),
+    ],
+)
+def test_a_climb_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
+    taken: tuple[Step, ...], vram_costs_mib: float, ram_costs_mib: float | None
+) -> None:
+    """A pool that it fills no further hinders it only if the step was taken for it; ``None``: it may be full."""
+    ladder: Ladder = {Kind.VRAM: (micro(128, 80), micro(64, 40), LOW, OFFLOAD, WITH_RAM)}
+
+    def fits(vram_free_mib: float | None, ram_free_mib: float | None) -> bool:
+        free = {Kind.VRAM: vram_free_mib, Kind.RAM: ram_free_mib}
+        pools = tuple(
+            Pool(kind.value, kind, measured(16_000), UNKNOWN if mib is None else measured(mib))
+            for kind, mib in free.items()
+        )
+        stands = dataclasses.replace(ground(tuple(map(took, taken)), ladder=ladder), reading=Reading(pools))
+        return fits_without_last(stands, CLIMB)
+
+    vram, ram = KEPT[Kind.VRAM] + vram_costs_mib, 0.0 if ram_costs_mib is None else KEPT[Kind.RAM] + ram_costs_mib
+    assert fits(vram, ram)
+    assert not fits(vram - 1, ram)
+    assert not fits(None, ram)
+    if ram_costs_mib is not None:
+        assert not fits(vram, ram - 1)
+        assert not fits(vram, None)
+
+
+def test_a_hold_counts_from_when_it_began_to_fit_without_a_break() -> None:
+    hold = Hold(60)
+    assert not hold.is_over(0)
+    for now_s, fits in ((0, True), (50, True), (55, False), (70, True), (80, True)):
+        hold.look(now_s, fits)
+    assert not hold.is_over(129)
+    assert hold.is_over(130)
+    hold.begin_again()
+    assert not hold.is_over(1000)
+
+
+def test_a_climb_that_is_stepped_down_from_on_probation_doubles_the_hold_up_to_its_limit() -> None:
+    hold = Hold(CLIMB.hold_s)
+    assert not hold.stepped_down(0, CLIMB), "there was no climb"
+    assert hold.hold_s == CLIMB.hold_s
+    hold.climbed(0)
+    assert not hold.passed(CLIMB.probation_s, CLIMB)
+    assert hold.stepped_down(CLIMB.probation_s, CLIMB)
+    assert hold.hold_s == 2 * CLIMB.hold_s
+    assert not hold.stepped_down(CLIMB.probation_s, CLIMB), "one climb fails once"
+    hold.climbed(0)
+    assert not hold.stepped_down(CLIMB.probation_s + 1, CLIMB)
+    for _ in range(20):
+        hold.climbed(0)
+        hold.stepped_down(1, CLIMB)
+    assert hold.hold_s == CLIMB.longest_hold_s
+
+
+def test_a_climb_that_stood_its_probation_forgives_once() -> None:
+    hold = Hold(4 * CLIMB.hold_s)
+    hold.look(0, True)
+    hold.climbed(0)
+    assert not hold.is_over(1e9), "what is above that rung has yet to fit"
+    assert hold.passed(CLIMB.probation_s + 1, CLIMB)
+    assert hold.hold_s == CLIMB.hold_s
+    assert not hold.passed(CLIMB.probation_s + 2, CLIMB)
+
+
 def decide(
-    cause: Cause, failures: int = 1, ever_healthy: bool = True, **given_: object
+    cause: Cause, failures: int = 1, ever_healthy: bool = True, stands: Ground | None = None, **given_: object
 ) -> Nothing | RestartSimulator | RestartAgent | StepDown | Stop:
     finding = Finding(cause, "something happened", **given_)  # type: ignore[arg-type]
-    decision = verdict.decide(finding, failures, ever_healthy, ground(), LIMITS, 0.0)
+    decision = verdict.decide(finding, failures, ever_healthy, stands or ground(), LIMITS, 0.0)
     assert isinstance(decision, Nothing | RestartSimulator | RestartAgent | StepDown | Stop)
     return decision
 
@@ -182,6 +262,42 @@ def test_a_first_start_that_crashes_is_tried_again() -> None:
 def test_a_simulator_that_ran_out_of_memory_once_is_started_again_and_twice_something_gives_way() -> None:
     assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, exit_code=139), RestartSimulator)
     assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures=2, exit_code=139), StepDown)
+
+
+@pytest.mark.parametrize("cause", [Cause.SIMULATOR_OUT_OF_VRAM, Cause.AGENT_CUDA_OOM])
+def test_what_ran_out_gives_way_by_what_it_lacked_but_never_by_less_than_a_shortage_is_worth(cause: Cause) -> None:
+    least_mib = LIMITS.memory.oom_step_mib[Kind.VRAM]
+    ladder: Ladder = {Kind.VRAM: (micro(128, least_mib - 1), micro(64, 1), micro(32, 100), STOP)}
+    for deficit_mib, size in ((0.0, 64), (least_mib, 64), (least_mib + 1, 32)):
+        decision = decide(cause, 2, stands=ground(ladder=ladder), exit_code=71, deficit_mib=deficit_mib)
+        assert isinstance(decision, StepDown)
+        assert decision.step.values == {"td3.micro_batch": size}
+        assert (decision.kind, decision.cause) == ("vram", "something happened")
+
+
+def test_with_no_rung_left_what_ran_out_is_started_again_while_the_budget_lasts() -> None:
+    bare = ground(ladder={Kind.VRAM: (STOP,), Kind.RAM: (STOP,)})
+    spent = BUDGET.budget + 1
+    for failures in (2, BUDGET.budget):
+        assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures, stands=bare, exit_code=139), RestartSimulator)
+        assert isinstance(decide(Cause.AGENT_CUDA_OOM, failures, stands=bare, exit_code=71), RestartAgent)
+    for cause, code in (
+        (Cause.SIMULATOR_OUT_OF_VRAM, Exit.BUDGET_SPENT),
+        (Cause.AGENT_CUDA_OOM, Exit.CANNOT_FIT),
+        (Cause.AGENT_CRASH, Exit.BUDGET_SPENT),
+    ):
+        decision = decide(cause, spent, stands=bare, exit_code=139)
+        assert isinstance(decision, Stop)
+        assert decision.ending.code == code
+    lives = decide(Cause.AGENT_HOST_OOM, spent, stands=bare, exit_code=None)
+    assert isinstance(lives, Nothing)
+    assert lives.reason
+
+
+def test_only_an_agent_that_stands_still_again_gets_a_fresh_simulator() -> None:
+    again = [(Cause.AGENT_HANG, 1), (Cause.AGENT_HANG, 2), (Cause.AGENT_CRASH, 2)]
+    decisions = [decide(cause, failures) for cause, failures in again]
+    assert [isinstance(each, RestartAgent) and each.simulator_too for each in decisions] == [False, True, False]
 
 
 @pytest.mark.parametrize(

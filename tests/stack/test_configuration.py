@@ -56,7 +56,7 @@ def test_the_gpu_stack_is_what_it_says(compose_plugin: None, quality: str) -> No
     }
     assert carla["user"] == "carla"
     assert carla["healthcheck"]["test"] == ["CMD", "carla-healthcheck"]
-    assert carla["healthcheck"]["start_period"] == "3m0s"
+    assert carla["healthcheck"]["start_period"] == "5m0s"
     assert [(port["host_ip"], port["published"], port["target"]) for port in carla["ports"]] == [
         ("127.0.0.1", str(port), port) for port in (2000, 2001, 2002)
     ]

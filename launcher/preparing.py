@@ -36,6 +36,8 @@ class Prepared:
 
     Attributes:
         card: name of the GPU that simulator and agent are given; empty for none, and where Compose's variables name it.
+        again: an earlier launcher left its state, perhaps also containers.
+        goes_on: the agent has collected something already.
     """
 
     wish: Wish
@@ -43,6 +45,7 @@ class Prepared:
     outlook: Outlook
     state: LauncherState
     card: str
+    again: bool
     goes_on: bool
 
     @property
@@ -93,8 +96,10 @@ def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
     state = before or _new_state(wanted, choice, foreseen)
     state.chosen = {"config": str(wanted.config.resolve()), "simulator": choice.simulator.value}
     state.chosen |= {"policy": list(wanted.policy) if wanted.policy else None, "device": wanted.device}
-    goes_on = before is not None and wanted.run.holds_a_run()
-    prepared = Prepared(wanted, found, foreseen, state, "" if found.remark else found.survey.card_uuid(), goes_on)
+    again = before is not None
+    goes_on = again and wanted.run.holds_a_run()
+    card = "" if found.remark else found.survey.card_uuid()
+    prepared = Prepared(wanted, found, foreseen, state, card, again, goes_on)
     if not prepared.uses_card:
         prepared = replace(prepared, card="")
     state.gpu_uuid = prepared.card

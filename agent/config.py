@@ -1,9 +1,9 @@
 """The agent's configuration: one pydantic model a section, YAML over the defaults.
 
-Owns the schema, the defaults and the sentences a person reads when a file is wrong. Four environment variables win
-over a file: ``CARLA_HOST``, ``CARLA_PORT`` and ``AGENT_DEVICE``, because they say where something runs and not what;
-and ``AGENT_BATCH``, because who starts a run once more after it ran out of memory (``scripts/wait_and_run.sh``) knows
-the command alone and not its files.
+Owns the schema, the defaults and the sentences a person reads when a file is wrong. Environment variables win over a
+file: ``CARLA_HOST``, ``CARLA_PORT`` (else the first of ``CARLA_PORTS``, as ``2000-2002``) and ``AGENT_DEVICE``, because
+they say where something runs and not what; and ``AGENT_BATCH``, because who starts a run once more after it ran out of
+memory (``scripts/wait_and_run.sh``) knows the command alone and not its files.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from agent.memory.settings import MemoryConfig
 from agent.section import Section
 
 ENVIRONMENT = {
-    "simulator.host": "CARLA_HOST",
-    "simulator.port": "CARLA_PORT",
-    "device": "AGENT_DEVICE",
-    "td3.batch_size": "AGENT_BATCH",
+    "CARLA_HOST": "simulator.host",
+    "CARLA_PORTS": "simulator.port",
+    "CARLA_PORT": "simulator.port",
+    "AGENT_DEVICE": "device",
+    "AGENT_BATCH": "td3.batch_size",
 }
+"""The key that each variable sets; of two for the same, the later one wins."""
 
 
 class SimulatorConfig(Section):
     """Where the simulator is and how long to wait for it."""
 
     host: str = Field("127.0.0.1", description="Host name; CARLA_HOST.")
-    port: int = Field(2000, ge=1, le=65533, description="RPC port; CARLA_PORT.")
+    port: int = Field(2000, ge=1, le=65533, description="RPC port; CARLA_PORT, else the first of CARLA_PORTS.")
     map: str | None = Field(None, description="Map name, or path of an .xodr file; null keeps the simulator's map.")
     timeout_s: float = Field(
         20.0, gt=0, description="Client time-out. Not below 20 with traffic: a stall past it aborts the collector."
@@ -233,10 +235,13 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
     """
     values = layered_yaml.read(path)
     # Compose passes on what isn't set as empty.
-    given = {key: os.environ[name] for key, name in ENVIRONMENT.items() if os.environ.get(name)}
-    for dotted, value in {**given, **(overrides or {})}.items():
+    given = {key: name for name, key in ENVIRONMENT.items() if os.environ.get(name)}
+    told = {key: os.environ[name] for key, name in given.items()}
+    if given.get("simulator.port") == "CARLA_PORTS":
+        told["simulator.port"] = told["simulator.port"].partition("-")[0]
+    for dotted, value in {**told, **(overrides or {})}.items():
         layered_yaml.assign(values, dotted, value)
-    return validate(values, source=" with ".join([str(path), *(ENVIRONMENT[key] for key in given)]))
+    return validate(values, source=" with ".join([str(path), *given.values()]))
 
 
 def validate(values: Mapping[str, Any], source: str) -> AgentConfig:

@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
-# Starts CARLA: off screen unless a display is given, at the quality of CARLA_QUALITY (Low or Epic), on CARLA_PORT.
+# Starts CARLA: off screen unless a display is given, at the quality of CARLA_QUALITY (Low or Epic), on the first
+# port of CARLA_PORTS (as 2000-2002), or on CARLA_PORT.
 # Arguments are passed on to the simulator. Exit: 65 what the environment says can't be, else the simulator's own.
 set -euo pipefail
 
 refuse() { printf 'carla: %s\n' "$*" >&2; exit 65; }
 
 quality=${CARLA_QUALITY:-Low}
-port=${CARLA_PORT:-2000}
+ports=${CARLA_PORTS:-2000-2002}
+port=${CARLA_PORT:-${ports%%-*}}
+named=CARLA_PORTS
+[ -z "${CARLA_PORT:-}" ] || named=CARLA_PORT
 simulator=${CARLA_ROOT:-/workspace}/CarlaUE4.sh
 
 [[ $quality =~ ^(Low|Epic)$ ]] || refuse "CARLA_QUALITY is '$quality', expected Low or Epic (the simulator has no other)."
 [[ $port =~ ^[1-9][0-9]{0,4}$ ]] && [ "$port" -le 65533 ] ||
-    refuse "CARLA_PORT is '$port', expected a number from 1 to 65533 (the simulator takes the next two as well)."
+    refuse "$named is '${CARLA_PORT:-$ports}', expected a number from 1 to 65533 (the simulator takes the next two as well)."
+[ "$named" = CARLA_PORT ] || [ "$ports" = "$port-$((port + 2))" ] ||
+    refuse "CARLA_PORTS is '$ports', expected three in a row, as $port-$((port + 2))."
 [ -f "$simulator" ] || refuse "$simulator isn't there; is this built from carlasim/carla 0.9.x?"
 
 screen=(-RenderOffScreen)

@@ -4,7 +4,8 @@
 # Exit: 0 it answers · 1 it doesn't.
 set -euo pipefail
 
-port=${CARLA_PORT:-2000}
+port=${CARLA_PORT:-${CARLA_PORTS:-2000}}
+port=${port%%-*}
 seconds=3
 begin=940101c0919201
 

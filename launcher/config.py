@@ -38,7 +38,8 @@ class SimulatorLimits(Section):
 
     map: str = Field(description="Map of a simulator that the launcher starts, unless --map names another.")
     seed: int = Field(ge=0, description="Its seed, unless --seed gives another.")
-    start_limit_s: float = Field(gt=0, description="From its start to answering and ticking.")
+    start_limit_s: float = Field(gt=0, description="Of CARLA from its start to answering and ticking; 180 s when cold.")
+    lite_start_limit_s: float = Field(gt=0, description="The same of carla-lite.")
     running_limit_s: float = Field(gt=0, description="The same for one that somebody else runs (--simulator-host).")
     check_timeout_s: float = Field(gt=0, le=5, description="Of each answer in a health check.")
     stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL.")
@@ -51,6 +52,14 @@ class SimulatorLimits(Section):
     def installed(self, quality: str, port: int, gpu: int = 0) -> tuple[str, ...]:
         """Return ``command`` filled in, word by word; empty if there is none."""
         return tuple(word.format(quality=quality, port=port, gpu=gpu) for word in shlex.split(self.command or ""))
+
+    def ready_within(self, ours: bool, lite: bool) -> tuple[str, float]:
+        """Return the key and the value, in seconds, of the limit for a simulator's start."""
+        if not ours:
+            return "simulator.running_limit_s", self.running_limit_s
+        if lite:
+            return "simulator.lite_start_limit_s", self.lite_start_limit_s
+        return "simulator.start_limit_s", self.start_limit_s
 
     @property
     def picks_gpu(self) -> bool:

@@ -93,7 +93,12 @@ def edges(
     )
     log = None if external else run.logs / "simulator.log"
     base = outlook.situation.base
-    expected = Expectations(float(base["simulator.timeout_s"]), float(base["collector.hang_margin_s"]), external)
+    expected = Expectations(
+        float(base["simulator.timeout_s"]),
+        float(base["collector.hang_margin_s"]),
+        external,
+        quality_of(outlook) is None,
+    )
     return Edges(
         runtime=runtime,
         eyes=Watch(run, address, limits.watch, read_memory, ask, external, log),

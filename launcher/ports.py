@@ -1,15 +1,25 @@
-"""Free TCP ports on the loopback, in a row as simulators take them. Binds nothing for longer than a look."""
+"""TCP ports on the loopback: free ones in a row, as simulators take them, and who has one that isn't free.
+
+Binds nothing for longer than a look.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import random
 import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 LOWEST_PORT = 20_000
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 ATTEMPTS = 500
+DOCKER_LIMIT_S = 10.0
+DOCKERS_OWN = "docker-proxy"
+"""The program that listens for a container whose ports are published."""
 
 
 def free_port_pair(rng: random.Random) -> int | None:
@@ -39,10 +49,51 @@ def _free_ports(rng: random.Random, count: int) -> int | None:
     return None
 
 
-def _is_free(port: int) -> bool:
+def holder(port: int) -> str:
+    """Return who keeps a port of the loopback from being listened on: programs or containers; empty if it is free."""
+    if _is_free(port, after_others=True):
+        return ""
+    pids = {pid for taken, pid in _listening() if taken == port}
+    names = {_name(pid) for pid in pids}
+    if not names or None in pids or any(name.startswith(DOCKERS_OWN) for name in names):
+        names = set(_containers(port)) or names
+    return ", ".join(sorted(names)) or "somebody"
+
+
+def _is_free(port: int, after_others: bool = False) -> bool:
+    """Return whether a port can be bound; ``after_others`` as servers do, also while connections of another end."""
     with socket.socket() as probe:
+        if after_others:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return False
         return True
+
+
+def _listening() -> Iterator[tuple[int, int | None]]:
+    try:
+        sockets = psutil.net_connections("tcp")
+    except (psutil.Error, OSError):
+        return
+    for each in sockets:
+        if each.status == psutil.CONN_LISTEN and each.laddr:
+            yield each.laddr.port, each.pid
+
+
+def _name(pid: int | None) -> str:
+    try:
+        return "a process of another user" if pid is None else f"{psutil.Process(pid).name()} (process {pid})"
+    except psutil.Error:
+        return f"process {pid}"
+
+
+def _containers(port: int) -> list[str]:
+    """Return the containers that publish a port; empty where nobody can be asked."""
+    command = ["docker", "ps", "--filter", f"publish={port}", "--format", "{{.Names}}"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DOCKER_LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [f"container {name}" for name in asked.stdout.split()] if asked.returncode == 0 else []

@@ -27,14 +27,18 @@ from launcher.planning.steps import PolicyError
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.setup import LOOPBACK
 from launcher.supervising.journal import LauncherState, Recalled, UnusableStateError, recall
-from launcher.wish import Wish
+from launcher.wish import RuntimeKind, Wish
 
 DEFAULT_CONFIG = Path("config/td3_config_lowmem.yaml")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that only has to be begun."""
+    """A run that only has to be begun.
+
+    Attributes:
+        goes_on: the agent has collected something already.
+    """
 
     wish: Wish
     basis: Basis
@@ -169,13 +173,13 @@ def _told(given: Wish, recalled: Recalled | None, problem: str) -> Understood:
 def _state(wanted: Wish, before: LauncherState | None, choice: Choice, foreseen: Outlook) -> LauncherState:
     """Return where the run stands as it begins: an old one on its own rung, and what was left open as it was chosen."""
     assert wanted.config is not None
-    port, simulator = _port(wanted), choice.simulator
-    chosen = {"config": wanted.config.resolve(), "runtime": choice.runtime, "port": port}
+    simulator = choice.simulator
+    chosen: dict[str, Any] = {"config": wanted.config.resolve(), "runtime": choice.runtime}
     chosen |= {} if simulator is Simulates.ELSEWHERE else {"simulator": simulator}
     now: dict[str, Any] = {
         "options": wanted.options().model_copy(update=chosen),
         "host": wanted.simulator_host or LOOPBACK,
-        "port": port,
+        "port": _port(wanted, before, choice.runtime),
         "quality": outfit.quality_of(foreseen),
     }
     if before is not None:
@@ -183,11 +187,16 @@ def _state(wanted: Wish, before: LauncherState | None, choice: Choice, foreseen:
     return LauncherState(run=wanted.run.path.name, taken=outfit.starting_steps(foreseen), **now)
 
 
-def _port(wanted: Wish) -> int:
+def _port(wanted: Wish, before: LauncherState | None, runtime: RuntimeKind) -> int:
+    """Return the first of the simulator's ports; one that nobody named may change where somebody else has it now."""
     if wanted.port is not None:
         return wanted.port
     if wanted.simulator_host is not None:
         return CARLA_PORT
+    if before is not None and before.host == LOOPBACK:
+        containers_left = runtime is RuntimeKind.COMPOSE  # the run's own may still have it
+        if containers_left or not any(map(ports.holder, range(before.port, before.port + 3))):
+            return before.port
     port = ports.free_port_triple(random.Random())
     if port is None:
         raise RefusedError(

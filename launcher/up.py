@@ -9,12 +9,13 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-from launcher import outfit
+from launcher import outfit, ports
 from launcher.basis import RefusedError, compose_of, setup_of
 from launcher.config import LauncherConfig
-from launcher.exits import Ending
+from launcher.exits import Ending, Exit
 from launcher.memory.gpu_lock import GpuInUseError, GpuLock
 from launcher.notify import Notifier
+from launcher.planning.outlook import Simulates
 from launcher.preparing import Prepared, limits_of, prepare, understood
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.leftovers import await_leftovers
@@ -44,6 +45,7 @@ def run(wanted: Wish, say: Say) -> Ending:
         prepared = prepare(wanted, limits)
         for note in prepared.understood.notes:
             say(note)
+        _refuse_taken_ports(prepared)
         with _gpu_held(prepared) as gpu:
             held = (lock.descriptor, *(() if gpu is None else (gpu.descriptor,)))
             runtime = _runtime(prepared, limits, held)
@@ -72,6 +74,19 @@ def _locked(run_: RunDirectory, limits: LauncherConfig) -> Iterator[RunLock]:
         yield lock
     finally:
         lock.release()
+
+
+def _refuse_taken_ports(prepared: Prepared) -> None:
+    """Say who has a port that the run's simulator needs; the run's own containers may have them, and are taken over."""
+    choice, first = prepared.choice, prepared.state.port
+    adopts = choice.runtime is RuntimeKind.COMPOSE and prepared.understood.before is not None
+    if choice.simulator is Simulates.ELSEWHERE or adopts:
+        return
+    for port in range(first, first + (2 if choice.simulator is Simulates.LITE else 3)):
+        if who := ports.holder(port):
+            raise RefusedError(
+                f"Port {port} is taken by {who}: end it, or choose another with --port.", Exit.NO_SIMULATOR
+            )
 
 
 @contextlib.contextmanager

@@ -66,13 +66,13 @@ class Machine:
     Attributes:
         stack: the folder of the Compose files, where ``.env`` lies.
         config: the agent's configuration, for what a run takes of the disk.
-        ports: the simulator's three.
+        ports: the simulator's three; None takes those of CARLA_PORTS, else 2000 and the next two.
     """
 
     stack: Path
     runs: Path
     config: Path
-    ports: tuple[int, ...] = (2000, 2001, 2002)
+    ports: tuple[int, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     run: Callable[[tuple[str, ...], Mapping[str, str]], Ran] = run
     pci: Path = Path("/sys/bus/pci/devices")

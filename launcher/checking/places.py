@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Iterator
 from pathlib import Path
-
-import psutil
 
 from launcher.checking.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
 from launcher.memory.pools import Kind
 from launcher.planning.footprint import Footprint, FootprintError
+from launcher.ports import holder
 
 SHM_MIB = 64
 """As docker-compose.yml gives the containers: nothing of ours lies there, libraries may want a little."""
@@ -21,48 +18,29 @@ MIB = 2**20
 
 def ports(machine: Machine) -> Finding:
     """Return whether the simulator's ports are free, and who has those that aren't."""
-    taken = {port: who for port in machine.ports if (who := _listener(port))}
+    wanted = machine.ports or _of_the_stack(machine)
+    if wanted is None:
+        given = machine.setting("CARLA_PORTS")
+        return Finding(Verdict.PROBLEM, f"CARLA_PORTS is {given}", "give three in a row, as 2100-2102")
+    taken = {port: who for port in wanted if (who := holder(port))}
     if taken:
         told = ", ".join(f"{port} is taken by {who}" for port, who in taken.items())
-        return Finding(Verdict.PROBLEM, told, "end it, or choose others with --port or CARLA_PORT and CARLA_PORTS")
-    return Finding(Verdict.OK, f"{machine.ports[0]}-{machine.ports[-1]} are free")
+        return Finding(Verdict.PROBLEM, told, "end it, or choose others with --port or CARLA_PORTS")
+    return Finding(Verdict.OK, f"{wanted[0]}-{wanted[-1]} are free")
+
+
+def _of_the_stack(machine: Machine) -> tuple[int, int, int] | None:
+    """Return the ports that Compose publishes; None if they aren't three in a row."""
+    first, _, last = (machine.setting("CARLA_PORTS") or "2000-2002").partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(last) == int(first) + 2 <= 65535):
+        return None
+    return int(first), int(first) + 1, int(first) + 2
 
 
 def traffic_port(_: Machine) -> Finding:
     """Return who has CARLA's usual Traffic Manager port; ours takes a free one, another client's may not."""
-    who = _listener(TRAFFIC_MANAGER)
+    who = holder(TRAFFIC_MANAGER)
     return Finding(Verdict.OK, f"8000 is taken by {who}; ours takes another" if who else "8000 is free")
-
-
-def _listener(port: int) -> str:
-    """Return who listens on a TCP port of this machine, empty if nobody does."""
-    names = {_name(pid) for taken, pid in _listening() if taken == port}
-    if names:
-        return ", ".join(sorted(names))
-    with socket.socket() as probe:  # who may not see others' sockets still can't bind there
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return "somebody"
-    return ""
-
-
-def _listening() -> Iterator[tuple[int, int | None]]:
-    try:
-        sockets = psutil.net_connections("tcp")
-    except (psutil.Error, OSError):
-        return
-    for each in sockets:
-        if each.status == psutil.CONN_LISTEN and each.laddr:
-            yield each.laddr.port, each.pid
-
-
-def _name(pid: int | None) -> str:
-    try:
-        return "another user's process" if pid is None else f"{psutil.Process(pid).name()} (process {pid})"
-    except psutil.Error:
-        return f"process {pid}"
 
 
 def disk(machine: Machine) -> Finding:

@@ -17,12 +17,14 @@ class Expectations:
         timeout_s: the agent's ``simulator.timeout_s``: the client gives a call up after it.
         collector_margin_s: the agent's ``collector.hang_margin_s``: so much later it replaces its collector itself.
         external: somebody else runs the simulator, which should be ready at once.
+        lite: it is carla-lite, which starts sooner than CARLA.
         bands_mib: what an owner is expected to hold; one that is missing is known once it has been measured.
     """
 
     timeout_s: float
     collector_margin_s: float
     external: bool = False
+    lite: bool = False
     bands_mib: Mapping[BandKey, float] = field(default_factory=dict)
 
     def band_mib(self, owner: str, pool: str, phase: str) -> float | None:

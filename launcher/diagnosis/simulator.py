@@ -18,7 +18,7 @@ class Simulator:
     def __init__(self, config: LauncherConfig, expectations: Expectations, kills: OomKills) -> None:
         limits = config.simulator
         self._limits, self._kills = config.watch, kills
-        self._ready_limit_s = limits.running_limit_s if expectations.external else limits.start_limit_s
+        self._ready_key, self._ready_limit_s = limits.ready_within(not expectations.external, expectations.lite)
         self._running = False
         self._pid = 0
         self._failed_before = 0
@@ -97,7 +97,8 @@ class Simulator:
         waited_s = now_s - self._waits_s
         if self._ready or waited_s < self._ready_limit_s:
             return None
-        sentence = f"the simulator isn't ready after {waited_s:.0f} s: {simulator.problem or 'it was never asked'}"
+        after = f"{waited_s:.0f} s ({self._ready_key} is {self._ready_limit_s:g})"
+        sentence = f"the simulator isn't ready after {after}: {simulator.problem or 'it was never asked'}"
         return Finding(Cause.SIMULATOR_NOT_READY, sentence, owner="simulator", numbers={"waited_s": round(waited_s)})
 
     def _mute(self, simulator: SimulatorSeen, ticks_go_on: bool) -> Finding | None:

@@ -39,7 +39,8 @@ def of_simulator(
 ) -> Decision:
     """Return what to do about a simulator that is gone or of no use.
 
-    One that says that it can't run isn't started again. Where memory ran out twice in a row, starting it again as it
+    One that says that it can't run isn't started again; a first start that takes too long is, for what it has read from
+    the disk by then the next one finds in memory. Where memory ran out twice in a row, starting it again as it
     was has shown not to help: something gives way.
 
     Args:
@@ -51,7 +52,8 @@ def of_simulator(
         draw: a random number in [-1, 1] that spreads the delay.
     """
     refused = finding.exit_code in SIMULATOR_REFUSALS
-    if not ever_healthy and (refused or finding.exit_code is None or finding.exit_code < 128):
+    too_slow = finding.exit_code is None and ground.simulator_ours
+    if not ever_healthy and not too_slow and (refused or finding.exit_code is None or finding.exit_code < 128):
         code = finding.exit_code if refused and finding.exit_code else Exit.NO_SIMULATOR
         return Stop(Ending(code, finding.sentence))
     kind = RAN_OUT.get(finding.cause)
@@ -61,7 +63,8 @@ def of_simulator(
             return StepDown(step, kind.value, finding.sentence)
     wait_s = delay_s(failures, config.simulator.restarts, draw)
     if wait_s is None:
-        return _spent(finding.sentence, config.simulator.restarts)
+        never = not ever_healthy and too_slow
+        return _spent(finding.sentence, config.simulator.restarts, Exit.NO_SIMULATOR if never else Exit.BUDGET_SPENT)
     return RestartSimulator(finding.sentence, wait_s)
 
 
@@ -130,5 +133,5 @@ def gravest(findings: tuple[Finding, ...]) -> list[Finding]:
     return sorted((each for each in findings if each.cause in ORDER), key=lambda each: ORDER.index(each.cause))
 
 
-def _spent(sentence: str, limits: Restarts) -> Stop:
-    return Stop(Ending(Exit.BUDGET_SPENT, f"{sentence}, and its {limits.budget} restarts are spent"))
+def _spent(sentence: str, limits: Restarts, code: Exit = Exit.BUDGET_SPENT) -> Stop:
+    return Stop(Ending(code, f"{sentence}, and its {limits.budget} restarts are spent"))

@@ -235,7 +235,6 @@ class ComposeRuntime:
             "AGENT_CONFIG": self.config_inside(),
             "AGENT_ARGS": shlex.join(setup.agent_options),
             "CARLA_QUALITY": self._quality,
-            "CARLA_PORT": str(setup.port),
             "CARLA_PORTS": f"{setup.port}-{setup.port + 2}",
         }
         if setup.gpu_uuid and not self._lite:

@@ -102,10 +102,10 @@ class Crew:
         """
         yield from self.pause(delay_s)
         self.enter(State.STARTING_SIMULATOR)
-        limits, started_s = self._config.simulator, self.now_s
+        started_s = self.now_s
         if self._brief.simulator_ours and self.simulator is None:
             self._start_simulator()
-        limit_s = limits.start_limit_s if self._brief.simulator_ours else limits.running_limit_s
+        key, limit_s = self._config.simulator.ready_within(self._brief.simulator_ours, lite=self.quality is None)
         while True:
             ended = None if self.simulator is None else self.simulator.poll()
             if ended is not None:
@@ -114,9 +114,9 @@ class Crew:
             if health.ok:
                 break
             if self.now_s - started_s >= limit_s:
-                after_s = self.now_s - started_s
+                after = f"{self.now_s - started_s:.0f} s ({key} is {limit_s:g})"
                 raise self._failed(
-                    f"the simulator at {self._brief.address} isn't ready after {after_s:.0f} s: {health.problem}", None
+                    f"the simulator at {self._brief.address} isn't ready after {after}: {health.problem}", None
                 )
             yield
         self.simulator_healthy_s = self.now_s

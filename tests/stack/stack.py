@@ -86,7 +86,6 @@ class Stack:
             "RUNS_DIR": str(self.runs),
             "RUN_NAME": RUN_NAME,
             "AGENT_CONFIG": f"runs/{self.run.config.name}",
-            "CARLA_PORT": str(self.port),
             "CARLA_PORTS": f"{self.port}-{self.port + 2}",
             "RUN_UID": str(CALLER),
             "RUN_GID": str(CALLER),

@@ -52,12 +52,12 @@ def test_the_gpu_stack_is_what_it_says(compose_plugin: None, quality: str) -> No
     assert carla["build"]["args"] == {"CARLA_IMAGE": "carlasim/carla", "CARLA_VERSION": "0.9.16"}
     assert carla["environment"] == {
         "CARLA_QUALITY": quality,
-        "CARLA_PORT": "2000",
+        "CARLA_PORTS": "2000-2002",
         "NVIDIA_DRIVER_CAPABILITIES": "all",
     }
     assert carla["user"] == "carla"
     assert carla["healthcheck"]["test"] == ["CMD", "carla-healthcheck"]
-    assert carla["healthcheck"]["start_period"] == "3m0s"
+    assert carla["healthcheck"]["start_period"] == "5m0s"
     assert [(port["host_ip"], port["published"], port["target"]) for port in carla["ports"]] == [
         ("127.0.0.1", str(port), port) for port in (2000, 2001, 2002)
     ]
@@ -69,7 +69,7 @@ def test_the_gpu_stack_is_what_it_says(compose_plugin: None, quality: str) -> No
     assert agent["build"]["tags"] == ["td3-av-system:latest"]
     assert agent["environment"] == {
         "CARLA_HOST": "carla",
-        "CARLA_PORT": "2000",
+        "CARLA_PORTS": "2000-2002",
         "AGENT_CONFIG": "config/td3_config_lowmem.yaml",
         "AGENT_DEVICE": "auto",
         "AGENT_BATCH": "",
@@ -120,8 +120,8 @@ def test_the_cpu_stack_asks_for_no_device_and_keeps_names_and_ports(compose_plug
     assert lite.keys() == gpu.keys()
     assert not [name for name, service in lite.items() if "deploy" in service]
     assert lite["carla"]["build"]["dockerfile"] == "carla/lite/Dockerfile"
-    assert lite["carla"]["command"] == ["--port", "2000", "--map", "Lite01", "--seed", "0"]
-    assert lite["carla"]["environment"] == {"CARLA_PORT": "2000", "LITE_FAULTS": "", "LITE_CONTROL_PORT": ""}
+    assert lite["carla"]["command"] == ["--map", "Lite01", "--seed", "0"]
+    assert lite["carla"]["environment"] == {"CARLA_PORTS": "2000-2002", "LITE_FAULTS": "", "LITE_CONTROL_PORT": ""}
     assert lite["carla"]["user"] == lite["agent"]["user"] == "1000:1000"
     assert lite["agent"]["environment"] == {**gpu["agent"]["environment"], "AGENT_DEVICE": "cpu"}
     assert lite["agent"]["build"] == gpu["agent"]["build"]
@@ -138,7 +138,6 @@ def test_variables_reach_where_they_belong(compose_plugin: None) -> None:
         RUN_GID="56",
         RUNS_DIR="/disk/runs",
         PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True",
-        CARLA_PORT="3000",
         CARLA_PORTS="3000-3002",
         CARLA_FLAGS="-fps=20 -benchmark",
         RESTART="no",
@@ -148,7 +147,7 @@ def test_variables_reach_where_they_belong(compose_plugin: None) -> None:
     assert (agent["user"], agent["volumes"][0]["source"]) == ("1234:56", "/disk/runs")
     both = {agent["environment"][name] for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
     assert both == {"expandable_segments:True"}
-    assert carla["environment"]["CARLA_PORT"] == agent["environment"]["CARLA_PORT"] == "3000"
+    assert carla["environment"]["CARLA_PORTS"] == agent["environment"]["CARLA_PORTS"] == "3000-3002"
     assert [(port["published"], port["target"]) for port in carla["ports"]] == [
         (str(port), port) for port in (3000, 3001, 3002)
     ]

@@ -126,6 +126,8 @@ def test_a_simulator_that_crashes_is_started_again(stand_in: None, start_stack: 
         ({"CARLA_QUALITY": "High"}, "carla: CARLA_QUALITY is 'High', expected Low or Epic"),
         ({"CARLA_QUALITY": "low"}, "carla: CARLA_QUALITY is 'low', expected Low or Epic"),
         ({"CARLA_PORT": "65534"}, "carla: CARLA_PORT is '65534', expected a number from 1 to 65533"),
+        ({"CARLA_PORTS": "65534-65536"}, "carla: CARLA_PORTS is '65534-65536', expected a number from 1 to 65533"),
+        ({"CARLA_PORTS": "2100"}, "carla: CARLA_PORTS is '2100', expected three in a row, as 2100-2102"),
         ({"CARLA_ROOT": "/nowhere"}, "carla: /nowhere/CarlaUE4.sh isn't there"),
     ],
 )

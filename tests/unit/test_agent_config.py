@@ -88,11 +88,19 @@ def test_a_bad_address_in_the_environment_is_named(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("CARLA_PORT", "two thousand")
     with pytest.raises(config.ConfigError, match=r"me.yaml with CARLA_PORT: `simulator\.port` is 'two thousand'"):
         config.load(write(tmp_path / "me.yaml", ""))
+    monkeypatch.setenv("CARLA_PORT", "")
+    monkeypatch.setenv("CARLA_PORTS", "x-2102")
+    with pytest.raises(config.ConfigError, match=r"me.yaml with CARLA_PORTS: `simulator\.port` is 'x'"):
+        config.load(write(tmp_path / "me.yaml", ""))
 
 
 def test_the_environment_says_where_and_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CARLA_PORT", "2345")
     path = write(tmp_path / "me.yaml", "simulator: {port: 2001, host: elsewhere}")
+    monkeypatch.setenv("CARLA_PORTS", "2100-2102")
+    assert config.load(path).simulator.port == 2100
+    monkeypatch.setenv("CARLA_PORT", "")
+    assert config.load(path).simulator.port == 2100
+    monkeypatch.setenv("CARLA_PORT", "2345")
     loaded = config.load(path)
     assert (loaded.simulator.host, loaded.simulator.port) == ("elsewhere", 2345)
     assert config.load(path, {"simulator.port": 2222}).simulator.port == 2222

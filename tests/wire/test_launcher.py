@@ -230,10 +230,12 @@ def test_bad_input_is_one_sentence_and_a_code(
 
 def test_a_port_in_use_is_said(launch: Launch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        launched = launch(100, "--port", str(taken.getsockname()[1]))
+        port = taken.getsockname()[1]
+        launched = launch(100, "--port", str(port))
         output = launched.output()
     assert launched.process.returncode == 69, output
-    assert "is in use" in output
+    assert f"Port {port} is taken by " in output
+    assert f"(process {os.getpid()})" in output
 
 
 def test_an_address_without_a_simulator_is_said(launch: Launch, tmp_path: Path) -> None:

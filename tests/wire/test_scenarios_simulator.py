@@ -141,10 +141,12 @@ def test_5_a_collector_that_hangs_alone_costs_a_collector_and_not_the_simulator(
 
 
 def test_6_an_open_port_with_a_dead_rpc_is_never_healthy(launch: Launch, tmp_path: Path) -> None:
-    limits = own_limits(tmp_path, {"simulator.start_limit_s": 3})
+    limits = own_limits(tmp_path, {"simulator.lite_start_limit_s": 3, "simulator.restarts.budget": 1})
     launched = launch(100, *limits, environment={"LITE_FAULTS": "dead-rpc"})
     output = refused(launched, 69)
     assert "isn't ready after" in output
+    assert "(simulator.lite_start_limit_s is 3)" in output
+    assert len(launched.events("simulator_starts")) == 2
     assert "the port is open, but `version` isn't answered" in output
     assert launched.events("simulator_healthy") == []
     assert launched.events("agent_starts") == []

@@ -32,10 +32,25 @@ _BAD_FAULT, _BAD_MAP, _NO_PORT = 2, 65, 69
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+def _first_port(text: str | int) -> int:
+    first = str(text).partition("-")[0]
+    if not first.isdecimal() or not 1 <= int(first) <= 65534:
+        raise typer.BadParameter(f"{text!r} is no port, expected 1 to 65534")
+    return int(first)
+
+
 @app.command(epilog=f"Faults:\n\n{spec.help_text()}")
 def main(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65534, help="RPC port; streams take the next one.")] = 2000,
+    port: Annotated[
+        int,
+        typer.Option(
+            metavar="PORT",
+            parser=_first_port,
+            envvar=["CARLA_PORT", "CARLA_PORTS"],
+            help="RPC port, or the first of several (2000-2002); streams take the next one.",
+        ),
+    ] = 2000,
     map: Annotated[str, typer.Option(help=f"{', '.join(MAP_NAMES)}, or the path of an .xodr file.")] = MAP_NAMES[0],
     seed: Annotated[int, typer.Option(min=0, help="Of what stands beside the road.")] = 0,
     fault: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -69,6 +70,15 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
     with pytest.raises(preparing.RefusedError, match="add --resume"):
         prepared(run)
     assert prepared(run, resume=True).state.taken == begun.state.taken
+
+
+@pytest.mark.parametrize("position", [0, 2])
+def test_a_port_that_nobody_named_changes_where_somebody_else_has_it_now(run: RunDirectory, position: int) -> None:
+    begun = prepared(run, device="cpu")
+    Journal(run, begun.state, time.time).save()
+    assert prepared(run).state.port == begun.state.port
+    with socket.create_server(("127.0.0.1", begun.state.port + position)):
+        assert prepared(run).state.port != begun.state.port
 
 
 def lay_a_row(run: RunDirectory) -> None:

@@ -108,9 +108,12 @@ def test_one_that_never_gets_ready_is_told_after_its_limit() -> None:
         seen = replace(driving(time_s), agent=AgentSeen(running=False))
         return with_simulator(seen, healthy=False, problem="the port is open, but `version` isn't answered")
 
-    time_s, finding = first(diagnosed(map(look, seconds(70))), Cause.SIMULATOR_NOT_READY)
+    time_s, finding = first(diagnosed(map(look, seconds(400))), Cause.SIMULATOR_NOT_READY)
     assert time_s == LIMITS.simulator.start_limit_s
+    assert f"(simulator.start_limit_s is {time_s:g}): " in finding.sentence
     assert "`version` isn't answered" in finding.sentence
+    time_s, _ = first(diagnosed(map(look, seconds(70)), replace(EXPECTED, lite=True)), Cause.SIMULATOR_NOT_READY)
+    assert time_s == LIMITS.simulator.lite_start_limit_s
     time_s, _ = first(diagnosed(map(look, seconds(70)), replace(EXPECTED, external=True)), Cause.SIMULATOR_NOT_READY)
     assert time_s == LIMITS.simulator.running_limit_s
 

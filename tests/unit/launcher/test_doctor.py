@@ -138,6 +138,15 @@ def test_a_taken_port_is_a_problem_and_names_who_has_it(machine: Machine, taken_
     assert f"(process {os.getpid()})" in found.found
 
 
+def test_the_ports_are_those_that_compose_publishes(machine: Machine, tmp_path: Path, taken_port: int) -> None:
+    first = min(taken_port, 65_533)
+    (tmp_path / ".env").write_text(f"CARLA_PORTS={first}-{first + 2}\n")
+    of_env = Machine(tmp_path, machine.runs, machine.config, environment={})
+    assert f"{taken_port} is taken by " in places.ports(of_env).found
+    wrong = Machine(tmp_path, machine.runs, machine.config, environment={"CARLA_PORTS": "2100"})
+    assert (places.ports(wrong).verdict, places.ports(wrong).found) == (Verdict.PROBLEM, "CARLA_PORTS is 2100")
+
+
 def test_a_free_port_is_free(machine: Machine, taken_port: int) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -248,9 +248,27 @@ def test_a_simulator_that_refuses_to_start_ends_the_run_with_its_own_code_and_wo
     assert (decision.ending.code, decision.ending.reason) == (code, "something happened")
 
 
-@pytest.mark.parametrize("code", [1, 0, None])
-def test_a_first_start_that_just_fails_is_not_tried_again(code: int | None) -> None:
+@pytest.mark.parametrize("code", [1, 0])
+def test_a_first_start_that_just_fails_is_not_tried_again(code: int) -> None:
     decision = decide(Cause.SIMULATOR_NOT_READY, ever_healthy=False, exit_code=code)
+    assert isinstance(decision, Stop)
+    assert decision.ending.code == Exit.NO_SIMULATOR
+
+
+def test_a_first_start_that_takes_too_long_is_tried_again_within_the_budget_and_then_there_is_no_simulator() -> None:
+    budget = LIMITS.simulator.restarts.budget
+    for failures in range(1, budget + 1):
+        slow = decide(Cause.SIMULATOR_NOT_READY, failures, ever_healthy=False, exit_code=None)
+        assert isinstance(slow, RestartSimulator)
+    last = decide(Cause.SIMULATOR_NOT_READY, budget + 1, ever_healthy=False, exit_code=None)
+    assert isinstance(last, Stop)
+    assert last.ending.code == Exit.NO_SIMULATOR
+
+
+def test_somebody_elses_simulator_that_is_not_there_is_not_waited_for_again() -> None:
+    finding = Finding(Cause.SIMULATOR_NOT_READY, "something happened")
+    theirs = dataclasses.replace(ground(), simulator_ours=False)
+    decision = verdict.decide(finding, 1, False, theirs, LIMITS, 0.0)
     assert isinstance(decision, Stop)
     assert decision.ending.code == Exit.NO_SIMULATOR
 

@@ -31,7 +31,7 @@ from launcher.supervising.journal import Journal
 from launcher.wish import RuntimeKind, Wish
 run = RunDirectory(Path(sys.argv[1]))
 run.logs.mkdir(parents=True, exist_ok=True)
-wish = Wish(run, runtime=RuntimeKind.PROCESS, simulator=Simulates.LITE, **json.loads(sys.argv[2]))
+wish = Wish(run=run, runtime=RuntimeKind.PROCESS, simulator=Simulates.LITE, **json.loads(sys.argv[2]))
 try:
     found = preparing.prepare(wish, config.load())
 except preparing.RefusedError as error:

@@ -30,9 +30,7 @@ def by_key(words: Sequence[str]) -> dict[str, Words]:
     named: dict[str, Words] = {}
     for name, values in _options(words):
         if name == "--set" and values:
-            key = values[0].partition("=")[0].strip()
-            settings.pop(key, None)  # the order is that of the last words
-            settings[key] = (name, *values)
+            settings[values[0].partition("=")[0].strip()] = (name, *values)
         elif name in KEYS and values:
             named |= _keys_of(name, values)
         else:

@@ -41,7 +41,7 @@ def run(wanted: Wish, say: Say) -> Ending:
     requests = StopRequests()
     requests.install()
     limits = limits_of(understood(wanted))  # what can't be is said before anything is written
-    with _locked(wanted.run, limits) as lock:
+    with locked(wanted.run, limits) as lock:
         prepared = prepare(wanted, limits)
         for note in prepared.understood.notes:
             say(note)
@@ -61,7 +61,13 @@ def run(wanted: Wish, say: Say) -> Ending:
 
 
 @contextlib.contextmanager
-def _locked(run_: RunDirectory, limits: LauncherConfig) -> Iterator[RunLock]:
+def locked(run_: RunDirectory, limits: LauncherConfig) -> Iterator[RunLock]:
+    """Hold a run for this launcher alone, its folder made if need be, once what an earlier one left has ended.
+
+    Raises:
+        RefusedError: the folder can't be written.
+        RunInUseError: another launcher holds it.
+    """
     try:
         run_.path.parent.mkdir(parents=True, exist_ok=True)
         run_.path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not open to the group

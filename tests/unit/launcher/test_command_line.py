@@ -69,7 +69,10 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
     Journal(run, begun.state, time.time).save()
     with pytest.raises(preparing.RefusedError, match="add --resume"):
         prepared(run)
-    assert prepared(run, resume=True).state.taken == begun.state.taken
+    resumed = prepared(run, resume=True, port=23_457, simulator_host="localhost").state
+    assert (resumed.taken, resumed.host, resumed.port) == (begun.state.taken, "localhost", 23_457)
+    asked = resumed.options
+    assert (asked.port, asked.simulator_host, asked.seed, asked.simulator) == (23_457, "localhost", 3, Simulates.LITE)
 
 
 @pytest.mark.parametrize("position", [0, 2])

@@ -25,7 +25,7 @@ from launcher.planning.outlook import Simulates
 from launcher.preparing import RefusedError, understood
 from launcher.run_directory import RunDirectory, read_object
 from launcher.supervising.journal import Journal, LauncherState
-from launcher.whole_file import write_whole
+from launcher.up import locked
 from launcher.wish import Options, RuntimeKind, Wish
 
 Up = Callable[..., Wish]
@@ -88,9 +88,13 @@ def begun(wish: Wish, state: str = "running") -> Wish:
     wish.run.logs.mkdir(parents=True, exist_ok=True)
     wish.run.path.chmod(0o755)
     lay_a_row(wish.run)
+    save(wish, state)
+    return wish
+
+
+def save(wish: Wish, state: str = "running") -> None:
     asked = wish.options().model_copy(update={} if wish.config else {"config": Path("a.yaml").absolute()})
     Journal(wish.run, LauncherState("r1", asked, "127.0.0.1", 2000, state=state), time.time).save()
-    return wish
 
 
 def lay_a_row(run: RunDirectory) -> None:
@@ -267,13 +271,17 @@ def test_a_launcher_configuration_of_one_s_own_is_taken_all_the_same(up: Up) -> 
     assert understood(up()).wish.launcher_config == config.SHIPPED
 
 
-def test_what_a_launcher_writes_is_open_to_nobody_else_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
+def test_what_a_launcher_writes_is_open_to_nobody_else_whatever_the_umask(up: Up) -> None:
+    wish, before = up("--on-event", "cat"), os.umask(0)
     try:
-        write_whole(tmp_path / "file", "text")
+        with locked(wish.run, config.load()):
+            save(wish)
     finally:
         os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+    lay_a_row(wish.run)
+    assert understood(up()).wish.on_event == "cat"
+    assert wish.run.path.stat().st_mode & 0o777 == 0o755
+    assert wish.run.launcher_state.stat().st_mode & 0o777 == 0o644
 
 
 def test_the_launchers_configuration_is_read_anew_and_one_that_is_gone_is_named(up: Up) -> None:

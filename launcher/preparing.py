@@ -94,6 +94,8 @@ def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
         raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.CANNOT_FIT)
     choice = found.choice
     state = before or _new_state(wanted, choice, foreseen)
+    if choice.runtime is RuntimeKind.PROCESS:  # left containers keep theirs
+        state.port = wanted.port or state.port
     state.chosen = {"config": str(wanted.config.resolve()), "simulator": choice.simulator.value}
     state.chosen |= {"policy": list(wanted.policy) if wanted.policy else None, "device": wanted.device}
     again = before is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from enum import Enum
@@ -189,7 +190,7 @@ def plan(
     Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
     """
     wish = _wish(
-        RunDirectory(runs_dir / "planned"),
+        RunDirectory(runs_dir / f".planned-{os.getpid()}"),  # nobody's: what a question leaves of it is removed
         config=agent_config or preparing.DEFAULT_CONFIG,
         runtime=runtime,
         simulator=simulator,
@@ -204,8 +205,9 @@ def plan(
         found = basis.lay(wish, limits)
     except (preparing.RefusedError, LauncherConfigError) as error:
         _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
-    chosen = f"launcher: {found.choice.simulator.value}, {found.choice.runtime.value} ({found.choice.reason})"
-    print("\n".join(filter(None, (chosen, found.remark))), file=sys.stderr)
+    chosen = f"{found.choice.simulator.value}, {found.choice.runtime.value} ({found.choice.reason})"
+    for sentence in filter(None, (chosen, found.remark)):
+        print(f"launcher: {sentence}", file=sys.stderr)
     try:
         code = plan_command.run(found.asked, limits, found.reading, found.footprint, as_json)
     finally:

@@ -88,7 +88,8 @@ def _refuse_taken_ports(prepared: Prepared) -> None:
     adopts = choice.runtime is RuntimeKind.COMPOSE and prepared.understood.before is not None
     if choice.simulator is Simulates.ELSEWHERE or adopts:
         return
-    for port in range(first, first + (2 if choice.simulator is Simulates.LITE else 3)):
+    alone = choice.simulator is Simulates.LITE and choice.runtime is RuntimeKind.PROCESS
+    for port in range(first, first + (2 if alone else 3)):
         if who := ports.holder(port):
             raise RefusedError(
                 f"Port {port} is taken by {who}: end it, or choose another with --port.", Exit.NO_SIMULATOR

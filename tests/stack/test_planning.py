@@ -28,20 +28,21 @@ def runs(tmp_path: Path) -> Path:
 
 
 def plan(runs: Path, **environment: str) -> dict[str, Any]:
+    """Return the plan; whatever is told of its project afterwards is under ``left``."""
     command = [sys.executable, "-m", "launcher", "plan", "--json", "--config", QUICK, "--runs-dir", str(runs)]
-    ended = subprocess.run(
+    planner = subprocess.Popen(
         [*command, "--runtime", "compose", "--simulator", "carla-lite"],
-        check=False,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
         env={**os.environ, **environment},
-        timeout=180,
     )
-    assert ended.stdout, ended.stderr
-    found = json.loads(ended.stdout)
-    assert isinstance(found, dict)
-    return found
+    told, said = planner.communicate(timeout=180)
+    assert told, said
+    project = f"label=com.docker.compose.project={name_of(RunDirectory(runs / f'.planned-{planner.pid}'))}"
+    left = [docker(*words, "--quiet", "--filter", project).stdout for words in (("ps", "--all"), ("network", "ls"))]
+    return {**json.loads(told), "left": "".join(left).split()}
 
 
 def test_a_plan_counts_with_the_containers_limits(compose_plugin: None, runs: Path) -> None:
@@ -60,6 +61,4 @@ def test_without_pytorch_here_the_plan_asks_the_image_and_leaves_nothing(images:
     found = plan(runs, PYTHONPATH=str(hidden))
     assert found["agent_by_phase_mib"]["ram"]["updating"] > 0
     assert list(runs.iterdir()) == []
-    project = f"label=com.docker.compose.project={name_of(RunDirectory(runs / 'planned'))}"
-    left = (docker(*words, "--quiet", "--filter", project).stdout for words in (("ps", "--all"), ("network", "ls")))
-    assert "".join(left) == ""
+    assert found["left"] == []

@@ -10,20 +10,23 @@ from typing import Any
 
 import pytest
 
+from launcher import basis, config
 from launcher.cards import Pick, pick
 from launcher.memory.nvml import Nvml
+from launcher.memory.survey import Survey
 from launcher.planning.outlook import ImpossibleError, Simulates
 from launcher.run_directory import RunDirectory
 from launcher.runtimes import project
 from launcher.wish import RuntimeKind, Wish
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
+from tests.unit.launcher.planned import reading
 
 # A launcher up to where it would start something; it dies there, so the next one goes on.
 PREPARE = """
 import json, sys, time
 from pathlib import Path
-from launcher import config, preparing
+from launcher import config, preparing, up
 from launcher.planning.outlook import Simulates
 from launcher.run_directory import RunDirectory
 from launcher.runtimes import project
@@ -38,7 +41,9 @@ except preparing.RefusedError as error:
     sys.exit(f"{int(error.code)}: {error}")
 found.state.state = "running"
 Journal(run, found.state, time.time).save()
-print(json.dumps([found.card, found.basis.gpu_index, found.basis.reading.pools[0].name]))
+up.LocalRuntime = lambda setup, _limits: setup
+setup = up._runtime(found, config.load(), ())
+print(json.dumps([setup.gpu_uuid, setup.gpu_index, found.basis.reading.pools[0].name]))
 """
 
 
@@ -120,3 +125,19 @@ def test_a_variable_that_names_no_card_is_said(machine: None, monkeypatch: pytes
 def test_without_variables_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project, "setting", lambda _name: "")
     assert pick(wish()) == Pick(0)
+
+
+@pytest.mark.parametrize(("command", "refused"), [("carla -graphicsadapter={gpu}", False), ("carla", True)])
+def test_an_installed_carla_that_would_draw_on_another_card_is_refused(
+    machine: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, refused: bool
+) -> None:
+    """Vulkan goes by none of CUDA's variables: without a word CARLA takes the first card."""
+    limits = config.load()
+    installed = limits.model_copy(update={"simulator": limits.simulator.model_copy(update={"command": command})})
+    monkeypatch.setattr(Survey, "read", lambda _self: reading())
+    asked = Wish(RunDirectory(tmp_path / "run"), tmp_path / "a.yaml", gpu=1)
+    if refused:
+        with pytest.raises(basis.RefusedError, match=r"expected GPU 1: add -graphicsadapter=\{gpu\} to it"):
+            basis.lay(asked, installed)
+    else:
+        assert basis.lay(asked, installed).gpu_index == 1

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from launcher import choosing
+from launcher import basis, choosing, config
 from launcher.choosing import Docker, choose, docker_here
 from launcher.memory.pools import Gpu, Reading
 from launcher.planning.outlook import ImpossibleError, Simulates
 from launcher.run_directory import RunDirectory
+from launcher.runtimes import engine
 from launcher.wish import RuntimeKind, Wish
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
@@ -165,3 +166,21 @@ def test_without_pytorch_and_without_containers_it_is_a_sentence(
     assert ended.returncode == 65
     assert ended.stderr.startswith("launcher: PyTorch isn't installed beside the launcher")
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_an_image_that_is_missing_is_said_before_a_container_is_asked(
+    tmp_path: Path, put_docker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``docker compose run`` would build it, for as long as that takes."""
+    services = '{"services": {"agent": {"image": "a"}, "carla": {"image": "c"}}}'
+    put_docker(
+        f"case \"$*\" in *version*) echo 2.26.1;; *' config '*) echo '{services}';; *) touch {tmp_path}/ran;; esac"
+    )
+    monkeypatch.setattr(basis, "_agent_is_here", lambda: False)
+    monkeypatch.setattr(engine.Engine, "has_image", lambda _self, _name: False)
+    run = RunDirectory(tmp_path / "runs" / "new")
+    wish = Wish(run, Path(QUICK), runtime=RuntimeKind.COMPOSE, simulator=Simulates.LITE)
+    with pytest.raises(basis.RefusedError, match=r"Not built here yet: c and a; do it with .* build carla agent") as it:
+        basis.lay(wish, config.load())
+    assert it.value.code == 65
+    assert not (tmp_path / "ran").exists()

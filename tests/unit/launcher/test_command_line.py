@@ -64,6 +64,7 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
     again = prepared(run)
     assert again.goes_on
     assert again.state.taken == begun.state.taken
+    assert prepared(run, port=24_456).state.port == 24_456
     assert (again.state.port, again.wish.seed, again.wish.map, again.wish.device) == (23_456, 3, "Lite02", "cpu")
     begun.state.state = "stopped"
     Journal(run, begun.state, time.time).save()

@@ -8,7 +8,9 @@ with whatever interpreter there is.
 from __future__ import annotations
 
 import argparse
+import signal
 from pathlib import Path
+from typing import NoReturn
 
 import verify_without_carla
 
@@ -16,11 +18,17 @@ import verify_without_carla
 def main() -> int:
     """Return the exit code: 0 all well, 1 a step failed (send the file), 65 what was given can't be, 69 no card."""
     given = _parser().parse_args()
+    signal.signal(signal.SIGTERM, _leave)
     if given.no_carla or given.part:
         return verify_without_carla.main(given.runs_dir, given.part, given.gpu, given.device)
     import verify_with_carla  # needs the launcher's packages
 
     return verify_with_carla.main(given.runs_dir, given.launcher_config, given.gpu, given.steps)
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    """End in order at SIGTERM: a step under way is ended, too, and what there is goes into the file."""
+    raise SystemExit(128 + number)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -32,7 +32,7 @@ PIP_NAMES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "pynvml": "nvidi
 FOLDERS = ("", "benchmarks", "carla/lite")
 """Of the repository, which isn't installed, on the path of Python's modules."""
 SEES_THE_CARD = "import torch; torch.cuda.init(); print(torch.cuda.get_device_name(0))"
-BATCH = {"cuda": 2048, "cpu": 16}
+BATCH = {"cuda": 2048, "cpu": 32}
 """Of the runs that memory is taken from: on a card large enough that a quarter of it is well below the whole."""
 
 
@@ -179,11 +179,11 @@ def _footprint(part: Limited) -> None:
 
 
 def _first_update(part: Limited) -> None:
-    _short_run(part, at_update=1, steps=1_000)
+    _short_run(part, at_update=1, steps=300)
 
 
 def _mid_run(part: Limited) -> None:
-    _short_run(part, at_update=20, steps=2_000)
+    _short_run(part, at_update=20, steps=500)
 
 
 def _short_run(part: Limited, at_update: int, steps: int) -> None:
@@ -195,7 +195,7 @@ def _short_run(part: Limited, at_update: int, steps: int) -> None:
         "environment.route": {"min_length_m": 60, "max_length_m": 150},
         "replay.capacity": 5_000,
         "training.warmup_steps": 50,
-        "training.updates_per_step": 0.2,
+        "training.updates_per_step": 1.0,
         "evaluation.every_steps": 0,
         "evaluation.final_episodes": 0,
         "evaluation.baselines": False,

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.faults import until
 from tests.gpu_stub.stub import Figures, build
 
 pytestmark = pytest.mark.long
@@ -165,6 +166,30 @@ def test_a_part_beyond_its_limit_is_ended_with_all_that_it_started(
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+def test_a_verification_that_is_stopped_ends_its_step_and_leaves_what_there_is(tmp_path: Path) -> None:
+    bin_, pids = tmp_path / "bin", tmp_path / "pids"
+    bin_.mkdir()
+    (bin_ / "nvidia-smi").write_text(f"#!/bin/sh\necho $$ > {pids}\nexec sleep 600\n")
+    (bin_ / "nvidia-smi").chmod(0o755)
+    command = [
+        sys.executable,
+        "scripts/verify_gpu.py",
+        "--part",
+        "ways",
+        "--device",
+        "cpu",
+        "--runs-dir",
+        str(tmp_path),
+    ]
+    environment = {**os.environ, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
+    with subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL) as process:
+        until(lambda: pids.exists() and pids.read_text(encoding="ascii").endswith("\n"), timeout_s=60)
+        process.terminate()
+        assert process.wait(60) == 128 + 15
+    assert not psutil.pid_exists(int(pids.read_text(encoding="ascii")))
+    assert len(list(tmp_path.glob("verify-gpu-*.zip"))) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_each_part_runs_on_the_cpu_but_for_the_card_itself(tmp_path: Path) -> None:
@@ -180,7 +205,7 @@ def test_each_part_runs_on_the_cpu_but_for_the_card_itself(tmp_path: Path) -> No
     (row,) = json.loads(told["footprint.txt"])["rows"]
     assert row["peak_host_mib"] <= row["estimated_host_mib"]
     for name, phase in {"out-of-memory-first": "rehearsed critic", "out-of-memory-later": "critic"}.items():
-        assert json.loads(told[f"{name}/agent.json"])["micro_batch"] == 4
+        assert json.loads(told[f"{name}/agent.json"])["micro_batch"] == 8
         rows = [json.loads(line) for line in told[f"{name}/agent-events.jsonl"].splitlines()]
         assert {row["phase"] for row in rows if row["event"] == "out_of_memory"} == {phase}
     assert str(REPOSITORY) not in "".join(told.values())

@@ -10,6 +10,8 @@ import errno
 import re
 from enum import IntEnum
 
+from agent import places
+
 
 class Exit(IntEnum):
     """What the agent's exit code says."""
@@ -34,7 +36,6 @@ class AgentError(Exception):
         self.code = code
 
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _BAD_CONFIG = frozenset({"ConfigError", "CheckpointError", "ReplayError", "RouteError", "WeightsError"})
 _NO_SIMULATOR = frozenset({"NoSimulator", "BlockedStart"})
 _OUT_OF_MEMORY = re.compile(
@@ -64,16 +65,18 @@ def exit_code(error: BaseException) -> Exit | None:
     if is_out_of_memory(error):
         return Exit.OUT_OF_MEMORY
     name = type(error).__name__
-    if name in _BAD_CONFIG or (isinstance(error, OSError) and error.errno in _NO_ROOM):
+    if name in _BAD_CONFIG or (isinstance(error, OSError) and _is_of_a_place(error)):
         return Exit.BAD_CONFIG
     return Exit.NO_SIMULATOR if name in _NO_SIMULATOR else None
 
 
 def sentence(error: BaseException) -> str:
     """Return what a person reads of an error that :func:`exit_code` knows."""
-    if isinstance(error, OSError):
-        return (
-            f"{error.filename or 'A file of this run'}: can't be written ({error.strerror}): "
-            "free some space, or choose another --run-dir."
-        )
-    return str(error)
+    return places.refusal(error) if isinstance(error, OSError) else str(error)
+
+
+def _is_of_a_place(error: OSError) -> bool:
+    """Return whether a place refuses what must be written; a process or a device refuses without a file's name."""
+    return error.errno in places.FULL | {errno.EROFS} or (
+        error.errno in places.FORBIDDEN and error.filename is not None
+    )

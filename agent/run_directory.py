@@ -21,7 +21,7 @@ from typing import IO, Any
 import yaml
 
 from agent.config import AgentConfig, ConfigError, dump
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError, Exit, sentence
 
 PACKAGES = ("torch", "carla", "gymnasium", "numpy", "safetensors")
 
@@ -146,9 +146,7 @@ class RunDirectory:
             self.exchange.mkdir(parents=True, exist_ok=True)
             lock = (self.path / "learner.lock").open("a+", encoding="utf-8")
         except OSError as error:
-            raise AgentError(
-                f"{self.path}: can't be written ({error.strerror}); choose another --run-dir.", Exit.BAD_CONFIG
-            ) from None
+            raise AgentError(sentence(error), Exit.BAD_CONFIG) from None
         self._take(lock)
         return lock
 

@@ -26,7 +26,7 @@ from agent.config import AgentConfig
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Evaluate, Failed, Ready, Stop
 from agent.exchange.status import Doing, Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
-from agent.exits import Exit, exit_code
+from agent.exits import Exit, exit_code, sentence
 from agent.judging.assessment import PolicyDriver
 from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
@@ -143,7 +143,7 @@ def _obey(channel: Channel) -> Exit:
         code = exit_code(error)
         if code is None:
             raise  # a mistake of ours, or a chance event: the learner tries another collector
-        channel.send(Failed(code=code, sentence=str(error)))
+        channel.send(Failed(code=code, sentence=sentence(error)))
         return code
     return Exit.FINISHED
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from rich.console import Console
 
-from agent import checkpoint, options
+from agent import checkpoint, options, places
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
+from agent.exits import AgentError, Exit, sentence
 from agent.judging.assessment import BASELINES, TD3_DRIVER, assess, driver, routes_to_judge_by
 from agent.judging.evaluation import table, write_csv, write_json
 from agent.judging.visual import VideoSummary, record
@@ -48,6 +49,18 @@ class Outputs:
     json: Path | None = None
     video: Path | None = None
 
+    def make_room(self) -> None:
+        """Make their folders, before anybody drives.
+
+        Raises:
+            AgentError: one can't be written.
+        """
+        try:
+            for path in filter(None, (self.csv, self.json, self.video)):
+                places.make(path.parent)
+        except OSError as error:
+            raise AgentError(sentence(error), Exit.BAD_CONFIG) from None
+
 
 def trained(
     path: Path | None, config: Path | None, settings: Sequence[str] | None, named: Mapping[str, Any]
@@ -79,6 +92,7 @@ def judge(
     Raises:
         NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
     """
+    outputs.make_room()
     with _environment(trained.config) as env:
         routes = routes_to_judge_by(env, trained.config, count, min_turns)
         found = assess(env, trained.config, trained.policy, names, routes)
@@ -97,6 +111,7 @@ def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
     Raises:
         NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
     """
+    Outputs(video=path).make_room()
     seconds = steps * trained.config.simulator.fixed_delta_s
     with _environment(trained.config) as env:
         routes = routes_to_judge_by(env, trained.config, trained.config.evaluation.episodes)

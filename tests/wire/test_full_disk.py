@@ -47,7 +47,7 @@ def test_a_run_can_t_begin_on_a_full_or_read_only_disk(tmp_path: Path) -> None:
         assert "can't be written (No space left on device): free some space" in refused(run)
         filler.unlink()
         with read_only(disk):
-            assert "can't be written (Read-only file system); choose another --run-dir" in refused(run)
+            assert "can't be written (Read-only file system); choose another place" in refused(run)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,62 @@
+"""Places that results are written to: made before the work begins, and in a sentence why one can't be.
+
+Owns that sentence's choice: free space, another user's folder, or something else. Writes no result.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import tempfile
+from pathlib import Path
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+
+
+def make(folder: Path) -> None:
+    """Make a folder with its parents and see that a file can be written there, not only when hours have passed.
+
+    Raises:
+        OSError: it can't.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), str(folder)) from None
+
+
+def refusal(error: OSError) -> str:
+    """Return what stands in the way of a file, and what to do."""
+    path = error.filename or "A file of this run"
+    barrier = _barrier(Path(path)) if error.errno in FORBIDDEN else None
+    if barrier is not None:
+        return f"{path}: can't be written ({error.strerror}): {_whose(barrier)}"
+    if error.errno in FULL:
+        return f"{path}: can't be written ({error.strerror}): free some space, or choose another place."
+    return f"{path}: can't be written ({error.strerror}); choose another place."
+
+
+def _barrier(path: Path) -> Path | None:
+    """Return what keeps this process out: the path itself or the nearest folder above that isn't open to it."""
+    places = (path, *path.parents)
+    return next((place for place in places if os.access(place, os.F_OK) and not os.access(place, os.W_OK)), None)
+
+
+def _whose(place: Path) -> str:
+    owner, group, own = place.stat().st_uid, os.getgid(), os.getuid()
+    if owner == own:
+        return f"{place} is {_name(own)}'s own, but closed to writing: chmod u+w {place}, or choose another place."
+    return (
+        f"{place} belongs to {_name(owner)} and this runs as {_name(own)}: `sudo chown -R {own}:{group} {place}`, run "
+        "as its owner (for containers RUN_UID and RUN_GID in .env), or choose another place."
+    )
+
+
+def _name(user: int) -> str:
+    try:
+        return f"{pwd.getpwuid(user).pw_name} ({user})"
+    except KeyError:
+        return f"user {user}"

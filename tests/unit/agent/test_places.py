@@ -1,0 +1,106 @@
+"""A place that can't be written is one sentence before the work begins: whose it is, who runs, what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.exits import Exit
+from agent.run_directory import RunDirectory
+from tests.conftest import REPOSITORY
+
+STRANGER = 1234
+TRAIN = (f"{REPOSITORY}/scripts/train_td3.py", "--run-dir", "runs/new")
+FILM = (f"{REPOSITORY}/scripts/test_visual_navigation.py",)
+JUDGE = (f"{REPOSITORY}/scripts/evaluate_td3.py", "--drivers", "stop", "--csv", "runs/new/found.csv")
+ASK = ("agent", "request", "stop", "--run-dir", "runs/there")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that any user reaches, which pytest's own isn't, with somebody's runs in it."""
+    if os.getuid() != 0:
+        pytest.skip("only root can start a program as somebody else")
+    made = Path(tempfile.mkdtemp())
+    made.chmod(0o755)
+    (made / "runs" / "there").mkdir(parents=True)
+    (made / "config").symlink_to(REPOSITORY / "config")
+    yield made
+    shutil.rmtree(made)
+
+
+# What a stranger may not read, such as root's own Python, is read before he is one.
+AS_STRANGER = f"""
+import os, runpy, sys
+import agent.exchange.request_files, agent.judging.judge, agent.refitting, agent.training, rich.traceback
+from agent.__main__ import app
+os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})
+del sys.argv[0]
+if sys.argv[0] == "agent":
+    app()
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def as_stranger(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user without rights; nothing listens where it would look for a simulator."""
+    return subprocess.run(
+        [sys.executable, "-c", AS_STRANGER, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CARLA_PORT": "1", "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("words", [TRAIN, FILM, JUDGE], ids=lambda words: Path(words[0]).stem)
+def test_another_user_s_runs_are_one_sentence_and_nothing_is_driven(folder: Path, words: tuple[str, ...]) -> None:
+    ended = as_stranger(folder, *words)
+    assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("runs/")
+    assert "can't be written (Permission denied)" in line
+    assert "belongs to root (0) and this runs as user 1234" in line
+    assert "chown -R 1234:1234 runs" in line
+    assert "RUN_UID" in line
+
+
+def test_another_user_s_training_takes_no_request_and_says_whose_it_is(folder: Path) -> None:
+    with RunDirectory(folder / "runs" / "there").prepare(resume=True):
+        ended = as_stranger(folder, *ASK)
+    assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
+    assert "runs/there belongs to root (0) and this runs as user 1234" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_folder_of_one_s_own_that_is_closed_says_how_to_open_it(folder: Path) -> None:
+    os.chown(folder / "runs", STRANGER, STRANGER)
+    (folder / "runs").chmod(0o500)
+    ended = as_stranger(folder, *FILM)
+    assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
+    assert "runs is user 1234's own, but closed to writing: chmod u+w runs" in ended.stderr
+
+
+def test_a_file_in_a_folder_s_place_is_one_sentence(folder: Path) -> None:
+    os.chown(folder / "runs", STRANGER, STRANGER)
+    (folder / "runs" / "visual").touch()
+    ended = as_stranger(folder, *FILM)
+    assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
+    assert "runs/visual: can't be written (File exists)" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_what_can_be_written_is_left_empty_and_no_obstacle(folder: Path) -> None:
+    os.chown(folder / "runs", STRANGER, STRANGER)
+    ended = as_stranger(folder, *FILM, "--set", "simulator.patience_s=0.1")
+    assert ended.returncode == Exit.NO_SIMULATOR, ended.stderr
+    assert list((folder / "runs" / "visual").iterdir()) == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +82,23 @@ def test_a_launcher_that_is_killed_leaves_a_run_to_resume_and_no_process(launch:
     output = again.output()
     assert again.process.returncode == 0, output
     assert again.read("agent.json")["step"] == steps + 20
+
+
+def test_a_launcher_that_comes_while_a_killed_ones_agent_still_stops_waits_for_it(launch: Launch) -> None:
+    launched = launch(ENDLESS)
+    launched.until_training()
+    agent = psutil.Process(launched.read("launcher.json")["agent"]["pid"])
+    agent.suspend()
+    launched.process.kill()
+    launched.process.wait(PATIENCE_S)
+    again = launch(ENDLESS)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # far longer than a refusal takes
+        again.process.wait(10)
+    assert again.process.poll() is None, again.output()
+    agent.resume()
+    again.until(lambda: again.state.get("pid") == again.process.pid)
+    again.until_stepping()
+    again.stop()
 
 
 def test_a_second_request_ends_everything_at_once(launch: Launch) -> None:

@@ -1,0 +1,100 @@
+"""``down`` from beside a launcher: it returns when all of the run has ended, and says so if that never happens."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher import config, down
+from launcher.down import DownError
+from launcher.run_directory import RunDirectory
+from launcher.supervising.journal import RunLock
+from tests.conftest import REPOSITORY
+
+LIMITS = config.load()
+# A launcher that holds the run's lock together with what it started, and what that does when the launcher is gone.
+LAUNCHER = """
+import pathlib, signal, subprocess, sys, time
+from launcher.run_directory import RunDirectory
+from launcher.supervising.journal import RunLock
+lock = RunLock(RunDirectory(pathlib.Path(sys.argv[1])))
+signal.signal(signal.SIGTERM, {on_sigterm})
+subprocess.Popen([sys.executable, "-c", {agent!r}, sys.argv[1]], pass_fds=(lock.descriptor,))
+time.sleep(600)
+"""
+AGENT = """
+import os, pathlib, sys, time
+run = pathlib.Path(sys.argv[1])
+launcher = os.getppid()
+(run / "ready").touch()
+while os.getppid() == launcher:
+    time.sleep(0.01)
+time.sleep(0.5)
+(run / "saved").touch()
+"""
+
+Launch = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = RunDirectory(tmp_path / "night")
+    run.logs.mkdir(parents=True)
+    return run
+
+
+@pytest.fixture
+def launch(run: RunDirectory) -> Iterator[Launch]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(on_sigterm: str = "signal.SIG_DFL") -> subprocess.Popen[bytes]:
+        program = LAUNCHER.format(on_sigterm=on_sigterm, agent=AGENT)
+        started.append(subprocess.Popen([sys.executable, "-c", program, str(run.path)], cwd=REPOSITORY))
+        deadline_s = time.monotonic() + 60
+        while not (run.path / "ready").exists():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        return started[-1]
+
+    yield start
+    for launcher in started:
+        launcher.kill()
+        launcher.wait()
+
+
+def test_a_launcher_that_lives_is_stopped_and_all_that_it_started_is_waited_for(
+    run: RunDirectory, launch: Launch
+) -> None:
+    launcher = launch()
+    assert down.run(run, LIMITS) == f"{run.path} is down."
+    assert launcher.wait(60) == -15
+    assert (run.path / "saved").exists()
+    RunLock(run).release()
+
+
+def test_what_a_killed_launcher_left_is_waited_for(run: RunDirectory, launch: Launch) -> None:
+    launcher = launch()
+    launcher.kill()
+    launcher.wait()
+    assert down.run(run, LIMITS) == f"{run.path} is down."
+    assert (run.path / "saved").exists()
+    assert down.run(run, LIMITS) == f"{run.path} was down already."
+
+
+def test_a_launcher_that_doesnt_stop_is_given_both_graces_and_then_named(
+    run: RunDirectory, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(down, "MARGIN_S", 0.5)
+    short = {"stop_grace_s": 0.25}
+    limits = LIMITS.model_copy(
+        update={"agent": LIMITS.agent.model_copy(update=short), "simulator": LIMITS.simulator.model_copy(update=short)}
+    )
+    launcher = launch("signal.SIG_IGN")
+    with pytest.raises(DownError, match="is still in use after 1 s: look with `status`"):
+        down.run(run, limits)
+    assert launcher.poll() is None

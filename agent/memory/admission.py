@@ -65,6 +65,7 @@ def _shortage(config: AgentConfig, found: Survey) -> dict[str, Any]:
     disk = pool == "disk"
     return {
         "pool": pool,
+        "folder": found.free.folder if disk else None,
         "needed_mib": round(found.estimate.total(pool) / MIB, 1),
         "free_mib": round(getattr(found.free, pool) / MIB, 1),
         "reserve_mib": config.memory.reserve_mib,

@@ -43,7 +43,7 @@ def read(run: Path, cuda: bool, fraction: float | None) -> Free:
         cuda: whether the learner is on a GPU.
         fraction: ``memory.per_process_memory_fraction``.
     """
-    return Free(device_bytes(fraction) if cuda else None, host_bytes(), disk_bytes(run))
+    return Free(device_bytes(fraction) if cuda else None, host_bytes(), disk_bytes(run), str(run))
 
 
 def device_bytes(fraction: float | None) -> int:

@@ -30,6 +30,7 @@ class Situation:
         ladder: what can be given up, of ``steps.build``.
         reserve_mib: kept free in each pool.
         simulator_gpu, agent_gpu: names of their VRAM pools.
+        folder: whose disk the disk's pool is.
     """
 
     reading: Reading
@@ -39,6 +40,7 @@ class Situation:
     reserve_mib: Mapping[Kind, float]
     simulator_gpu: str = "vram:0"
     agent_gpu: str = "vram:0"
+    folder: str = "the run's directory"
 
 
 @dataclass(frozen=True)

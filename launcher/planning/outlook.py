@@ -91,7 +91,7 @@ def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: F
     sizes_of = watermarks.corrected(footprint.sizes, watermarks.agent_marks(asked.runs, sized), sized)
     ladder = steps.build(rungs, base, simulator, sizes_of)
     pool = f"vram:{asked.gpu}"
-    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool)
+    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool, str(asked.runs))
     return Outlook(situation, plan.choose(situation, sizes_of), sizes_of)
 
 

@@ -75,6 +75,13 @@ class Simulator:
         return self.peaks.get(quality, {}).get(kind, estimated(0))
 
 
+def setting_of(quality: str, kind: Kind) -> str:
+    """Return the key of the launcher's configuration that holds a simulator's first figure."""
+    if kind is Kind.VRAM:
+        return f"sizes.vram_mib.{quality}"
+    return "sizes.lite_ram_mib" if quality == LITE else "sizes.ram_mib"
+
+
 def first_figures(sizes: CarlaSizes) -> dict[str, dict[Kind, Figure]]:
     """Return the configuration's figures by quality, ``LITE`` among them."""
     carla = {

@@ -17,6 +17,7 @@ import torch
 
 from agent import checkpoint
 from agent.config import AgentConfig, ConfigError
+from agent.cuda import choose_device
 from agent.exchange.weights import WeightsFile, flatten
 from agent.exits import is_out_of_memory
 from agent.memory import heap, snapshot
@@ -47,15 +48,18 @@ class Learner:
         config: of the run.
         run: where it lives.
         device: cpu or cuda, as the admission decided; None for what the configuration names.
+        gave_way: what the admission gave up for memory's sake already; empty for nothing.
 
     Raises:
         ConfigError: the device isn't there.
         CheckpointError: the run's checkpoint is damaged or of another architecture.
     """
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, device: str | None = None) -> None:
+    def __init__(self, config: AgentConfig, run: RunDirectory, device: str | None = None, gave_way: str = "") -> None:
         self._config = config
         self._run = run
+        self.gave_way = gave_way
+        """The last event of memory by which ``device`` or ``micro_batch`` is what nobody asked for; empty for none."""
         _use_threads(config)
         heap.keep()
         chosen = choose_device(device or config.device)
@@ -165,6 +169,8 @@ class Learner:
         self._config = config
         if "td3.micro_batch" in changed:
             self._recovery.take(config.td3.micro_batch)
+        if {"device", "td3.micro_batch"} & set(changed):
+            self.gave_way = ""
         if "training.learner_threads" in changed:
             _use_threads(config)
 
@@ -201,6 +207,8 @@ class Learner:
         updates = self._counters.updates if shortage.phase.startswith("rehearsed") else self.updates
         account |= {"device": str(self.device), "next_device": str(following), "updates": updates}
         self._events.append("out_of_memory", snapshot=written, **account)
+        if shortage.action in ("halved", "moved"):
+            self.gave_way = "out_of_memory"
 
     def _leave_for_the_cpu(self) -> None:
         self._move(HOST, self._config)
@@ -243,18 +251,6 @@ def _use_threads(config: AgentConfig) -> None:
     # made 13 updates and 308 steps a second, 1 thread 26 and 497; beside one that mostly waits, 34 and 27 updates
     # (benchmarks/threads.py).
     torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
-
-
-def choose_device(wanted: str) -> torch.device:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` names here.
-
-    Raises:
-        ConfigError: CUDA is asked for and isn't there.
-    """
-    available = torch.cuda.is_available()
-    if wanted == "cuda" and not available:
-        raise ConfigError("device is cuda, but torch sees no CUDA device: use --device auto or --device cpu.")
-    return torch.device("cuda" if wanted in ("auto", "cuda") and available else "cpu")
 
 
 def architecture(config: AgentConfig) -> dict[str, Any]:

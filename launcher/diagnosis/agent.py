@@ -83,7 +83,7 @@ class Agent:
             cause = str(row.get("cause", ""))
             if row.get("event") == "cannot_fit":
                 self._refused = row
-            if row.get("event") == "failed":
+            if row.get("event") == "failed" or (row.get("event") == "no_cuda" and row.get("device") == "cuda"):
                 self._failure = cause
             if row.get("event") == "collector_restarted" and cause == "killed by SIGKILL":
                 self._child_killed_s = now_s
@@ -101,7 +101,8 @@ class Agent:
         if code == OUT_OF_MEMORY or _MEMORY_WORDS.search(self._failure):
             return self._out_of_memory(code)
         cause, words = _OTHER_ENDS.get(code, (Cause.AGENT_CRASH, "the agent crashed"))
-        return self._finding(cause, f"{words} ({exit_in_words(code)})", code)
+        said = f": {self._failure.rstrip('.')}" if self._failure and cause is Cause.MISCONFIGURATION else ""
+        return self._finding(cause, f"{words} ({exit_in_words(code)}){said}", code)
 
     def _out_of_memory(self, code: int) -> Finding:
         """Return what ran out: a refusal names it; else words know better than the device, which not all lies on."""

@@ -101,6 +101,8 @@ class Supervisor:
             return
         self._label(seen)
         self._footing.measure(seen, self._crew.quality, self._crew.simulator_age_s)
+        if why := self._footing.plan_without_cuda(seen, self._crew.now_s):
+            self._edges.say(f"the agent computes on the CPU, for {why}: planned so from now on")
         if adopted := self._footing.adopt(seen, self._crew.now_s):
             with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
                 self._crew.lay()
@@ -150,7 +152,8 @@ class Supervisor:
         failed = [each for each in verdict.gravest(self._sight.findings) if each.cause in verdict.AGENT_FAILED]
         self._journal.event("agent_ended", exit_code=ended.code, oom_killed=ended.oom_killed)
         if not failed and ended.code in AGENT_ENDS:
-            raise OverError(Ending(ended.code, AGENT_ENDS[ended.code]))
+            told = [each.sentence for each in self._sight.findings if each.owner == "agent"]
+            raise OverError(Ending(ended.code, told[0] if told and ended.code else AGENT_ENDS[ended.code]))
         if ended.code == NO_SIMULATOR_FOUND and not self._brief.simulator_ours:
             raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator within its patience"))
         finding = failed[0] if failed else Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})")

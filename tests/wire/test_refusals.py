@@ -7,17 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from launcher.memory.pools import Kind
 from launcher.planning.footprint import Footprint
 from tests.disks import small_disk
-from tests.wire.launched import ENDLESS, QUICK, Launched, own_limits
-from tests.wire.staged import overrides, taken
+from tests.gpu_stub.stub import Figures
+from tests.wire.launched import ENDLESS, QUICK, Launch, Launched, own_limits
+from tests.wire.staged import QUICK as SOON
+from tests.wire.staged import card_of, overrides, taken
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 LEFT_MIB = 40.0
 """Of the disk beside what the agent needs: less than its own memory.reserve_mib of 64."""
+
+
+without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="torch is a build with CUDA")
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Iterator[Figures]:
+    """A card that the driver shows, and that this environment's PyTorch, built without CUDA, can't use."""
+    yield from card_of(tmp_path, 8192)
 
 
 @pytest.fixture
@@ -66,3 +78,39 @@ def test_a_disk_that_no_rung_helps_ends_the_run_with_71_and_says_what_to_free(di
         assert run.state["taken"] == []
     finally:
         run.end()
+
+
+@without_cuda
+def test_a_card_that_torch_cant_use_is_said_once_and_the_run_goes_on_as_one_on_the_cpu(
+    launch: Launch, tmp_path: Path, card: Figures
+) -> None:
+    limits = own_limits(tmp_path, {**SOON, "climb.hold_s": 1})
+    run = launch(ENDLESS, "--simulator", "carla-lite", *limits, environment=card.environment)
+    run.until(lambda: bool(run.events("planned_without_cuda")))
+    agent = run.beat["pid"]
+    (told,) = run.agent_events("no_cuda")
+    assert (told["reason"], told["device"]) == ("cpu_build", "auto")
+    assert (run.beat["cuda"], run.beat["gave_way"], run.beat["device"]) == ("cpu_build", None, "cpu")
+    run.until_stepping(300)  # many looks and more than one hold later
+    assert [row["reason"] for row in run.events("planned_without_cuda")] == ["cpu_build"]
+    assert not run.events("rung_adopted", "rung_taken", "rung_left", "agent_restart", "finding")
+    assert (taken(run), overrides(run), run.beat["pid"]) == ([], {}, agent)
+    run.process.terminate()
+    output = run.output()
+    assert run.process.returncode == 75, output
+    assert output.count("its PyTorch is a build without CUDA: planned so from now on") == 1
+
+
+@without_cuda
+def test_cuda_that_is_asked_for_and_cant_be_used_ends_the_run_with_65_and_one_sentence(
+    launch: Launch, card: Figures
+) -> None:
+    run = launch(ENDLESS, "--simulator", "carla-lite", "--device", "cuda", environment=card.environment)
+    output = run.output()
+    assert run.process.returncode == 65, output
+    assert "Traceback" not in output
+    assert len(run.events("agent_starts")) == 1
+    assert run.state["reason"].startswith(
+        "the agent refused its configuration (exit code 65): torch 2.13.0+cpu is a build without CUDA"
+    )
+    assert not run.events("rung_adopted", "rung_taken")

@@ -156,6 +156,7 @@ def test_an_agent_that_hangs_again_gets_a_fresh_simulator(world: World) -> None:
 def test_what_the_agent_gave_up_by_itself_is_adopted_and_holds_for_its_next_start(world: World) -> None:
     settle(world)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
+    world.last(Role.AGENT).gave_way = "out_of_memory"
     world.steps_for(5)
     assert taken(world) == ["micro_batches (td3.micro_batch = 64)"]
     assert world.laid == {"td3.micro_batch": 64}
@@ -255,6 +256,7 @@ def test_what_no_ladder_has_is_adopted_for_the_pool_of_the_agents_device(
     world.launch()
     settle(world)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
+    world.last(Role.AGENT).gave_way = "out_of_memory"
     world.steps_for(5)
     (adopted,) = world.events("rung_adopted")
     assert adopted["kind"] == kind

@@ -20,7 +20,7 @@ from agent.config import AgentConfig, ConfigError
 from agent.cuda import choose_device
 from agent.exchange.weights import WeightsFile, flatten
 from agent.exits import is_out_of_memory
-from agent.memory import heap, snapshot
+from agent.memory import free, heap, snapshot
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
 from agent.pacing import Counters, Pacing
@@ -74,6 +74,7 @@ class Learner:
             config.td3.micro_batch,
             self._td3.release,
             self._tell_shortage,
+            device_is_full=self.device_is_full,
             last_resort=self._leave_for_the_cpu if on_cuda and config.device == "auto" else None,
         )
         self._counters = Counters(steps=0, updates=0)
@@ -113,6 +114,10 @@ class Learner:
     def micro_batch(self) -> int:
         """Rows computed at once: td3.batch_size, or fewer where memory ran out."""
         return self._recovery.micro_batch
+
+    def device_is_full(self) -> bool:
+        """Return whether the device has less free than ``memory.reserve_mib``, now."""
+        return free.device_is_full(self._config.memory.reserve_mib)
 
     def counters(self) -> Counters:
         """Return where the run stands: updates of its checkpoint, steps of its replay."""
@@ -217,7 +222,7 @@ class Learner:
         try:
             self._move(device, config)
         except RuntimeError as error:
-            if not is_out_of_memory(error):
+            if not is_out_of_memory(error, self.device_is_full):
                 raise
             raise ConfigError(f"device {device} is too full ({error}); training goes on on the CPU.") from None
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from agent.crew import Crew
 from agent.exchange.status import Pace, Status
-from agent.exits import Exit, exit_code
+from agent.exits import AgentError, Exit, exit_code
 from agent.learner import Learner
 from agent.ledger import Ledger
 from agent.memory.admission import Admitted
@@ -80,7 +80,10 @@ class Training:
                 code = self._loop()
                 self._end(code)
             except Exception as error:
-                self._fail(error)
+                code = exit_code(error, self._learner.device_is_full)
+                self._fail(error, code or Exit.CRASH)
+                if code is Exit.OUT_OF_MEMORY and exit_code(error) is None:  # known for it only as the card is now
+                    raise AgentError(str(error), code) from error
                 raise
             finally:
                 self._crew.close()
@@ -209,9 +212,8 @@ class Training:
         self._tell(word, self._stopped_by)
         self._requests.end(self.standing)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception, code: Exit) -> None:
         """Say why the run ends; keep what was learned if it is only the simulator that is missing."""
-        code = exit_code(error) or Exit.CRASH
         self._reporter.vitals.exit_code = code
         self._events.append("failed", str(error), exit_code=int(code), steps=self._counters.steps)
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):

@@ -66,6 +66,21 @@ def device_bytes(fraction: float | None) -> int:
     return room if fraction is None else min(room, int(fraction * total) + CUDA_CONTEXT)
 
 
+def device_is_full(reserve_mib: float) -> bool:
+    """Return whether the device that this process computes on has less free than the reserve, now; False without one.
+
+    A device that can't be asked any more is broken, not full.
+    """
+    torch = sys.modules.get("torch")  # who hasn't imported it computes on no device
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    try:
+        free, _ = torch.cuda.mem_get_info()
+    except RuntimeError:
+        return False
+    return bool(free < reserve_mib * MIB)
+
+
 def host_bytes(proc: Path = Path("/proc")) -> int | None:
     """Return the free bytes of RAM: the least of the machine's and of each control group's above this process."""
     own = int((memory_mib(os.getpid()) or 0) * MIB)

@@ -214,7 +214,7 @@ def test_a_command_of_a_persons_own_hears_of_a_change_of_rung(launch: Launch, tm
     run.until_training()
     ask(run, "apply", {"td3.micro_batch": 8})
     run.until(lambda: run.beat["micro_batch"] == 8)
-    run.until_stepping(120)  # at 20 to 60 steps a second, some looks later
+    run.until_stepping(60)  # some looks later
     assert not taken(run), "what a person asks for is no rung"
     press(run, tmp_path)
     run.until(lambda: run.beat["micro_batch"] == 4)

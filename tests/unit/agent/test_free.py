@@ -172,6 +172,25 @@ def test_what_is_still_held_for_this_run_counts_as_free(
     assert machine.room() == near(GIB + host)
 
 
+@pytest.mark.parametrize(("free_mib", "full"), [(63, True), (64, False), (4000, False)])
+def test_a_device_with_less_than_the_reserve_is_full(
+    monkeypatch: pytest.MonkeyPatch, free_mib: int, full: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_mib * 2**20, 6000 * 2**20))
+    assert free.device_is_full(64.0) is full
+
+
+def test_a_device_that_answers_no_more_or_was_never_begun_with_is_not_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> tuple[int, int]:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    assert not free.device_is_full(1e9)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", broken)
+    assert not free.device_is_full(1e9)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_on_a_gpu_asking_makes_no_context_in_this_process() -> None:

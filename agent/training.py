@@ -80,10 +80,10 @@ class Training:
                 code = self._loop()
                 self._end(code)
             except Exception as error:
-                code = exit_code(error, self._learner.device_is_full)
-                self._fail(error, code or Exit.CRASH)
-                if code is Exit.OUT_OF_MEMORY and exit_code(error) is None:  # known for it only as the card is now
-                    raise AgentError(str(error), code) from error
+                known = exit_code(error, self._learner.device_is_full)
+                self._fail(error, known or Exit.CRASH)
+                if known is not None and exit_code(error) is None:  # memory, as only the card's state now shows
+                    raise AgentError(str(error), known) from error
                 raise
             finally:
                 self._crew.close()

@@ -95,20 +95,42 @@ def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherCo
     return _spent(finding.sentence, config.agent.restarts)
 
 
+def of_leak(finding: Finding, restarts: int, ground: Ground, config: LauncherConfig) -> Decision:
+    """Return what to do about a leak: start who leaks again, as long as that is worth it.
+
+    Where one restart follows the other, they cost more than they save: the run goes on until memory is short.
+
+    Args:
+        finding: who leaks, and when the pool is exhausted.
+        restarts: for leaks of this program in a row, with the one that this finding may lead to.
+        ground: whose the simulator is.
+        config: budget, and what is soon.
+    """
+    ours = finding.owner == "agent" or (finding.owner == "simulator" and ground.simulator_ours)
+    if not ours:
+        return Nothing()
+    if restarts > config.memory.leak_restarts.budget:
+        spent = f"its {config.memory.leak_restarts.budget} restarts for that are spent"
+        return Nothing(f"{spent}: goes on until memory is short")
+    soon = _soon(finding, config)
+    if finding.owner == "simulator":
+        return RestartSimulator(finding.sentence, failed=False, waits=not soon)
+    return RestartAgent(finding.sentence, failed=False, waits=not soon)
+
+
+def _soon(finding: Finding, config: LauncherConfig) -> bool:
+    return finding.exhausted_in_s is not None and finding.exhausted_in_s <= config.memory.urgent_s
+
+
 def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decision:
     """Return what to do before memory runs out."""
-    soon = finding.exhausted_in_s is not None and finding.exhausted_in_s <= config.memory.urgent_s
-    if finding.cause is Cause.LEAK and finding.owner == "simulator" and ground.simulator_ours:
-        return RestartSimulator(finding.sentence, failed=False, waits=not soon)
-    if finding.cause is Cause.LEAK and finding.owner == "agent":
-        return RestartAgent(finding.sentence, failed=False, waits=not soon)
     if finding.deficit_mib <= 0:
         return Nothing()
     kind = Kind(finding.pool.partition(":")[0])
     step = next_step(ground, kind, finding.deficit_mib, finding.pool)
     if step is not None and step.does is not Does.STOP:
         return StepDown(step, kind.value, finding.sentence)
-    return _without_a_rung(finding, kind, soon)
+    return _without_a_rung(finding, kind, _soon(finding, config))
 
 
 def _without_a_rung(finding: Finding, kind: Kind, soon: bool) -> Decision:
@@ -122,13 +144,15 @@ def _without_a_rung(finding: Finding, kind: Kind, soon: bool) -> Decision:
 def decide(
     finding: Finding, failures: int, ever_healthy: bool, ground: Ground, config: LauncherConfig, draw: float
 ) -> Decision:
-    """Return what to do about a finding; see the functions above."""
+    """Return what to do about a finding; see the functions above. ``failures``: of a leak, its restarts."""
     if finding.cause in FATAL:
         return Stop(Ending(FATAL[finding.cause], finding.sentence))
     if finding.cause in SIMULATOR_FAILED:
         return of_simulator(finding, failures, ever_healthy, ground, config, draw)
     if finding.cause in AGENT_FAILED:
         return of_agent(finding, failures, ground, config, draw)
+    if finding.cause is Cause.LEAK:
+        return of_leak(finding, failures, ground, config)
     if finding.cause in SHORT:
         return of_memory(finding, ground, config)
     return Nothing()

@@ -40,6 +40,7 @@ class LauncherState:
         chosen: what ``up`` was given or chose, for a later ``up`` to take up again: configuration, policy, kind.
         quality: of the simulator without any step; None where it knows none.
         taken: steps that last, in the order in which they were taken: the rung on which the run stands.
+        leak_restarts: in a row, by program: before it was short of memory.
         hold_s: what a climb waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
     """
@@ -64,6 +65,7 @@ class LauncherState:
     simulator_restarts: int = 0
     agent_failures: int = 0
     agent_restarts: int = 0
+    leak_restarts: dict[str, int] = field(default_factory=dict)
     simulator_peak_mib: dict[str, dict[str, float]] = field(default_factory=dict)
     exit_code: int | None = None
     reason: str = ""

@@ -235,6 +235,22 @@ def test_a_run_that_ends_because_nothing_is_left_says_what_to_free(cause: Cause,
     assert decision == Stop(Ending(Exit.CANNOT_FIT, f"refused, and no rung of the ladder is left that helps: {freed}"))
 
 
+LEAKS = LIMITS.memory.leak_restarts
+
+
+@pytest.mark.parametrize("owner", ["simulator", "agent"])
+@pytest.mark.parametrize("exhausted_in_s", [500, 10])
+def test_exactly_the_budget_of_restarts_for_a_leak_is_given_and_then_it_is_left_alone(
+    owner: str, exhausted_in_s: float
+) -> None:
+    made = [
+        decide(Cause.LEAK, failures=count, pool="vram:0", owner=owner, exhausted_in_s=exhausted_in_s, deficit_mib=0)
+        for count in range(1, LEAKS.budget + 2)
+    ]
+    assert all(isinstance(each, RestartSimulator | RestartAgent) for each in made[:-1])
+    assert made[-1] == Nothing(f"its {LEAKS.budget} restarts for that are spent: goes on until memory is short")
+
+
 @pytest.mark.parametrize("cause", [Cause.COLLECTOR_HANG, Cause.OUT_OF_BAND])
 def test_what_mends_itself_is_left_alone(cause: Cause) -> None:
     assert decide(cause) == Nothing()

@@ -181,7 +181,7 @@ class Fits:
         peak = sizes.figure(pool.kind)
         context = sizes.context_mib if pool.kind is Kind.VRAM else 0.0
         own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - context - unseen), 1))
-        lines = [Line("CUDA context", estimated(context))] if context else []
+        lines = [Line("CUDA context", Figure(context, sizes.context_known))] if context else []
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, role: str) -> bool:

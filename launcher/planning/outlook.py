@@ -89,7 +89,8 @@ def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: F
         raise ImpossibleError(lost, Exit.CANNOT_FIT)
     base = {**config, "device": device}
     sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
-    sizes_of = watermarks.corrected(footprint.sizes, watermarks.agent_marks(asked.runs, sized), sized)
+    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context_mib(asked.runs))
+    sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(asked.runs, sized), sized)
     ladder = steps.build(rungs, base, simulator, sizes_of)
     pool = f"vram:{asked.gpu}"
     situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool, str(asked.runs))

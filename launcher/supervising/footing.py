@@ -14,7 +14,7 @@ from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Cause, Finding
 from launcher.ladder.relief import relief
 from launcher.ladder.rungs import Does, Step
-from launcher.memory.pools import Kind, Whose
+from launcher.memory.pools import Kind, Known, Whose
 from launcher.policy import verdict
 from launcher.policy.adoption import given_up, why_without_cuda
 from launcher.policy.climbing import Hold, fits_without_last
@@ -26,6 +26,22 @@ from launcher.watching.observation import Heartbeat, Observation
 
 BEATS_SETTLE_S = 5.0
 """After a change the heartbeat may be a second old and tell of the time before it."""
+
+
+def context_mib(seen: Observation) -> float | None:
+    """Return what the agent holds of the GPU beyond what its allocator has; None where nobody knows.
+
+    The driver counts it per process, under ids of this machine: in a container the agent itself couldn't find its own.
+    Only while it learns, when its allocator has what it needs: both figures then tell of the same moment.
+    """
+    beat = seen.agent.beat
+    if beat is None or beat.phase not in ("collecting", "updating") or not beat.device_reserved_mib:
+        return None
+    held = [own.held for pool in seen.memory.of(Kind.VRAM) for own in pool.owners if own.whose is Whose.AGENT]
+    if not held or any(each.known is not Known.MEASURED for each in held):
+        return None
+    beyond = sum(each.mib or 0.0 for each in held) - beat.device_reserved_mib
+    return round(beyond, 1) if beyond > 0 else None
 
 
 class Footing:
@@ -185,6 +201,7 @@ class Footing:
         for pool in seen.memory.pools:
             held = pool.held_by(Whose.FOREIGN)
             self._strangers_mib[pool.name] = min(held, self._strangers_mib.get(pool.name, held))
+        self._journal.state.agent_context_mib = context_mib(seen) or self._journal.state.agent_context_mib
         beat = seen.agent.beat
         if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
             self._fresh_known = True

@@ -43,6 +43,7 @@ class LauncherState:
         leak_restarts: in a row, by program: before it was short of memory.
         hold_s: what a climb waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
+        agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
     """
 
     run: str
@@ -67,6 +68,7 @@ class LauncherState:
     agent_restarts: int = 0
     leak_restarts: dict[str, int] = field(default_factory=dict)
     simulator_peak_mib: dict[str, dict[str, float]] = field(default_factory=dict)
+    agent_context_mib: float | None = None
     exit_code: int | None = None
     reason: str = ""
 

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from agent import config
 from agent.layered_yaml import ConfigError
-from agent.memory import free
-from agent.memory.footprint import CUDA_CONTEXT
+from agent.memory import footprint, free
+from agent.memory.footprint import CUDA_CONTEXT, MIB, Free
 from agent.memory.resident import memory_mib
 
 GIB = 2**30
@@ -137,6 +140,27 @@ def test_a_cap_on_the_process_limits_what_the_device_has_free(
 ) -> None:
     stand_in_torch(tmp_path, monkeypatch, f"return {GIB}, {4 * GIB}")
     assert free.device_bytes(fraction) == expected + CUDA_CONTEXT
+
+
+@settings(deadline=None)
+@given(
+    context_mib=st.integers(0, 2000),
+    free_mib=st.integers(0, 3000),
+    fraction=st.none() | st.floats(0.01, 1.0),
+    batch=st.sampled_from([16, 256, 2048]),
+)
+def test_whether_a_run_fits_beside_a_context_does_not_depend_on_the_figure_that_stands_for_it(
+    context_mib: int, free_mib: int, fraction: float | None, batch: int
+) -> None:
+    def verdict(context: int) -> tuple[bool, int, int]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(footprint, "CUDA_CONTEXT", context)
+            room = Free(free.device_room(free_mib * MIB, 6000 * MIB, fraction), None, None)
+            asked = config.validate({"td3": {"batch_size": batch}}, "test")
+            fits = footprint.refusal(asked, True, room) is None
+            return fits, footprint.largest_batch(asked, True, room), footprint.largest_micro_batch(asked, True, room)
+
+    assert verdict(context_mib * MIB) == verdict(CUDA_CONTEXT)
 
 
 def test_a_device_too_full_for_a_context_has_nothing_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

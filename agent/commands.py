@@ -73,7 +73,9 @@ def train(
 
             admitted = admit(resolved, run, chosen)
             refit(admitted.config, run)
-            training = Training(admitted.config, run, out, stop, admitted.device)
+            if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
+                out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
+            training = Training(admitted, run, out, stop)
             if training.finished:
                 training.say_finished()
                 out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable
 from enum import IntEnum
 
 from agent import places
@@ -44,30 +45,55 @@ _OUT_OF_MEMORY = re.compile(
     r"|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
     r"|could not (create|execute) a primitive$"  # oneDNN: no room for its code or scratch (seen under RLIMIT_AS)
 )
+# What a nearly full card says, and a broken one: a library's handle or workspace can't be had (facts.md section 3).
+_PERHAPS_OUT_OF_MEMORY = re.compile(
+    r"CU(BLAS|DNN)_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR\b|unable to find an engine"
+)
+
+DeviceIsFull = Callable[[], bool]
+"""Says, now, whether a device has less free than is kept in reserve."""
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the error is one of the forms that exhausted memory takes (facts.md section 3)."""
+def never_full() -> bool:
+    """Say no: for where nobody computes on a device."""
+    return False
+
+
+def is_out_of_memory(error: BaseException, device_is_full: DeviceIsFull = never_full) -> bool:
+    """Return whether the error is one of the forms that exhausted memory takes (facts.md section 3).
+
+    Args:
+        error: as it was caught.
+        device_is_full: asked only about the forms that a broken card has in common with a full one.
+    """
     if isinstance(error, MemoryError):
         return True
+    if not isinstance(error, RuntimeError):
+        return False
     # torch's own class by its name, whatever it says: cudaMallocAsync words it differently.
-    named = type(error).__name__ == "OutOfMemoryError"
-    return isinstance(error, RuntimeError) and (named or _OUT_OF_MEMORY.search(str(error)) is not None)
+    if "OutOfMemoryError" in _names(error) or _OUT_OF_MEMORY.search(str(error)) is not None:
+        return True
+    return _PERHAPS_OUT_OF_MEMORY.search(str(error)) is not None and device_is_full()
 
 
-def exit_code(error: BaseException) -> Exit | None:
+def exit_code(error: BaseException, device_is_full: DeviceIsFull = never_full) -> Exit | None:
     """Return the exit code of an error whose message is for a person; None for a mistake of ours.
 
     The rooms' own errors are known by name: importing them would bring torch, or the client, into every process.
     """
     if isinstance(error, AgentError):
         return error.code
-    if is_out_of_memory(error):
+    if is_out_of_memory(error, device_is_full):
         return Exit.OUT_OF_MEMORY
-    name = type(error).__name__
-    if name in _BAD_CONFIG or (isinstance(error, OSError) and _is_of_a_place(error)):
+    names = _names(error)
+    if names & _BAD_CONFIG or (isinstance(error, OSError) and _is_of_a_place(error)):
         return Exit.BAD_CONFIG
-    return Exit.NO_SIMULATOR if name in _NO_SIMULATOR else None
+    return Exit.NO_SIMULATOR if names & _NO_SIMULATOR else None
+
+
+def _names(error: BaseException) -> set[str]:
+    """Return the names of an error's class and of all that it is made from."""
+    return {each.__name__ for each in type(error).__mro__}
 
 
 def sentence(error: BaseException) -> str:

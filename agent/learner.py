@@ -17,9 +17,10 @@ import torch
 
 from agent import checkpoint
 from agent.config import AgentConfig, ConfigError
+from agent.cuda import choose_device
 from agent.exchange.weights import WeightsFile, flatten
 from agent.exits import is_out_of_memory
-from agent.memory import heap, snapshot
+from agent.memory import free, heap, snapshot
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
 from agent.pacing import Counters, Pacing
@@ -47,15 +48,18 @@ class Learner:
         config: of the run.
         run: where it lives.
         device: cpu or cuda, as the admission decided; None for what the configuration names.
+        gave_way: what the admission gave up for memory's sake already; empty for nothing.
 
     Raises:
         ConfigError: the device isn't there.
         CheckpointError: the run's checkpoint is damaged or of another architecture.
     """
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, device: str | None = None) -> None:
+    def __init__(self, config: AgentConfig, run: RunDirectory, device: str | None = None, gave_way: str = "") -> None:
         self._config = config
         self._run = run
+        self.gave_way = gave_way
+        """The last event of memory by which ``device`` or ``micro_batch`` is what nobody asked for; empty for none."""
         _use_threads(config)
         heap.keep()
         chosen = choose_device(device or config.device)
@@ -69,6 +73,7 @@ class Learner:
             config.td3.micro_batch,
             self._td3.release,
             self._tell_shortage,
+            device_is_full=self.device_is_full,
             last_resort=self._leave_for_the_cpu if on_cuda and config.device == "auto" else None,
         )
         self._counters = Counters(steps=0, updates=0)
@@ -108,6 +113,10 @@ class Learner:
     def micro_batch(self) -> int:
         """Rows computed at once: td3.batch_size, or fewer where memory ran out."""
         return self._recovery.micro_batch
+
+    def device_is_full(self) -> bool:
+        """Return whether the device has less free than ``memory.reserve_mib``, now."""
+        return free.device_is_full(self._config.memory.reserve_mib)
 
     def counters(self) -> Counters:
         """Return where the run stands: updates of its checkpoint, steps of its replay."""
@@ -164,6 +173,8 @@ class Learner:
         self._config = config
         if "td3.micro_batch" in changed:
             self._recovery.take(config.td3.micro_batch)
+        if {"device", "td3.micro_batch"} & set(changed):
+            self.gave_way = ""
         if "training.learner_threads" in changed:
             _use_threads(config)
 
@@ -200,6 +211,8 @@ class Learner:
         updates = self._counters.updates if shortage.phase.startswith("rehearsed") else self.updates
         account |= {"device": self.device.type, "next_device": following.type, "updates": updates}
         self._events.append("out_of_memory", snapshot=written, **account)
+        if shortage.action in ("halved", "moved"):
+            self.gave_way = "out_of_memory"
 
     def _leave_for_the_cpu(self) -> None:
         self._move(HOST, self._config)
@@ -208,7 +221,7 @@ class Learner:
         try:
             self._move(device, config)
         except RuntimeError as error:
-            if not is_out_of_memory(error):
+            if not is_out_of_memory(error, self.device_is_full):
                 raise
             raise ConfigError(f"device {device} is too full ({error}); training goes on on the CPU.") from None
 
@@ -248,22 +261,6 @@ def _use_threads(config: AgentConfig) -> None:
     # made 13 updates and 308 steps a second, 1 thread 26 and 497; beside one that mostly waits, 34 and 27 updates
     # (benchmarks/threads.py).
     torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
-
-
-def choose_device(wanted: str) -> torch.device:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` names here; a GPU with its index, and without a context.
-
-    The index, for not every function of ``torch.cuda`` takes a device without one. It is 0, the first that
-    CUDA_VISIBLE_DEVICES shows: asking torch for its current one would make a context, and this process may yet decide
-    for the CPU.
-
-    Raises:
-        ConfigError: CUDA is asked for and isn't there.
-    """
-    available = torch.cuda.is_available()
-    if wanted == "cuda" and not available:
-        raise ConfigError("device is cuda, but torch sees no CUDA device: use --device auto or --device cpu.")
-    return torch.device("cuda", 0) if wanted in ("auto", "cuda") and available else HOST
 
 
 def architecture(config: AgentConfig) -> dict[str, Any]:

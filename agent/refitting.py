@@ -35,6 +35,7 @@ def refit(config: AgentConfig, run: RunDirectory) -> None:
             "cannot_fit",
             str(error),
             pool="disk",
+            folder=str(run.path),
             needed_mib=round(needed / _MIB, 1),
             free_mib=round(free / _MIB, 1),
             reserve_mib=reserve_mib,

@@ -11,12 +11,12 @@ from typing import Any
 
 from rich.console import Console
 
-from agent.config import AgentConfig
 from agent.crew import Crew
 from agent.exchange.status import Pace, Status
-from agent.exits import Exit, exit_code
+from agent.exits import AgentError, Exit, exit_code
 from agent.learner import Learner
 from agent.ledger import Ledger
+from agent.memory.admission import Admitted
 from agent.pacing import Action, Counters, Plan, decide, phase, step_limit
 from agent.reporting.announcement import announce
 from agent.reporting.heartbeat import last_exit_code
@@ -35,19 +35,18 @@ DRAINED_WAIT_S = 0.05
 class Training:
     """A run from its start or its last checkpoint to its end."""
 
-    def __init__(
-        self, config: AgentConfig, run: RunDirectory, out: Console, stop: StopRequest, device: str | None = None
-    ) -> None:
-        self._config = config
+    def __init__(self, admitted: Admitted, run: RunDirectory, out: Console, stop: StopRequest) -> None:
+        self._config = config = admitted.config
         self._run = run
         self._stop = stop
         self._stop_asked = ""
         self._events = EventLog(run.events)
         self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
         self._requests = Requests(run, self._events)
-        self._learner = Learner(config, run, device)
+        self._learner = Learner(config, run, admitted.device, admitted.gave_way)
         self._plan = Plan.of(config, self._learner.pacing)
         self._reporter = Reporter(config, run, self._learner, self._status, out)
+        self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda.value
         self._ledger = Ledger(self._learner, self._reporter, self._events)
         self._crew = Crew(
             *(config, run, self._status),
@@ -81,7 +80,10 @@ class Training:
                 code = self._loop()
                 self._end(code)
             except Exception as error:
-                self._fail(error)
+                known = exit_code(error, self._learner.device_is_full)
+                self._fail(error, known or Exit.CRASH)
+                if known is not None and exit_code(error) is None:  # memory, as only the card's state now shows
+                    raise AgentError(str(error), known) from error
                 raise
             finally:
                 self._crew.close()
@@ -210,9 +212,8 @@ class Training:
         self._tell(word, self._stopped_by)
         self._requests.end(self.standing)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception, code: Exit) -> None:
         """Say why the run ends; keep what was learned if it is only the simulator that is missing."""
-        code = exit_code(error) or Exit.CRASH
         self._reporter.vitals.exit_code = code
         self._events.append("failed", str(error), exit_code=int(code), steps=self._counters.steps)
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):

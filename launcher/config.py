@@ -33,6 +33,15 @@ class Restarts(Section):
     jitter: float = Field(ge=0, lt=1, description="Random share by which a delay is longer or shorter.")
 
 
+class LeakRestarts(Section):
+    """How often a program that leaks is started again before memory is short."""
+
+    budget: int = Field(ge=0, description="In a row; after so many the leak is left to run until memory is short.")
+    stable_after_s: float = Field(
+        gt=0, description="It ran so long before it had to be again: earlier ones don't count."
+    )
+
+
 class SimulatorLimits(Section):
     """How the simulator is started, and how often again."""
 
@@ -102,6 +111,7 @@ class MemoryLimits(Section):
     band_share: float = Field(gt=0, description="An owner outside expected ± this share is an event.")
     band_mib: float = Field(gt=0, description="And outside expected ± this.")
     oom_step_mib: dict[Kind, float] = Field(description="Freed at least after memory ran out by an unknown amount.")
+    leak_restarts: LeakRestarts
     timeline_s: float = Field(gt=0, description="Between two lines of the memory's timeline.")
     stranger_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
     stranger_share: float = Field(ge=0, lt=1, description="If that is also this share of what was free before.")

@@ -21,6 +21,7 @@ NEWS = frozenset(
         "climb_failed",
         "crash_loop",
         "finding",
+        "planned_without_cuda",
         "run_ended",
         "run_started",
         "rung_adopted",

@@ -9,6 +9,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from launcher.agent_requests import AgentRequests
@@ -16,6 +17,7 @@ from launcher.config import LauncherConfig
 from launcher.diagnosis.diagnostician import Diagnostician
 from launcher.diagnosis.expectations import Expectations
 from launcher.memory.pools import Kind, Reading
+from launcher.planning import outlook as planning
 from launcher.planning.footprint import FootprintError
 from launcher.planning.outlook import Outlook
 from launcher.planning.sizes import LITE
@@ -55,7 +57,14 @@ class Needs:
 def brief(outlook: Outlook, address: Address, simulator_ours: bool, resume: bool) -> Brief:
     """Return what the supervisor runs."""
     situation, needs = outlook.situation, Needs(outlook)
-    return Brief(address, simulator_ours, situation.ladder, situation.base, needs, needs.ask_ahead, resume)
+
+    def on_cpu() -> Brief:
+        with contextlib.suppress(FootprintError):
+            return brief(planning.on_cpu(outlook), address, simulator_ours, resume)
+        at_least = replace(outlook, situation=replace(situation, base={**situation.base, "device": "cpu"}))
+        return brief(at_least, address, simulator_ours, resume)
+
+    return Brief(address, simulator_ours, situation.ladder, situation.base, needs, needs.ask_ahead, resume, on_cpu)
 
 
 def starting_steps(outlook: Outlook) -> list[Taken]:

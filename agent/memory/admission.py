@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import torch
 
+from agent import cuda
 from agent.config import AgentConfig, ConfigError
+from agent.cuda import Seen
 from agent.exits import AgentError, Exit
 from agent.memory import aftermath, allocator, footprint
 from agent.memory.allocator import Choice, Settings
@@ -29,18 +31,26 @@ class Admitted:
 
     device: Literal["cuda", "cpu"]
     config: AgentConfig
+    gave_way: str = ""
+    """The event by which one of them is less than was asked for; empty for none."""
+    cuda: Seen | None = None
+    """What PyTorch makes of CUDA here; None where nobody asks for it."""
 
 
 def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Admitted:
-    """Write the events ``allocator`` and ``footprint``; ``device`` if the GPU is left alone; ``micro_batch_lowered``.
+    """Write the events ``allocator`` and ``footprint``; ``no_cuda``, ``device`` or ``micro_batch_lowered`` if it is so.
 
     Raises:
         AgentError: the configuration can't fit (exit 71); the event ``cannot_fit`` has the numbers, and what would.
         ConfigError: CUDA isn't there, or the GPU doesn't compute in ``td3.precision``.
     """
     events = EventLog(run.events)
+    seen = None if config.device == "cpu" else cuda.look()
+    if seen is not None and not seen.available:
+        events.append("no_cuda", str(seen), reason=seen.cuda.value, device=config.device)
     found = survey(config, run)
     lowered = _after_silence(config, run, found, events)
+    gave_way = "" if lowered is config else "micro_batch_lowered"
     if lowered is not config:
         config, found = lowered, survey(lowered, run)
     if found.cuda:
@@ -56,8 +66,9 @@ def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Admitted:
         events.append("cannot_fit", found.refusal, **_shortage(config, found))
         raise AgentError(found.refusal, Exit.OUT_OF_MEMORY)
     if found.not_on_cuda is not None:
-        events.append("device", found.not_on_cuda, device="cpu")
-    return Admitted("cuda" if found.cuda else "cpu", config)
+        gave_way = "device"
+        events.append(gave_way, found.not_on_cuda, device="cpu")
+    return Admitted("cuda" if found.cuda else "cpu", config, gave_way, seen)
 
 
 def _shortage(config: AgentConfig, found: Survey) -> dict[str, Any]:
@@ -67,6 +78,7 @@ def _shortage(config: AgentConfig, found: Survey) -> dict[str, Any]:
     disk = pool == "disk"
     return {
         "pool": pool,
+        "folder": found.free.folder if disk else None,
         "needed_mib": round(found.estimate.total(pool) / MIB, 1),
         "free_mib": round(getattr(found.free, pool) / MIB, 1),
         "reserve_mib": config.memory.reserve_mib,

@@ -57,6 +57,8 @@ class Free:
     device: int | None
     host: int | None
     disk: int | None
+    folder: str = "the run's directory"
+    """Whose disk it is."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,7 @@ def _sentence(config: AgentConfig, cuda: bool, free: Free, pool: Pool, needed: i
     )
     if pool == "disk":
         rows = largest_replay(config, cuda, free)
-        return f"{short}: free some, or set replay.capacity to at most {rows}."
+        return f"{short} in {free.folder}: free some disk there, or set replay.capacity to at most {rows}."
     batch, part = largest_batch(config, cuda, free), largest_micro_batch(config, cuda, free)
     if batch == 0:
         return f"{short}; not even a batch of 1 fits: {_ways_out(config, pool)}."

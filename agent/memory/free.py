@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.layered_yaml import ConfigError
-from agent.memory.footprint import CUDA_CONTEXT, MIB, Free
+from agent.memory import footprint
+from agent.memory.footprint import MIB, Free
 from agent.memory.resident import memory_mib
 
 _ASK_DEVICE = "import torch; print(*torch.cuda.mem_get_info())"
@@ -43,7 +44,7 @@ def read(run: Path, cuda: bool, fraction: float | None) -> Free:
         cuda: whether the learner is on a GPU.
         fraction: ``memory.per_process_memory_fraction``.
     """
-    return Free(device_bytes(fraction) if cuda else None, host_bytes(), disk_bytes(run))
+    return Free(device_bytes(fraction) if cuda else None, host_bytes(), disk_bytes(run), str(run))
 
 
 def device_bytes(fraction: float | None) -> int:
@@ -62,8 +63,36 @@ def device_bytes(fraction: float | None) -> int:
             return 0  # not even for a context
         raise ConfigError(f"The GPU's free memory can't be read ({said}): mend CUDA, or use --device cpu.")
     free, total = map(int, asked.stdout.split())
-    room = free + CUDA_CONTEXT + held_for_us_bytes(cuda=True)  # that process's own, which it has given back
-    return room if fraction is None else min(room, int(fraction * total) + CUDA_CONTEXT)
+    return device_room(free + held_for_us_bytes(cuda=True), total, fraction)
+
+
+def device_room(free: int, total: int, fraction: float | None) -> int:
+    """Return what a run could have of a device, its context included.
+
+    The context counts here by the same figure as in the estimate. So whether a run fits doesn't depend on that figure:
+    what is compared is what comes beside a context with what is free beside one.
+
+    Args:
+        free, total: bytes, read while a context was there, which its process has given back.
+        fraction: of the device, the most that PyTorch's allocator takes; None for all of it.
+    """
+    beside = free if fraction is None else min(free, int(fraction * total))
+    return beside + footprint.CUDA_CONTEXT
+
+
+def device_is_full(reserve_mib: float) -> bool:
+    """Return whether the device that this process computes on has less free than the reserve, now; False without one.
+
+    A device that can't be asked any more is broken, not full.
+    """
+    torch = sys.modules.get("torch")  # who hasn't imported it computes on no device
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    try:
+        free, _ = torch.cuda.mem_get_info()
+    except RuntimeError:
+        return False
+    return bool(free < reserve_mib * MIB)
 
 
 def host_bytes(proc: Path = Path("/proc")) -> int | None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import torch
 
-from agent.exits import AgentError, Exit, is_out_of_memory
+from agent.exits import AgentError, DeviceIsFull, Exit, is_out_of_memory, never_full
 from agent.memory import heap
 
 T = TypeVar("T")
@@ -63,6 +63,7 @@ class Recovery:
         release: Callable[[], None],
         report: Callable[[Shortage], None],
         last_resort: Callable[[], None] | None = None,
+        device_is_full: DeviceIsFull = never_full,
     ) -> None:
         """Begin with a micro-batch.
 
@@ -72,13 +73,14 @@ class Recovery:
             release: drops what a failed try left behind.
             report: is told of every shortage, before anything is done about it.
             last_resort: moves what the phases compute with to where there is more memory; called once at most.
+            device_is_full: asked about errors that a full device has in common with a broken one.
         """
         self._batch = batch
         self._first = self.micro_batch = min(batch, micro_batch or batch)
         """Rows at once, now: what worked last."""
         self._release = release
         self._report = report
-        self._last_resort = last_resort
+        self._last_resort, self._device_is_full = last_resort, device_is_full
         self._calm = CALM_PHASES
 
     def attempt(self, phase: str, run: Callable[[int], T], rows: int) -> T:
@@ -98,7 +100,7 @@ class Recovery:
             try:
                 result = run(size)
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
+                if not is_out_of_memory(error, self._device_is_full):
                     raise
                 message = str(error) or type(error).__name__
             else:

@@ -15,6 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from agent.config import AgentConfig, ConfigError
+from agent.cuda import choose_device
 from agent.memory import footprint, free
 from agent.memory.footprint import MIB, POOLS, Estimate, Free, Phase, Pool
 from agent.run_directory import RunDirectory
@@ -176,8 +177,6 @@ def _compared(config: AgentConfig, run: RunDirectory, cuda: bool, room: Free) ->
 def _on_cuda(config: AgentConfig) -> bool:
     if config.device == "cpu":
         return False  # and torch's import is saved
-    from agent.learner import choose_device
-
     return choose_device(config.device).type == "cuda"
 
 

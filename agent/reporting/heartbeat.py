@@ -36,6 +36,10 @@ class Vitals:
     device: str = ""
     batch: int = 0
     micro_batch: int = 0
+    cuda: str | None = None
+    """What PyTorch makes of CUDA here (``agent.cuda.Cuda``); None where nobody asked for it."""
+    gave_way: str = ""
+    """The event of memory by which device or micro-batch is what nobody asked for; empty for none."""
     update_ms: float | None = None
     collector_restarts: int = 0
     episode: int = 0
@@ -87,6 +91,8 @@ class Heartbeat:
             "device": vitals.device,
             "batch": vitals.batch,
             "micro_batch": vitals.micro_batch,
+            "cuda": vitals.cuda,
+            "gave_way": vitals.gave_way or None,
             "update_ms": vitals.update_ms,
             "ticks": collector.ticks,
             "tick_outstanding_s": round(collector.outstanding_s, 3),

@@ -35,6 +35,7 @@ class Reporter:
             device=learner.device.type,
             batch=config.td3.batch_size,
             micro_batch=learner.micro_batch,
+            gave_way=learner.gave_way,
         )
         self._run, self._out = run, out
         self._evaluated: Evaluated | None = None
@@ -75,6 +76,7 @@ class Reporter:
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
         vitals.device = self._learner.device.type
         vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
+        vitals.gave_way = self._learner.gave_way
         self.memory.follow(self._learner.device)
         self.memory.enter(phase)
         self._rate.see(counters.steps, counters.updates)

@@ -163,7 +163,7 @@ def _too_small(directory: Path, layout: Layout) -> str:
     fitting = free // bytes_for(1, layout.side)
     return (
         f"{directory}: a replay of {layout.capacity} rows needs {needed / 2**20:.0f} MiB and the disk has "
-        f"{free / 2**20:.0f} MiB free: free some, or set replay.capacity to at most {fitting}."
+        f"{free / 2**20:.0f} MiB free: free some disk there, or set replay.capacity to at most {fitting}."
     )
 
 

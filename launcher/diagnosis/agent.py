@@ -19,6 +19,13 @@ KILLED = 128 + 9
 PATIENT_PHASES = ("waiting_for_simulator", "drained", "draining", "stopping", "finished", "stopped")
 """Phases in which nothing moves without being hung: what they wait for has limits of its own."""
 
+REFUSED = {
+    "device": (Cause.AGENT_CUDA_OOM, "GPU memory"),
+    "host": (Cause.AGENT_HOST_OOM, "host memory"),
+    "disk": (Cause.AGENT_DISK_FULL, "disk"),
+}
+"""By the pool that the event ``cannot_fit`` names: what an agent lacked that was refused."""
+
 _DEVICE_WORDS = re.compile(r"CUDA|CUBLAS|CUDNN")
 _HOST_WORDS = re.compile(r"DefaultCPUAllocator|std::bad_alloc|could not (create|execute) a primitive|MemoryError")
 _MEMORY_WORDS = re.compile(
@@ -45,7 +52,7 @@ class Agent:
         self._failure = ""
         self._child_killed_s = -float("inf")
         self._killed_in = ""
-        self._refused, self._missing_mib = "", 0.0
+        self._refused: Mapping[str, Any] = {}
 
     def forget(self) -> None:
         """Begin to wait anew: time has passed in which nobody looked."""
@@ -68,16 +75,15 @@ class Agent:
 
     def _begin(self) -> None:
         self._started_s, self._place, self._beat = None, None, None
-        self._failure, self._killed_in = "", ""
-        self._refused, self._missing_mib = "", 0.0
+        self._failure, self._killed_in, self._refused = "", "", {}
         self._child_killed_s = -float("inf")
 
     def _hear(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
         for row in events:
             cause = str(row.get("cause", ""))
             if row.get("event") == "cannot_fit":
-                self._refused, self._missing_mib = str(row.get("pool", "")), _missing_mib(row)
-            if row.get("event") == "failed":
+                self._refused = row
+            if row.get("event") == "failed" or (row.get("event") == "no_cuda" and row.get("device") == "cuda"):
                 self._failure = cause
             if row.get("event") == "collector_restarted" and cause == "killed by SIGKILL":
                 self._child_killed_s = now_s
@@ -95,12 +101,17 @@ class Agent:
         if code == OUT_OF_MEMORY or _MEMORY_WORDS.search(self._failure):
             return self._out_of_memory(code)
         cause, words = _OTHER_ENDS.get(code, (Cause.AGENT_CRASH, "the agent crashed"))
-        return self._finding(cause, f"{words} ({exit_in_words(code)})", code)
+        said = f": {self._failure.rstrip('.')}" if self._failure and cause is Cause.MISCONFIGURATION else ""
+        return self._finding(cause, f"{words} ({exit_in_words(code)}){said}", code)
 
     def _out_of_memory(self, code: int) -> Finding:
-        """Return whose memory ran out: the words know better than the device, on which not everything lies."""
+        """Return what ran out: a refusal names it; else words know better than the device, which not all lies on."""
+        if (refused := REFUSED.get(str(self._refused.get("pool")))) is not None:
+            cause, what = refused
+            pool = "disk" if cause is Cause.AGENT_DISK_FULL else ""
+            words = f"the agent was refused for {what} ({exit_in_words(code)}){_lack(self._refused)}"
+            return self._finding(cause, words, code, pool)
         on_cuda = self._beat is not None and self._beat.device.startswith("cuda")
-        on_cuda = self._refused == "device" if self._refused else on_cuda
         if _HOST_WORDS.search(self._failure):
             on_cuda = False
         elif _DEVICE_WORDS.search(self._failure) and self._beat is None:
@@ -142,8 +153,23 @@ class Agent:
         if self._beat is not None:
             numbers |= {"phase": self._beat.phase, "step": self._beat.step, "device": self._beat.device}
         return Finding(
-            cause, sentence, pool=pool, owner="agent", deficit_mib=self._missing_mib, exit_code=code, numbers=numbers
+            cause,
+            sentence,
+            pool=pool,
+            owner="agent",
+            deficit_mib=_missing_mib(self._refused),
+            exit_code=code,
+            numbers=numbers,
         )
+
+
+def _lack(row: Mapping[str, Any]) -> str:
+    """Return the numbers of a refusal, as far as the event has them."""
+    needed, free, reserve = (number(row.get(f"{name}_mib")) for name in ("needed", "free", "reserve"))
+    if needed is None or free is None:
+        return ""
+    where = f" in {folder}" if (folder := row.get("folder")) else ""
+    return f": {needed:.0f} MiB are needed{where} beside a reserve of {reserve or 0:.0f}, {free:.0f} are free"
 
 
 def _missing_mib(row: Mapping[str, Any]) -> float:

@@ -18,6 +18,7 @@ class Cause(str, Enum):
     LEAK = "leak"
     AGENT_CUDA_OOM = "agent_cuda_oom"
     AGENT_HOST_OOM = "agent_host_oom"
+    AGENT_DISK_FULL = "agent_disk_full"
     AGENT_CRASH = "agent_crash"
     AGENT_HANG = "agent_hang"
     COLLECTOR_HANG = "collector_hang"

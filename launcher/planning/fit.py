@@ -30,6 +30,7 @@ class Situation:
         ladder: what can be given up, of ``steps.build``.
         reserve_mib: kept free in each pool.
         simulator_gpu, agent_gpu: names of their VRAM pools.
+        folder: whose disk the disk's pool is.
     """
 
     reading: Reading
@@ -39,6 +40,7 @@ class Situation:
     reserve_mib: Mapping[Kind, float]
     simulator_gpu: str = "vram:0"
     agent_gpu: str = "vram:0"
+    folder: str = "the run's directory"
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ class Fits:
         peak = sizes.figure(pool.kind)
         context = sizes.context_mib if pool.kind is Kind.VRAM else 0.0
         own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - context - unseen), 1))
-        lines = [Line("CUDA context", estimated(context))] if context else []
+        lines = [Line("CUDA context", Figure(context, sizes.context_known))] if context else []
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, role: str) -> bool:

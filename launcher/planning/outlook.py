@@ -7,7 +7,7 @@ and the agent's footprint are given. ``plan`` shows what comes out, ``up`` start
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -71,6 +71,7 @@ class Outlook:
     situation: Situation
     plan: Plan
     sizes_of: SizesOf
+    rungs: steps.Rungs
 
 
 def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: Footprint) -> Outlook:
@@ -89,11 +90,24 @@ def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: F
         raise ImpossibleError(lost, Exit.CANNOT_FIT)
     base = {**config, "device": device}
     sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
-    sizes_of = watermarks.corrected(footprint.sizes, watermarks.agent_marks(asked.runs, sized), sized)
+    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context_mib(asked.runs))
+    sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(asked.runs, sized), sized)
     ladder = steps.build(rungs, base, simulator, sizes_of)
     pool = f"vram:{asked.gpu}"
-    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool)
-    return Outlook(situation, plan.choose(situation, sizes_of), sizes_of)
+    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool, str(asked.runs))
+    return Outlook(situation, plan.choose(situation, sizes_of), sizes_of, rungs)
+
+
+def on_cpu(found: Outlook) -> Outlook:
+    """Return what the plan was made of as it is for an agent that can't use the card; what was chosen stands.
+
+    Raises:
+        FootprintError: the agent doesn't say what it takes there.
+    """
+    situation = found.situation
+    base = {**situation.base, "device": "cpu"}
+    ladder = steps.build(found.rungs, base, situation.simulator, found.sizes_of)
+    return replace(found, situation=replace(situation, base=base, ladder=ladder))
 
 
 def _device(wanted: str, reading: Reading) -> str:

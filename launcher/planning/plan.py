@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from launcher.ladder.rungs import Step
-from launcher.memory.pools import Gpu, Reading
+from launcher.memory.pools import Gpu, Kind, Known, Reading
 from launcher.planning.fit import Candidate, Fits, Situation, Sum
-from launcher.planning.sizes import LITE, SizesOf
+from launcher.planning.sizes import LITE, SizesOf, setting_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def choose(situation: Situation, sizes_of: SizesOf) -> Plan:
     ways = [] if asked.refusal else _single_steps(fits, asked, situation)
     start = None if asked.refusal else _first_that_fits(fits, asked, situation)
     shown = _distinct([asked, *ways, *([start] if start else []), *_qualities_and_devices(fits, situation)])
-    return Plan(shown, start, _why_not(shown) if start is None else _why(asked, start, ways))
+    return Plan(shown, start, _why_not(shown, situation) if start is None else _why(asked, start, ways))
 
 
 def lost_gpu(reading: Reading, device: str, quality: str | None) -> str:
@@ -147,7 +147,7 @@ def _why(asked: Candidate, start: Candidate, ways: Sequence[Candidate]) -> str:
     return f"{asked} is {_short(asked)}{before}; the first that fits is {start}, with {_left(start)}"
 
 
-def _why_not(shown: Sequence[Candidate]) -> str:
+def _why_not(shown: Sequence[Candidate], situation: Situation) -> str:
     asked, *others = shown
     if asked.refusal:
         return asked.refusal.rstrip(".")
@@ -156,7 +156,37 @@ def _why_not(shown: Sequence[Candidate]) -> str:
     if nearest.fits:
         return f"{wanting}; {nearest} would fit, but no rung that is allowed leads there"
     nearer = f"; the nearest, {nearest}, is {_short(nearest)}" if nearest.short_mib < asked.short_mib else ""
-    return f"{wanting}{nearer}; free some memory, or choose a smaller configuration"
+    return f"{wanting}{nearer}; {_ways_out(nearest, situation)}{_resting_on(nearest, situation)}"
+
+
+def _ways_out(nearest: Candidate, situation: Situation) -> str:
+    """Return what a person can do, by the pools that are short."""
+    kinds = list(dict.fromkeys(each.kind for each in nearest.sums if each.short_mib))
+    memory = ["memory"] if any(kind is not Kind.DISK for kind in kinds) else []
+    disk = [f"disk in {situation.folder}"] if Kind.DISK in kinds else []
+    smaller = "a smaller replay.capacity" if kinds == [Kind.DISK] else "a smaller configuration"
+    return f"free some {' and some '.join([*memory, *disk])}, or choose {smaller}"
+
+
+def _resting_on(nearest: Candidate, situation: Situation) -> str:
+    """Return which of the simulator's figures the verdict rests on, if nobody has measured them here yet."""
+    simulator, quality = situation.simulator, nearest.quality
+    if simulator is None or quality is None:
+        return ""
+    peaks = {each.kind: simulator.peak(quality, each.kind) for each in nearest.sums if each.short_mib}
+    short = {each.kind: each.short_mib for each in nearest.sums}
+    resting = [
+        f"{peak.mib:.0f} MiB in {kind.value} ({setting_of(quality, kind)})"
+        for kind, peak in peaks.items()
+        if peak.known is Known.ESTIMATED and (peak.mib or 0.0) >= short[kind]
+    ]
+    if not resting:
+        return ""
+    name = simulator.name if quality == LITE else f"{simulator.name} at {quality}"
+    return (
+        f". What {name} takes is an estimate, which the first run's measurement replaces: {', '.join(resting)}; if it "
+        "takes less on this machine, change that in config/launcher.yaml"
+    )
 
 
 def _comes_before(way: Candidate, start: Candidate, ways: Sequence[Candidate]) -> bool:

@@ -28,6 +28,7 @@ class Sizes:
         mib: its peak in each pool, a CUDA context included; empty if there is a refusal.
         known: whether a pool's peak was measured; estimated where it isn't named.
         context_mib: of the VRAM, the CUDA context.
+        context_known: whether that was measured.
         by_phase: by pool and phase.
         refusal: why no such configuration can be, a sentence; empty if it can.
     """
@@ -36,6 +37,7 @@ class Sizes:
     mib: Mapping[Kind, float] = field(default_factory=dict)
     known: Mapping[Kind, Known] = field(default_factory=dict)
     context_mib: float = 0.0
+    context_known: Known = Known.ESTIMATED
     by_phase: Mapping[Kind, Mapping[str, float]] = field(default_factory=dict)
     refusal: str = ""
 
@@ -73,6 +75,13 @@ class Simulator:
     def peak(self, quality: str, kind: Kind) -> Figure:
         """Return what it takes at most; nothing of a pool that it doesn't use."""
         return self.peaks.get(quality, {}).get(kind, estimated(0))
+
+
+def setting_of(quality: str, kind: Kind) -> str:
+    """Return the key of the launcher's configuration that holds a simulator's first figure."""
+    if kind is Kind.VRAM:
+        return f"sizes.vram_mib.{quality}"
+    return "sizes.lite_ram_mib" if quality == LITE else "sizes.ram_mib"
 
 
 def first_figures(sizes: CarlaSizes) -> dict[str, dict[Kind, Figure]]:

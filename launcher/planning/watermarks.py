@@ -62,6 +62,34 @@ def agent_marks(runs: Path, config: Values) -> list[Mark]:
     return list(marks.values())
 
 
+def agent_context_mib(runs: Path) -> float | None:
+    """Return the CUDA context that the newest run's launcher measured; None if none has."""
+    states = (read_object(run.launcher_state) for run in _newest_first(runs, "launcher.json"))
+    found = (number(state.get("agent_context_mib")) for state in states)
+    return next((mib for mib in found if mib), None)
+
+
+def with_context(sizes_of: SizesOf, context_mib: float | None) -> SizesOf:
+    """Return a function that answers like ``sizes_of``, with a CUDA context of this size wherever there is one."""
+
+    def answer(variants: Sequence[Values]) -> list[Sizes]:
+        return [each if not each.context_mib else _with_context(each, context_mib or 0) for each in sizes_of(variants)]
+
+    return sizes_of if context_mib is None else answer
+
+
+def _with_context(sizes: Sizes, context_mib: float) -> Sizes:
+    more = context_mib - sizes.context_mib
+    phases = {phase: round(mib + more, 1) for phase, mib in sizes.by_phase.get(Kind.VRAM, {}).items()}
+    return replace(
+        sizes,
+        mib={**sizes.mib, Kind.VRAM: round(sizes.mib.get(Kind.VRAM, 0.0) + more, 1)},
+        by_phase={**sizes.by_phase, Kind.VRAM: phases},
+        context_mib=context_mib,
+        context_known=Known.MEASURED,
+    )
+
+
 def _mark(run: RunDirectory, config: Values) -> Mark | None:
     beat = read_object(run.agent_status)
     peaks = inner(inner(beat, "memory"), "peak_by_phase_mib")

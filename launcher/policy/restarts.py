@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from launcher.config import Restarts
+from launcher.config import LeakRestarts, Restarts
 
 
-def failures_in_a_row(before: int, well_for_s: float, limits: Restarts) -> int:
-    """Return the count with a new failure, which followed ``well_for_s`` of health."""
+def failures_in_a_row(before: int, well_for_s: float, limits: Restarts | LeakRestarts) -> int:
+    """Return the count with a new failure, or leak, which followed ``well_for_s`` of health."""
     return 1 if well_for_s >= limits.stable_after_s else before + 1
 
 

@@ -19,7 +19,13 @@ SIMULATOR_FAILED = (
     Cause.SIMULATOR_CRASH,
     Cause.SIMULATOR_NOT_READY,
 )
-AGENT_FAILED = (Cause.AGENT_CUDA_OOM, Cause.AGENT_HOST_OOM, Cause.AGENT_HANG, Cause.AGENT_CRASH)
+AGENT_FAILED = (
+    Cause.AGENT_CUDA_OOM,
+    Cause.AGENT_HOST_OOM,
+    Cause.AGENT_DISK_FULL,
+    Cause.AGENT_HANG,
+    Cause.AGENT_CRASH,
+)
 SHORT = (Cause.LEAK, Cause.PRESSURE, Cause.FOREIGN_PROCESS)
 ORDER = (*FATAL, *SIMULATOR_FAILED, *AGENT_FAILED, *SHORT)
 """Causes that something is done about, the gravest first."""
@@ -29,7 +35,10 @@ RAN_OUT = {
     Cause.SIMULATOR_HOST_OOM: Kind.RAM,
     Cause.AGENT_CUDA_OOM: Kind.VRAM,
     Cause.AGENT_HOST_OOM: Kind.RAM,
+    Cause.AGENT_DISK_FULL: Kind.DISK,
 }
+TO_FREE = {Kind.VRAM: "the GPU's memory", Kind.RAM: "the host's memory", Kind.DISK: "the disk that the run is on"}
+"""What a person frees some of where no rung is left."""
 SIMULATOR_REFUSALS = (2, 65, 69)
 """Exit codes with which a simulator says that starting it again would change nothing."""
 
@@ -85,44 +94,68 @@ def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherCo
         # An agent that stands still again, however fresh, may well stand for a simulator that looks healthy.
         return RestartAgent(finding.sentence, wait_s, simulator_too=finding.cause is Cause.AGENT_HANG and failures > 1)
     if kind is not None:
-        return Stop(Ending(Exit.CANNOT_FIT, f"{finding.sentence}, and no rung of the ladder is left that helps"))
+        return _no_rung_left(finding, kind)
     return _spent(finding.sentence, config.agent.restarts)
+
+
+def of_leak(finding: Finding, restarts: int, ground: Ground, config: LauncherConfig) -> Decision:
+    """Return what to do about a leak: start who leaks again, as long as that is worth it.
+
+    Where one restart follows the other, they cost more than they save: the run goes on until memory is short.
+
+    Args:
+        finding: who leaks, and when the pool is exhausted.
+        restarts: for leaks of this program in a row, with the one that this finding may lead to.
+        ground: whose the simulator is.
+        config: budget, and what is soon.
+    """
+    ours = finding.owner == "agent" or (finding.owner == "simulator" and ground.simulator_ours)
+    if not ours:
+        return Nothing()
+    if restarts > config.memory.leak_restarts.budget:
+        spent = f"its {config.memory.leak_restarts.budget} restarts for that are spent"
+        return Nothing(f"{spent}: goes on until memory is short")
+    soon = _soon(finding, config)
+    if finding.owner == "simulator":
+        return RestartSimulator(finding.sentence, failed=False, waits=not soon)
+    return RestartAgent(finding.sentence, failed=False, waits=not soon)
+
+
+def _soon(finding: Finding, config: LauncherConfig) -> bool:
+    return finding.exhausted_in_s is not None and finding.exhausted_in_s <= config.memory.urgent_s
 
 
 def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decision:
     """Return what to do before memory runs out."""
-    soon = finding.exhausted_in_s is not None and finding.exhausted_in_s <= config.memory.urgent_s
-    if finding.cause is Cause.LEAK and finding.owner == "simulator" and ground.simulator_ours:
-        return RestartSimulator(finding.sentence, failed=False, waits=not soon)
-    if finding.cause is Cause.LEAK and finding.owner == "agent":
-        return RestartAgent(finding.sentence, failed=False, waits=not soon)
     if finding.deficit_mib <= 0:
         return Nothing()
     kind = Kind(finding.pool.partition(":")[0])
     step = next_step(ground, kind, finding.deficit_mib, finding.pool)
     if step is not None and step.does is not Does.STOP:
         return StepDown(step, kind.value, finding.sentence)
-    return _without_a_rung(finding, soon)
+    return _without_a_rung(finding, kind, _soon(finding, config))
 
 
-def _without_a_rung(finding: Finding, soon: bool) -> Decision:
+def _without_a_rung(finding: Finding, kind: Kind, soon: bool) -> Decision:
     if finding.cause is Cause.FOREIGN_PROCESS:
         return Nothing(f"waits for the memory of {finding.owner}: it isn't ours to end, and no rung is left that helps")
     if soon:
-        return Stop(Ending(Exit.CANNOT_FIT, f"{finding.sentence}, and no rung of the ladder is left that helps"))
-    return Nothing("no rung is left that helps; memory is short, but it doesn't shrink")
+        return _no_rung_left(finding, kind)
+    return Nothing(f"no rung is left that helps; {kind.value} is short, but it doesn't shrink")
 
 
 def decide(
     finding: Finding, failures: int, ever_healthy: bool, ground: Ground, config: LauncherConfig, draw: float
 ) -> Decision:
-    """Return what to do about a finding; see the functions above."""
+    """Return what to do about a finding; see the functions above. ``failures``: of a leak, its restarts."""
     if finding.cause in FATAL:
         return Stop(Ending(FATAL[finding.cause], finding.sentence))
     if finding.cause in SIMULATOR_FAILED:
         return of_simulator(finding, failures, ever_healthy, ground, config, draw)
     if finding.cause in AGENT_FAILED:
         return of_agent(finding, failures, ground, config, draw)
+    if finding.cause is Cause.LEAK:
+        return of_leak(finding, failures, ground, config)
     if finding.cause in SHORT:
         return of_memory(finding, ground, config)
     return Nothing()
@@ -131,6 +164,11 @@ def decide(
 def gravest(findings: tuple[Finding, ...]) -> list[Finding]:
     """Return the findings that something can be done about, the gravest first."""
     return sorted((each for each in findings if each.cause in ORDER), key=lambda each: ORDER.index(each.cause))
+
+
+def _no_rung_left(finding: Finding, kind: Kind) -> Stop:
+    words = f"{finding.sentence}, and no rung of the ladder is left that helps: free some of {TO_FREE[kind]}"
+    return Stop(Ending(Exit.CANNOT_FIT, words))
 
 
 def _spent(sentence: str, limits: Restarts, code: Exit = Exit.BUDGET_SPENT) -> Stop:

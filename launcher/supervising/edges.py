@@ -90,6 +90,7 @@ class Brief:
         needs: from overrides to the agent's predicted peak.
         ask_ahead: which overrides ``needs`` will be asked about; it may take its time for the answers now.
         resume: the agent goes on with what lies in the run directory already.
+        on_cpu: returns the same run as it is planned with the agent on the CPU; it may take its time.
     """
 
     address: Address
@@ -99,6 +100,7 @@ class Brief:
     needs: Needs = lambda _overrides: {}
     ask_ahead: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _overrides: None
     resume: bool = False
+    on_cpu: Callable[[], Brief] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,41 @@ done about it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Cause, Finding
 from launcher.ladder.relief import relief
 from launcher.ladder.rungs import Does, Step
-from launcher.memory.pools import Kind, Whose
+from launcher.memory.pools import Kind, Known, Whose
 from launcher.policy import verdict
+from launcher.policy.adoption import given_up, why_without_cuda
 from launcher.policy.climbing import Hold, fits_without_last
 from launcher.policy.decisions import StepDown, Taken, overrides
 from launcher.policy.descent import Ground
 from launcher.supervising.edges import Brief
 from launcher.supervising.journal import Journal
-from launcher.watching.observation import Observation
+from launcher.watching.observation import Heartbeat, Observation
 
 BEATS_SETTLE_S = 5.0
 """After a change the heartbeat may be a second old and tell of the time before it."""
+
+
+def context_mib(seen: Observation) -> float | None:
+    """Return what the agent holds of the GPU beyond what its allocator has; None where nobody knows.
+
+    The driver counts it per process, under ids of this machine: in a container the agent itself couldn't find its own.
+    Only while it learns, when its allocator has what it needs: both figures then tell of the same moment.
+    """
+    beat = seen.agent.beat
+    if beat is None or beat.phase not in ("collecting", "updating") or not beat.device_reserved_mib:
+        return None
+    held = [own.held for pool in seen.memory.of(Kind.VRAM) for own in pool.owners if own.whose is Whose.AGENT]
+    if not held or any(each.known is not Known.MEASURED for each in held):
+        return None
+    beyond = sum(each.mib or 0.0 for each in held) - beat.device_reserved_mib
+    return round(beyond, 1) if beyond > 0 else None
 
 
 class Footing:
@@ -83,26 +101,43 @@ class Footing:
         return taken, {key: left.get(key, self._brief.base.get(key)) for key in taken.values}
 
     def adopt(self, seen: Observation, now_s: float) -> Taken | None:
-        """Record what the agent gave up by itself; None if that is nothing new."""
-        beat = seen.agent.beat
-        if beat is None or not self.beats_tell_of_now(now_s) or beat.phase == "starting":
+        """Record what the agent gave up by itself for memory's sake; None if that is nothing new."""
+        beat = self._telling_beat(seen, now_s)
+        values = {} if beat is None else given_up(beat, self._expected)
+        if beat is None or not values:
             return None
-        expected = {**self._brief.base, **self.overrides}
-        batch = expected.get("td3.micro_batch") or expected.get("td3.batch_size")
-        given_up: dict[str, Any] = {}
-        if isinstance(batch, int) and 0 < beat.micro_batch < batch:
-            given_up = {"td3.micro_batch": beat.micro_batch}
-        elif expected.get("device") == "cuda" and beat.device == "cpu":
-            given_up = {"device": "cpu"}
-        if not given_up:
-            return None
-        kind = Kind.VRAM if expected.get("device") == "cuda" else Kind.RAM
-        taken = Taken(self._rung_with(given_up), kind.value, "the agent ran out of memory", given_up)
+        kind = Kind.VRAM if self._expected.get("device") == "cuda" else Kind.RAM
+        taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
         self._journal.state.taken.append(taken)
         self.stepped_down(now_s)
         self._journal.event("rung_adopted", taken.cause, rung=str(taken), kind=taken.kind, step=beat.step)
         self.changed(now_s)
         return taken
+
+    def plan_without_cuda(self, seen: Observation, now_s: float) -> str | None:
+        """Plan from now on with an agent on the CPU if it computes there for another reason than memory; return why.
+
+        That is no rung: there is nothing to climb back to, and the next launcher's plan begins with the card again.
+        """
+        beat = self._telling_beat(seen, now_s)
+        why = None if beat is None else why_without_cuda(beat, self._expected)
+        if beat is None or why is None:
+            return None
+        self._journal.event("planned_without_cuda", f"the agent computes on the CPU: {why}", reason=beat.cuda)
+        lasting = replace(self._brief, base={**self._brief.base, "device": "cpu"})
+        self._brief = lasting if self._brief.on_cpu is None else self._brief.on_cpu()
+        self.look_ahead()
+        return why
+
+    @property
+    def _expected(self) -> dict[str, Any]:
+        return {**self._brief.base, **self.overrides}
+
+    def _telling_beat(self, seen: Observation, now_s: float) -> Heartbeat | None:
+        """Return the heartbeat if it is of an agent that has begun, on the present rung."""
+        beat = seen.agent.beat
+        told = beat is not None and self.beats_tell_of_now(now_s) and beat.phase != "starting"
+        return beat if told else None
 
     def changed(self, now_s: float) -> None:
         """Let things settle before memory is judged again."""
@@ -166,6 +201,7 @@ class Footing:
         for pool in seen.memory.pools:
             held = pool.held_by(Whose.FOREIGN)
             self._strangers_mib[pool.name] = min(held, self._strangers_mib.get(pool.name, held))
+        self._journal.state.agent_context_mib = context_mib(seen) or self._journal.state.agent_context_mib
         beat = seen.agent.beat
         if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
             self._fresh_known = True

@@ -51,8 +51,10 @@ class LauncherState:
         quality: of the simulator without any step; None where it knows none.
         gpu_uuid: of the card that simulator and agent share; empty if they need none.
         taken: steps that last, in the order in which they were taken: the rung on which the run stands.
+        leak_restarts: in a row, by program: before it was short of memory.
         hold_s: what a climb waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
+        agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -75,7 +77,9 @@ class LauncherState:
     simulator_restarts: int = 0
     agent_failures: int = 0
     agent_restarts: int = 0
+    leak_restarts: dict[str, int] = field(default_factory=dict)
     simulator_peak_mib: dict[str, dict[str, float]] = field(default_factory=dict)
+    agent_context_mib: float | None = None
     exit_code: int | None = None
     reason: str = ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Finding
+from launcher.diagnosis.causes import Cause, Finding
 from launcher.policy import verdict
 from launcher.policy.decisions import Decision, Nothing
 from launcher.policy.restarts import failures_in_a_row
@@ -33,8 +33,20 @@ class Judge:
             failures = self._simulator_failed_again()
         elif finding.cause in verdict.AGENT_FAILED:
             failures = self._agent_failed_again()
+        elif finding.cause is Cause.LEAK:
+            failures = self._leaked_again(finding.owner)
         ground = self._footing.ground(seen)
         return verdict.decide(finding, failures, self.ever_healthy, ground, self._config, self._draw())
+
+    def restarts_for_leak(self, program: str) -> None:
+        """Take note that a program is started again because it leaks."""
+        self._journal.state.leak_restarts[program] = self._leaked_again(program)
+
+    def _leaked_again(self, program: str) -> int:
+        """Return the restarts for leaks in a row, were it started again now; the same at every look until it is."""
+        age_s = self._crew.simulator_age_s if program == "simulator" else self._crew.agent_age_s
+        before = self._journal.state.leak_restarts.get(program, 0)
+        return failures_in_a_row(before, age_s, self._config.memory.leak_restarts)
 
     def _simulator_failed_again(self) -> int:
         state, limits = self._journal.state, self._config.simulator.restarts

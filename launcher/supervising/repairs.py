@@ -59,6 +59,8 @@ class Repairs:
             if decision.ending.code == Exit.BUDGET_SPENT:
                 self._journal.event("crash_loop", decision.ending.reason)
             raise OverError(decision.ending)
+        if isinstance(decision, RestartSimulator | RestartAgent) and not decision.failed:
+            self._judge.restarts_for_leak("simulator" if isinstance(decision, RestartSimulator) else "agent")
         if isinstance(decision, RestartSimulator):
             yield from self._replace_simulator(decision.cause, decision.failed, decision.delay_s)
         elif isinstance(decision, RestartAgent):

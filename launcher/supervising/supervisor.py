@@ -101,6 +101,8 @@ class Supervisor:
             return
         self._label(seen)
         self._footing.measure(seen, self._crew.quality, self._crew.simulator_age_s)
+        if why := self._footing.plan_without_cuda(seen, self._crew.now_s):
+            self._edges.say(f"the agent computes on the CPU, for {why}: planned so from now on")
         if adopted := self._footing.adopt(seen, self._crew.now_s):
             with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
                 self._crew.lay()
@@ -150,7 +152,8 @@ class Supervisor:
         failed = [each for each in verdict.gravest(self._sight.findings) if each.cause in verdict.AGENT_FAILED]
         self._journal.event("agent_ended", exit_code=ended.code, oom_killed=ended.oom_killed)
         if not failed and ended.code in AGENT_ENDS:
-            raise OverError(Ending(ended.code, AGENT_ENDS[ended.code]))
+            told = [each.sentence for each in self._sight.findings if each.owner == "agent"]
+            raise OverError(Ending(ended.code, told[0] if told and ended.code else AGENT_ENDS[ended.code]))
         if ended.code == NO_SIMULATOR_FOUND and not self._brief.simulator_ours:
             raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator within its patience"))
         finding = failed[0] if failed else Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})")
@@ -165,24 +168,31 @@ class Supervisor:
 
     def _way_out(self, ending: Ending) -> Script:
         crew = self._crew
-        if crew.agent is not None and crew.agent.poll() is None:
+        lived = crew.agent_lives
+        if lived:
             grace_s = self._config.agent.stop_grace_s
             self._edges.say(
                 f"{ending.reason}: the agent writes its checkpoint (up to {grace_s:g} s; Ctrl-C again ends at once)"
             )
             yield from crew.stop_agent(ending.reason)
         if crew.agent is not None and (ended := crew.agent.poll()) is not None:
-            self.ending = self._after(ended, ending)
+            self.ending = self._after(ended, ending, lived)
         yield from crew.stop_simulator()
 
-    def _after(self, ended: Ended, wanted: Ending) -> Ending:
-        """Return how the run ends once the agent, asked to stop or not, has ended."""
+    def _after(self, ended: Ended, wanted: Ending, lived: bool) -> Ending:
+        """Return how the run ends once the agent has ended; ``lived``: it did when the run was to end.
+
+        One that had failed before was about to be started again: what ends the run is the request, not that failure.
+        """
         if wanted.code != Exit.STOPPED:
             return wanted
         if ended.code in KILLED:
             return Ending(Exit.STOPPED, f"{wanted.reason}; the agent left no new checkpoint, the last one counts")
         if ended.code in AGENT_ENDS:
             return Ending(ended.code, AGENT_ENDS[ended.code])
+        if not lived:
+            before = f"the agent had ended before ({exit_in_words(ended.code)}), its last checkpoint counts"
+            return Ending(Exit.STOPPED, f"{wanted.reason}; {before}")
         return Ending(ended.code, f"the agent crashed ({exit_in_words(ended.code)})")
 
     def _stopped(self) -> None:

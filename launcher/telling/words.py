@@ -11,6 +11,7 @@ CAUSES = {
     "leak": "leak",
     "agent_cuda_oom": "agent out of VRAM",
     "agent_host_oom": "agent out of RAM",
+    "agent_disk_full": "agent out of disk",
     "agent_crash": "agent crashed",
     "agent_hang": "agent hung",
     "collector_hang": "collector hung",

@@ -77,6 +77,9 @@ def heartbeat(read: Mapping[str, Any]) -> Heartbeat:
         peak_by_phase_mib={str(phase): _figures(inner(peaks, phase)) for phase in peaks},
         doing=_word(inner(read, "collector"), "doing"),
         exit_code=None if number(read.get("exit_code")) is None else _whole(read, "exit_code"),
+        device_reserved_mib=number(inner(inner(read, "memory"), "device_mib").get("reserved")),
+        cuda=_word(read, "cuda"),
+        gave_way=_word(read, "gave_way"),
     )
 
 

@@ -72,6 +72,9 @@ class Heartbeat:
         doing: what the collector is at: starting, connecting, rehearsing, stepping, waiting (for the learner),
             evaluating, recording, stopping, absent.
         exit_code: of a learner that is about to end.
+        device_reserved_mib: of the GPU, what its allocator has; None on the CPU. What it holds beyond is its context.
+        cuda: what its PyTorch makes of CUDA: ``usable``, or why not; empty where it wasn't asked for CUDA.
+        gave_way: the event of memory by which device or micro-batch is less than it was asked for; empty for none.
     """
 
     pid: int | None
@@ -88,6 +91,9 @@ class Heartbeat:
     peak_by_phase_mib: Mapping[str, Mapping[str, float]]
     doing: str = ""
     exit_code: int | None = None
+    device_reserved_mib: float | None = None
+    cuda: str = ""
+    gave_way: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,13 @@ import yaml
 
 from agent.exchange import request_files
 from agent.run_directory import RunDirectory
+from launcher.config import SHIPPED
 from launcher.memory.gpu_lock import SHARED
 from launcher.memory.nvml import Nvml
 from launcher.memory.survey import Survey
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
+from tests.memory_hog import Hog
 from tests.wire.launched import PATIENCE_S, Launched
 
 QUICK: dict[str, Any] = {
@@ -35,6 +37,8 @@ QUICK: dict[str, Any] = {
 """Limits of a launcher that makes up its mind sooner."""
 CARLA = f"{sys.executable} -m carla_lite --host 127.0.0.1 --port {{port}} --map Lite01"
 """What stands for a CARLA that is installed here; the figures of a card say what it holds there."""
+PRESSED_MIB = 2048
+"""What a stranger takes; 152 more are left beyond the reserve before he comes, of which the run takes some 600."""
 
 
 def free_ram_mib(folder: Path) -> float:
@@ -49,6 +53,25 @@ def card_of(folder: Path, total_mib: float) -> Iterator[Figures]:
     card = Figures(folder / "card", build(folder), total_mib=total_mib, uuid=f"GPU-stub-{os.getpid()}")
     yield card
     (SHARED / f"carla-td3-{card.uuid}.lock").unlink(missing_ok=True)
+
+
+def pressing(folder: Path, micro_batch: int) -> dict[str, Any]:
+    """Return limits under which :func:`press` costs the micro-batch, and nothing climbs back from it."""
+    shipped = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["ladder"]["ram"]
+    (rung,) = [each for each in shipped if each["name"] == "micro_batches"]
+    rung = {**rung, "values": {"td3.micro_batch": micro_batch}, "frees_mib": {"ram": 2 * PRESSED_MIB}}
+    reserve_mib = round(free_ram_mib(folder) - PRESSED_MIB - 152)
+    ladder = {"ram": [rung, shipped[-1]]}
+    return {**QUICK, "memory.reserve_mib.ram": reserve_mib, "ladder": ladder, "climb.hold_s": 3600}
+
+
+def press(run: Launched, folder: Path) -> None:
+    """Have a stranger take RAM until the launcher has given way; he leaves then."""
+    program = folder / "stranger"
+    program.symlink_to(sys.executable)
+    with Hog(str(program), str(REPOSITORY / "tests" / "memory_hog.py")) as hog:
+        assert hog.touch(PRESSED_MIB)
+        run.until(lambda: bool(run.events("rung_taken")))
 
 
 def settings(**values: Any) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import pytest
 from tests.gpu_stub.stub import Figures
 from tests.soak.witness import Witness
 from tests.wire.launched import ENDLESS, PROCESSES, Launch, Launched, own_limits
-from tests.wire.staged import CARLA, QUICK, ask, card_of, command, overrides, settings, status, taken
+from tests.wire.staged import CARLA, QUICK, ask, card_of, command, overrides, press, pressing, settings, status, taken
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -82,11 +82,11 @@ def roles(run: Launched) -> list[str]:
 def test_13_a_launcher_killed_at_any_instant_goes_on_where_it_was(launch: Launch, tmp_path: Path) -> None:
     """Scenario 13: SIGKILL at seeded instants of a life with a rung change and restarts, ``up`` again each time."""
     rng = random.Random(13)
-    options = (*own_limits(tmp_path, {**QUICK, "climb.hold_s": 3600}), *settings(td3__batch_size=16))
+    options = (*own_limits(tmp_path, pressing(tmp_path, micro_batch=4)), *settings(td3__batch_size=16))
     run = launch(ENDLESS, *options)
     run.until_training()
-    ask(run, "apply", {"td3.micro_batch": 4})  # as after a shortage: the launcher adopts it
-    run.until(lambda: bool(taken(run)))
+    press(run, tmp_path)
+    run.until(lambda: run.beat["micro_batch"] == 4)
     rung, witness = taken(run), Witness(run.run / "replay")
     assert rung[0]["kind"] == "ram"
     for number in range(KILLS):
@@ -209,13 +209,18 @@ def test_policy_restart_simulator_alone_is_obeyed(launch: Launch, tmp_path: Path
 def test_a_command_of_a_persons_own_hears_of_a_change_of_rung(launch: Launch, tmp_path: Path) -> None:
     """``--on-event``: what it is told is what the journal says."""
     heard = tmp_path / "heard"
-    run = launch(ENDLESS, "--on-event", f"cat >> {heard}", *settings(td3__batch_size=16))
+    limits = own_limits(tmp_path, pressing(tmp_path, micro_batch=4))
+    run = launch(ENDLESS, "--on-event", f"cat >> {heard}", *limits, *settings(td3__batch_size=16))
     run.until_training()
-    ask(run, "apply", {"td3.micro_batch": 4})
-    run.until(lambda: bool(run.events("rung_adopted")))
+    ask(run, "apply", {"td3.micro_batch": 8})
+    run.until(lambda: run.beat["micro_batch"] == 8)
+    run.until_stepping(60)  # some looks later
+    assert not taken(run), "what a person asks for is no rung"
+    press(run, tmp_path)
+    run.until(lambda: run.beat["micro_batch"] == 4)
     run.stop()
     told = [json.loads(line) for line in heard.read_text(encoding="utf-8").splitlines()]
-    assert [row for row in told if row["event"] == "rung_adopted"] == run.events("rung_adopted")
+    assert [row for row in told if row["event"] == "rung_taken"] == run.events("rung_taken")
     assert {"run_started", "run_ended"} <= {row["event"] for row in told}
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from agent import config
+from agent import config, cuda
 from agent.config import AgentConfig, ConfigError
+from agent.cuda import Seen
 from agent.exits import AgentError, Exit
 from agent.memory import admission, free, survey
 from agent.memory.allocator import Choice
@@ -32,6 +33,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     monkeypatch.setattr(free, "read", read)
     monkeypatch.setattr(survey, "_on_cuda", lambda configured: configured.device != "cpu")
     monkeypatch.setattr(admission, "read_back", dict)
+    monkeypatch.setattr(cuda, "look", lambda: Seen(True, "2.13.0", "12.6"))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA GeForce RTX 2060")
     return rooms
@@ -69,6 +71,37 @@ def test_auto_leaves_a_full_gpu_alone_and_says_why(tmp_path: Path, machine: dict
     assert "MiB of device memory" in told[2]["cause"]
     assert "100 MiB are free" in told[2]["cause"]
     assert "It goes to the CPU" in told[1]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("device", "room_mib", "gave_way"), [("auto", 100, "device"), ("auto", None, ""), ("cpu", None, "")]
+)
+def test_what_was_given_up_for_memory_is_told_apart_from_what_was_asked_for(
+    tmp_path: Path, machine: dict[str, int], device: str, room_mib: int | None, gave_way: str
+) -> None:
+    machine["device"] = ROOMY if room_mib is None else room_mib * MIB
+    found = admission.admit(configured(device=device), RunDirectory(tmp_path), CHOICE)
+    assert found.gave_way == gave_way
+    assert (None if found.cuda is None else found.cuda.cuda) == (None if device == "cpu" else cuda.Cuda.USABLE)
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_a_torch_without_cuda_is_an_event_of_its_own_and_never_one_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setattr(cuda, "look", lambda: Seen(False, "2.13.0+cpu", None))
+    run = RunDirectory(tmp_path)
+    if device == "cuda":
+        with pytest.raises(
+            ConfigError, match=r"torch sees no CUDA device: torch 2\.13\.0\+cpu is a build without CUDA"
+        ):
+            admission.admit(configured(device=device), run, CHOICE)
+    else:
+        found = admission.admit(configured(device=device), run, CHOICE)
+        assert (found.device, found.gave_way) == ("cpu", "")
+    told = events(run)
+    assert (told[0]["event"], told[0]["reason"], told[0]["device"]) == ("no_cuda", "cpu_build", device)
+    assert not {event["event"] for event in told} & {"device", "cannot_fit", "out_of_memory", "micro_batch_lowered"}
 
 
 def test_a_full_gpu_that_was_asked_for_is_refused(tmp_path: Path, machine: dict[str, int]) -> None:

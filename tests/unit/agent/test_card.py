@@ -15,8 +15,9 @@ import torch
 
 from agent import config
 from agent.config import AgentConfig, TD3Config
+from agent.cuda import choose_device
 from agent.exits import AgentError, Exit
-from agent.learner import Learner, choose_device
+from agent.learner import Learner
 from agent.memory import snapshot
 from agent.memory.preallocation import limit_device_memory
 from agent.memory.watermarks import MIB, Watermarks

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from agent import config
-from agent.learner import Learner, choose_device
+from agent.cuda import choose_device
+from agent.learner import Learner
 from agent.memory import admission
 from agent.memory.preallocation import limit_device_memory
 from agent.memory.watermarks import MIB, Watermarks

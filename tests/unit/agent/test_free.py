@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from agent import config
 from agent.layered_yaml import ConfigError
-from agent.memory import free
-from agent.memory.footprint import CUDA_CONTEXT
+from agent.memory import footprint, free
+from agent.memory.footprint import CUDA_CONTEXT, MIB, Free
 from agent.memory.resident import memory_mib
 
 GIB = 2**30
@@ -139,6 +142,27 @@ def test_a_cap_on_the_process_limits_what_the_device_has_free(
     assert free.device_bytes(fraction) == expected + CUDA_CONTEXT
 
 
+@settings(deadline=None)
+@given(
+    context_mib=st.integers(0, 2000),
+    free_mib=st.integers(0, 3000),
+    fraction=st.none() | st.floats(0.01, 1.0),
+    batch=st.sampled_from([16, 256, 2048]),
+)
+def test_whether_a_run_fits_beside_a_context_does_not_depend_on_the_figure_that_stands_for_it(
+    context_mib: int, free_mib: int, fraction: float | None, batch: int
+) -> None:
+    def verdict(context: int) -> tuple[bool, int, int]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(footprint, "CUDA_CONTEXT", context)
+            room = Free(free.device_room(free_mib * MIB, 6000 * MIB, fraction), None, None)
+            asked = config.validate({"td3": {"batch_size": batch}}, "test")
+            fits = footprint.refusal(asked, True, room) is None
+            return fits, footprint.largest_batch(asked, True, room), footprint.largest_micro_batch(asked, True, room)
+
+    assert verdict(context_mib * MIB) == verdict(CUDA_CONTEXT)
+
+
 def test_a_device_too_full_for_a_context_has_nothing_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in_torch(tmp_path, monkeypatch, "raise RuntimeError('CUDA error: out of memory')")
     assert free.device_bytes(None) == 0
@@ -170,6 +194,25 @@ def test_what_is_still_held_for_this_run_counts_as_free(
         (tmp_path / "held.json").write_text(told)
     assert free.device_bytes(None) == GIB + CUDA_CONTEXT + device
     assert machine.room() == near(GIB + host)
+
+
+@pytest.mark.parametrize(("free_mib", "full"), [(63, True), (64, False), (4000, False)])
+def test_a_device_with_less_than_the_reserve_is_full(
+    monkeypatch: pytest.MonkeyPatch, free_mib: int, full: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_mib * 2**20, 6000 * 2**20))
+    assert free.device_is_full(64.0) is full
+
+
+def test_a_device_that_answers_no_more_or_was_never_begun_with_is_not_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> tuple[int, int]:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    assert not free.device_is_full(1e9)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", broken)
+    assert not free.device_is_full(1e9)
 
 
 @pytest.mark.gpu

@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agent.exits import AgentError, Exit, is_out_of_memory
+from agent.config import ConfigError
+from agent.exits import AgentError, Exit, exit_code, is_out_of_memory
 from agent.memory.recovery import CALM_PHASES, Recovery, Shortage
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.failing import CPU_FORM, CUDA_FORM, Failing
@@ -234,3 +235,66 @@ def test_an_error_of_another_kind_is_not_tried_again() -> None:
 )
 def test_out_of_memory_is_known_in_its_forms_and_nothing_else_is(error: BaseException, known: bool) -> None:
     assert is_out_of_memory(error) is known
+
+
+class Wrapped(torch.OutOfMemoryError):
+    """A library's own kind of the error."""
+
+
+class RefinedError(ConfigError):
+    """A room's own kind of a configuration's error."""
+
+
+AMBIGUOUS = (
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+    "GET was unable to find an engine to execute this computation",
+    "FIND was unable to find an engine to execute this computation",
+)
+
+
+@pytest.mark.parametrize("message", AMBIGUOUS)
+@pytest.mark.parametrize("full", [True, False])
+def test_what_a_full_card_and_a_broken_one_both_say_is_memory_only_while_the_card_is_full(
+    message: str, full: bool
+) -> None:
+    error = RuntimeError(message)
+    assert is_out_of_memory(error, lambda: full) is full
+    assert exit_code(error, lambda: full) == (Exit.OUT_OF_MEMORY if full else None)
+    assert not is_out_of_memory(ValueError(message), lambda: True)
+
+
+def test_the_card_is_asked_only_where_the_words_leave_it_open() -> None:
+    def asked() -> bool:
+        raise AssertionError("nobody needs to ask")
+
+    assert is_out_of_memory(RuntimeError(CUDA_FORM), asked)
+    assert not is_out_of_memory(RuntimeError("CUDA error: device-side assert triggered"), asked)
+    assert is_out_of_memory(RuntimeError("CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"), asked)
+
+
+def test_errors_are_known_by_all_the_classes_that_they_are_made_from() -> None:
+    assert is_out_of_memory(Wrapped("in words of its own"))
+    assert exit_code(RefinedError("td3.tau is 2")) is Exit.BAD_CONFIG
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_library_without_room_for_its_handle_is_tried_again_in_parts_and_one_that_is_broken_is_not(
+    full: bool,
+) -> None:
+    told: list[Shortage] = []
+
+    def run(size: int) -> int:
+        if size > 4:
+            raise RuntimeError(AMBIGUOUS[0])
+        return size
+
+    recovery = Recovery(8, None, lambda: None, told.append, device_is_full=lambda: full)
+    if full:
+        assert recovery.attempt("critic", run, 8) == 4
+        assert [shortage.action for shortage in told] == ["collected", "halved"]
+    else:
+        with pytest.raises(RuntimeError, match="CUBLAS_STATUS_NOT_INITIALIZED"):
+            recovery.attempt("critic", run, 8)
+        assert told == []

@@ -172,7 +172,7 @@ class Machine(World):
                 if micro == 1:
                     agent.end(71)
                     break
-                agent.overrides["td3.micro_batch"] = micro // 2
+                agent.overrides["td3.micro_batch"], agent.gave_way = micro // 2, "out_of_memory"
         if self._free(Kind.VRAM) < 0:
             self.crash_simulator(Sign.OUT_OF_VRAM)
         if self._free(Kind.RAM) < 0 and self.living(Role.AGENT):
@@ -277,6 +277,8 @@ class Machine(World):
             tick_outstanding_s=hung_s,
             collector_restarts=self.collector_restarts,
             peak_by_phase_mib={},
+            cuda=self.cuda,
+            gave_way=program.gave_way,
         )
 
     # Arithmetic

@@ -74,6 +74,7 @@ class Program:
     ended: Ended | None = None
     grown_mib: float = 0.0
     stuck: bool = False
+    gave_way: str = ""
 
     def poll(self) -> Ended | None:
         return self.ended
@@ -150,6 +151,7 @@ class World:
     total_mib: float = 5745.0
     agent_mib: float = 0.0
     needs: Needs | None = None
+    cuda: str = "usable"
     stranger_mib: float = 0.0
     newcomer_mib: float = 0.0
     episode_s: float = 60.0
@@ -301,12 +303,14 @@ class World:
             total_steps=1_000_000,
             updates=int(10 * driven_s),
             episode=int(driven_s / self.episode_s),
-            device=values["device"],
+            device="cpu" if self.cuda not in ("", "usable") else values["device"],
             micro_batch=values["td3.micro_batch"] or values["td3.batch_size"],
             ticks=int(10 * driven_s),
             tick_outstanding_s=0.0,
             collector_restarts=0,
             peak_by_phase_mib={},
+            cuda=self.cuda,
+            gave_way=program.gave_way,
         )
 
     # For tests

@@ -135,7 +135,7 @@ def test_an_installed_carla_that_would_draw_on_another_card_is_refused(
     limits = config.load()
     installed = limits.model_copy(update={"simulator": limits.simulator.model_copy(update={"command": command})})
     monkeypatch.setattr(Survey, "read", lambda _self: reading())
-    asked = Wish(RunDirectory(tmp_path / "run"), tmp_path / "a.yaml", gpu=1)
+    asked = Wish(run=RunDirectory(tmp_path / "run"), config=tmp_path / "a.yaml", gpu=1)
     if refused:
         with pytest.raises(basis.RefusedError, match=r"expected GPU 1: add -graphicsadapter=\{gpu\} to it"):
             basis.lay(asked, installed)

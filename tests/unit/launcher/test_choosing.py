@@ -179,7 +179,7 @@ def test_an_image_that_is_missing_is_said_before_a_container_is_asked(
     monkeypatch.setattr(basis, "_agent_is_here", lambda: False)
     monkeypatch.setattr(engine.Engine, "has_image", lambda _self, _name: False)
     run = RunDirectory(tmp_path / "runs" / "new")
-    wish = Wish(run, Path(QUICK), runtime=RuntimeKind.COMPOSE, simulator=Simulates.LITE)
+    wish = Wish(run=run, config=Path(QUICK), runtime=RuntimeKind.COMPOSE, simulator=Simulates.LITE)
     with pytest.raises(basis.RefusedError, match=r"Not built here yet: c and a; do it with .* build carla agent") as it:
         basis.lay(wish, config.load())
     assert it.value.code == 65

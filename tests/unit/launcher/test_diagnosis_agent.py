@@ -26,7 +26,12 @@ from tests.unit.launcher.seen import (
 
 
 def agent_ends(
-    code: int, memory: Callable[[float], Reading] | None = None, failed: str = "", at_s: float = 30, **changed: Any
+    code: int,
+    memory: Callable[[float], Reading] | None = None,
+    failed: str = "",
+    refused: dict[str, Any] | None = None,
+    at_s: float = 30,
+    **changed: Any,
 ) -> Told:
     """Return the findings of a run whose agent ends; ``changed`` is of ``Ended`` or the last heartbeat."""
     ended = Ended(code, **{key: changed.pop(key) for key in ("oom_killed", "planned") if key in changed})
@@ -36,8 +41,8 @@ def agent_ends(
         seen = replace(seen, time_s=time_s, memory=seen.memory if memory is None else memory(time_s))
         if time_s < at_s:
             return seen
-        events = ({"event": "failed", "cause": failed},) if failed and time_s == at_s else ()
-        return with_agent(seen, running=False, ended=ended, events=events)
+        events = [*([{"event": "failed", "cause": failed}] if failed else []), *([refused] if refused else [])]
+        return with_agent(seen, running=False, ended=ended, events=tuple(events) if time_s == at_s else ())
 
     return diagnosed(map(look, seconds(at_s + 50)))
 
@@ -67,6 +72,31 @@ def test_an_agents_end_is_named(code: int, device: str, failed: str, cause: Caus
     assert causes(told) == {cause}
     assert told[0][1].exit_code == code
     assert told[0][1].numbers.get("failure", "") == failed
+
+
+@pytest.mark.parametrize(
+    ("pool", "cause", "short"),
+    [
+        ("device", Cause.AGENT_CUDA_OOM, "GPU memory"),
+        ("host", Cause.AGENT_HOST_OOM, "host memory"),
+        ("disk", Cause.AGENT_DISK_FULL, "disk"),
+    ],
+)
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_refusal_is_of_the_pool_that_it_names_wherever_the_last_agent_computed(
+    pool: str, cause: Cause, short: str, device: str
+) -> None:
+    folder = {"folder": "runs/night"} if pool == "disk" else {"folder": None}
+    refused = {"event": "cannot_fit", "pool": pool, "needed_mib": 700.0, "free_mib": 500.0, "reserve_mib": 64, **folder}
+    told = agent_ends(71, refused=refused, device=device)
+    assert causes(told) == {cause}
+    found = told[0][1]
+    assert (found.deficit_mib, found.exit_code, found.pool) == (264, 71, "disk" if pool == "disk" else "")
+    where = " in runs/night" if pool == "disk" else ""
+    assert found.sentence == (
+        f"the agent was refused for {short} (exit code 71): 700 MiB are needed{where} beside a reserve of 64, "
+        "500 are free"
+    )
 
 
 @pytest.mark.parametrize("code", [0, 75])

@@ -156,6 +156,7 @@ def test_an_agent_that_hangs_again_gets_a_fresh_simulator(world: World) -> None:
 def test_what_the_agent_gave_up_by_itself_is_adopted_and_holds_for_its_next_start(world: World) -> None:
     settle(world)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
+    world.last(Role.AGENT).gave_way = "out_of_memory"
     world.steps_for(5)
     assert taken(world) == ["micro_batches (td3.micro_batch = 64)"]
     assert world.laid == {"td3.micro_batch": 64}
@@ -181,6 +182,37 @@ def test_a_leaking_simulator_is_restarted_at_an_episodes_end_with_the_agent_drai
     settle(world)
     assert world.diary[2:] == ["ask drain", "terminate simulator", "start simulator", "ask resume"]
     assert world.journal.state.simulator_failures == 0, "a restart that was planned is no failure"
+
+
+def leaks_again(world: World, after_s: float) -> None:
+    """Have a simulator that is so old leak until it is started again, or for ten minutes."""
+    settle(world)
+    world.clock.sleep(after_s)
+    before = len(world.events("simulator_restart"))
+    world.findings = (leak(500),)
+    until_s = world.clock.now_s + 600
+    world.steps_while(lambda: len(world.events("simulator_restart")) == before and world.clock.now_s < until_s)
+    world.findings = ()
+
+
+def test_a_simulator_that_leaks_again_and_again_is_left_alone_once_its_budget_is_spent_and_that_is_said_once(
+    world: World,
+) -> None:
+    limits = LIMITS.memory.leak_restarts
+    for _ in range(limits.budget + 1):
+        leaks_again(world, after_s=0)
+    assert len(world.events("simulator_restart")) == limits.budget
+    (waiting,) = world.events("waiting")
+    assert waiting["diagnosis"] == "leak"
+    assert f"its {limits.budget} restarts for that are spent" in waiting["reason"]
+    assert world.supervisor.state in (State.RUNNING, State.PRESSURE)
+    press(world, 60)
+    assert taken(world) == ["micro_batches (td3.micro_batch = 128)"], "until memory is short"
+    world.launch()
+    assert world.journal.state.leak_restarts == {"simulator": limits.budget}, "the next launcher knows it"
+    leaks_again(world, after_s=limits.stable_after_s)
+    assert len(world.events("simulator_restart")) == limits.budget + 1, "a slow leak never spends it"
+    assert world.journal.state.leak_restarts == {"simulator": 1}
 
 
 def test_a_leak_that_is_about_to_exhaust_memory_waits_for_no_episode(world: World) -> None:
@@ -255,6 +287,7 @@ def test_what_no_ladder_has_is_adopted_for_the_pool_of_the_agents_device(
     world.launch()
     settle(world)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
+    world.last(Role.AGENT).gave_way = "out_of_memory"
     world.steps_for(5)
     (adopted,) = world.events("rung_adopted")
     assert adopted["kind"] == kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.ladder.rungs import Step
-from launcher.memory.pools import UNKNOWN, Gpu, Kind, Owner, Pool, Reading, Whose, measured
+from launcher.memory.pools import UNKNOWN, Figure, Gpu, Kind, Known, Owner, Pool, Reading, Whose, measured
 from launcher.planning import plan
 from launcher.planning.fit import Candidate, Fits, Situation, Sum
 from launcher.planning.plan import Plan
-from launcher.planning.sizes import LITE
+from launcher.planning.sizes import LITE, Simulator
 from tests.unit.launcher.planned import LIMITS, Rule, card, reading, simulator, situation
 
 RULE = Rule()
@@ -157,6 +158,30 @@ def test_where_nothing_fits_the_nearest_is_named_with_its_numbers() -> None:
     assert (
         f"the nearest, Low, agent on the CPU, is {4813 + 85 + RESERVE - 4000:.0f} MiB short in vram:0" in found.reason
     )
+    assert "free some memory, or choose a smaller configuration" in found.reason
+
+
+def test_a_refusal_that_rests_on_an_estimate_of_carla_names_it_and_where_it_is_changed() -> None:
+    found = planned(reading(vram=4096), quality="Low")
+    assert found.start is None
+    assert "What CARLA at Low takes is an estimate, which the first run's measurement replaces" in found.reason
+    assert "(sizes.vram_mib.Low); if it takes less on this machine, change that in config/launcher.yaml" in found.reason
+
+
+@pytest.mark.parametrize("known", [Known.MEASURED, Known.ESTIMATED])
+def test_a_figure_that_was_measured_or_would_change_nothing_is_not_named(known: Known) -> None:
+    small = 4813.0 if known is Known.MEASURED else 10.0
+    peaks = {"Low": {Kind.VRAM: Figure(small, known)}}
+    found = plan.choose(situation(reading(vram=150), RULE, Simulator("Low", peaks)), RULE)
+    assert found.start is None
+    assert "sizes.vram_mib" not in found.reason
+
+
+def test_a_disk_that_nothing_helps_is_said_to_be_the_disk_and_where_it_is() -> None:
+    stands = situation(reading(vram=8192, disk=10), RULE, simulator("Low"))
+    reason = plan.choose(replace(stands, folder="runs/night"), RULE).reason
+    assert "MiB short in disk; free some disk in runs/night, or choose a smaller replay.capacity" in reason
+    assert "memory" not in reason
 
 
 def test_what_would_fit_but_no_rung_leads_to_is_said() -> None:

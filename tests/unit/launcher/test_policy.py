@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from launcher import config
 from launcher.diagnosis.causes import Cause, Finding
-from launcher.exits import Exit
+from launcher.exits import Ending, Exit
 from launcher.ladder.rungs import Does, Ladder, Step
 from launcher.memory.pools import UNKNOWN, Kind, Owner, Pool, Reading, Whose, measured
 from launcher.policy import verdict
@@ -333,6 +333,56 @@ def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_an
     hasty = decide(Cause.LEAK, pool="vram:0", owner="agent", exhausted_in_s=60)
     assert hasty == RestartAgent("something happened", failed=False, waits=False)
     assert isinstance(decide(Cause.LEAK, pool="vram:0", owner="chrome", exhausted_in_s=60), Nothing)
+
+
+DISK: Ladder = {
+    Kind.DISK: (
+        Step("fewer_checkpoints", Does.RESTART_AGENT, "", {"training.keep_checkpoints": 1}, frees_mib={Kind.DISK: 90}),
+        STOP,
+    ),
+    Kind.RAM: (micro(128, 80), STOP),
+}
+
+
+@pytest.mark.parametrize(("deficit_mib", "expected"), [(50.0, "fewer_checkpoints"), (500.0, "")])
+def test_an_agent_refused_for_disk_gives_way_on_the_disks_ladder_and_never_cuts_its_batch(
+    deficit_mib: float, expected: str
+) -> None:
+    finding = Finding(Cause.AGENT_DISK_FULL, "refused for disk", "disk", deficit_mib=deficit_mib, exit_code=71)
+    stands = dataclasses.replace(ground(ladder=DISK), needs=lambda _: {})
+    decision = verdict.decide(finding, 1, True, stands, LIMITS, 0.0)
+    assert isinstance(decision, StepDown if expected else RestartAgent)
+    assert not expected or (decision.step.rung, decision.kind) == (expected, "disk")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("cause", "freed"),
+    [
+        (Cause.AGENT_DISK_FULL, "free some of the disk that the run is on"),
+        (Cause.AGENT_CUDA_OOM, "free some of the GPU's memory"),
+        (Cause.AGENT_HOST_OOM, "free some of the host's memory"),
+    ],
+)
+def test_a_run_that_ends_because_nothing_is_left_says_what_to_free(cause: Cause, freed: str) -> None:
+    finding = Finding(cause, "refused", deficit_mib=9000, exit_code=71)
+    decision = verdict.decide(finding, BUDGET.budget + 1, True, ground(ladder={}), LIMITS, 0.0)
+    assert decision == Stop(Ending(Exit.CANNOT_FIT, f"refused, and no rung of the ladder is left that helps: {freed}"))
+
+
+LEAKS = LIMITS.memory.leak_restarts
+
+
+@pytest.mark.parametrize("owner", ["simulator", "agent"])
+@pytest.mark.parametrize("exhausted_in_s", [500, 10])
+def test_exactly_the_budget_of_restarts_for_a_leak_is_given_and_then_it_is_left_alone(
+    owner: str, exhausted_in_s: float
+) -> None:
+    made = [
+        decide(Cause.LEAK, failures=count, pool="vram:0", owner=owner, exhausted_in_s=exhausted_in_s, deficit_mib=0)
+        for count in range(1, LEAKS.budget + 2)
+    ]
+    assert all(isinstance(each, RestartSimulator | RestartAgent) for each in made[:-1])
+    assert made[-1] == Nothing(f"its {LEAKS.budget} restarts for that are spent: goes on until memory is short")
 
 
 @pytest.mark.parametrize("cause", [Cause.COLLECTOR_HANG, Cause.OUT_OF_BAND])

@@ -76,6 +76,42 @@ def test_a_request_stops_the_agent_first_and_then_the_simulator(world: World) ->
     assert world.code() == Exit.STOPPED
 
 
+@pytest.mark.parametrize("code", [1, 69, 71, 139])
+def test_a_request_while_an_agent_that_failed_waits_for_its_next_start_is_what_ends_the_run(
+    world: World, code: int
+) -> None:
+    world.ladder = {}
+    world.launch()
+    world.steps_until(State.RUNNING)
+    world.last(Role.AGENT).end(code)
+    world.steps_until(State.BACKOFF)
+    world.stop.count = 1
+    world.steps_until(State.STOPPED)
+    assert world.code() == Exit.STOPPED
+    assert world.supervisor.ending is not None
+    assert "stopped on request (Ctrl-C); the agent had ended before" in world.supervisor.ending.reason
+    assert world.diary[2:] == ["terminate simulator"]
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (65, 65), (137, 75), (71, 75)])
+def test_an_end_that_nobody_has_looked_at_when_the_request_comes_counts_if_it_is_one(
+    world: World, code: int, expected: int
+) -> None:
+    world.steps_until(State.RUNNING)
+    world.last(Role.AGENT).end(code)
+    world.stop.count = 1
+    world.steps_until(State.STOPPED)
+    assert world.code() == expected
+
+
+def test_an_agent_that_crashes_while_it_stops_is_told_by_its_own_code(world: World) -> None:
+    world.agent_stops_with = 139
+    world.steps_until(State.RUNNING)
+    world.stop.count = 1
+    world.steps_until(State.STOPPED)
+    assert world.code() == 139
+
+
 def test_the_agent_gets_its_whole_grace_and_is_killed_after_it(world: World) -> None:
     world.agent_stops_with = None
     world.steps_until(State.RUNNING)

@@ -1,0 +1,130 @@
+"""Whether PyTorch computes on a card from here, and if it doesn't, why: a word for programs, a sentence for people.
+
+Owns the facts that tell the cases apart; how full a card is, is ``memory``'s. Judging is pure, looking imports torch
+and makes no context.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.layered_yaml import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Cuda(str, Enum):
+    """What PyTorch makes of CUDA here; the launcher reads these words in ``agent.json``."""
+
+    USABLE = "usable"
+    CPU_BUILD = "cpu_build"
+    """This PyTorch was built without CUDA."""
+    HIDDEN = "hidden"
+    """CUDA_VISIBLE_DEVICES leaves no card over."""
+    NO_DEVICE = "no_device"
+    """The kernel shows this process no card: there is none, its driver isn't loaded, or a container lacks it."""
+    REFUSED = "refused"
+    """The card is there, and the driver or its library refuses: too old, say."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The facts.
+
+    Attributes:
+        available: what ``torch.cuda.is_available`` says.
+        torch: its version.
+        build: of CUDA (or ROCm) that PyTorch was built for; None for a build without.
+        visible: CUDA_VISIBLE_DEVICES, None where it isn't set.
+        device_files: the kernel shows a card to this process.
+        container: this process lives in one.
+        error: of an attempt to initialise CUDA, its first line.
+    """
+
+    available: bool
+    torch: str
+    build: str | None
+    visible: str | None = None
+    device_files: bool = False
+    container: bool = False
+    error: str = ""
+
+    @property
+    def cuda(self) -> Cuda:
+        """Which case this is."""
+        if self.available:
+            return Cuda.USABLE
+        if self.build is None:
+            return Cuda.CPU_BUILD
+        if self.visible is not None and self.visible.strip() in ("", "-1"):
+            return Cuda.HIDDEN
+        return Cuda.REFUSED if self.device_files else Cuda.NO_DEVICE
+
+    def __str__(self) -> str:
+        no_device = "there is no /dev/nvidia* here: this machine has no card, or its driver isn't loaded"
+        if self.container:
+            no_device = "there is no /dev/nvidia* in this container: start it with the NVIDIA Container Toolkit"
+        told = self.error or "no reason given"
+        return {
+            Cuda.USABLE: f"torch {self.torch} computes on CUDA {self.build}",
+            Cuda.CPU_BUILD: f"torch {self.torch} is a build without CUDA: install one for this driver's CUDA",
+            Cuda.HIDDEN: f"CUDA_VISIBLE_DEVICES is {self.visible!r}, which hides every card: unset it",
+            Cuda.NO_DEVICE: no_device,
+            Cuda.REFUSED: f"torch {self.torch} for CUDA {self.build} can't use the card ({told})",
+        }[self.cuda]
+
+
+def look(root: Path = Path("/")) -> Seen:
+    """Return the facts of this process; ``root`` holds ``dev``."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of what the sentence says
+        available = torch.cuda.is_available()
+    build = torch.version.cuda or torch.version.hip
+    devices = root / "dev"
+    return Seen(
+        available,
+        torch.__version__,
+        build,
+        os.environ.get("CUDA_VISIBLE_DEVICES"),
+        any(devices.glob("nvidia[0-9]*")) or (devices / "dxg").exists(),  # WSL's card
+        any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
+        "" if available or build is None else _refusal(),
+    )
+
+
+def _refusal() -> str:
+    import torch
+
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return str(error).partition("\n")[0].rstrip(".")
+    return ""
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` names here; a GPU with its index, and without a context.
+
+    The index, for not every function of ``torch.cuda`` takes a device without one. It is 0, the first that
+    CUDA_VISIBLE_DEVICES shows: asking torch for its current one would make a context, and this process may yet decide
+    for the CPU.
+
+    Raises:
+        ConfigError: CUDA is asked for and isn't there.
+    """
+    import torch
+
+    seen = None if wanted == "cpu" else look()
+    if wanted == "cuda" and seen is not None and not seen.available:
+        raise ConfigError(
+            f"device is cuda, but torch sees no CUDA device: {seen}; or use --device auto or --device cpu."
+        )
+    return torch.device("cuda", 0) if seen is not None and seen.available else torch.device("cpu")

@@ -1,0 +1,103 @@
+"""What an agent's heartbeat is taken for: a rung where memory is why, never where PyTorch can't use the card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.ladder.relief import Needs
+from launcher.memory.pools import Kind
+from launcher.policy.adoption import USABLE, WITHOUT_CUDA, given_up, why_without_cuda
+from launcher.run_directory import RunDirectory
+from launcher.runtimes.runtime import Role
+from launcher.supervising.edges import State
+from tests.unit.launcher.seen import BEAT
+from tests.unit.launcher.simulated import BASE, LIMITS, World
+
+ON_CARD: dict[str, Any] = {"device": "cuda", "td3.batch_size": 64, "td3.micro_batch": None}
+ON_CPU = {**ON_CARD, "device": "cpu"}
+MICRO, CPU, NOTHING = {"td3.micro_batch": 32}, {"device": "cpu"}, dict[str, Any]()
+
+
+@pytest.mark.parametrize(
+    ("expected", "beat", "rung", "without"),
+    [
+        (ON_CARD, {}, NOTHING, False),
+        (ON_CARD, {"micro_batch": 32, "gave_way": "out_of_memory"}, MICRO, False),
+        (ON_CPU, {"micro_batch": 32, "gave_way": "micro_batch_lowered", "device": "cpu"}, MICRO, False),
+        (ON_CARD, {"micro_batch": 32}, NOTHING, False),
+        (ON_CARD, {"device": "cpu", "gave_way": "out_of_memory"}, CPU, False),
+        (ON_CARD, {"device": "cpu", "gave_way": "device"}, CPU, False),
+        (ON_CARD, {"device": "cpu", "cuda": "cpu_build"}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": "no_device"}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": "refused"}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": "hidden"}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": "a word of a later release"}, NOTHING, True),
+        (ON_CARD, {"device": "cpu"}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": ""}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": "cpu_build", "gave_way": "micro_batch_lowered"}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": "cpu_build", "gave_way": "out_of_memory"}, NOTHING, True),
+        (ON_CPU, {"device": "cpu", "cuda": "cpu_build"}, NOTHING, False),
+    ],
+)
+def test_only_what_was_given_up_for_memory_is_a_rung(
+    expected: dict[str, Any], beat: dict[str, Any], rung: dict[str, Any], without: bool
+) -> None:
+    told = replace(BEAT, **{"cuda": USABLE, **beat})
+    assert given_up(told, expected) == rung
+    assert (why_without_cuda(told, expected) is not None) is without
+
+
+def test_every_case_of_the_agent_has_its_words() -> None:
+    from agent.cuda import Cuda
+
+    assert {case.value for case in Cuda} <= WITHOUT_CUDA.keys()
+
+
+@pytest.mark.parametrize("cuda", ["cpu_build", "no_device", "refused"])
+def test_a_card_that_torch_cant_use_is_said_once_and_planned_without_and_neither_climbed_nor_restarted_for(
+    tmp_path: Path, cuda: str
+) -> None:
+    world = World(RunDirectory(tmp_path / "run"), cuda=cuda)
+    world.steps_until(State.RUNNING)
+    world.steps_for(2 * LIMITS.climb.hold_s + 4 * world.episode_s)
+    (planned,) = world.events("planned_without_cuda")
+    assert planned["reason"] == cuda
+    assert len([line for line in world.said if WITHOUT_CUDA[cuda] in line]) == 1
+    assert world.diary == ["start simulator", "start agent"]
+    assert world.journal.state.taken == []
+    assert not world.events("rung_adopted", "rung_left", "agent_restart")
+
+
+def test_what_is_asked_of_the_plan_from_then_on_is_the_plan_with_the_agent_on_the_cpu(tmp_path: Path) -> None:
+    world = World(RunDirectory(tmp_path / "run"), cuda="cpu_build")
+    asked: list[str] = []
+
+    def needs(name: str) -> Needs:
+        def answer(_values: Mapping[str, Any]) -> Mapping[Kind, float]:
+            asked.append(name)
+            return {Kind.RAM: 10.0}
+
+        return answer
+
+    before = world.supervisor._footing._brief
+    after = replace(before, base={**BASE, "device": "cpu"}, needs=needs("without"))
+    world.supervisor._footing._brief = replace(before, needs=needs("with"), on_cpu=lambda: after)
+    world.steps_until(State.RUNNING)
+    world.steps_for(30)
+    asked.clear()
+    world.last(Role.AGENT).end(139)
+    world.steps_for(30)
+    assert set(asked) == {"without"}
+
+
+def test_a_person_who_asks_for_a_smaller_micro_batch_takes_no_rung(tmp_path: Path) -> None:
+    world = World(RunDirectory(tmp_path / "run"))
+    world.steps_until(State.RUNNING)
+    world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
+    world.steps_for(60)
+    assert world.journal.state.taken == []

@@ -76,6 +76,8 @@ class Learner:
         self._last_pacing: Pacing | None = None
         self.checkpoint: str | None = None
         """Name of the last checkpoint, ``step-…``; None before the first."""
+        self._told_precision = False
+        self._tell_precision()
         if checkpoint.exists(run.path):
             self._restore()
         policy = flatten(self._td3.policy_state())
@@ -181,6 +183,7 @@ class Learner:
             "finally_evaluated": counters.finally_evaluated,
             "replay_rows": 0 if self._replay is None else self._replay.rows,
             "pacing": self.pacing.plain(),
+            "td3.precision": self._config.td3.precision,
         }
         written = checkpoint.save(
             self._run.path,
@@ -193,6 +196,14 @@ class Learner:
             score=score,
         )
         self.checkpoint = written.name
+
+    def _tell_precision(self) -> None:
+        """Say once that this device computes in another precision than the configuration's."""
+        asked, computed = self._config.td3.precision, self._td3.precision
+        if asked != computed and not self._told_precision:
+            self._told_precision = True
+            sentence = f"td3.precision is {asked}, which this processor only emulates: the encoder takes {computed}"
+            self._events.append("precision", sentence, asked=asked, computed=computed, device=str(self.device))
 
     def _tell_shortage(self, shortage: Shortage) -> None:
         account = asdict(shortage)
@@ -217,6 +228,7 @@ class Learner:
         """Take everything along; a CUDA context that is left stays until this process ends."""
         self._td3.move(device, config.memory.offload if device.type == "cuda" else ())
         self._losses.move(device)
+        self._tell_precision()
 
     def _restore(self) -> None:
         found = checkpoint.load(self._run.path, architecture(self._config))

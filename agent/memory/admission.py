@@ -25,7 +25,7 @@ NOT_APPLICABLE = "not applicable on the CPU"
 
 @dataclass(frozen=True)
 class Admitted:
-    """Where a run computes, and its configuration: as it was asked for, but for ``td3.micro_batch`` perhaps."""
+    """Where a run computes, and its configuration: as asked for, but for ``td3.micro_batch`` and an auto precision."""
 
     device: Literal["cuda", "cpu"]
     config: AgentConfig
@@ -40,9 +40,10 @@ def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Admitted:
     """
     events = EventLog(run.events)
     found = survey(config, run)
-    lowered = _after_silence(config, run, found, events)
-    if lowered is not config:
-        config, found = lowered, survey(lowered, run)
+    lowered = _after_silence(found.config, run, found, events)
+    if lowered is not found.config:
+        found = survey(lowered, run)
+    config = found.config
     if found.cuda:
         require_arithmetic(config.td3.precision)
     took_hold = read_back() if found.cuda else NOT_APPLICABLE

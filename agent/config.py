@@ -22,6 +22,8 @@ from agent.layered_yaml import ConfigError as ConfigError
 from agent.memory.settings import MemoryConfig
 from agent.section import Section
 
+PRECISIONS = ("float32", "bfloat16", "float16")
+"""What ``td3.precision`` comes to."""
 ENVIRONMENT = {
     "CARLA_HOST": "simulator.host",
     "CARLA_PORTS": "simulator.port",
@@ -139,9 +141,10 @@ class TD3Config(Section):
     micro_batch: int | None = Field(
         None, ge=1, description="Rows computed at once, their gradients added up; null = batch_size. Costs no learning."
     )
-    precision: Literal["float32", "bfloat16", "float16"] = Field(
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "float32",
-        description="Of the encoder's arithmetic; float16, with a loss scale: for GPUs that lack bfloat16 alone.",
+        description="Of the encoder's arithmetic; auto: bfloat16 where the hardware has it, else float32, once for the "
+        "run. float16, with a loss scale: for GPUs that lack bfloat16 alone.",
     )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
     network: NetworkConfig = NetworkConfig()

@@ -80,6 +80,8 @@ class Learner:
         self._last_pacing: Pacing | None = None
         self.checkpoint: str | None = None
         """Name of the last checkpoint, ``step-…``; None before the first."""
+        self._told_precision = False
+        self._tell_precision()
         if checkpoint.exists(run.path):
             self._restore()
         policy = flatten(self._td3.policy_state())
@@ -191,6 +193,7 @@ class Learner:
             "finally_evaluated": counters.finally_evaluated,
             "replay_rows": 0 if self._replay is None else self._replay.rows,
             "pacing": self.pacing.plain(),
+            "td3.precision": self._config.td3.precision,
         }
         written = checkpoint.save(
             self._run.path,
@@ -203,6 +206,14 @@ class Learner:
             score=score,
         )
         self.checkpoint = written.name
+
+    def _tell_precision(self) -> None:
+        """Say once that this device computes in another precision than the configuration's."""
+        asked, computed = self._config.td3.precision, self._td3.precision
+        if asked != computed and not self._told_precision:
+            self._told_precision = True
+            sentence = f"td3.precision is {asked}, which this processor only emulates: the encoder takes {computed}"
+            self._events.append("precision", sentence, asked=asked, computed=computed, device=str(self.device))
 
     def _tell_shortage(self, shortage: Shortage) -> None:
         account = asdict(shortage)
@@ -230,6 +241,7 @@ class Learner:
         self._limit(device)
         self._td3.move(device, config.memory.offload if device.type == "cuda" else ())
         self._losses.move(device)
+        self._tell_precision()
 
     def _limit(self, device: torch.device) -> None:
         """Hold the allocator to ``memory.per_process_memory_fraction`` before a byte is taken there."""

@@ -6,6 +6,7 @@ Never decides what is in the files, and never deletes a run.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.metadata
 import os
@@ -20,8 +21,9 @@ from typing import IO, Any
 
 import yaml
 
-from agent.config import AgentConfig, ConfigError, dump
+from agent.config import PRECISIONS, AgentConfig, ConfigError, dump
 from agent.exits import AgentError, Exit, sentence
+from agent.published import newest_first
 
 PACKAGES = ("torch", "carla", "gymnasium", "numpy", "safetensors")
 
@@ -182,6 +184,22 @@ class RunDirectory:
                 f"{self.overrides}: holds a {type(values).__name__}, expected keys like `td3.batch_size`."
             )
         return dict(_dotted(values))
+
+    def settled_precision(self) -> str | None:
+        """Return the ``td3.precision`` that this run goes by; None before its first start.
+
+        Of its ``config.yaml``, or of its newest checkpoint where that file is gone.
+        """
+        places: list[tuple[Path, tuple[str, ...]]] = [(self.config, ("td3", "precision"))]
+        places += [(path / "values.json", ("td3.precision",)) for path in newest_first(self.checkpoints, "step-*")]
+        for path, keys in places:
+            with contextlib.suppress(OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
+                value = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
+                for key in keys:
+                    value = value[key]
+                if value in PRECISIONS:
+                    return str(value)
+        return None
 
     def save_config(self, config: AgentConfig) -> None:
         """Write the resolved configuration; versions, revision and command stand above it as comments.

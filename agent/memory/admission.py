@@ -27,7 +27,7 @@ NOT_APPLICABLE = "not applicable on the CPU"
 
 @dataclass(frozen=True)
 class Admitted:
-    """Where a run computes, and its configuration: as it was asked for, but for ``td3.micro_batch`` perhaps."""
+    """Where a run computes, and its configuration: as asked for, but for ``td3.micro_batch`` and an auto precision."""
 
     device: Literal["cuda", "cpu"]
     config: AgentConfig
@@ -49,10 +49,11 @@ def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Admitted:
     if seen is not None and not seen.available:
         events.append("no_cuda", str(seen), reason=seen.cuda.value, device=config.device)
     found = survey(config, run)
-    lowered = _after_silence(config, run, found, events)
-    gave_way = "" if lowered is config else "micro_batch_lowered"
-    if lowered is not config:
-        config, found = lowered, survey(lowered, run)
+    lowered = _after_silence(found.config, run, found, events)
+    gave_way = "" if lowered is found.config else "micro_batch_lowered"
+    if lowered is not found.config:
+        found = survey(lowered, run)
+    config = found.config
     if found.cuda:
         require_arithmetic(config.td3.precision)
     took_hold = read_back() if found.cuda else NOT_APPLICABLE

@@ -1,7 +1,7 @@
 """What a configuration needs, item by item, before anything is allocated; and whether that fits what is free.
 
 Owns the items, the allowances for what only a measurement knows, and the sentence of a refusal: pure functions over
-plain data. Reads nothing (``free`` does) and allocates nothing.
+plain data, and what a precision comes to on this CPU (``td3.arithmetic``). Reads nothing (``free`` does).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from agent.config import AgentConfig
 from agent.memory import layers
 from agent.memory.peak import update_bytes
 from agent.memory.settings import Offload
+from agent.td3.arithmetic import computed, cpu_unfolds_float16
 from agent.td3.frames import CACHED_ROWS
 from agent.td3.layout import bytes_for
 
@@ -124,11 +125,14 @@ def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
 
 
 def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Item, ...]:
-    network, precision, side = config.td3.network, config.td3.precision, config.environment.camera.width
+    network, side = config.td3.network, config.environment.camera.width
+    precision = computed(config.td3.precision, cuda)
+    unfolds = precision == "float16" and not cuda and cpu_unfolds_float16()
     whole = layers.size(_shapes(config))
-    peak = update_bytes(network, batch, rows, precision, cached_rows=None if cuda else CACHED_ROWS, side=side)
+    cached_rows = None if cuda else CACHED_ROWS
+    peak = update_bytes(network, batch, rows, precision, cached_rows, side, unfolds)
     activations = max(0, peak - whole)  # what goes beyond the gradients, which are counted whole for all the time
-    share = _FLOAT16_WORKSPACE if precision == "float16" else _ONEDNN_WORKSPACE
+    share = _FLOAT16_WORKSPACE if unfolds else _ONEDNN_WORKSPACE
     workspace = 0 if cuda else int(share * activations)
     return (
         Item(

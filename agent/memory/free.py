@@ -20,7 +20,8 @@ from agent.memory import footprint
 from agent.memory.footprint import MIB, Free
 from agent.memory.resident import memory_mib
 
-_ASK_DEVICE = "import torch; print(*torch.cuda.mem_get_info())"
+_ASK_ROOM = "import torch; print(*torch.cuda.mem_get_info())"
+_ASK_BFLOAT16 = "import torch; print(torch.cuda.is_bf16_supported(including_emulation=False))"
 _UNLIMITED = 2**60  # cgroup v1 writes the largest multiple of a page for "no limit"
 
 
@@ -50,19 +51,13 @@ def read(run: Path, cuda: bool, fraction: float | None) -> Free:
 def device_bytes(fraction: float | None) -> int:
     """Return the GPU's free bytes, under the cap if there is one.
 
-    Asked in a process of its own. The figure needs a context, and a context keeps its 300 to 600 MiB until its process
-    ends: this one may yet decide for the CPU, for the very reason that they aren't there.
-
     Raises:
         ConfigError: CUDA doesn't work, in its own words.
     """
-    asked = subprocess.run([sys.executable, "-c", _ASK_DEVICE], check=False, capture_output=True, text=True)
-    if asked.returncode != 0:
-        said = (asked.stderr.strip().splitlines() or [f"exit {asked.returncode}"])[-1]
-        if "out of memory" in said:
-            return 0  # not even for a context
-        raise ConfigError(f"The GPU's free memory can't be read ({said}): mend CUDA, or use --device cpu.")
-    free, total = map(int, asked.stdout.split())
+    told = _told_by_gpu(_ASK_ROOM)
+    if told is None:
+        return 0  # not even for a context
+    free, total = map(int, told.split())
     return device_room(free + held_for_us_bytes(cuda=True), total, fraction)
 
 
@@ -78,6 +73,30 @@ def device_room(free: int, total: int, fraction: float | None) -> int:
     """
     beside = free if fraction is None else min(free, int(fraction * total))
     return beside + footprint.CUDA_CONTEXT
+
+
+def device_has_bfloat16() -> bool:
+    """Return whether the GPU computes in bfloat16 itself; false where it hasn't even room for a context.
+
+    Raises:
+        ConfigError: CUDA doesn't work, in its own words.
+    """
+    return _told_by_gpu(_ASK_BFLOAT16) == "True"
+
+
+def _told_by_gpu(program: str) -> str | None:
+    """Return what a program of its own prints about the GPU; None where that is too full for the program's context.
+
+    A context keeps its 300 to 600 MiB until its process ends, and this one may yet decide for the CPU, for the very
+    reason that they aren't there.
+    """
+    asked = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    if asked.returncode == 0:
+        return asked.stdout.strip()
+    said = (asked.stderr.strip().splitlines() or [f"exit {asked.returncode}"])[-1]
+    if "out of memory" in said:
+        return None
+    raise ConfigError(f"The GPU can't be read ({said}): mend CUDA, or use --device cpu.")
 
 
 def device_is_full(reserve_mib: float) -> bool:

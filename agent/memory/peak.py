@@ -33,7 +33,13 @@ class _Step:
 
 
 def update_bytes(
-    network: NetworkConfig, batch: int, rows: int, precision: str, cached_rows: int | None, side: int = SIDE
+    network: NetworkConfig,
+    batch: int,
+    rows: int,
+    precision: str,
+    cached_rows: int | None,
+    side: int = SIDE,
+    unfolds: bool = False,
 ) -> int:
     """Return the bytes of gradients, activations and cast weights at the worst instant of an update.
 
@@ -46,6 +52,7 @@ def update_bytes(
         cached_rows: rows that go through the convolutions together on the CPU (``td3.convolutions``); None for all, as
             on a GPU.
         side: of the frames, pixels.
+        unfolds: whether convolutions copy their inputs into columns (``td3.arithmetic``).
     """
     shapes = layers.parameter_shapes(network, side)
     of_actor = layers.size(shapes, "actor.")
@@ -56,7 +63,7 @@ def update_bytes(
     inputs = FLOAT * (network.features + VECTOR + ACTION)  # of the critics, one copy for both
     second, first = _critic_steps(network), _critic_steps(network, beside=inputs)
     cells = convolved(side)
-    convolutions = _convolutions_step(network, rows, precision, cached_rows, STACK * side * side, cells)
+    convolutions = _convolutions_step(network, rows, precision, cached_rows, STACK * side * side, cells, unfolds)
     encoder = [_trunk_step(network, precision, cells[-1]), convolutions]
     critic = [*second, *first, _Step(inputs, 0), *encoder]
     actor = [*_critic_steps(network, learns=False), *_actor_steps(network)]
@@ -115,15 +122,19 @@ def _trunk_step(network: NetworkConfig, precision: str, cells: int) -> _Step:
 
 
 def _convolutions_step(
-    network: NetworkConfig, rows: int, precision: str, cached_rows: int | None, pixels: int, cells: tuple[int, ...]
+    network: NetworkConfig,
+    rows: int,
+    precision: str,
+    cached_rows: int | None,
+    pixels: int,
+    cells: tuple[int, ...],
+    unfolds: bool,
 ) -> _Step:
     """The three outputs are kept; the frames are converted again, and the first two's gradients are a part's."""
     element = _element(precision)
     inputs = (STACK * BLOCK * BLOCK, *network.channels)
     outputs = [channels * count for channels, count in zip(network.channels, cells, strict=True)]
     weights = sum(a * b * kernel for (a, b), kernel in zip(pairwise(inputs), KERNELS, strict=True))
-    # PyTorch's own float16 on the CPU copies a convolution's input into columns; oneDNN and cuDNN don't.
-    unfolds = precision == "float16" and cached_rows is not None
     columns = [unfolds * a * k * count for a, k, count in zip(inputs, KERNELS, cells, strict=False)]
     # On the CPU in float32 they are converted where they lie; else their bytes are put beside each other first.
     moved = 0 if cached_rows is not None and precision == "float32" else pixels

@@ -1,7 +1,7 @@
 """The estimate beside what is free and what was measured: one object for the command, the check and the events.
 
-Owns the table, the plain data, the reading of a run's watermarks and what ``device: auto`` comes to. Whether something
-fits is ``footprint``'s to say.
+Owns the table, the plain data, the reading of a run's watermarks, and what ``device: auto`` and ``td3.precision: auto``
+come to. Whether something fits is ``footprint``'s to say.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from agent.cuda import choose_device
 from agent.memory import footprint, free
 from agent.memory.footprint import MIB, POOLS, Estimate, Free, Phase, Pool
 from agent.run_directory import RunDirectory
+from agent.td3.arithmetic import computed, cpu_has_bfloat16
 
 # The phases of agent.json that have an estimate. The rehearsal makes a whole update; what it leaves stays.
 PHASES: dict[str, tuple[Phase, ...]] = {
@@ -48,6 +49,8 @@ class Survey:
     estimate: Estimate
     free: Free
     cuda: bool
+    config: AgentConfig
+    """As it was given; ``td3.precision: auto`` is what it comes to there, unless the GPU wasn't looked at."""
     reserve_mib: float
     largest_batch: int
     refusal: str | None
@@ -62,6 +65,8 @@ class Survey:
         """Return everything as plain data, MiB."""
         return {
             "device": "cuda" if self.cuda else "cpu",
+            "precision": self.config.td3.precision,
+            "computes_in": computed(self.config.td3.precision, self.cuda),
             "batch": self.estimate.batch,
             "items": [
                 {"name": item.name, "phase": item.phase, **{f"{p}_mib": _mib(getattr(item, p)) for p in POOLS}}
@@ -157,6 +162,7 @@ def untouched(config: AgentConfig, run: RunDirectory) -> Survey:
 
 
 def _survey(config: AgentConfig, run: RunDirectory, cuda: bool) -> Survey:
+    config = _settled(config, run, cuda)
     return _compared(config, run, cuda, free.read(run.path, cuda, config.memory.per_process_memory_fraction))
 
 
@@ -165,6 +171,7 @@ def _compared(config: AgentConfig, run: RunDirectory, cuda: bool, room: Free) ->
         estimate=footprint.estimate(config, cuda),
         free=room,
         cuda=cuda,
+        config=config,
         reserve_mib=config.memory.reserve_mib,
         largest_batch=footprint.largest_batch(config, cuda, room),
         refusal=footprint.refusal(config, cuda, room),
@@ -178,6 +185,19 @@ def _on_cuda(config: AgentConfig) -> bool:
     if config.device == "cpu":
         return False  # and torch's import is saved
     return choose_device(config.device).type == "cuda"
+
+
+def _settled(config: AgentConfig, run: RunDirectory, cuda: bool) -> AgentConfig:
+    """Return the configuration with ``td3.precision: auto`` as it was settled for this run, or else for this machine.
+
+    Raises:
+        ConfigError: CUDA doesn't work.
+    """
+    if config.td3.precision != "auto":
+        return config
+    has = free.device_has_bfloat16 if cuda else cpu_has_bfloat16
+    precision = run.settled_precision() or ("bfloat16" if has() else "float32")
+    return config.model_copy(update={"td3": config.td3.model_copy(update={"precision": precision})})
 
 
 def _watermarks(heartbeat: Path) -> dict[str, dict[str, float]]:

@@ -18,14 +18,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from agent.td3.arithmetic import cpu_has_bfloat16
 from agent.td3.frames import CACHED_ROWS, STACK
 
 _PIXEL = torch.complex128  # 16 bytes that are moved together: the 4×4 pixels of a cell, nothing is computed with it
 _MKLDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")  # type: ignore[no-untyped-call]
-_FUSED = {
-    torch.float32: _MKLDNN,
-    torch.bfloat16: _MKLDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported(),  # AVX-512 at least
-}
 
 
 def convolved(frames: Tensor, weights: list[Tensor], biases: list[Tensor], dtype: torch.dtype) -> Tensor:
@@ -118,7 +115,9 @@ def _forwards(frames: Tensor, weights: list[Tensor], biases: list[Tensor]) -> li
 
 
 def _is_fused(weight: Tensor) -> bool:
-    return weight.device.type == "cpu" and _FUSED.get(weight.dtype, False)
+    if weight.device.type != "cpu" or not _MKLDNN:
+        return False
+    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and cpu_has_bfloat16())
 
 
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor, stride: list[int]) -> Tensor:

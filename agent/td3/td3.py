@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from agent.config import TD3Config
 from agent.memory.settings import Offload
+from agent.td3.arithmetic import computed
 from agent.td3.frames import ACTION, SIDE, STACK
 from agent.td3.host import HOST
 from agent.td3.networks import Actor, Critic, Encoder, frozen
@@ -81,7 +82,9 @@ class TD3:
     def _settle(self, device: torch.device, offload: Collection[Offload]) -> None:
         """Put the networks where they belong, and optimizers with moments of 0 beside them."""
         self.device = device
-        on_host, float16 = "optimizer" in offload, self.config.precision == "float16"
+        self.precision = computed(self.config.precision, device.type == "cuda")
+        """What the encoder computes in here: float32, bfloat16 or float16."""
+        on_host, float16 = "optimizer" in offload, self.precision == "float16"
         self._scale = LossScale(HOST if on_host else device) if float16 else None
         theta = dict(self.online.to(device).named_parameters())
         phi = {name: theta.pop(name) for name in list(theta) if name.startswith("actor.")}
@@ -222,8 +225,8 @@ class TD3:
             self._noise.set_state(noise)
 
     def _encoder_precision(self) -> torch.autocast:
-        dtype = torch.float16 if self.config.precision == "float16" else torch.bfloat16
-        return torch.autocast(self.device.type, dtype=dtype, enabled=self.config.precision != "float32")
+        dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
+        return torch.autocast(self.device.type, dtype=dtype, enabled=self.precision != "float32")
 
     def policy_state(self) -> dict[str, Tensor]:
         """Return views of encoder and actor under ``Policy``'s names; copy them before the next update."""

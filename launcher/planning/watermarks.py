@@ -97,11 +97,16 @@ def _mark(run: RunDirectory, config: Values) -> Mark | None:
     values = {key: _dotted(saved, key) for key in config}
     values["device"] = "cuda" if str(beat.get("device")).startswith("cuda") else "cpu"
     values["td3.batch_size"], values["td3.micro_batch"] = beat.get("batch"), beat.get("micro_batch")
-    if "updating" not in peaks or any(values.get(key) != config.get(key) for key in _SAME):
+    if "updating" not in peaks or any(not _alike(values.get(key), config.get(key)) for key in _SAME):
         return None  # it never got as far as its peak, or is of other networks
     ram, vram = (_highest(peaks, kind) for kind in ("host", "device_reserved"))
     mib = {Kind.RAM: ram, Kind.VRAM: vram if values["device"] == "cuda" else 0.0}
     return Mark(values, {kind: peak for kind, peak in mib.items() if peak is not None})
+
+
+def _alike(measured: Any, wanted: Any) -> bool:
+    """Return whether a run's value is the wanted one, or what ``auto`` can have come to on this machine."""
+    return measured == wanted or (wanted == "auto" and measured in ("float32", "bfloat16"))
 
 
 def corrected(sizes_of: SizesOf, marks: Sequence[Mark], config: Values) -> SizesOf:

@@ -69,17 +69,20 @@ def test_an_overflow_skips_the_critics_step_halves_the_scale_and_the_update_coun
 
 
 def test_without_an_overflow_the_update_is_the_float32_one_within_a_hundredth() -> None:
-    half = settled()
-    full = TD3(SMALL, CPU, seed=0)
-    full.load_state(half.state())
-    before = scale_of(half)
-    half.update(_batch(99))
-    full.update(_batch(99))
-    assert scale_of(half) == {**before, "growth_tracker": before["growth_tracker"] + 1}
-    gradients = [
-        torch.cat([p.grad.flatten() for p in each.online.parameters() if p.grad is not None]) for each in (half, full)
-    ]
-    assert float((gradients[0] - gradients[1]).norm() / gradients[1].norm()) < 1e-2
+    half, full = settled(), TD3(SMALL, CPU, seed=0)
+    gradients: list[list[Tensor]] = [[], []]
+    for number in range(5):
+        before = scale_of(half)
+        full.load_state(half.state())
+        for td3, seen in zip((half, full), gradients, strict=True):
+            td3.update(_batch(95 + number))
+            seen += [p.grad.flatten() for p in td3.online.parameters() if p.grad is not None]
+        assert scale_of(half) == {**before, "growth_tracker": before["growth_tracker"] + 1}
+    ours, theirs = map(torch.cat, gradients)
+    along = float(ours @ theirs / theirs.square().sum())
+    assert abs(along - 1) < 1e-2
+    # A ReLU whose input rounds across 0 lets another gradient through: which ones do is a matter of the processor.
+    assert float((ours - along * theirs).norm() / theirs.norm()) < 1e-1
     assert all(p.dtype == torch.float32 for p in half.online.parameters())
 
 

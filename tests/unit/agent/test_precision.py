@@ -1,0 +1,204 @@
+"""td3.precision: what each value comes to on which hardware, said once, settled once for a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent import config
+from agent.config import AgentConfig
+from agent.exits import AgentError
+from agent.learner import Learner
+from agent.memory import admission, footprint, free, survey, variants
+from agent.memory.allocator import Choice
+from agent.memory.footprint import MIB, Free
+from agent.pacing import Counters
+from agent.reporting.announcement import announce
+from agent.reporting.telemetry import EventLog
+from agent.run_directory import RunDirectory
+from agent.td3 import arithmetic, td3
+from agent.td3.arithmetic import computed, cpu_has_bfloat16
+from agent.td3.td3 import TD3
+from tests.unit.agent.batches import random_batch
+
+CPU = torch.device("cpu")
+WIDTHS = {"channels": [8, 8, 8], "features": 32, "hidden": [32]}
+Has = Callable[..., None]
+
+
+def configured(precision: str, device: str = "cpu") -> AgentConfig:
+    return config.validate(
+        {"device": device, "td3": {"precision": precision, "network": WIDTHS, "batch_size": 16}}, "test"
+    )
+
+
+def events(run: RunDirectory, name: str) -> list[dict[str, Any]]:
+    lines = run.events.read_text(encoding="utf-8").splitlines() if run.events.exists() else []
+    return [event for event in map(json.loads, lines) if event["event"] == name]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Has:
+    """Return a function that gives the machine bfloat16 on its CPU, on its GPU, and room on the latter."""
+
+    def has(cpu: bool, gpu: bool = False, device_mib: int = 2**20) -> None:
+        for module in (arithmetic, survey):
+            monkeypatch.setattr(module, "cpu_has_bfloat16", lambda: cpu)
+        monkeypatch.setattr(free, "device_has_bfloat16", lambda: gpu)
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: gpu)
+        monkeypatch.setattr(free, "read", lambda _, cuda, __: Free(device_mib * MIB if cuda else None, None, None))
+
+    monkeypatch.setattr(survey, "_on_cuda", lambda asked: asked.device != "cpu")
+    monkeypatch.setattr(admission, "read_back", dict)
+    return has
+
+
+def started(path: Path, precision: str, device: str = "cpu") -> AgentConfig:
+    """Return what a run in this directory goes by, as a start settles and saves it."""
+    run = RunDirectory(path)
+    with run.prepare(resume=True):
+        admitted = admission.admit(
+            configured(precision, device), run, Choice("expandable_segments:True", "a test")
+        ).config
+        announce(EventLog(run.events), run, admitted, Counters(steps=0, updates=0))
+    return admitted
+
+
+@pytest.mark.parametrize(
+    ("precision", "cuda", "hardware", "comes_to"),
+    [
+        ("float32", False, True, "float32"),
+        ("bfloat16", False, True, "bfloat16"),
+        ("bfloat16", False, False, "float32"),
+        ("bfloat16", True, False, "bfloat16"),
+        ("float16", False, False, "float16"),
+        ("auto", False, True, "bfloat16"),
+        ("auto", False, False, "float32"),
+        ("auto", True, True, "float32"),
+    ],
+)
+def test_each_precision_comes_to_one_arithmetic(
+    machine: Has, precision: str, cuda: bool, hardware: bool, comes_to: str
+) -> None:
+    machine(cpu=hardware)
+    assert computed(precision, cuda) == comes_to
+
+
+def test_bfloat16_updates_are_float32_s_bit_for_bit_where_the_hardware_here_lacks_it() -> None:
+    half, full = (TD3(configured(precision).td3, CPU, seed=0) for precision in ("bfloat16", "float32"))
+    for number in range(4):
+        half.update(random_batch(16, number))
+        full.update(random_batch(16, number))
+    ours, theirs = half.state(), full.state()
+    same = all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert same is not cpu_has_bfloat16()
+
+
+def test_the_estimate_counts_what_is_computed(machine: Has) -> None:
+    def host(precision: str) -> int:
+        return footprint.estimate(configured(precision), cuda=False).total("host")
+
+    machine(cpu=True)
+    assert host("auto") == host("bfloat16") < host("float32")
+    machine(cpu=False)
+    assert host("auto") == host("bfloat16") == host("float32")
+
+
+def test_a_learner_that_computes_in_another_precision_says_so_once(tmp_path: Path, machine: Has) -> None:
+    machine(cpu=False)
+    run = RunDirectory(tmp_path)
+    with run.prepare(resume=False):
+        learner = Learner(configured("bfloat16"), run)
+        for _ in range(2):
+            learner.apply(configured("bfloat16"), ["device"])
+        told = events(run, "precision")
+        assert [(event["asked"], event["computed"], event["device"]) for event in told] == [
+            ("bfloat16", "float32", "cpu")
+        ]
+        assert "td3.precision is bfloat16" in told[0]["cause"]
+
+
+def test_a_learner_that_computes_as_asked_says_nothing(tmp_path: Path, machine: Has) -> None:
+    machine(cpu=True)
+    run = RunDirectory(tmp_path)
+    with run.prepare(resume=False):
+        Learner(configured("bfloat16"), run)
+    assert not events(run, "precision")
+
+
+def test_a_learner_that_leaves_its_gpu_says_so_then_and_keeps_the_run_s_precision(
+    tmp_path: Path, machine: Has, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(cpu=False)
+    run = RunDirectory(tmp_path)
+    with run.prepare(resume=False):
+        with monkeypatch.context() as on_gpu:
+            on_gpu.setattr(td3, "computed", lambda precision, _: precision)
+            learner = Learner(configured("bfloat16"), run)
+        assert not events(run, "precision")
+        learner.apply(configured("bfloat16"), ["device"])
+        assert len(events(run, "precision")) == 1
+        learner.save(Counters(steps=5, updates=0), score=None)
+    assert run.settled_precision() == "bfloat16"
+
+
+@pytest.mark.parametrize(("cpu", "gpu"), [(True, False), (False, True)])
+def test_auto_is_bfloat16_exactly_where_the_hardware_of_the_learner_s_device_has_it(
+    tmp_path: Path, machine: Has, cpu: bool, gpu: bool
+) -> None:
+    machine(cpu, gpu)
+    for device, has in (("cpu", cpu), ("cuda", gpu)):
+        found = started(tmp_path / device, "auto", device)
+        assert found.td3.precision == ("bfloat16" if has else "float32")
+
+
+def test_auto_goes_by_the_cpu_where_the_gpu_is_too_full(tmp_path: Path, machine: Has) -> None:
+    machine(cpu=True, gpu=False, device_mib=100)
+    assert started(tmp_path, "auto", "auto").td3.precision == "bfloat16"
+    assert events(RunDirectory(tmp_path), "footprint")[0]["precision"] == "bfloat16"
+
+
+@pytest.mark.parametrize(("first", "later"), [(True, False), (False, True)])
+def test_a_run_keeps_what_auto_came_to_on_whatever_machine_it_goes_on(
+    tmp_path: Path, machine: Has, first: bool, later: bool
+) -> None:
+    machine(cpu=first)
+    settled = started(tmp_path, "auto").td3.precision
+    machine(cpu=later)
+    assert started(tmp_path, "auto").td3.precision == settled
+    run = RunDirectory(tmp_path)
+    assert config.load(run.config).td3.precision == settled, "what a resume without --config begins with"
+    with run.prepare(resume=True):
+        Learner(configured(settled), run).save(Counters(steps=5, updates=0), score=None)
+    run.config.unlink()
+    assert started(tmp_path, "auto").td3.precision == settled, "by its checkpoint alone"
+
+
+def test_what_is_asked_for_explicitly_wins_over_what_auto_came_to(tmp_path: Path, machine: Has) -> None:
+    machine(cpu=True)
+    assert started(tmp_path, "auto").td3.precision == "bfloat16"
+    assert started(tmp_path, "float32").td3.precision == "float32"
+    assert started(tmp_path, "auto").td3.precision == "float32", "and is what the run goes by from then on"
+
+
+def test_a_run_that_was_refused_has_settled_nothing(tmp_path: Path, machine: Has) -> None:
+    machine(cpu=True, gpu=True, device_mib=100)
+    with pytest.raises(AgentError):
+        started(tmp_path, "auto", "cuda")
+    assert RunDirectory(tmp_path).settled_precision() is None
+
+
+def test_a_ladder_is_sized_with_auto_on_either_device(machine: Has) -> None:
+    machine(cpu=True)
+    sets: list[dict[str, Any]] = [{"device": "cpu"}, {"device": "cpu", "td3.precision": "bfloat16"}]
+    sets += [{"device": "cuda"}, {"device": "cuda", "td3.precision": "float32"}]
+    found = variants.answer(configured("auto"), sets)
+    assert found["config"]["td3.precision"] == "auto"
+    on_cpu, bfloat16, on_cuda, float32 = found["variants"]
+    assert on_cpu["host_mib"] == bfloat16["host_mib"]
+    assert on_cuda["device_mib"] == float32["device_mib"], "unasked, the GPU counts as one that takes most"

@@ -1,0 +1,58 @@
+"""``make test`` with stand-ins for the programs that it calls: which parts run, and what it says at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PARTS = {"lint": "ruff check", "unit": "tests/unit", "wire": "tests/wire tests/soak", "stack": "tests/stack"}
+PARTS |= {"long": "-m long"}
+STAND_IN = """#!/bin/sh
+echo "${0##*/} $*" >> called
+case "$*" in *"$FAILS"*) exit 1;; esac
+"""
+
+
+def make_test(folder: Path, fails: str, *options: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run it with programs that fail where their arguments hold ``fails``; return how it ended and what was called."""
+    programs = folder / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copyfile(REPOSITORY / name, folder / name)
+    for name in ("python", "ruff", "mypy", "codespell"):
+        (programs / name).write_text(STAND_IN, encoding="ascii")
+        (programs / name).chmod(0o755)
+    (folder / ".venv" / "installed").touch()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    ended = subprocess.run(
+        ["make", "test", *options],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=inherited | {"FAILS": fails},
+        timeout=60,
+    )
+    return ended, (folder / "called").read_text(encoding="ascii")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+@pytest.mark.parametrize(("part", "fails"), [("lint", "check"), ("unit", "tests/unit"), ("long", "-m long")])
+def test_every_part_runs_and_the_one_that_failed_is_named_last(tmp_path: Path, part: str, fails: str) -> None:
+    ended, called = make_test(tmp_path, fails)
+    assert all(arguments in called for arguments in PARTS.values())
+    assert ended.returncode != 0
+    assert f"make test: failed: {part}\n" in ended.stderr
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_where_all_passed_it_ends_with_0_and_says_which_parts_that_were(tmp_path: Path) -> None:
+    ended, called = make_test(tmp_path, "nothing fails", "LONG=no")
+    assert ended.returncode == 0
+    assert ended.stdout.rstrip().endswith("make test: passed: lint unit wire stack")
+    assert PARTS["long"] not in called

@@ -1,6 +1,6 @@
 # run · test: each makes what it needs (an environment in .venv, dependencies at the versions of constraints.txt).
 # PYTHON=python3.12 picks an interpreter; PIP_FLAGS=… reaches pip (another index for torch, say); LONG=no leaves out the
-# tests marked `long`.
+# tests marked `long`. verify-gpu CARLA=no makes nothing: it takes PYTHON as it is.
 
 PYTHON ?= python3
 PIP_FLAGS ?=

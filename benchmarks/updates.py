@@ -3,6 +3,7 @@
 Each runs in a process of its own, as its users run it, in turns with the other, on the same episodes; the figure is the
 median of the turns' ratios. Ours also takes the vector of 53 numbers, which CnnPolicy does not, and keeps its heap as
 the learner does (``agent.memory.heap``; ``--peer-keeps-heap`` gives the peer the same).
+``--isa`` holds both to the instructions of another processor; the row names the kernels that took hold.
 Run: ``python benchmarks/updates.py --batch 256 --json``.
 """
 
@@ -39,6 +40,11 @@ from agent.td3.td3 import TD3
 _TRANSITIONS = 5_000
 _EPISODE = 500
 Update = Callable[[], object]
+Cap = Literal["AVX2", "AVX512_CORE"]
+CAPS = {
+    "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "AVX512_CORE": {"ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+}
 
 
 @dataclass(frozen=True)
@@ -53,24 +59,31 @@ def main(
     updates: Annotated[int, typer.Option(min=1, help="Updates a turn.")] = 10,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 7,
     threads: Annotated[int, typer.Option(min=1, help="torch threads of both.")] = os.cpu_count() or 1,
+    isa: Annotated[Cap | None, typer.Option(help="No instructions of oneDNN, ATen and MKL beyond this set.")] = None,
     peer_keeps_heap: Annotated[bool, typer.Option("--peer-keeps-heap", help="Tune the peer's heap, too.")] = False,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Of both.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure updates a second beside Stable-Baselines3."""
+    if isa is not None:
+        os.environ |= {"ONEDNN_MAX_CPU_ISA": isa, **CAPS[isa]}  # the two processes read it when they import torch
     config = TD3Config(batch_size=batch, precision=precision)
     sides = {
         "ours": Side(partial(_ours, config, device), threads, keeps_heap=True),
         "stable_baselines3": Side(partial(_stable_baselines, config, device), threads, peer_keeps_heap),
     }
     with tempfile.TemporaryDirectory() as directory:
-        rates = _in_turns(sides, Path(directory), updates, repeats)
+        rates, held = _in_turns(sides, Path(directory), updates, repeats)
+    assert held["ours"] == held["stable_baselines3"]
+    assert isa is None or isa.startswith(held["ours"]), f"{isa} was asked for, {held['ours']} took hold"
     ratios = [ours / theirs for ours, theirs in zip(rates["ours"], rates["stable_baselines3"], strict=True)]
     report = {
         "what": "TD3 updates a second, sampling included, and the ratio to Stable-Baselines3 turn by turn",
         "batch": batch,
         "precision": precision,
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "isa": isa,
+        "took_hold": held["ours"],
         "threads": threads,
         "peer_keeps_heap": peer_keeps_heap,
         "updates": updates,
@@ -167,11 +180,13 @@ class Side:
     keeps_heap: bool
 
 
-def _in_turns(sides: dict[str, Side], directory: Path, count: int, repeats: int) -> dict[str, list[float]]:
+def _in_turns(
+    sides: dict[str, Side], directory: Path, count: int, repeats: int
+) -> tuple[dict[str, list[float]], dict[str, str]]:
     spawn = multiprocessing.get_context("spawn")
     rates: dict[str, list[float]] = {name: [] for name in sides}
     with contextlib.ExitStack() as stack:
-        pipes = {}
+        pipes, held = {}, {}
         for name, side in sides.items():
             pipes[name], theirs = spawn.Pipe()
             process = spawn.Process(target=_serve, args=(side, directory, theirs), daemon=True)
@@ -179,23 +194,23 @@ def _in_turns(sides: dict[str, Side], directory: Path, count: int, repeats: int)
             theirs.close()
             stack.callback(process.join)
             stack.callback(pipes[name].close)  # ends it
-            assert pipes[name].recv() == "ready"
+            held[name] = pipes[name].recv()
         for _ in range(repeats):
             for name, pipe in pipes.items():
                 pipe.send(count)
                 rates[name].append(pipe.recv())
-    return rates
+    return rates, held
 
 
 def _serve(side: Side, directory: Path, pipe: Connection) -> None:
-    """Make as many updates as are asked for, and answer with their rate, until the pipe is closed."""
+    """Say what ATen computes with; make as many updates as are asked for, and answer with their rate, until the end."""
     torch.set_num_threads(side.threads)
     if side.keeps_heap:
         heap.keep()
     update = side.make(directory)
     for _ in range(4):  # allocators and kernels warm up
         update()
-    pipe.send("ready")
+    pipe.send(torch.backends.cpu.get_cpu_capability())
     with contextlib.suppress(EOFError):
         while True:
             count = pipe.recv()

@@ -229,6 +229,21 @@ def test_a_neighbour_of_what_was_measured_is_estimated_from_it(told: Any, runs: 
     assert 180 < mib < 200
 
 
+@pytest.mark.parametrize(("came_to", "counts"), [("float32", True), ("bfloat16", True), ("float16", False)])
+def test_with_precision_auto_what_it_came_to_counts(
+    told: Any, runs: Path, tmp_path: Path, came_to: str, counts: bool
+) -> None:
+    auto = tmp_path / "auto.yaml"
+    auto.write_text(f"extends: {LOWMEM}\ntd3: {{precision: auto}}\n")
+    estimated = agent_line(told(reading(), config=str(auto))[1], "vram:0")
+    beat(runs / "gpu", "cuda", host=700.0, reserved=180.0)
+    saved = runs / "gpu" / "config.yaml"
+    saved.write_text(saved.read_text().replace("float32", came_to))
+    found = agent_line(told(reading(), config=str(auto))[1], "vram:0")
+    assert (found != estimated) is counts
+    assert not counts or found[0] >= 180, "not below what was measured"
+
+
 def test_a_run_of_other_networks_or_that_never_updated_says_nothing(told: Any, runs: Path) -> None:
     estimated = agent_line(told(reading())[1], "vram:0")
     beat(runs / "narrow", "cuda", host=700.0, reserved=180.0)

@@ -132,7 +132,13 @@ def test_a_run_to_be_has_the_disk_of_the_nearest_folder_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(os, "statvfs", lambda folder, real=os.statvfs: asked.append(folder) or real(folder))
+    statvfs = os.statvfs
+
+    def heard(folder: Path) -> os.statvfs_result:
+        asked.append(folder)
+        return statvfs(folder)
+
+    monkeypatch.setattr(os, "statvfs", heard)
     free.disk_bytes(tmp_path / "runs" / "new")
     (tmp_path / "runs").mkdir()
     free.disk_bytes(tmp_path / "runs" / "new")

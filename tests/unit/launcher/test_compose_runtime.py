@@ -289,8 +289,8 @@ class Stack(Engine):
     signals: list[str] = field(default_factory=list)
     ended: set[str] = field(default_factory=set)
 
-    def ids(self, _: str, service: str, **__: object) -> tuple[str, ...]:
-        return ({"carla": "simulator"}.get(service, service),)
+    def ids(self, *project_and_service: object, **_: object) -> tuple[str, ...]:
+        return ({"carla": "simulator", "agent": "agent"}[str(project_and_service[1])],)
 
     def container(self, name: str) -> Container:
         gone = name in self.ended

@@ -284,7 +284,7 @@ def test_somebody_elses_simulator_that_is_not_there_is_not_waited_for_again() ->
 
 
 def test_what_failed_is_started_again_after_its_delay_and_waits_for_no_episode() -> None:
-    delay = delay_s(1, BUDGET, 0.0)
+    delay = BUDGET.first_delay_s
     assert decide(Cause.SIMULATOR_CRASH, exit_code=139) == RestartSimulator("something happened", delay, waits=False)
     assert decide(Cause.AGENT_CRASH, exit_code=139) == RestartAgent("something happened", delay, waits=False)
 

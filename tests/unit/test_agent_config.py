@@ -78,6 +78,27 @@ def test_a_mistake_is_one_sentence_that_names_it(tmp_path: Path, text: str, expe
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "taken", "refused"),
+    [
+        ("per_process_memory_fraction", [0.1, 1.0, None], [0.0, 1.1]),
+        ("garbage_collection_threshold", [0.1, 0.9, None], [0.0, 1.0]),
+        ("reserve_mib", [0.0, 512.0], [-1.0]),
+        ("offload", [[], ["optimizer"], ["optimizer", "targets"]], [["networks"]]),
+        ("expandable_segments", [True, False, "auto"], ["yes please"]),
+    ],
+)
+def test_memorys_settings_take_what_can_be_and_refuse_the_rest(
+    key: str, taken: list[object], refused: list[object]
+) -> None:
+    for value in taken:
+        found = getattr(config.validate({"memory": {key: value}}, "test").memory, key)
+        assert (list(found) if isinstance(found, tuple) else found) == value
+    for value in refused:
+        with pytest.raises(config.ConfigError, match=key):
+            config.validate({"memory": {key: value}}, "test")
+
+
 @pytest.mark.parametrize("field", sorted(config.RewardConfig.model_fields))
 def test_no_reward_weight_can_turn_a_penalty_into_pay(tmp_path: Path, field: str) -> None:
     with pytest.raises(config.ConfigError, match=field):

@@ -125,6 +125,23 @@ def test_a_run_s_own_files_count_as_free_and_a_run_to_be_has_its_parent_s_disk(t
     assert after == pytest.approx(before, abs=2**25)
 
 
+def test_a_run_to_be_has_the_disk_of_the_nearest_folder_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    statvfs = os.statvfs
+
+    def heard(folder: Path) -> os.statvfs_result:
+        asked.append(folder)
+        return statvfs(folder)
+
+    monkeypatch.setattr(os, "statvfs", heard)
+    free.disk_bytes(tmp_path / "runs" / "new")
+    (tmp_path / "runs").mkdir()
+    free.disk_bytes(tmp_path / "runs" / "new")
+    assert asked == [tmp_path, tmp_path / "runs"]
+
+
 def stand_in_torch(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     """Let child processes find a torch that has a GPU."""
     (folder / "torch.py").write_text(f"class cuda:\n    @staticmethod\n    def mem_get_info():\n        {answer}\n")

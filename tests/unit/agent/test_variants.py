@@ -15,6 +15,7 @@ from agent import config
 from agent.exits import Exit
 from agent.memory import footprint, variants
 from agent.memory.footprint import MIB
+from launcher import config as launcher_config
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -51,6 +52,11 @@ def test_the_base_values_come_back_by_their_dotted_names() -> None:
     assert values["device"] == "cpu"
     assert values["memory.offload"] == []
     assert set(values) == set(variants.BASE_KEYS)
+
+
+def test_the_base_values_hold_all_that_a_rung_of_the_shipped_ladder_sets() -> None:
+    rungs = [rung for ladder in launcher_config.load().ladder.values() for rung in ladder]
+    assert {key for rung in rungs for key in rung.values} <= set(variants.BASE_KEYS)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,12 @@ from launcher.runtimes.setup import Setup
 from launcher.watching.observation import Ended
 
 LIMITS = config.load()
+SHORT_GRACES = LIMITS.model_copy(
+    update={
+        "agent": LIMITS.agent.model_copy(update={"stop_grace_s": 1.0}),
+        "simulator": LIMITS.simulator.model_copy(update={"stop_grace_s": 1.0}),
+    }
+)
 # Stands in for the command where only its words count.
 COMPOSE = """#!/bin/sh
 case "$*" in
@@ -165,6 +171,40 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize(("said", "reason"), [("one\nno such network.\n\n", "no such network"), ("", "without a word")])
+def test_a_compose_that_fails_is_quoted_with_its_last_words(
+    runtime: ComposeRuntime, install: Callable[[str], None], tmp_path: Path, said: str, reason: str
+) -> None:
+    install("2.26.1")
+    (tmp_path / "bin" / "docker").write_text(f"#!/bin/sh\nprintf '{said}' >&2; exit 1\n")
+    with pytest.raises(StartError, match=rf"^`docker compose version` failed: {reason}\.$"):
+        runtime.check()
+
+
+@pytest.mark.parametrize(
+    ("stubborn", "signals"),
+    [
+        ((), ["agent SIGTERM", "simulator SIGTERM"]),
+        (("agent",), ["agent SIGTERM", "agent SIGKILL", "simulator SIGTERM"]),
+    ],
+)
+def test_down_asks_the_agent_before_the_simulator_and_kills_only_what_goes_on_beyond_its_grace(
+    run: RunDirectory,
+    install: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    stubborn: tuple[str, ...],
+    signals: list[str],
+) -> None:
+    install("2.26.1")
+    stack = Stack(stubborn=stubborn)
+    runtime = ComposeRuntime(Setup(run, REPOSITORY / "config" / "td3_config.yaml", 21_000), SHORT_GRACES, lite=True)
+    monkeypatch.setattr(runtime, "_engine", stack)
+    with pytest.raises(StartError, match="Cannot connect to the Docker daemon"):  # this command removes nothing
+        runtime.clear()
+    assert stack.signals == signals
+    runtime.close()
+
+
 def running(pid: int) -> Container:
     return Container("c1", pid, running=True, finished=False, started="", exit_code=0, oom_killed=False)
 
@@ -200,6 +240,27 @@ class Engine:
     @contextlib.contextmanager
     def output(self, *_: object) -> Iterator[list[bytes]]:
         yield []
+
+
+@dataclass
+class Stack(Engine):
+    """An engine with both containers, of which the stubborn ones end only by SIGKILL."""
+
+    stubborn: tuple[str, ...] = ()
+    signals: list[str] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+
+    def ids(self, *project_and_service: object, **_: object) -> tuple[str, ...]:
+        return ({"carla": "simulator", "agent": "agent"}[str(project_and_service[1])],)
+
+    def container(self, name: str) -> Container:
+        gone = name in self.ended
+        return Container(name, 2**22 + 1, running=not gone, finished=gone, started="", exit_code=0, oom_killed=False)
+
+    def signal(self, *told: str) -> None:
+        self.signals.append(" ".join(told))
+        if told[0] not in self.stubborn or told[1] == "SIGKILL":
+            self.ended.add(told[0])
 
 
 def child(run: RunDirectory, engine: Engine) -> ComposeChild:

@@ -123,6 +123,16 @@ def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
     assert not is_taken(micro(64, 40), ground((took(micro(128, 80)),)))
 
 
+def test_a_rung_that_only_another_pools_ladder_has_goes_on_from_where_it_stands() -> None:
+    cars = tuple(
+        Step("less_traffic", Does.RESTART_AGENT, "", {"environment.traffic.vehicles": count}, frees_mib={Kind.RAM: 40})
+        for count in (10, 5)
+    )
+    stands = ground((took(cars[0]),), ladder={Kind.VRAM: (micro(128, 80), STOP), Kind.RAM: (*cars, STOP)})
+    assert is_taken(cars[0], stands)
+    assert next_step(stands, Kind.RAM, 30) == cars[1]
+
+
 def test_a_step_frees_what_is_left_to_free_and_what_only_the_configuration_knows() -> None:
     stands = ground((took(micro(128, 80)),))
     assert frees(stands, micro(64, 40))[Kind.VRAM] == 40
@@ -253,6 +263,12 @@ def test_a_first_start_that_just_fails_is_not_tried_again(code: int | None) -> N
     decision = decide(Cause.SIMULATOR_NOT_READY, ever_healthy=False, exit_code=code)
     assert isinstance(decision, Stop)
     assert decision.ending.code == Exit.NO_SIMULATOR
+
+
+def test_what_failed_is_started_again_after_its_delay_and_waits_for_no_episode() -> None:
+    delay = BUDGET.first_delay_s
+    assert decide(Cause.SIMULATOR_CRASH, exit_code=139) == RestartSimulator("something happened", delay, waits=False)
+    assert decide(Cause.AGENT_CRASH, exit_code=139) == RestartAgent("something happened", delay, waits=False)
 
 
 def test_a_first_start_that_crashes_is_tried_again() -> None:

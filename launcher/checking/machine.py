@@ -53,7 +53,9 @@ def run(command: tuple[str, ...], environment: Mapping[str, str], limit_s: float
         )
     except FileNotFoundError:
         return Ran(127, "", f"{command[0]} isn't installed")
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        return Ran(1, "", f"{Path(command[0]).name} timed out after {limit_s:g} s")
+    except OSError as error:
         return Ran(1, "", " ".join(str(error).split()))
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
     return Ran(ended.returncode, ended.stdout.strip(), lines[-1] if lines else f"exit code {ended.returncode}")
@@ -74,13 +76,13 @@ class Machine:
     config: Path
     ports: tuple[int, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    run: Callable[[tuple[str, ...], Mapping[str, str]], Ran] = run
+    run: Callable[[tuple[str, ...], Mapping[str, str], float], Ran] = run
     pci: Path = Path("/sys/bus/pci/devices")
     shm: Path = Path("/dev/shm")
 
-    def ask(self, *command: str) -> Ran:
+    def ask(self, *command: str, limit_s: float = COMMAND_LIMIT_S) -> Ran:
         """Run a command and return how it ended."""
-        return self.run(command, self.environment)
+        return self.run(command, self.environment, limit_s)
 
     def setting(self, name: str) -> str:
         """Return a variable as Compose reads it: of the environment, else of ``.env``, else empty."""

@@ -13,6 +13,10 @@ from launcher.checking.machine import Finding, Machine, Ran, Verdict
 
 IMAGE = "carla-td3-agent:latest"
 """As docker-compose.yml names it."""
+LIMIT_S = 50.0
+"""To import torch and begin CUDA, cold and perhaps in a container."""
+DOCKER_FAILED = 125
+"""`docker run`'s own: there was no container, whose code it would have been."""
 _NO_CARD = Finding(Verdict.UNKNOWN, "not asked: no NVIDIA GPU", "none is needed for an agent on the CPU")
 _MEND = "mend it as the line says, or take --device cpu"
 _OTHER_BUILD = "pick a build for this driver at pytorch.org"
@@ -37,7 +41,7 @@ def here(machine: Machine) -> Finding:
     """Return whether this interpreter's torch, which runs the agent as a local process, sees the card."""
     if not engines.has_card(machine):
         return _NO_CARD
-    finding = _judged(machine.ask(sys.executable, "-c", _ASK))
+    finding = _judged(machine.ask(sys.executable, "-c", _ASK, limit_s=LIMIT_S))
     if finding is None:
         return Finding(
             Verdict.UNKNOWN, "not installed", "pip install '.[agent]' for local processes; Compose needs none"
@@ -56,7 +60,12 @@ def in_the_image(machine: Machine) -> Finding:
         return Finding(Verdict.UNKNOWN, f"no image {IMAGE}", "docker compose build agent, for the Compose stack")
     card = f"device={machine.setting('AGENT_GPU') or 0}"
     container = ("docker", "run", "--rm", "--pull", "never", "--network", "none", "--gpus", card)
-    finding = _judged(machine.ask(*container, "--entrypoint", "python", IMAGE, "-c", _ASK))
+    asked = machine.ask(*container, "--entrypoint", "python", IMAGE, "-c", _ASK, limit_s=LIMIT_S)
+    if asked.code == DOCKER_FAILED:
+        return Finding(
+            Verdict.PROBLEM, f"Docker starts no container with GPU {card}", "see the container toolkit above"
+        )
+    finding = _judged(asked)
     return finding or Finding(Verdict.PROBLEM, "the image has no torch", "docker compose build agent")
 
 

@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import sys
 
-from launcher.checking.machine import Finding, Machine, Verdict
+from launcher.checking.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
 
 CARLA_CLIENT = "0.9.16"
 PYTHONS = ((3, 10), (3, 12))
@@ -56,7 +56,8 @@ def allocator(machine: Machine) -> Finding:
     if len(set(given.values())) > 1:
         return Finding(Verdict.PROBLEM, told, "give both the same value, or unset one")
     command = ("footprint", "--config", str(machine.config.resolve()), "--device", "cpu", "--variants", "[]")
-    asked = machine.run((sys.executable, "-m", "agent", *command), {**machine.environment, **given})
+    program = (sys.executable, "-m", "agent", *command)
+    asked = machine.run(program, {**machine.environment, **given}, COMMAND_LIMIT_S)
     if any(name in asked.said for name in _ALLOCATOR):
         return Finding(Verdict.PROBLEM, told, asked.said)
     if asked.out.startswith("{"):

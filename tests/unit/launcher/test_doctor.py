@@ -302,21 +302,18 @@ def test_under_compose_the_image_s_torch_is_asked_with_the_card_that_its_contain
 
 
 @pytest.mark.parametrize(
-    ("run", "images", "found"),
+    ("run", "images", "verdict", "found"),
     [
-        (
-            "echo could not select device driver >&2; exit 125",
-            "exit 0",
-            "can't be asked: could not select device driver",
-        ),
-        ("exit 0", "exit 1", "no image carla-td3-agent:latest"),
+        ("exit 125", "exit 0", Verdict.PROBLEM, "Docker starts no container with GPU device=1"),
+        ("echo killed >&2; exit 137", "exit 0", Verdict.UNKNOWN, "can't be asked: killed"),
+        ("exit 0", "exit 1", Verdict.UNKNOWN, "no image carla-td3-agent:latest"),
     ],
 )
-def test_an_image_that_can_t_be_asked_is_unknown(
-    machine: Machine, tmp_path: Path, run: str, images: str, found: str
+def test_an_image_that_can_t_be_asked_is_told(
+    machine: Machine, tmp_path: Path, run: str, images: str, verdict: Verdict, found: str
 ) -> None:
     told = in_docker(machine, tmp_path, run, images)
-    assert (told.verdict, told.found) == (Verdict.UNKNOWN, found)
+    assert (told.verdict, told.found) == (verdict, found)
 
 
 def test_the_ports_that_are_asked_about_are_those_of_the_command(taken_port: int) -> None:

@@ -34,7 +34,7 @@ _MEMORY_WORDS = re.compile(
 _OTHER_ENDS = {
     USAGE: (Cause.MISCONFIGURATION, "the agent doesn't know its arguments"),
     CONFIGURATION: (Cause.MISCONFIGURATION, "the agent refused its configuration"),
-    NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator that it could drive in, within its patience"),
+    NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator to drive in within its patience"),
 }
 
 

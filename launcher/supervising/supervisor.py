@@ -155,7 +155,7 @@ class Supervisor:
             told = [each.sentence for each in self._sight.findings if each.owner == "agent"]
             raise OverError(Ending(ended.code, told[0] if told and ended.code else AGENT_ENDS[ended.code]))
         if ended.code == NO_SIMULATOR_FOUND and not self._brief.simulator_ours:
-            raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator that it could drive in, within its patience"))
+            raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator to drive in within its patience"))
         finding = failed[0] if failed else Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})")
         yield from self._repairs.perform(self._judge.decide(finding, seen))
 

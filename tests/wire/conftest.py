@@ -155,7 +155,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     """Start a launcher, as :class:`Launched` does, in the test's own directory; ended after the test."""
     started: list[Launched] = []
 
-    def start(steps: int, *options: str, environment: Mapping[str, str] | None = None) -> Launched:
+    def start(steps: int | None, *options: str, environment: Mapping[str, str] | None = None) -> Launched:
         started.append(Launched(tmp_path, steps, *options, environment=environment))
         return started[-1]
 

@@ -39,26 +39,30 @@ class Launched:
 
     Args:
         folder: for its run directory, ``run``, and its configuration.
-        steps: of the training.
+        steps: of the training; None tells a second launcher of the run nothing but its name.
         options: more of ``up``'s.
-        environment: laid over this process's own; the simulator inherits it. What it starts is of this repository.
+        environment: laid over this process's own; the simulator inherits it. What it starts is of this repository,
+            whatever PYTHONPATH adds to it.
     """
 
-    def __init__(self, folder: Path, steps: int, *options: str, environment: Mapping[str, str] | None = None) -> None:
-        config = folder / "quick.yaml"
-        config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
+    def __init__(
+        self, folder: Path, steps: int | None, *options: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        config, environment = folder / "quick.yaml", environment or {}
+        config.write_text(QUICK % {"steps": steps or ENDLESS}, encoding="utf-8")
         name = options[options.index("--run-name") + 1] if "--run-name" in options else "test"
         self.run = folder / "runs" / name
-        command = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), "up", "--runtime", "process"]
-        where = ["--config", str(config), "--runs-dir", str(folder / "runs")]
+        command = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), "up"]
+        told = [] if steps is None else ["--runtime", "process", "--config", str(config)]
+        where = [*told, "--runs-dir", str(folder / "runs")]
         named = [] if "--run-name" in options else ["--run-name", "test"]
         self.process = subprocess.Popen(
             [*command, *where, *named, *options],
             cwd=REPOSITORY,
             env={
                 **os.environ,
-                **(environment or {}),
-                "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'carla/lite'}",
+                **environment,
+                "PYTHONPATH": os.pathsep.join((OURS, environment.get("PYTHONPATH", ""))).rstrip(os.pathsep),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -41,12 +41,14 @@ class Launched:
         folder: for its run directory, ``run``, and its configuration.
         steps: of the training; None for a later start of the same run, which is told no more than the run's name.
         options: more of ``up``'s.
-        environment: laid over this process's own; the simulator inherits it. What it starts is of this repository.
+        environment: laid over this process's own; the simulator inherits it. What it starts is of this repository,
+            whatever PYTHONPATH adds to it.
     """
 
     def __init__(
         self, folder: Path, steps: int | None, *options: str, environment: Mapping[str, str] | None = None
     ) -> None:
+        environment = environment or {}
         asked: list[str] = []
         if steps is not None:
             config = folder / "quick.yaml"
@@ -62,8 +64,8 @@ class Launched:
             cwd=REPOSITORY,
             env={
                 **os.environ,
-                **(environment or {}),
-                "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'carla/lite'}",
+                **environment,
+                "PYTHONPATH": os.pathsep.join((OURS, environment.get("PYTHONPATH", ""))).rstrip(os.pathsep),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,135 +1,149 @@
-"""Memory that really runs out in a whole training (RLIMIT_AS of its learner): in the rehearsal, and in mid-run."""
+"""Memory that really runs out for an agent under its launcher (RLIMIT_AS): in its first update, and in mid-run.
+
+The limit is set in the learner, as an update begins (``short/sitecustomize.py``): no test has to meet a moment.
+"""
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import safetensors.numpy
+import yaml
 
-from agent.exchange import request_files
-from agent.memory import heap
-from agent.run_directory import RunDirectory
-from tests.conftest import StartServer
-from tests.soak.sight import Sight
-from tests.wire.conftest import NewRun
-from tests.wire.trainee import SMALL, Run
+from tests.soak.witness import Witness
+from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
+from tests.wire.staged import overrides, settings, taken
+from tests.wire.trainee import SMALL
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
-SEED = 3
-WARM_UP_STEPS, STEPS = 20, 26
+WARM_UP_STEPS, UPDATES = 20, 4
+STEPS = WARM_UP_STEPS + UPDATES
 BATCH = 1024
 SETTINGS: dict[str, Any] = {
     **SMALL,
-    "seed": SEED,
+    "seed": 3,
     "td3": {"batch_size": BATCH, "network": {"channels": [4, 4, 4], "features": 16, "hidden": [4096]}},
-    "training": {**SMALL["training"], "lockstep": True, "total_steps": STEPS},
+    "training": {
+        **SMALL["training"],
+        "total_steps": ENDLESS,
+        "warmup_steps": WARM_UP_STEPS,
+        "lockstep": True,
+        "checkpoint_every_steps": UPDATES,
+        "keep_checkpoints": 100,
+    },
 }
-"""An update takes 100 MiB beside what a learner keeps, and half of that in two parts."""
-ROOM_MIB = 126
-"""For the rehearsal: 36 MiB of throw-away batch, some 15 of kernels, and three quarters of what the update takes."""
-ASIDE_MIB = heap.SET_ASIDE / 2**20
-"""Given up at the first shortage."""
+ROOM_MIB = 70
+"""An update takes 120 to 200 MiB beside what a learner keeps, by the shape of its heap; half a batch half of that."""
+CLIMBS_SOON: dict[str, Any] = {
+    "climb.settle_s": 1,
+    "climb.hold_s": 5,
+    "memory.pressure_s": 3600,
+    "watch.interval_s": 0.5,
+}
+"""It is on probation for minutes, and nothing but the agent's own shortage makes a run give way."""
 
 
-@pytest.fixture(autouse=True)
-def one_heap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no thread reserve addresses for a heap of its own, 64 MiB each, at some moment or other."""
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+def configured(folder: Path, **training: Any) -> tuple[str, ...]:
+    """Return the option for the agent's configuration in a file."""
+    path = folder / "agent.yaml"
+    path.write_text(yaml.safe_dump({**SETTINGS, "training": {**SETTINGS["training"], **training}}), encoding="utf-8")
+    return "--config", str(path)
 
 
-def mapped_mib(run: Run) -> float:
-    """Return what a run's learner has mapped."""
-    assert run.process is not None
-    lines = Path(f"/proc/{run.process.pid}/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmSize:"))
+def short_of_memory(updates: int) -> dict[str, str]:
+    """Return the environment in which a learner's first updates, the rehearsed one included, run out of memory."""
+    return {
+        "PYTHONPATH": str(Path(__file__).parent / "short"),
+        "SHORT_ROOM_MIB": str(ROOM_MIB),
+        "SHORT_UPDATES": str(updates),
+        "MALLOC_ARENA_MAX": "1",  # no thread reserves addresses for a heap of its own at some moment or other
+    }
 
 
-def limit(pid: int, mib: float) -> None:
-    """Let a running process map no more than so much."""
-    resource.prlimit(pid, resource.RLIMIT_AS, (round(mib * 2**20), resource.RLIM_INFINITY))
+def first_checkpoint(run: Launched) -> Path:
+    return run.run / "checkpoints" / f"step-{STEPS:09d}"
 
 
-def lift(run: Run) -> None:
-    """Take the limit away again, from the collector, too, which inherits it and has imported nothing yet.
-
-    It counts addresses, so the mapped replay, too, which comes after the rehearsal and takes no memory.
-    """
-    run.wait(lambda: bool(Sight(run).collectors))
-    assert run.process is not None
-    for pid in (run.process.pid, *Sight(run).collectors):
-        resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+def learned(run: Launched) -> dict[str, bytes]:
+    """Return all that the first checkpoint holds."""
+    tensors = safetensors.numpy.load_file(first_checkpoint(run) / "tensors.safetensors")
+    return {name: tensor.tobytes() for name, tensor in tensors.items()}
 
 
-def left(run: Run) -> dict[str, bytes]:
-    """Return what a run has learned and driven."""
-    rows = {name: (run.path / "replay" / name).read_bytes() for name in ("frames.u8", "rows.bin")}
-    return {**rows, **{name: tensor.tobytes() for name, tensor in run.tensors.items()}}
+def driven(run: Launched) -> Witness:
+    witness = Witness(run.run / "replay")
+    assert witness.look() >= STEPS
+    return witness
 
 
-def distance(ours: Run, theirs: Run) -> float:
-    """Return how far two runs' weights are apart, relative to their size."""
-    weights = [name for name in theirs.tensors if name.startswith("online.")]
-    difference, size = (
-        np.sqrt(sum(float(np.square(of[name], dtype=np.float64).sum()) for name in weights))
-        for of in ({name: ours.tensors[name] - theirs.tensors[name] for name in weights}, theirs.tensors)
-    )
-    return float(difference / size)
+def values(run: Launched) -> list[dict[str, Any]]:
+    """Return the values of the steps on which a run stands."""
+    return [step["values"] for step in taken(run)]
 
 
-def test_a_shortage_in_the_first_update_is_met_before_the_first_step(
-    start_server: StartServer, new_run: NewRun
+def test_a_shortage_in_the_first_update_is_met_before_the_first_step(launch: Launch, tmp_path: Path) -> None:
+    """The launcher takes the rung that the rehearsal found, and the run is, bit for bit, one that was told to."""
+    run = launch(ENDLESS, *configured(tmp_path), environment=short_of_memory(updates=1))
+    run.until(lambda: bool(run.events("rung_adopted")) and first_checkpoint(run).exists())
+    run.stop()
+    told, (rehearsed,), (ready,) = map(run.agent_events, ("out_of_memory", "rehearsed", "collector_ready"))
+    order = [row["event"] for row in run.agent_events("out_of_memory", "rehearsed", "collector_ready")]
+    assert order == ["out_of_memory"] * len(told) + ["rehearsed", "collector_ready"], "before anybody drives"
+    assert {row["phase"] for row in told} <= {"rehearsed critic", "rehearsed actor"}
+    assert all("DefaultCPUAllocator" in row["cause"] or "primitive" in row["cause"] for row in told)
+    assert ({row["updates"] for row in told}, ready["steps"]) == ({0}, 0)
+    found = rehearsed["micro_batch"]
+    assert (told[-1]["action"], told[-1]["next_micro_batch"]) == ("halved", found)
+    assert found < BATCH
+
+    rung = {"td3.micro_batch": found}
+    assert [row["rung"] for row in run.events("rung_adopted")] == [f"micro_batches (td3.micro_batch = {found})"]
+    assert values(run) == [overrides(run)] == [rung]
+    assert (run.beat["batch"], run.beat["micro_batch"]) == (BATCH, found)
+    assert len(run.events("agent_starts")) == len(run.agent_events("started")) == 1
+
+    as_told = launch(ENDLESS, "--run-name", "as-told", *configured(tmp_path), *settings(td3__micro_batch=found))
+    as_told.until(lambda: first_checkpoint(as_told).exists())
+    as_told.stop()
+    assert not as_told.agent_events("out_of_memory")
+    assert driven(run).unlike(driven(as_told)) == []
+    assert learned(run) == learned(as_told)
+
+
+def test_a_shortage_in_mid_run_is_met_within_the_update_and_the_rung_outlives_the_launcher(
+    launch: Launch, tmp_path: Path
 ) -> None:
-    """The rehearsal finds the micro-batch, and the run is, bit for bit, the one that was told to take it."""
-    short = new_run("short", start_server(seed=SEED), settings=SETTINGS)
-    process = short.start()
-    short.wait(lambda: bool(short.events("started")))
-    limit(process.pid, mapped_mib(short) - ASIDE_MIB + ROOM_MIB)
-    short.wait(lambda: bool(short.events("rehearsed")))
-    lift(short)
-    assert short.steps == 0
-    told, rehearsed = short.events("out_of_memory"), short.events("rehearsed")[0]
-    assert {event["phase"] for event in told} <= {"rehearsed critic", "rehearsed actor"}
-    assert all("DefaultCPUAllocator" in event["cause"] or "primitive" in event["cause"] for event in told)
-    assert told[-1]["action"] == "halved"
-    assert rehearsed["micro_batch"] == told[-1]["next_micro_batch"] < BATCH
-    assert {event["updates"] for event in told} == {0}
-    short.finish()
-    assert short.events("out_of_memory") == told, "what the rehearsal found is enough"
-    assert (short.beat["micro_batch"], short.beat["batch"]) == (rehearsed["micro_batch"], BATCH)
-    assert (short.beat["step"], short.beat["updates"]) == (STEPS, STEPS - WARM_UP_STEPS)
+    """The launcher climbs back to the whole batch, for which there is no room; then it is killed and started again."""
+    free_running = configured(tmp_path, lockstep=False, updates_per_step=0.1, checkpoint_every_steps=ENDLESS)
+    limits = own_limits(tmp_path, CLIMBS_SOON)
+    run = launch(ENDLESS, *free_running, *limits, environment=short_of_memory(updates=ENDLESS))
 
-    whole = new_run("whole", start_server(seed=SEED), settings=SETTINGS)
-    whole.train()
-    assert not whole.events("out_of_memory")
-    as_told = new_run("as-told", start_server(seed=SEED), settings=SETTINGS)
-    as_told.train("--set", f"td3.micro_batch={rehearsed['micro_batch']}")
-    assert [name for name, content in left(as_told).items() if left(short)[name] != content] == []
-    assert distance(short, whole) < 1e-3
+    def stands_again() -> bool:
+        events = [row["event"] for row in run.events("rung_adopted", "rung_left")]
+        return "rung_adopted" in events[events.index("rung_left") :] if "rung_left" in events else False
 
+    run.until(stands_again)
+    pid = run.beat["pid"]
+    run.end()
+    (asked,) = run.agent_events("applied")
+    assert (asked["values"], run.events("request")[0]["kind"]) == ({"td3.micro_batch": None}, "apply")
+    told = [row for row in run.agent_events("out_of_memory") if row["time"] > asked["time"]]
+    first = [row for row in told if row["updates"] == told[0]["updates"]]
+    assert (first[0]["phase"], first[0]["micro_batch"], first[-1]["action"]) == ("critic", BATCH, "halved")
+    assert 0 < first[0]["updates"] < run.beat["updates"], "the same update was finished"
+    assert (len(run.agent_events("started", "resumed")), len(run.events("climb_failed"))) == (1, 1)
+    rung = values(run)[-1]
+    assert rung == {"td3.micro_batch": told[-1]["next_micro_batch"]}
+    assert rung["td3.micro_batch"] < BATCH
 
-def test_a_shortage_in_mid_run_is_met_within_the_same_update(start_server: StartServer, new_run: NewRun) -> None:
-    """A learner that computes in small parts is told to take the whole batch, and there is no room for it."""
-    settings = {**SETTINGS, "td3": {**SETTINGS["td3"], "micro_batch": 32}}
-    steps = ("--max-timesteps", "60")
-    calm, short = (new_run(name, start_server(seed=SEED), settings=settings) for name in ("calm", "short"))
-    calm.train(*steps)
-    process = short.start(*steps)
-    short.wait(lambda: short.beat["step"] >= WARM_UP_STEPS + 3)
-    limit(process.pid, mapped_mib(short) - ASIDE_MIB + 80)
-    run = RunDirectory(short.path)
-    answer = request_files.await_answer(run, request_files.send(run, "apply", {"td3.micro_batch": BATCH}))
-    assert answer.result == "ok"
-    short.finish()
-    told = short.events("out_of_memory")
-    assert {event["phase"] for event in told} <= {"critic", "actor"}
-    assert (told[0]["action"], told[0]["micro_batch"]) == ("collected", BATCH)
-    assert (told[-1]["action"], told[0]["batch"]) == ("halved", BATCH)
-    assert told[0]["updates"] >= 3
-    assert len({event["updates"] for event in told if event["phase"] == "critic"}) == 1, "one update, tried again"
-    assert short.beat["micro_batch"] == told[-1]["next_micro_batch"] < BATCH
-    assert (short.beat["step"], short.beat["updates"]) == (60, 60 - WARM_UP_STEPS)
-    assert distance(short, calm) < 1e-2
+    again = launch(None)
+    again.until(lambda: again.beat["pid"] != pid and again.beat["updates"] > told[0]["updates"])
+    assert [row["overrides"] for row in again.events("agent_starts")] == [{}, rung]
+    assert [row["overrides"] for row in again.agent_events("started", "resumed")] == [{}, rung]
+    assert again.agent_events("rehearsed")[-1]["micro_batch"] == rung["td3.micro_batch"]
+    assert (again.beat["batch"], again.beat["micro_batch"]) == (BATCH, rung["td3.micro_batch"])
+    assert values(again)[-1] == overrides(again) == rung
+    again.stop()

@@ -10,7 +10,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launcher import cards, choosing
+from launcher import agent_words, cards, choosing
 from launcher.choosing import Choice
 from launcher.config import LauncherConfig
 from launcher.exits import Exit
@@ -139,8 +139,7 @@ def _any_setup(wanted: Wish) -> Setup:
 
 def _settings(wanted: Wish) -> tuple[str, ...]:
     """Return what the agent's own options change, for the footprint to count it: ``--set`` among its arguments."""
-    pairs = zip(wanted.agent_args, wanted.agent_args[1:], strict=False)
-    return tuple(value for name, value in pairs if name == "--set")
+    return tuple(words[1] for words in agent_words.by_key(wanted.agent_args).values() if words[0] == "--set")
 
 
 def setup_of(

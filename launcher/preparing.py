@@ -106,17 +106,26 @@ def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
     assert wanted.config is not None
     stands_on = basis.lay(wanted.model_copy(update={"gpu": None}) if remembered else wanted, limits, remembered)
     try:
+        foreseen = _foreseen(stands_on, limits, begins=before is None)
+    except RefusedError:
+        stands_on.clear()
+        raise
+    goes_on = wanted.run.holds_a_run()
+    prepared = Prepared(wanted, stands_on, foreseen, _state(wanted, before, stands_on.choice, foreseen), goes_on, found)
+    prepared.state.gpu_uuid = prepared.card
+    return prepared
+
+
+def _foreseen(stands_on: Basis, limits: LauncherConfig, begins: bool) -> Outlook:
+    try:
         foreseen = outlook.foresee(stands_on.asked, limits, stands_on.reading, stands_on.footprint)
     except (FootprintError, PolicyError) as error:
         raise RefusedError(str(error)) from None
     except ImpossibleError as error:
         raise RefusedError(str(error), error.code) from None
-    if before is None and foreseen.plan.start is None:
+    if begins and foreseen.plan.start is None:
         raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.CANNOT_FIT)
-    goes_on = wanted.run.holds_a_run()
-    prepared = Prepared(wanted, stands_on, foreseen, _state(wanted, before, stands_on.choice, foreseen), goes_on, found)
-    prepared.state.gpu_uuid = prepared.card
-    return prepared
+    return foreseen
 
 
 def understood(given: Wish) -> Understood:
@@ -136,6 +145,8 @@ def understood(given: Wish) -> Understood:
     path = found.wish.config
     if path is None or not path.is_file():
         raise RefusedError(f"{path}: there is no such file; give the path of the agent's YAML with --config.")
+    if found.wish.simulator is Simulates.ELSEWHERE and found.wish.simulator_host is None:
+        raise RefusedError("--simulator elsewhere doesn't say where: name its machine with --simulator-host.")
     return replace(found, before=None if recalled is None else recalled.state)
 
 

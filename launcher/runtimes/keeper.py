@@ -165,7 +165,8 @@ class Keeper:
     def _ask(self) -> None:
         if not self._asked:  # once: to many programs a second signal means "at once"
             self._asked = True
-            os.kill(self.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
 
     def _kill_tree(self) -> None:
         with contextlib.suppress(ProcessLookupError):

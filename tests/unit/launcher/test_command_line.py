@@ -109,6 +109,16 @@ def test_a_run_is_not_mixed_with_an_earlier_one(run: RunDirectory, tmp_path: Pat
     assert sorted(run.path.rglob("*")) == before
 
 
+def test_a_simulator_elsewhere_needs_a_place(run: RunDirectory) -> None:
+    with pytest.raises(preparing.RefusedError, match="--simulator-host"):
+        prepared(run, simulator=Simulates.ELSEWHERE)
+
+
+@pytest.mark.parametrize("words", [("--set", "td3.batch_size=32"), ("--set=td3.batch_size=32",)])
+def test_the_plan_counts_with_what_the_agents_arguments_set(run: RunDirectory, words: tuple[str, ...]) -> None:
+    assert prepared(run, agent_args=words).outlook.situation.base["td3.batch_size"] == 32
+
+
 @pytest.fixture
 def requests() -> Iterator[StopRequests]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -267,7 +267,7 @@ def test_torch_says_whether_it_sees_the_card_and_why_not(
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here")
 @pytest.mark.gpu
 def test_on_a_gpu_the_real_torch_sees_the_card(machine: Machine) -> None:
-    if not engines.has_card(machine):
+    if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg"))):  # NVML may be a stand-in, torch is what is asked
         pytest.skip("no CUDA device here")
     assert pytorch.here(machine).verdict is Verdict.OK
 

@@ -146,25 +146,23 @@ def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(co
     limit = f"{round(held['learner_mib'] + held['collector_mib'] + MARGIN_MIB)}m"
     docker("update", "--memory", limit, "--memory-swap", limit, agent)
     run.until_updates()
-    assert not run.findings(), "the limit is above what it holds"
+    assert not run.events("agent_ended"), "the limit is above what it holds"
 
-    final = witness.look() + 200
-    settings["training"] = {**settings["training"], "total_steps": final}
+    settings["training"] = {**settings["training"], "total_steps": witness.look() + 200}  # for the next agent
     (run.run.path.parent / "agent.yaml").write_text(yaml.safe_dump(settings))
     ask = ("-m", "agent", "request", "apply", "--run-dir", str(run.run.path), "--set", f"td3.micro_batch={BATCH}")
     assert program(0, *ask, "--wait").returncode == 0
     run.until(lambda: run.events("agent_ended"))
-    (ended,) = run.events("agent_ended")
+    ended = run.events("agent_ended")[0]
     assert (ended["exit_code"], ended["oom_killed"]) == (0, True)
-    (found,) = run.findings()
-    assert (found["diagnosis"], found["exit_code"]) == ("agent_host_oom", 0)
-
     output = run.end()
     assert run.launcher is not None
     assert run.launcher.returncode == 0, output
     assert "the kernel killed the agent, or a child of it, for memory" in output
+    assert [(row["diagnosis"], row["exit_code"]) for row in run.findings()] == [("agent_host_oom", 0)]
     assert run.state["agent_restarts"] == 1
-    assert run.beat["step"] == final == steps_kept(witness)
+    assert (run.beat["phase"], run.beat["exit_code"]) == ("finished", 0)
+    assert run.beat["step"] == steps_kept(witness) >= settings["training"]["total_steps"]
     assert run.left() == []
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -118,31 +119,27 @@ def test_the_real_machine_has_room_for_this_test() -> None:
     assert 2**24 < found < 2**50
 
 
-def test_a_run_s_own_files_count_as_free_and_a_run_to_be_has_its_parent_s_disk(tmp_path: Path) -> None:
-    before = free.disk_bytes(tmp_path / "runs" / "new")
-    (tmp_path / "replay").mkdir()
-    (tmp_path / "replay" / "frames.u8").write_bytes(bytes(2**26))
-    os.sync()
-    after = free.disk_bytes(tmp_path)
-    assert before is not None
-    assert after == pytest.approx(before, abs=2**25)
-
-
-def test_a_run_to_be_has_the_disk_of_the_nearest_folder_that_is_there(
+def test_a_run_s_own_files_count_as_free_and_a_run_to_be_has_the_disk_of_the_nearest_folder_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
-    statvfs = os.statvfs
 
-    def heard(folder: Path) -> os.statvfs_result:
+    def statvfs(folder: Path) -> SimpleNamespace:
         asked.append(folder)
-        return statvfs(folder)
+        return SimpleNamespace(f_bavail=1000, f_frsize=4096)
 
-    monkeypatch.setattr(os, "statvfs", heard)
-    free.disk_bytes(tmp_path / "runs" / "new")
-    (tmp_path / "runs").mkdir()
-    free.disk_bytes(tmp_path / "runs" / "new")
-    assert asked == [tmp_path, tmp_path / "runs"]
+    monkeypatch.setattr(os, "statvfs", statvfs)  # nobody else's files come and go on this one
+    run = tmp_path / "runs" / "new"
+    assert free.disk_bytes(run) == 4_096_000
+    (run / "replay").mkdir(parents=True)
+    (run / "replay" / "frames.u8").write_bytes(bytes(70_000))
+    (run / "checkpoints" / "step-1").mkdir(parents=True)
+    (run / "checkpoints" / "step-1" / "tensors").write_bytes(bytes(5_000))
+    (run / "agent.log").write_bytes(bytes(900))
+    found = free.disk_bytes(run)
+    folders = sum(folder.stat().st_size for folder in (run / "checkpoints").iterdir())
+    assert found == 4_096_000 + 75_000 + folders
+    assert asked == [tmp_path, run]
 
 
 def stand_in_torch(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
+from agent.td3 import linear
 from agent.td3.linear import Linear
 
 
@@ -30,3 +32,24 @@ def test_an_expanded_gradient_is_taken_as_it_comes() -> None:
     x = torch.randn(20, 8).requires_grad_()
     fast(x).sum().backward()  # its gradient is one number, expanded
     torch.testing.assert_close(x.grad, fast.weight.sum(0).expand(20, 8))
+
+
+@pytest.mark.skipif(not linear._ONEDNN, reason="this PyTorch has no oneDNN")
+@pytest.mark.parametrize(
+    ("batch", "dtype", "autocast", "fast"),
+    [
+        (16, torch.float32, False, True),
+        (256, torch.float32, False, True),
+        (15, torch.float32, False, False),
+        (1, torch.float32, False, False),
+        (64, torch.bfloat16, False, False),
+        (64, torch.float32, True, False),
+    ],
+)
+def test_onednn_computes_batches_of_float32_and_nothing_else(
+    batch: int, dtype: torch.dtype, autocast: bool, fast: bool
+) -> None:
+    layer, x = Linear(8, 4).to(dtype), torch.randn(batch, 8, dtype=dtype)
+    with profile(activities=[ProfilerActivity.CPU]) as seen, torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        layer(x)
+    assert any(event.key == "mkldnn::_linear_pointwise" for event in seen.key_averages()) is fast

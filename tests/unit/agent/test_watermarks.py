@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from agent.memory.watermarks import MIB, Watermarks
+from agent.memory.watermarks import Watermarks
+
+MIB = 2**20
 
 
 class Device:

@@ -89,6 +89,7 @@ def test_a_total_that_nobody_says_hinders_nothing() -> None:
     found = planned(Reading((pool,), Gpu.OK))
     assert found.start is found.asked
     assert found.asked.sum_of("vram:0").left_mib is None
+    assert found.reason.endswith("with no pool that could be read")
 
 
 def test_what_fits_as_asked_takes_no_step() -> None:

@@ -66,6 +66,14 @@ def test_the_configuration_s_own_figure_wins_and_what_the_agent_did_not_see_is_n
     assert [step.unseen_mib[Kind.RAM] for step in cars] == [8, 16, 24, 32]
 
 
+def test_of_a_figure_of_its_own_only_what_the_agent_did_not_see_is_unseen() -> None:
+    """The agent sees 32, 16 and 8 MiB less; the configuration says 40 each time."""
+    rung = Rung(name="r", does=Does.APPLY, values={"td3.micro_batch": "half"}, frees_mib={Kind.VRAM: 40}, cost="")
+    found = steps.build({Kind.VRAM: (rung,)}, BASE, None, Rule())[Kind.VRAM][:3]
+    assert [step.frees_mib[Kind.VRAM] for step in found] == [40, 40, 40]
+    assert [step.unseen_mib[Kind.VRAM] for step in found] == [8, 8 + 24, 8 + 24 + 32]
+
+
 def test_coarser_quality_frees_the_difference_of_carla_s_peaks() -> None:
     (step,) = named(ladder_of(Kind.VRAM), "carla_low")
     assert step.quality == "Low"

@@ -20,7 +20,6 @@ from tests.wire.trainee import SMALL
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 WARM_UP_STEPS, UPDATES = 20, 4
-STEPS = WARM_UP_STEPS + UPDATES
 BATCH = 1024
 SETTINGS: dict[str, Any] = {
     **SMALL,
@@ -63,19 +62,17 @@ def short_of_memory(updates: int) -> dict[str, str]:
     }
 
 
-def first_checkpoint(run: Launched) -> Path:
-    return run.run / "checkpoints" / f"step-{STEPS:09d}"
-
-
 def learned(run: Launched) -> dict[str, bytes]:
-    """Return all that the first checkpoint holds."""
-    tensors = safetensors.numpy.load_file(first_checkpoint(run) / "tensors.safetensors")
-    return {name: tensor.tobytes() for name, tensor in tensors.items()}
+    """Return all that the first checkpoint holds; its name may be of a step later, which is driven meanwhile."""
+    first = run.agent_events("checkpoint")[0]
+    assert first["updates"] == UPDATES
+    tensors = run.run / "checkpoints" / f"step-{first['steps']:09d}" / "tensors.safetensors"
+    return {name: tensor.tobytes() for name, tensor in safetensors.numpy.load_file(tensors).items()}
 
 
 def driven(run: Launched) -> Witness:
     witness = Witness(run.run / "replay")
-    assert witness.look() >= STEPS
+    assert witness.look() >= WARM_UP_STEPS + UPDATES
     return witness
 
 
@@ -87,7 +84,7 @@ def values(run: Launched) -> list[dict[str, Any]]:
 def test_a_shortage_in_the_first_update_is_met_before_the_first_step(launch: Launch, tmp_path: Path) -> None:
     """The launcher takes the rung that the rehearsal found, and the run is, bit for bit, one that was told to."""
     run = launch(ENDLESS, *configured(tmp_path), environment=short_of_memory(updates=1))
-    run.until(lambda: bool(run.events("rung_adopted")) and first_checkpoint(run).exists())
+    run.until(lambda: bool(run.events("rung_adopted") and run.agent_events("checkpoint")))
     run.stop()
     told, (rehearsed,), (ready,) = map(run.agent_events, ("out_of_memory", "rehearsed", "collector_ready"))
     order = [row["event"] for row in run.agent_events("out_of_memory", "rehearsed", "collector_ready")]
@@ -106,7 +103,7 @@ def test_a_shortage_in_the_first_update_is_met_before_the_first_step(launch: Lau
     assert len(run.events("agent_starts")) == len(run.agent_events("started")) == 1
 
     as_told = launch(ENDLESS, "--run-name", "as-told", *configured(tmp_path), *settings(td3__micro_batch=found))
-    as_told.until(lambda: first_checkpoint(as_told).exists())
+    as_told.until(lambda: bool(as_told.agent_events("checkpoint")))
     as_told.stop()
     assert not as_told.agent_events("out_of_memory")
     assert driven(run).unlike(driven(as_told)) == []

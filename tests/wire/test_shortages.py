@@ -17,7 +17,7 @@ from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
 from tests.wire.staged import overrides, settings, taken
 from tests.wire.trainee import SMALL
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 WARM_UP_STEPS, UPDATES = 20, 4
 BATCH = 1024

@@ -126,14 +126,16 @@ class Keeper:
             if os.getppid() != keeper:
                 os._exit(1)
 
-        self.pid = subprocess.Popen(
+        # Kept: a Popen that is let go of collects a child that has ended already, and its exit code is lost.
+        self._child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output.sink,
             stderr=output.sink,
             start_new_session=True,
             preexec_fn=die_with_the_keeper,  # noqa: PLW1509 - this process has one thread
-        ).pid
+        )
+        self.pid = self._child.pid
         output.started()
 
     def run(self) -> int:

@@ -39,6 +39,7 @@ def folder() -> Iterator[Path]:
 # What a stranger may not read, such as root's own Python, is read before he is one.
 AS_STRANGER = f"""
 import os, runpy, sys
+import encodings.idna
 import agent.exchange.request_files, agent.judging.judge, agent.refitting, agent.training, rich.traceback
 from agent.__main__ import app
 os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})

@@ -47,6 +47,20 @@ for role in (Role.SIMULATOR, Role.AGENT):
 time.sleep(600)
 """
 
+# A keeper whose child has ended before Popen returns, as one that ends at once may have.
+SLOW_TO_START = """
+import pathlib, subprocess, sys, time
+from launcher.runtimes import keeper
+class Slow(subprocess.Popen):
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        time.sleep(0.5)
+keeper.subprocess.Popen = Slow
+log = pathlib.Path(sys.argv[1])
+held = keeper.Keeper([sys.executable, "-S", "-c", "raise SystemExit(65)"], keeper.Output(log, False), 0, 5.0)
+sys.exit(held.run())
+"""
+
 
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
@@ -218,3 +232,12 @@ sys.exit(child.poll())
 )
 def test_a_log_keeps_what_stays_visible(line: bytes, kept: bytes) -> None:
     assert plain(line) == kept
+
+
+def test_the_exit_code_of_a_program_that_has_ended_before_its_keeper_looks_is_not_lost(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SLOW_TO_START, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as keeper:  # its lifeline, which stays open
+        try:
+            assert keeper.wait(PATIENCE_S) == 65
+        finally:
+            keeper.kill()

@@ -68,7 +68,7 @@ def test_an_overflow_skips_the_critics_step_halves_the_scale_and_the_update_coun
     assert all(bool(value.isfinite()) for value in metrics.values())
 
 
-def test_without_an_overflow_the_update_is_the_float32_one_within_a_hundredth() -> None:
+def test_without_an_overflow_the_gradient_is_as_long_as_float32s_within_a_hundredth_and_hardly_turned() -> None:
     half, full = settled(), TD3(SMALL, CPU, seed=0)
     gradients: list[list[Tensor]] = [[], []]
     for number in range(5):
@@ -82,7 +82,7 @@ def test_without_an_overflow_the_update_is_the_float32_one_within_a_hundredth() 
     along = float(ours @ theirs / theirs.square().sum())
     assert abs(along - 1) < 1e-2
     # A ReLU whose input rounds across 0 lets another gradient through: which ones do is a matter of the processor.
-    assert float((ours - along * theirs).norm() / theirs.norm()) < 1e-1
+    assert float((ours - along * theirs).norm() / theirs.norm()) < 5e-2
     assert all(p.dtype == torch.float32 for p in half.online.parameters())
 
 

@@ -69,12 +69,17 @@ def train(
         with run.prepare(resume):
             from agent.memory.admission import admit
             from agent.refitting import refit
+            from agent.td3 import arithmetic
             from agent.training import Training
 
             admitted = admit(resolved, run, chosen)
             refit(admitted.config, run)
             if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
                 out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
+            precision = admitted.config.td3.precision
+            computed = arithmetic.computed(precision, admitted.device == "cuda")
+            if emulated := arithmetic.only_emulated(precision, computed):
+                out.print(f"{emulated}.", highlight=False, soft_wrap=True)
             training = Training(admitted, run, out, stop)
             if training.finished:
                 training.say_finished()

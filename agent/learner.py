@@ -27,6 +27,7 @@ from agent.pacing import Counters, Pacing
 from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, generator
+from agent.td3 import arithmetic
 from agent.td3.host import HOST
 from agent.td3.means import Means
 from agent.td3.replay import Replay, ReplayError
@@ -210,9 +211,9 @@ class Learner:
     def _tell_precision(self) -> None:
         """Say once that this device computes in another precision than the configuration's."""
         asked, computed = self._config.td3.precision, self._td3.precision
-        if asked != computed and not self._told_precision:
+        sentence = arithmetic.only_emulated(asked, computed)
+        if sentence and not self._told_precision:
             self._told_precision = True
-            sentence = f"td3.precision is {asked}, which this processor only emulates: the encoder takes {computed}"
             self._events.append("precision", sentence, asked=asked, computed=computed, device=str(self.device))
 
     def _tell_shortage(self, shortage: Shortage) -> None:

@@ -21,6 +21,13 @@ def computed(precision: str, cuda: bool) -> str:
     return "bfloat16" if precision in ("bfloat16", "auto") and cpu_has_bfloat16() else "float32"
 
 
+def only_emulated(asked: str, computed_in: str) -> str:
+    """Return the sentence, less its full stop, of a precision that isn't computed in; empty where it is."""
+    if asked == computed_in:
+        return ""
+    return f"td3.precision is {asked}, which this processor only emulates: the encoder takes {computed_in}"
+
+
 @cache
 def cpu_has_bfloat16() -> bool:
     """Return whether oneDNN multiplies bfloat16 in hardware (AVX512_BF16, AMX).

@@ -82,6 +82,12 @@ def test_no_simulator_is_one_sentence_within_the_patience(tmp_path: Path) -> Non
     assert json.loads((tmp_path / "agent-events.jsonl").read_text().splitlines()[-1])["event"] == "failed"
 
 
+def test_a_precision_that_the_processor_only_emulates_is_said_once_to_the_person_too(tmp_path: Path) -> None:
+    asked = ("--set", "td3.precision=bfloat16", "--set", "simulator.patience_s=0.1", "--device", "cpu")
+    ended = agent("train", "--run-dir", str(tmp_path), *asked, CARLA_PORT="1", ONEDNN_MAX_CPU_ISA="AVX2")
+    assert ended.stdout.count("td3.precision is bfloat16, which this processor only emulates") == 1
+
+
 def test_evaluating_without_a_simulator_is_one_sentence() -> None:
     ended = agent("evaluate", "--set", "simulator.patience_s=0.5", CARLA_PORT="1")
     assert ended.returncode == Exit.NO_SIMULATOR, ended.stderr

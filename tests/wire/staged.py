@@ -40,6 +40,11 @@ CARLA = f"{sys.executable} -m carla_lite --host 127.0.0.1 --port {{port}} --map 
 PRESSED_MIB = 2048
 """What a stranger takes; 152 more are left beyond the reserve before he comes, of which the run takes some 600."""
 
+WIDE: dict[str, Any] = {"batch_size": 1024, "network": {"channels": [4, 4, 4], "features": 16, "hidden": [4096]}}
+"""An agent whose updates take far more than the rest of it."""
+ROOM_MIB = 70
+"""An update takes 120 to 200 MiB beside what a learner keeps, by the shape of its heap; half a batch half of that."""
+
 
 def free_ram_mib(folder: Path) -> float:
     """Return what a launcher finds free in the RAM pool."""
@@ -72,6 +77,16 @@ def press(run: Launched, folder: Path) -> None:
     with Hog(str(program), str(REPOSITORY / "tests" / "memory_hog.py")) as hog:
         assert hog.touch(PRESSED_MIB)
         run.until(lambda: bool(run.events("rung_taken")))
+
+
+def short_of_memory(updates: int) -> dict[str, str]:
+    """Return the environment in which a learner's first updates, the rehearsed one included, run out of memory."""
+    return {
+        "PYTHONPATH": str(Path(__file__).parent / "short"),
+        "SHORT_ROOM_MIB": str(ROOM_MIB),
+        "SHORT_UPDATES": str(updates),
+        "MALLOC_ARENA_MAX": "1",  # no thread reserves addresses for a heap of its own at some moment or other
+    }
 
 
 def settings(**values: Any) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ import yaml
 from launcher.runtimes.runtime import Role
 from tests.conftest import StartServer
 from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
-from tests.wire.staged import ask, settings, taken
+from tests.wire.staged import WIDE, settings, short_of_memory, taken
 from tests.wire.trainee import SMALL, Run
 
-STEPS, WARM_UP_STEPS, CHECKPOINT_UPDATES, BATCH = 100_000, 30, 4, 16
+STEPS, WARM_UP_STEPS, CHECKPOINT_UPDATES, BATCH = 100_000, 30, 4, WIDE["batch_size"]
 
 
 def saved(run: Path) -> dict[str, Any]:
@@ -37,14 +37,16 @@ def test_a_run_whose_launcher_was_killed_goes_on_as_it_was_asked_for(launch: Lau
     simulator = ("--simulator-arg=--fault", "--simulator-arg", "black:after_ticks=9000000")
     agent = settings(
         td3__batch_size=BATCH,
+        td3__network=WIDE["network"],
         training__warmup_steps=WARM_UP_STEPS,
         training__checkpoint_every_steps=CHECKPOINT_UPDATES,
         evaluation__episodes=3,
     )
-    run = launch(ENDLESS, *own, *limits, *simulator, *agent, "--eval-freq", "70000")
-    run.until_training()
-    ask(run, "apply", {"td3.micro_batch": 4})  # as after a shortage: the launcher adopts it
+    words = (*own, *limits, *simulator, *agent, "--eval-freq", "70000")
+    run = launch(ENDLESS, *words, environment=short_of_memory(updates=1))
     run.until(lambda: bool(taken(run)))
+    run.until_training()
+    rung = taken(run)[-1]["values"]["td3.micro_batch"]
     before, asked = commands(run), run.state["options"]
     assert "black:after_ticks=9000000" in before["simulator"]
     ours = psutil.Process(run.process.pid).children(recursive=True)
@@ -58,7 +60,7 @@ def test_a_run_whose_launcher_was_killed_goes_on_as_it_was_asked_for(launch: Lau
     assert config["training"]["warmup_steps"] == WARM_UP_STEPS
     assert config["training"]["checkpoint_every_steps"] == CHECKPOINT_UPDATES
     assert (config["evaluation"]["every_steps"], config["evaluation"]["episodes"]) == (70_000, 3)
-    assert (config["seed"], again.beat["batch"], again.beat["micro_batch"]) == (5, BATCH, 4)
+    assert (config["seed"], again.beat["batch"], again.beat["micro_batch"]) == (5, BATCH, rung)
     assert (commands(again), again.state["options"]) == (before, asked)
     again.stop()
     told = [json.loads(line)["event"] for line in heard.read_text(encoding="utf-8").splitlines()]
@@ -73,7 +75,9 @@ def test_a_run_whose_launcher_was_killed_goes_on_as_it_was_asked_for(launch: Lau
     assert f"launcher: training.checkpoint_every_steps: {CHECKPOINT_UPDATES} → 9\n" in output
     assert "launcher: td3.micro_batch: not given → 2\n" in output
     assert output.count("→") == 3
-    assert (third.beat["step"], third.beat["batch"], third.beat["micro_batch"]) == (final, BATCH, 4), "the rung's wins"
+    assert (third.beat["step"], third.beat["batch"], third.beat["micro_batch"]) == (final, BATCH, rung), (
+        "the rung's wins"
+    )
     assert saved(third.run)["training"]["checkpoint_every_steps"] == 9
     assert saved(third.run)["training"]["warmup_steps"] == WARM_UP_STEPS
     assert set(third.events("run_started")[-1]["changed"]) == {

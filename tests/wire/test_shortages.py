@@ -14,17 +14,17 @@ import yaml
 
 from tests.soak.witness import Witness
 from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
-from tests.wire.staged import overrides, settings, taken
+from tests.wire.staged import WIDE, overrides, settings, short_of_memory, taken
 from tests.wire.trainee import SMALL
 
 pytestmark = pytest.mark.timeout(600)
 
 WARM_UP_STEPS, UPDATES = 20, 4
-BATCH = 1024
+BATCH = WIDE["batch_size"]
 SETTINGS: dict[str, Any] = {
     **SMALL,
     "seed": 3,
-    "td3": {"batch_size": BATCH, "network": {"channels": [4, 4, 4], "features": 16, "hidden": [4096]}},
+    "td3": WIDE,
     "training": {
         **SMALL["training"],
         "total_steps": ENDLESS,
@@ -34,8 +34,6 @@ SETTINGS: dict[str, Any] = {
         "keep_checkpoints": 100,
     },
 }
-ROOM_MIB = 70
-"""An update takes 120 to 200 MiB beside what a learner keeps, by the shape of its heap; half a batch half of that."""
 CLIMBS_SOON: dict[str, Any] = {
     "climb.settle_s": 1,
     "climb.hold_s": 5,
@@ -50,16 +48,6 @@ def configured(folder: Path, **training: Any) -> tuple[str, ...]:
     path = folder / "agent.yaml"
     path.write_text(yaml.safe_dump({**SETTINGS, "training": {**SETTINGS["training"], **training}}), encoding="utf-8")
     return "--config", str(path)
-
-
-def short_of_memory(updates: int) -> dict[str, str]:
-    """Return the environment in which a learner's first updates, the rehearsed one included, run out of memory."""
-    return {
-        "PYTHONPATH": str(Path(__file__).parent / "short"),
-        "SHORT_ROOM_MIB": str(ROOM_MIB),
-        "SHORT_UPDATES": str(updates),
-        "MALLOC_ARENA_MAX": "1",  # no thread reserves addresses for a heap of its own at some moment or other
-    }
 
 
 def learned(run: Launched) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import time
@@ -81,7 +82,7 @@ def test_an_image_that_is_not_built_is_named_with_the_command_that_builds_it(lau
     launched = launch(name="unbuilt")
     launched.over.write_text("services: {agent: {image: 'no-such-image:1'}}")
     with pytest.raises(
-        StartError, match=r"no-such-image:1 isn't here: build it with `docker compose -f .* build agent`"
+        StartError, match=r"Not built here yet: no-such-image:1; do it with `docker compose -f .* build agent`"
     ):
         launched.runtime.start(AGENT)
     assert launched.containers("--all") == []
@@ -119,7 +120,8 @@ def test_every_variable_arrives_as_it_was_given(compose_plugin: None, tmp_path: 
 def test_the_agents_program_runs_in_a_container_for_a_moment(launch: Launch) -> None:
     launched = launch()
     command = (*launched.runtime.agent_command(), "footprint", "--config", launched.runtime.config_inside(), "--json")
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    environment = {**os.environ, **launched.runtime.environment}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
     assert json.loads(told.stdout)
     assert launched.runtime.left(Role.AGENT) is None
     assert launched.containers("--all") == []

@@ -8,8 +8,13 @@ import statistics
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+Cap = Literal["AVX2", "AVX512_CORE"]
+_CAPS = {
+    "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "AVX512_CORE": {"ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+}
 CPUINFO = Path("/proc/cpuinfo")
 MATRIX_INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
@@ -26,6 +31,12 @@ def machine(*packages: str) -> dict[str, Any]:
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
     }
+
+
+def hold_to(isa: Cap | None) -> None:
+    """Have oneDNN, ATen and MKL use no instructions beyond a set, in processes that import torch from now on."""
+    if isa is not None:
+        os.environ |= {"ONEDNN_MAX_CPU_ISA": isa, **_CAPS[isa]}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

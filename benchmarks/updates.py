@@ -27,7 +27,7 @@ import numpy as np
 import stable_baselines3
 import torch
 import typer
-from measuring import machine, spread
+from measuring import Cap, hold_to, machine, spread
 from numpy.typing import NDArray
 from stable_baselines3.common.logger import configure
 
@@ -40,11 +40,6 @@ from agent.td3.td3 import TD3
 _TRANSITIONS = 5_000
 _EPISODE = 500
 Update = Callable[[], object]
-Cap = Literal["AVX2", "AVX512_CORE"]
-CAPS = {
-    "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
-    "AVX512_CORE": {"ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
-}
 
 
 @dataclass(frozen=True)
@@ -65,8 +60,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure updates a second beside Stable-Baselines3."""
-    if isa is not None:
-        os.environ |= {"ONEDNN_MAX_CPU_ISA": isa, **CAPS[isa]}  # the two processes read it when they import torch
+    hold_to(isa)  # the two processes read it when they import torch
     config = TD3Config(batch_size=batch, precision=precision)
     sides = {
         "ours": Side(partial(_ours, config, device), threads, keeps_heap=True),

@@ -206,7 +206,7 @@ def plan(
     except (preparing.RefusedError, LauncherConfigError) as error:
         _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
     chosen = f"{found.choice.simulator.value}, {found.choice.runtime.value} ({found.choice.reason})"
-    for sentence in filter(None, (chosen, found.remark)):
+    for sentence in filter(None, ("" if as_json else chosen, found.remark)):
         print(f"launcher: {sentence}", file=sys.stderr)
     try:
         code = plan_command.run(found.asked, limits, found.reading, found.footprint, as_json)

@@ -1,0 +1,109 @@
+"""What the encoder's convolutions make of a processor: billions of operations a second, beside a matrix product's.
+
+Forwards, and the whole backward pass (weights' gradients of all three, inputs' gradients of the last two), ReLU, the
+frames' conversion and the parts included, in float32. A figure near the matrix product's says that nothing but less
+arithmetic would make an update faster there.
+Run: ``python benchmarks/convolutions.py --isa AVX2 --json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Annotated, Any
+
+import typer
+from measuring import Cap, hold_to, machine, spread
+from rich.console import Console
+from rich.table import Table
+
+SIZE = 1024
+"""Of the matrices."""
+FRAMES = (4, 21, 21, 16)
+KERNELS, CHANNELS, CELLS = (8 * 8, 4 * 4, 3 * 3), (4, 32, 64, 64), (20 * 20, 9 * 9, 7 * 7)
+"""Of NatureCNN at 84×84: pixels of a kernel, channels before, between and after, pixels of each result."""
+
+
+def main(
+    batch: Annotated[int, typer.Option(min=1, help="Frames at once.")] = 256,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 15,
+    threads: Annotated[int, typer.Option(min=1, help="torch threads.")] = os.cpu_count() or 1,
+    isa: Annotated[Cap | None, typer.Option(help="No instructions of oneDNN, ATen and MKL beyond this set.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure the encoder's convolutions beside a matrix product, in turns."""
+    hold_to(isa)
+    ways = _ways(batch, threads)
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(repeats + 1):
+        for name, (run, operations) in ways.items():
+            rate = operations / _seconds(run) / 1e9
+            if turn:  # the first writes code and takes memory
+                rates[name].append(rate)
+    share = {name: statistics.median(rate) / statistics.median(rates["product"]) for name, rate in rates.items()}
+    report = {
+        "what": "GFLOP/s of the encoder's convolutions and of a matrix product, float32",
+        "batch": batch,
+        "threads": threads,
+        "isa": isa,
+        "gflops": {name: spread(rate) for name, rate in rates.items()},
+        "of_the_product": {name: round(value, 2) for name, value in share.items()},
+        "machine": machine("torch"),
+    }
+    print(json.dumps(report, indent=1)) if as_json else _show(report)
+
+
+def _ways(batch: int, threads: int) -> dict[str, tuple[Callable[[], object], float]]:
+    """Return what is timed, and its operations: a product and a sum are two."""
+    import torch
+
+    from agent.config import NetworkConfig
+    from agent.td3.convolutions import convolved
+    from agent.td3.networks import Encoder
+
+    torch.set_num_threads(threads)
+    encoder = Encoder(NetworkConfig())
+    layers = (encoder.conv1, encoder.conv2, encoder.conv3)
+    frames = torch.randint(0, 256, (batch, *FRAMES), dtype=torch.uint8)
+    weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]
+    left, right = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+
+    def forwards() -> torch.Tensor:
+        return convolved(frames, weights, biases, torch.float32)
+
+    kept = forwards()
+    gradient = torch.randn_like(kept)
+
+    def back() -> Any:
+        return torch.autograd.grad(kept, [*weights, *biases], gradient, retain_graph=True)
+
+    each = [2 * batch * a * b * k * c for (a, b), k, c in zip(pairwise(CHANNELS), KERNELS, CELLS, strict=True)]
+    return {
+        "product": (lambda: left @ right, 2 * SIZE**3),
+        "forwards": (forwards, sum(each)),
+        "back": (back, sum(each) + sum(each[1:])),
+    }
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    run()
+    return time.perf_counter() - begun
+
+
+def _show(report: dict[str, Any]) -> None:
+    view = Table(title=f"{report['machine']['processor']}, held to {report['isa'] or 'nothing'}, float32")
+    for column in ("what", "GFLOP/s", "least", "most", "of the product"):
+        view.add_column(column, justify="left" if column == "what" else "right")
+    for name, rate in report["gflops"].items():
+        figures = (f"{rate[which]:.0f}" for which in ("median", "min", "max"))
+        view.add_row(name, *figures, f"{report['of_the_product'][name]:.2f}")
+    Console().print(view)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -62,10 +62,12 @@ def _ways(batch: int, threads: int) -> dict[str, tuple[Callable[[], object], flo
     import torch
 
     from agent.config import NetworkConfig
+    from agent.memory import heap
     from agent.td3.convolutions import convolved
     from agent.td3.networks import Encoder
 
     torch.set_num_threads(threads)
+    heap.keep()  # as the learner does
     encoder = Encoder(NetworkConfig())
     layers = (encoder.conv1, encoder.conv2, encoder.conv3)
     frames = torch.randint(0, 256, (batch, *FRAMES), dtype=torch.uint8)

@@ -41,7 +41,9 @@ def steps(stack: Stack) -> int:
 def freeze_in_mid_episode(stack: Stack, witness: Witness) -> int:
     """Pause the simulator while an episode goes on; return the finished transitions."""
     for _ in range(50):
-        docker("pause", stack.container("carla"))
+        if "unable to freeze" in docker("pause", stack.container("carla"), check=False).stderr:
+            continue  # runc gives a busy container's processes a few tries to reach the freezer, then gives up
+        assert stack.state("carla")["Paused"]
         seen = -1
         while seen < len(witness.rows):  # the tick that was answered already becomes a row, late on a busy machine
             seen = len(witness.rows)

@@ -24,7 +24,7 @@ from launcher.exits import Exit
 from launcher.planning import command as plan_command
 from launcher.planning.outlook import Simulates
 from launcher.run_directory import RunDirectory
-from launcher.show import dashboard, report
+from launcher.show import dashboard, report_process
 from launcher.show import doctor as doctor_command
 from launcher.show.checks.machine import Machine
 from launcher.supervising.journal import RunInUseError
@@ -261,10 +261,8 @@ def status(
 def write_report(run_name: RunName = None, runs_dir: RunsDir = RUNS) -> None:
     """Write the run's report.html again, from its files alone."""
     run = _existing(run_name, runs_dir)
-    try:
-        report.write(run)
-    except OSError as error:
-        _fail(f"{run.report}: can't be written ({error.strerror}).", Exit.CONFIGURATION)
+    if problem := report_process.write_report(run):
+        _fail(problem, Exit.CONFIGURATION)
     print(run.report)
 
 

@@ -21,7 +21,8 @@ from launcher.run_directory import RunDirectory
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.local import LocalRuntime
 from launcher.runtimes.runtime import Runtime, StartError
-from launcher.show import report, summary
+from launcher.show import summary
+from launcher.show.report_process import write_report
 from launcher.signals import StopRequests
 from launcher.supervising.journal import Journal, RunLock
 from launcher.supervising.supervisor import Supervisor
@@ -54,8 +55,8 @@ def run(wanted: Wish, say: Say) -> Ending:
                 _clear(runtime, say)
             finally:
                 runtime.close()
-    with contextlib.suppress(OSError):  # a full disk doesn't change how the run ended
-        report.write(wanted.run)
+    if problem := write_report(wanted.run):  # a full disk doesn't change how the run ended
+        say(problem)
     summary.tell(wanted.run, ending, say)
     return ending
 

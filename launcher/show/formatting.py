@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 CAUSES = {
     "simulator_out_of_vram": "simulator out of VRAM",
     "simulator_crash": "simulator crashed",
@@ -37,6 +39,21 @@ def clock(seconds: float) -> str:
     """Return ``1:02:03``: a moment since the start, or how long a run took."""
     whole = int(min(max(seconds, 0.0), 1e12))
     return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+def time_of_day(moment_s: float) -> str:
+    """Return ``02:13:45``, on this machine's clock; empty for what is no moment."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(moment_s))
+    except (OverflowError, OSError, ValueError):
+        return ""
+
+
+def seconds_as_date(since_1970_s: float | None) -> str:
+    """Return ``2026-11-22 02:13:45``, on this machine's clock; empty for what is no moment."""
+    if since_1970_s is None or not 0 < since_1970_s < 32_503_680_000:  # the year 3000
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since_1970_s))
 
 
 def span(seconds: float) -> str:

@@ -47,17 +47,17 @@ class IncidentReport:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """All that is told of a run.
+    """All that is known of a run.
 
     Attributes:
-        told: incidents that mattered, in order.
+        incidents: that mattered, in order.
         passed: when findings came that passed with nothing to be done, and their causes.
         events: how often each launcher event occurred.
         collector_restarts: by the agent itself.
     """
 
     sessions: tuple[Session, ...]
-    told: tuple[IncidentReport, ...]
+    incidents: tuple[IncidentReport, ...]
     passed: tuple[tuple[float, str], ...]
     events: Mapping[str, int]
     collector_restarts: int
@@ -74,12 +74,12 @@ class RunHistory:
     @property
     def faults(self) -> Counter[str]:
         """How many incidents were faults, by their gravest cause."""
-        return Counter(each.incident.cause for each in self.told if each.incident.is_fault)
+        return Counter(each.incident.cause for each in self.incidents if each.incident.is_fault)
 
     @property
     def stood(self) -> list[tuple[float, float]]:
         """When training stood still."""
-        return union(span for each in self.told for span in each.cost.stood)
+        return union(span for each in self.incidents for span in each.cost.stood)
 
     @property
     def stood_s(self) -> float:
@@ -96,7 +96,7 @@ class RunHistory:
 
     def lost(self, what: str) -> float | None:
         """Return the sum of a figure of :class:`Cost`; None where no incident's is known."""
-        known = [value for each in self.told if (value := getattr(each.cost, what)) is not None]
+        known = [value for each in self.incidents if (value := getattr(each.cost, what)) is not None]
         return sum(known) if known else None
 
 
@@ -115,12 +115,12 @@ def examine(run: RunDirectory) -> RunHistory | None:
     incidents = read_incidents(heard)
     mattered = [each for each in incidents if each.matters]
     starts = [*(each.began_s for each in mattered[1:]), float("inf")]
-    told = [_told(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]
+    mattering = [_report(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]
     beat = read_object(run.agent_status)
     steps = [each.step for each in rows.progress if each.step is not None]
     return RunHistory(
         tuple(_sessions(heard, end_s)),
-        tuple(told),
+        tuple(mattering),
         tuple((each.began_s, each.cause) for each in incidents if not each.matters),
         Counter(words(row, "event") for row in events),
         sum(row.get("event") == "collector_restarted" for row in agent_events),
@@ -131,7 +131,7 @@ def examine(run: RunDirectory) -> RunHistory | None:
     )
 
 
-def _told(incident: Incident, cost: Cost, rows: Timeline) -> IncidentReport:
+def _report(incident: Incident, cost: Cost, rows: Timeline) -> IncidentReport:
     """Return an incident with the tightest moment of the pool that it is about."""
     named = [each.pool for each in incident.found if each.pool in rows.pools]
     kinds = {RAN_OUT_OF[each.cause] for each in incident.found if each.cause in RAN_OUT_OF}

@@ -214,8 +214,8 @@ def words(row: Row, key: str) -> str:
 def finding_of(row: Row) -> Found:
     """Return what an event ``finding`` says."""
     unanswered_s = number(inner(row, "numbers").get("no_tick_for_s")) or 0.0
-    texts = (words(row, key) for key in ("diagnosis", "cause", "pool", "owner"))
-    return Found(moment(row), *texts, unanswered_s=max(0.0, unanswered_s))
+    cause, sentence, pool, owner = (words(row, key) for key in ("diagnosis", "cause", "pool", "owner"))
+    return Found(moment(row), cause, sentence, pool, owner, max(0.0, unanswered_s))
 
 
 class _Reader:

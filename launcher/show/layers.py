@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 from launcher.show.timeline import OURS, Sample
 
-STRANGERS_DRAWN = 4
+FOREIGN_DRAWN = 4
 COLUMNS = 240
 GAP_S = 120.0
 """Without a line for longer than this, and than five usual intervals, nobody looked."""
@@ -16,10 +16,10 @@ GAP_S = 120.0
 
 @dataclass(frozen=True)
 class Layer:
-    """Who, and the style class of its colour."""
+    """Who, and the page's colour for it."""
 
     name: str
-    style: str
+    colour: str
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ def _layers(samples: Sequence[Sample]) -> tuple[tuple[Layer, ...], Callable[[Sam
         for name, mib in sample.owners.items():
             peaks[name] = max(peaks.get(name, 0.0), mib)
     ours = [name for name in OURS if name in peaks]
-    strangers = sorted((name for name in peaks if name not in OURS), key=lambda name: -peaks[name])
-    named, rest = strangers[:STRANGERS_DRAWN], strangers[STRANGERS_DRAWN:]
-    layers = [Layer(name, f"of-{name}") for name in ours]
-    layers += [Layer(name, f"stranger-{count}") for count, name in enumerate(named, 1)]
-    layers += [Layer(f"{len(rest)} others", "stranger-rest")] if rest else []
+    others = sorted((name for name in peaks if name not in OURS), key=lambda name: -peaks[name])
+    named, rest = others[:FOREIGN_DRAWN], others[FOREIGN_DRAWN:]
+    layers = [Layer(name, name) for name in ours]
+    layers += [Layer(name, f"foreign-{count}") for count, name in enumerate(named, 1)]
+    layers += [Layer(f"{len(rest)} others", "foreign-rest")] if rest else []
     unnamed = any(sample.unnamed >= 1 for sample in samples)
     layers += [Layer("nobody known", "unnamed")] if unnamed else []
 

@@ -14,7 +14,7 @@ HOLDERS_SHOWN = 4
 def overview(run: RunHistory) -> list[str]:
     """Return the summary, a sentence each, without markup."""
     faults = sum(run.faults.values())
-    if not run.told:
+    if not run.incidents:
         return [_length(run), f"No incident: nothing went wrong{_passed(run)}."]
     return [_length(run), _faults(run, faults), _actions(run), _cost(run)]
 
@@ -67,21 +67,21 @@ def _cost(run: RunHistory) -> str:
 
 def _updates(run: RunHistory) -> str:
     repeated = run.lost("updates_repeated")
-    unknown = sum(bool(each.cost.stood) and each.cost.updates_repeated is None for each in run.told)
+    unknown = sum(bool(each.cost.stood) and each.cost.updates_repeated is None for each in run.incidents)
     if unknown and not repeated:
         return "unknown how many updates repeated"
     but = f" (unknown for {counted(unknown, 'incident')})" if unknown else ""
     return f"at least {grouped(repeated)} updates repeated{but}" if repeated else "no update repeated"
 
 
-def done(told: IncidentReport) -> list[str]:
+def done(report: IncidentReport) -> list[str]:
     """Return what was done about an incident, each with its seconds after the beginning."""
-    if not told.incident.actions:
-        collector = told.incident.cause == Cause.COLLECTOR_HANG.value
+    if not report.incident.actions:
+        collector = report.incident.cause == Cause.COLLECTOR_HANG.value
         return ["left to the agent, which replaces its collector" if collector else "nothing"]
-    began_s = told.incident.began_s
+    began_s = report.incident.began_s
     counts: dict[str, tuple[float, int]] = {}
-    for action in told.incident.actions:
+    for action in report.incident.actions:
         first_s, count = counts.get(action.words, (action.time_s - began_s, 0))
         counts[action.words] = first_s, count + 1
     lines = [_action(what, at_s, count) for what, (at_s, count) in counts.items()]
@@ -94,32 +94,30 @@ def _action(what: str, at_s: float, count: int) -> str:
     return f"{when}{what}" + (f" ({grouped(count)} times)" if count > 1 else "")
 
 
-def back(told: IncidentReport) -> str:
+def back(report: IncidentReport) -> str:
     """Return when training went on, in words."""
-    if told.incident.ended_run:
+    if report.incident.ended_run:
         return "the run ended"
-    if not told.cost.stood:
+    if not report.cost.stood:
         return "never stood"
-    if told.cost.back_s is None:
+    if report.cost.back_s is None:
         return "not before the run ended"
-    return f"after {span(told.cost.back_s - told.incident.began_s)}"
+    return f"after {span(report.cost.back_s - report.incident.began_s)}"
 
 
-def price(told: IncidentReport) -> str:
+def price(report: IncidentReport) -> str:
     """Return what an incident cost, in words; a dash where that is nothing."""
-    cost = told.cost
+    cost = report.cost
     parts = [span(cost.stood_s)] if cost.stood else []
     parts += [f"{grouped(cost.steps_lost)} steps lost"] if cost.steps_lost else []
     parts += [f"≥ {grouped(cost.updates_repeated)} updates repeated"] if cost.updates_repeated else []
     return ", ".join(parts) or "–"
 
 
-def holders(sample: Sample | None) -> str:
+def holders(sample: Sample) -> list[str]:
     """Return who held what of a pool, biggest first, and what was free."""
-    if sample is None:
-        return "–"
     held = sorted(sample.owners.items(), key=lambda entry: -entry[1])
     shown = [f"{name} {mib(amount)}" for name, amount in held[:HOLDERS_SHOWN]]
     rest = sum(amount for _, amount in held[HOLDERS_SHOWN:]) + sample.unnamed
     shown += [f"others {mib(rest)}"] if rest >= 1 else []
-    return ", ".join([*shown, f"free {mib(sample.free)}"])
+    return [*shown, f"free {mib(sample.free)}"]

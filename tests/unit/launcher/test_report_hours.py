@@ -22,7 +22,7 @@ def test_what_the_report_counts_is_what_the_files_hold(tmp_path: Path, seed: int
     assert told.events["agent_restart"] == machine.journal.state.agent_restarts
     assert told.last_step == pytest.approx(machine.learned.steps, abs=10 * STEPS_PER_S)
     assert told.ran_s == pytest.approx(HOURS * HOUR_S, rel=0.05)
-    actions = [action.event for each in told.told for action in each.incident.actions]
+    actions = [action.event for each in told.incidents for action in each.incident.actions]
     for name in ("simulator_restart", "agent_restart", "rung_taken", "rung_adopted", "rung_left", "waiting"):
         assert actions.count(name) == len(machine.events(name)), name
     _each_is_whole(told)
@@ -31,7 +31,7 @@ def test_what_the_report_counts_is_what_the_files_hold(tmp_path: Path, seed: int
 
 
 def _each_is_whole(told: history.RunHistory) -> None:
-    for each in told.told[:-1]:
+    for each in told.incidents[:-1]:
         assert each.incident.over_s is not None
         assert each.incident.over_s >= each.incident.began_s
         assert all(pause.until_s is not None for pause in each.incident.pauses)

@@ -105,7 +105,7 @@ def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path)
     world.steps_for(120)
     told = history.examine(world.run)
     assert told is not None
-    (crashed,) = told.told
+    (crashed,) = told.incidents
     (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
     assert crashed.incident.cause == "simulator_crash"
     assert [action.event for action in crashed.incident.actions] == ["simulator_restart"]
@@ -139,7 +139,7 @@ def test_a_climb_is_told_apart_from_faults(tmp_path: Path) -> None:
     world.steps_for(120)
     told = history.examine(world.run)
     assert told is not None
-    assert [each.incident.cause for each in told.told] == ["agent_cuda_oom", "climb"]
+    assert [each.incident.cause for each in told.incidents] == ["agent_cuda_oom", "climb"]
     assert dict(told.faults) == {"agent_cuda_oom": 1}
     assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(told))
 
@@ -238,7 +238,7 @@ def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> 
     told = history.examine(run)
     assert told is not None
     assert [(each.from_s, each.until_s) for each in told.sessions] == [(10, 90), (100, 150)]
-    (gone,) = told.told
+    (gone,) = told.incidents
     assert (gone.incident.cause, gone.incident.began_s, gone.cost.stood[0][0]) == ("launcher_gone", 90, 90)
 
 
@@ -268,13 +268,13 @@ def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
         event(10, "crash_loop", f"{said}, and its 5 restarts are spent", incident="i1"),
         event(11, "run_ended", "another sentence", incident="i1", exit_code=70),
     ]
-    (told,) = examined(tmp_path, rows).told
+    (told,) = examined(tmp_path, rows).incidents
     assert told.incident.ended_run
     assert sentences.back(told) == "the run ended"
 
 
 def test_what_failed_is_told_even_if_the_files_end_before_anything_was_done(tmp_path: Path) -> None:
-    (told,) = examined(tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]).told
+    (told,) = examined(tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]).incidents
     assert sentences.done(told) == ["nothing"]
     assert told.incident.is_fault
 
@@ -286,7 +286,7 @@ def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path)
         over(30, "foreign_process", "vram:0", "blender", "i2"),
     ]
     found = examined(tmp_path, rows)
-    assert not found.told
+    assert not found.incidents
     assert found.passed == ((20, "foreign_process"),)
     assert sentences.overview(found)[-1].startswith("No incident")
 
@@ -296,38 +296,38 @@ def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path)
 
 def test_a_pause_lasts_until_steps_grow_again(tmp_path: Path) -> None:
     rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
-    (told,) = examined(tmp_path, crash(104, 115), rows).told
+    (told,) = examined(tmp_path, crash(104, 115), rows).incidents
     assert told.cost.stood == ((104, 130),)
     assert told.cost.back_s == 130
 
 
 def test_between_two_lines_of_the_timeline_the_speed_tells_when_it_drove_again(tmp_path: Path) -> None:
     rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
-    (told,) = examined(tmp_path, crash(104, 115), [*rows, memory(140, 1290)]).told
+    (told,) = examined(tmp_path, crash(104, 115), [*rows, memory(140, 1290)]).incidents
     assert told.cost.back_s == 125
 
 
 def test_a_collector_that_says_when_it_is_ready_is_believed(tmp_path: Path) -> None:
     rows = [memory(100, 1100), memory(110, 1100), memory(130, 1150)]
     ready = [{"time": 121.5, "event": "collector_ready", "steps": 1100}]
-    assert examined(tmp_path, crash(104, 115), rows, ready).told[0].cost.back_s == 121.5
+    assert examined(tmp_path, crash(104, 115), rows, ready).incidents[0].cost.back_s == 121.5
 
 
 def test_an_evaluation_after_a_repair_isnt_taken_for_standing_still(tmp_path: Path) -> None:
     rows = [memory(100, 1100), memory(2000, 1150)]
-    assert examined(tmp_path, crash(104, 115), rows).told[0].cost.back_s == 115
+    assert examined(tmp_path, crash(104, 115), rows).incidents[0].cost.back_s == 115
 
 
 def test_a_hang_is_counted_from_when_nothing_went_on(tmp_path: Path) -> None:
     said = "the agent has given no heartbeat for 62 s, 60 are allowed"
     rows = [memory(80, 900), memory(90, 1000), *(memory(at, 1000) for at in range(100, 160, 10)), memory(180, 1010)]
     hung = [finding(152, "agent_hang", said, owner="agent"), *agent_again(152, said, 170)]
-    assert examined(tmp_path, hung, rows).told[0].cost.stood == ((90, 180),)
+    assert examined(tmp_path, hung, rows).incidents[0].cost.stood == ((90, 180),)
 
 
 def test_a_collector_that_the_agent_replaces_costs_what_it_hung(tmp_path: Path) -> None:
     hung = finding(125, "collector_hang", "a call has been out for 25 s", owner="agent", no_tick_for_s=25.0)
-    (told,) = examined(tmp_path, [hung, over(130, "collector_hang", owner="agent")]).told
+    (told,) = examined(tmp_path, [hung, over(130, "collector_hang", owner="agent")]).incidents
     assert told.cost.stood == ((100, 130),)
 
 
@@ -340,7 +340,7 @@ def test_updates_that_were_made_again_and_steps_that_are_gone_are_counted(tmp_pa
         rows[1]["updates"] = 700
     resumed = [{"time": 110, "event": "resumed", "steps": 1095, "updates": 640}]
     struck = [finding(104, "agent_crash", said, owner="agent"), *agent_again(104, said, 120)]
-    cost = examined(tmp_path, struck, rows, resumed, metrics).told[0].cost
+    cost = examined(tmp_path, struck, rows, resumed, metrics).incidents[0].cost
     assert (cost.updates_repeated, cost.steps_lost) == (60, 5)
 
 
@@ -348,7 +348,7 @@ def test_nothing_is_claimed_where_nobody_told(tmp_path: Path) -> None:
     said = "the agent crashed (signal 6)"
     struck = [finding(104, "agent_crash", said, owner="agent"), *agent_again(104, said, 120)]
     found = examined(tmp_path, struck)
-    assert (found.told[0].cost.updates_repeated, found.told[0].cost.steps_lost) == (None, None)
+    assert (found.incidents[0].cost.updates_repeated, found.incidents[0].cost.steps_lost) == (None, None)
     assert "unknown how many updates" in sentences.overview(found)[-1]
 
 
@@ -357,9 +357,9 @@ def test_who_held_what_is_told_of_the_tightest_moment_about_the_beginning(tmp_pa
     rows = [memory(80, 900, free=900), memory(95, 1000, free=20), memory(103, 1100, free=60), memory(104.5, 1100, 4000)]
     rows.append(memory(112, 1100, free=1))
     found = examined(tmp_path, [finding(104, "agent_cuda_oom", said), *agent_again(104, said, 120)], rows)
-    assert found.told[0].held is not None
-    assert (found.told[0].pool, found.told[0].held.free) == ("vram:0", 20)
-    holders = sentences.holders(found.told[0].held)
+    assert found.incidents[0].held is not None
+    assert (found.incidents[0].pool, found.incidents[0].held.free) == ("vram:0", 20)
+    holders = ", ".join(sentences.holders(found.incidents[0].held))
     assert holders == "simulator 4\u202f800 MiB, Xorg 85 MiB, others 840 MiB, free 20 MiB"
 
 
@@ -370,7 +370,7 @@ def test_of_two_cards_the_fuller_one_is_told(tmp_path: Path) -> None:
     }
     said = "the agent ran out of GPU memory (exit code 71)"
     struck = [finding(104, "agent_cuda_oom", said), *agent_again(104, said, 120)]
-    assert examined(tmp_path, struck, [{"time": 100, "step": 5, "pools": cards}]).told[0].pool == "vram:10"
+    assert examined(tmp_path, struck, [{"time": 100, "step": 5, "pools": cards}]).incidents[0].pool == "vram:10"
 
 
 def test_times_of_two_launches_are_added_without_the_time_between(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from dataclasses import asdict
 
 from agent.config import AgentConfig
 from agent.exits import AgentError, Exit
-from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
 from agent.td3.layout import bytes_for
 from agent.td3.reshaping import reshape
 from agent.td3.ring import NoRoomError, free_bytes
+from agent.telemetry.metrics import EventLog
 
 _MIB = 2**20
 

@@ -20,8 +20,9 @@ from rich.console import Console
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route
-from agent.judging.baselines import PidPurePursuit
-from agent.judging.evaluation import Evaluation, evaluate, table
+from agent.evaluation.drivers import PidPurePursuit
+from agent.evaluation.metrics import Evaluation, table
+from agent.evaluation.routes import evaluate
 
 
 def main(

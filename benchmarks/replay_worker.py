@@ -16,9 +16,9 @@ from typing import Any
 from replay import fill
 
 from agent.config import AgentConfig, ReplayConfig, TD3Config, TrainingConfig
-from agent.learner import Learner
 from agent.run_directory import RunDirectory
 from agent.td3.replay import Replay
+from agent.trainer.learner import Learner
 
 _EVENTS = (Path("/sys/fs/cgroup/memory/memory.oom_control"), Path("/sys/fs/cgroup/memory.events"))
 _STAT = (Path("/sys/fs/cgroup/memory/memory.stat"), Path("/sys/fs/cgroup/memory.stat"))

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 
-class Doing(IntEnum):
+class CollectorState(IntEnum):
     """What the collector is at, and so why it takes no step."""
 
     STARTING = 0
@@ -36,7 +36,7 @@ class Doing(IntEnum):
 
 _STATUS = np.dtype(
     [
-        ("doing", "i8"),
+        ("state", "i8"),
         ("steps", "i8"),
         ("episodes", "i8"),
         ("ticks", "i8"),
@@ -54,7 +54,7 @@ _PACE = np.dtype([("step_limit", "i8")])
 class Snapshot:
     """The status at one moment."""
 
-    doing: Doing
+    state: CollectorState
     steps: int
     episodes: int
     ticks: int
@@ -91,14 +91,14 @@ class Status:
             start_limit_s: until its first sign of life.
             idle_limit_s: between two signs of life outside of calls.
         """
-        self.doing = Doing.STARTING
+        self.state = CollectorState.STARTING
         self._block["in_call"] = 0
         self._block["idle_limit_s"] = idle_limit_s
         self._sign(start_limit_s)
 
     def end_collector(self) -> None:
         """Say that there is none any more: the call that the last one died in is not outstanding."""
-        self.doing = Doing.ABSENT
+        self.state = CollectorState.ABSENT
         self._block["in_call"] = 0
 
     def alive(self) -> None:
@@ -106,13 +106,13 @@ class Status:
         self._sign(float(self._block["idle_limit_s"][0]))
 
     @property
-    def doing(self) -> Doing:
+    def state(self) -> CollectorState:
         """What the collector is at."""
-        return Doing(int(self._block["doing"][0]))
+        return CollectorState(int(self._block["state"][0]))
 
-    @doing.setter
-    def doing(self, doing: Doing) -> None:
-        self._block["doing"] = doing
+    @state.setter
+    def state(self, state: CollectorState) -> None:
+        self._block["state"] = state
 
     @property
     def ticks(self) -> int:
@@ -147,7 +147,7 @@ class Status:
         """Return what the block says now."""
         block = self._block[0]
         return Snapshot(
-            doing=self.doing,
+            state=self.state,
             steps=int(block["steps"]),
             episodes=int(block["episodes"]),
             ticks=self.ticks,

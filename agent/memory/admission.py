@@ -19,8 +19,8 @@ from agent.memory import aftermath, allocator, footprint
 from agent.memory.allocator import Choice, Settings
 from agent.memory.footprint import MIB
 from agent.memory.survey import Survey, survey
-from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
+from agent.telemetry.metrics import EventLog
 
 NOT_APPLICABLE = "not applicable on the CPU"
 

@@ -16,12 +16,13 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import agent.env  # noqa: F401 (registers the environment)
+from agent.collector.warm_up import warmup_action
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route, held_out_routes
-from agent.judging.baselines import Driver, PidPurePursuit, RandomDriver, Stop, warmup_action
-from agent.judging.evaluation import evaluate
-from agent.judging.visual import record
+from agent.evaluation.drivers import Driver, PidPurePursuit, RandomDriver, Stop
+from agent.evaluation.routes import evaluate
+from agent.evaluation.video import record
 from tests.conftest import StartServer
 
 CONFIG = EnvironmentConfig()

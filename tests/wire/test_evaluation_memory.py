@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 
-from agent.collecting.examiner import Examiner
-from agent.collecting.watched import WatchedEnv
+from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig, validate
-from agent.exchange.status import Doing, Status
+from agent.evaluation.runner import EvaluationRunner
+from agent.exchange.status import CollectorState, Status
 from agent.memory.resident import memory_mib
 from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
@@ -37,10 +37,10 @@ class Peaks:
         assert run.process is not None
         status = Status(run.path / "exchange" / "status.bin")
         while run.process.poll() is None:
-            doing = status.read().doing
-            if doing is Doing.EVALUATING:
+            doing = status.read().state
+            if doing is CollectorState.EVALUATING:
                 self.evaluating = max(self.evaluating, _family_mib(run))
-            elif doing is Doing.RECORDING:
+            elif doing is CollectorState.RECORDING:
                 self.recording = max(self.recording, _family_mib(run))
             time.sleep(0.01)
 
@@ -85,10 +85,10 @@ def test_a_second_collector_rehearses_nothing(start_server: StartServer, new_run
     assert len(run.events("evaluation_rehearsed")) == 1
 
 
-def watched_env(server: Server, folder: Path) -> tuple[AgentConfig, WatchedEnv, Status]:
+def watched_env(server: Server, folder: Path) -> tuple[AgentConfig, WatchdogEnv, Status]:
     settings = validate({**SMALL, "evaluation": {"video": False}, "simulator": {"port": server.port}}, source="test")
     status = Status(folder / "status.bin")
-    return settings, WatchedEnv(settings, status, on_step=lambda: None), status
+    return settings, WatchdogEnv(settings, status, on_step=lambda: None), status
 
 
 def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
@@ -100,7 +100,7 @@ def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
         settings, env, status = watched_env(server, tmp_path)
         try:
             if rehearse:
-                examiner = Examiner(settings, RunDirectory(tmp_path), env, Policy(settings.td3.network), status)
+                examiner = EvaluationRunner(settings, RunDirectory(tmp_path), env, Policy(settings.td3.network), status)
                 assert examiner.rehearse().routes == settings.evaluation.final_episodes
                 assert env.session.ticks == 0
                 vehicles = connect(server, synchronous=False).world.get_actors().filter("vehicle.*")

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent import checkpoint, config
+from agent import config
 from agent.exchange.request_files import Answer, await_answer, send
 from agent.exits import Exit
-from agent.learner import architecture
 from agent.run_directory import RunDirectory
+from agent.trainer import checkpoint
+from agent.trainer.learner import architecture
 from tests.conftest import Server, StartServer, port_pair
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import Run, program, running

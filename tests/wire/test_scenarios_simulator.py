@@ -97,7 +97,7 @@ def test_5_a_simulator_that_hangs_while_it_answers_version_is_started_again(laun
 def collector_of(launched: Launched) -> psutil.Process:
     """Return the agent's collector."""
     agent = psutil.Process(launched.read("launcher.json")["agent"]["pid"])
-    return next(each for each in agent.children() if "agent.collecting.collector" in each.cmdline())
+    return next(each for each in agent.children() if "agent.collector" in each.cmdline())
 
 
 def until_gone(launched: Launched, process: psutil.Process) -> None:

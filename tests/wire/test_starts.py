@@ -16,10 +16,11 @@ from agent.env.driving import STARTS_A_RESET, DrivingEnv
 from agent.env.observation import DriverState, Observation
 from agent.env.route import Route, held_out_routes
 from agent.env.session import BlockedStart
+from agent.evaluation.drivers import PidPurePursuit
+from agent.evaluation.metrics import write_json
+from agent.evaluation.routes import evaluate
+from agent.evaluation.video import record
 from agent.exits import Exit, exit_code
-from agent.judging.baselines import PidPurePursuit
-from agent.judging.evaluation import evaluate, write_json
-from agent.judging.visual import record
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL

@@ -17,13 +17,13 @@ from agent import config
 from agent.config import AgentConfig, TD3Config
 from agent.cuda import choose_device
 from agent.exits import AgentError, Exit
-from agent.learner import Learner
 from agent.memory import snapshot
 from agent.memory.preallocation import limit_device_memory
 from agent.memory.watermarks import MIB, Watermarks
 from agent.run_directory import RunDirectory
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
+from agent.trainer.learner import Learner
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.watched import CPU, distance
 

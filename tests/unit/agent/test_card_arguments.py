@@ -10,12 +10,12 @@ import torch
 
 from agent import config
 from agent.cuda import choose_device
-from agent.learner import Learner
 from agent.memory import admission
 from agent.memory.preallocation import limit_device_memory
 from agent.memory.watermarks import MIB, Watermarks
 from agent.run_directory import RunDirectory
 from agent.td3.td3 import TD3
+from agent.trainer.learner import Learner
 
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32]}
 

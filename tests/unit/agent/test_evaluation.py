@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agent.judging.evaluation import PENALTIES, Evaluation, RouteResult, table, write_csv, write_json
+from agent.evaluation.metrics import PENALTIES, Evaluation, RouteResult, table, write_csv, write_json
 
 
 def result(**values: object) -> RouteResult:

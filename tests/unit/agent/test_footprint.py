@@ -17,14 +17,14 @@ from torch.profiler import ProfilerActivity, profile
 from agent import config
 from agent.config import AgentConfig
 from agent.exits import Exit
-from agent.learner import Learner
 from agent.memory import footprint, layers
 from agent.memory.footprint import MIB, POOLS, Estimate, Free, Pool
 from agent.memory.recovery import Recovery
-from agent.pacing import Counters
 from agent.run_directory import RunDirectory
 from agent.td3.replay import Batch, Replay
 from agent.td3.td3 import TD3
+from agent.trainer.learner import Learner
+from agent.trainer.pacing import Counters
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32, 32]}
@@ -167,7 +167,8 @@ def allocated_peak(settings: AgentConfig) -> int:
 HIGH_WATER = """
 import json, os, sys, threading, time
 import torch
-from agent import config, training
+from agent import config
+from agent.trainer import loop
 from agent.memory.resident import memory_mib
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3

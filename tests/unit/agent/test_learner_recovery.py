@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from agent import config
-from agent.learner import Learner
 from agent.run_directory import RunDirectory
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
+from agent.trainer.learner import Learner
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.failing import Failing
 from tests.unit.agent.watched import CPU, SIZE, SMALL

@@ -17,7 +17,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from agent import config
 from agent.config import NetworkConfig, TD3Config
-from agent.learner import Learner
 from agent.memory import preallocation
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.run_directory import RunDirectory
@@ -25,6 +24,7 @@ from agent.td3.frames import frame_shape
 from agent.td3.phases import at_once
 from agent.td3.replay import Replay
 from agent.td3.td3 import TD3
+from agent.trainer.learner import Learner
 
 CPU = torch.device("cpu")
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)

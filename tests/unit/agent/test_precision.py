@@ -13,17 +13,17 @@ import torch
 from agent import config
 from agent.config import AgentConfig
 from agent.exits import AgentError
-from agent.learner import Learner
 from agent.memory import admission, footprint, free, survey, variants
 from agent.memory.allocator import Choice
 from agent.memory.footprint import MIB, Free
-from agent.pacing import Counters
-from agent.reporting.announcement import announce
-from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
 from agent.td3 import arithmetic, td3
 from agent.td3.arithmetic import computed, cpu_has_bfloat16
 from agent.td3.td3 import TD3
+from agent.telemetry.metrics import EventLog
+from agent.trainer.announcement import announce
+from agent.trainer.learner import Learner
+from agent.trainer.pacing import Counters
 from tests.unit.agent.batches import random_batch
 
 CPU = torch.device("cpu")

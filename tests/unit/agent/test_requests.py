@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from agent import config
-from agent.checkpoint import CheckpointError
 from agent.config import AgentConfig, ConfigError
 from agent.exchange.request_files import Answer, Inbox, Request, Unfit, await_answer, send
 from agent.exits import AgentError, Exit
-from agent.learner import Learner
-from agent.reporting.telemetry import EventLog
-from agent.requests import Requests, Standing, patched
 from agent.run_directory import RunDirectory
+from agent.telemetry.metrics import EventLog
+from agent.trainer.checkpoint import CheckpointError
+from agent.trainer.learner import Learner
+from agent.trainer.requests import Requests, Standing, patched
 from tests.conftest import REPOSITORY
 
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import CollectorState, Status
 from agent.memory.resident import memory_mib
 from agent.memory.watermarks import Watermarks
-from agent.reporting.heartbeat import Heartbeat, Vitals
-from agent.reporting.telemetry import Episodes, EventLog, JsonLines, Metrics
 from agent.run_directory import RunDirectory
+from agent.telemetry.heartbeat import Heartbeat, Vitals
+from agent.telemetry.metrics import Episodes, EventLog, JsonLines, Metrics
 from tests.disks import fill, small_disk
 
 
@@ -115,13 +115,13 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
         assert first["collector"] == {"pid": None, "doing": "starting"}
         assert first["memory"]["learner_mib"] > 10
         assert first["memory"]["device_mib"] is None
-        status.doing = Doing.CONNECTING
+        status.state = CollectorState.CONNECTING
         with status.calling(limit_s=60):
             time.sleep(1.2)
             second = json.loads(run.heartbeat.read_text())
         assert second["phase"] == "waiting_for_simulator"
         assert second["tick_outstanding_s"] > 0
-        status.doing = Doing.STEPPING
+        status.state = CollectorState.STEPPING
         vitals.phase, vitals.step, vitals.exit_code = "finished", 100, 0
     last = json.loads(run.heartbeat.read_text())
     assert (last["phase"], last["step"], last["exit_code"]) == ("finished", 100, 0)

@@ -14,17 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent import config, options
-from agent.checkpoint import CheckpointError
+from agent import config
+from agent.cli import options
+from agent.cli.stability import Sample, judge
 from agent.exchange.weights import WeightsError
 from agent.exits import AgentError, Exit, exit_code
-from agent.learner import Learner, architecture
-from agent.pacing import Counters
 from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, derived_seed, generator
 from agent.signals import StoppedAtOnce, StopRequest
-from agent.stability import Sample, judge
 from agent.td3.replay import ReplayError
+from agent.trainer.checkpoint import CheckpointError
+from agent.trainer.learner import Learner, architecture
+from agent.trainer.pacing import Counters
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
@@ -40,7 +41,7 @@ def agent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 def test_the_process_that_trains_never_imports_the_client() -> None:
     program = (
-        "import sys, agent.__main__, agent.training\n"
+        "import sys, agent.__main__, agent.trainer.loop\n"
         "found = [name for name in sys.modules if name.split('.')[0] == 'carla' or name.startswith('agent.env')]\n"
         "print(found)"
     )
@@ -224,7 +225,7 @@ def test_too_few_samples_are_no_verdict() -> None:
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     child = (
-        "import os, sys, time, pathlib; from agent.collecting.parent import die_with;"
+        "import os, sys, time, pathlib; from agent.collector.parent import die_with;"
         "die_with(int(sys.argv[1])); pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); time.sleep(60)"
     )
     parent = (

@@ -16,7 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agent import commands, options
+from agent.cli import commands, options
 from launcher import agent_words, config, down, preparing
 from launcher import up as up_command
 from launcher.__main__ import app

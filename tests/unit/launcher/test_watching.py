@@ -17,12 +17,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import CollectorState, Status
 from agent.memory.watermarks import Watermarks
-from agent.reporting.heartbeat import Heartbeat as Writer
-from agent.reporting.heartbeat import Vitals
-from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory as AgentRun
+from agent.telemetry.heartbeat import Heartbeat as Writer
+from agent.telemetry.heartbeat import Vitals
+from agent.telemetry.metrics import EventLog
 from launcher import config
 from launcher.memory.pools import Reading
 from launcher.run_directory import RunDirectory
@@ -60,7 +60,7 @@ def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tup
     vitals, status = writer
     files = AgentFiles(RunDirectory(run.path))
     vitals.phase, vitals.step, vitals.updates = "updating", 7, 3
-    status.doing, status.ticks = Doing.STEPPING, 41
+    status.state, status.ticks = CollectorState.STEPPING, 41
     until(lambda: (files.look(time.monotonic()).beat or heartbeat({})).step == 7)
     beat = files.look(time.monotonic()).beat
     assert beat is not None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from agent.checkpoint import CheckpointError
-from agent.learner import Learner
-from agent.reporting.reporter import Reporter
-from agent.reporting.telemetry import EventLog
-from agent.requests import Standing
+from agent.telemetry.metrics import EventLog
+from agent.trainer.checkpoint import CheckpointError
+from agent.trainer.learner import Learner
+from agent.trainer.reporter import Reporter
+from agent.trainer.requests import Standing
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class _Refused:
     score: float | None
 
 
-class Ledger:
+class CheckpointStore:
     """The books of one run. ``counters`` is where it stands."""
 
     def __init__(self, learner: Learner, reporter: Reporter, events: EventLog) -> None:

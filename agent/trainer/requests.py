@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from agent import config, layered_yaml
-from agent.checkpoint import CheckpointError
 from agent.config import AgentConfig, ConfigError, dump
 from agent.exchange.request_files import Answer, Inbox, Request, Result, Unfit
-from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
+from agent.telemetry.metrics import EventLog
+from agent.trainer.checkpoint import CheckpointError
 
 APPLICABLE = ("device", "td3.micro_batch", "training.checkpoint_every_steps", "training.learner_threads")
 """Keys whose change in mid-run is exact: the tensors move, gradients add up to the batch's, and the rest is pace.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import CollectorState, Status
 from agent.memory.watermarks import Watermarks
 from agent.run_directory import RunDirectory, write_whole
 
@@ -77,7 +77,7 @@ class Heartbeat:
 
     def _figures(self) -> dict[str, Any]:
         vitals, collector = self._vitals, self._status.read()
-        waiting = collector.doing is Doing.CONNECTING and vitals.phase in ("starting", "warming", "collecting")
+        waiting = collector.state is CollectorState.CONNECTING and vitals.phase in ("starting", "warming", "collecting")
         phase = "waiting_for_simulator" if waiting else vitals.phase
         self._memory.read(phase)
         return {
@@ -96,7 +96,7 @@ class Heartbeat:
             "update_ms": vitals.update_ms,
             "ticks": collector.ticks,
             "tick_outstanding_s": round(collector.outstanding_s, 3),
-            "collector": {"pid": self._memory.collector_pid, "doing": collector.doing.name.lower()},
+            "collector": {"pid": self._memory.collector_pid, "doing": collector.state.name.lower()},
             "collector_restarts": vitals.collector_restarts,
             "memory": self._held(),
             "exit_code": vitals.exit_code,

@@ -13,17 +13,21 @@ from typing import Any
 
 from rich.console import Console
 
-from agent import checkpoint, options, places
+from agent import places
+from agent.cli import options
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER, driver
+from agent.evaluation.metrics import table, write_csv, write_json
+from agent.evaluation.routes import held_out
+from agent.evaluation.runner import assess
+from agent.evaluation.video import VideoSummary, record
 from agent.exits import AgentError, Exit, sentence
-from agent.judging.assessment import BASELINES, TD3_DRIVER, assess, driver, routes_to_judge_by
-from agent.judging.evaluation import table, write_csv, write_json
-from agent.judging.visual import VideoSummary, record
-from agent.learner import architecture
 from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
 from agent.td3.resampling import adapted
+from agent.trainer import checkpoint
+from agent.trainer.learner import architecture
 
 _ONLINE = "online."
 
@@ -84,9 +88,7 @@ def trained(
     return Trained(resolved, policy)
 
 
-def judge(
-    trained: Trained, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console
-) -> None:
+def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console) -> None:
     """Let the drivers drive ``count`` held-out routes; print the table, write the outputs.
 
     Raises:
@@ -94,7 +96,7 @@ def judge(
     """
     outputs.make_room()
     with _environment(trained.config) as env:
-        routes = routes_to_judge_by(env, trained.config, count, min_turns)
+        routes = held_out(env, trained.config, count, min_turns)
         found = assess(env, trained.config, trained.policy, names, routes)
         out.print(table(found))
         if outputs.csv is not None:
@@ -114,7 +116,7 @@ def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
     Outputs(video=path).make_room()
     seconds = steps * trained.config.simulator.fixed_delta_s
     with _environment(trained.config) as env:
-        routes = routes_to_judge_by(env, trained.config, trained.config.evaluation.episodes)
+        routes = held_out(env, trained.config, trained.config.evaluation.episodes)
         filmed = driver(name, trained.policy, trained.config)
         return record(env, filmed, routes, path, min_seconds=seconds, min_metres=0.0, max_seconds=seconds)
 

@@ -14,13 +14,13 @@ from rich.console import Console
 from agent.config import AgentConfig
 from agent.exchange.messages import EpisodeEnded, Evaluated
 from agent.exchange.status import Status
-from agent.learner import Learner
 from agent.memory.watermarks import Watermarks
-from agent.pacing import Counters
-from agent.reporting.heartbeat import Heartbeat, Vitals
-from agent.reporting.progress import ProgressLine, Shown
-from agent.reporting.telemetry import Episodes, Metrics
 from agent.run_directory import RunDirectory
+from agent.telemetry.heartbeat import Heartbeat, Vitals
+from agent.telemetry.metrics import Episodes, Metrics
+from agent.telemetry.progress import ProgressLine, Shown
+from agent.trainer.learner import Learner
+from agent.trainer.pacing import Counters
 
 RATE_WINDOW_S = 2.0
 """Between two measurements of steps/s and updates/s."""

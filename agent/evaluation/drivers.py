@@ -1,7 +1,7 @@
-"""Drivers to compare with (stop, random, PID with pure pursuit), and the actions of the warm-up.
+"""Who drives in an evaluation: the trained policy, and three to compare it with (stop, random, PID with pure pursuit).
 
-Owns the ``Driver`` protocol that evaluation and video speak. Knows no simulator: a driver sees an observation and the
-car's state on its route.
+Owns the ``Driver`` protocol that evaluation and video speak, and the drivers' names. Knows no simulator: a driver sees
+an observation and the car's state on its route.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.env.observation import SPEED_SCALE_MPS, DriverState, Observation, Vector
+from agent.config import AgentConfig
+from agent.env.observation import DriverState, Observation
+from agent.exits import AgentError, Exit
+from agent.seeding import Purpose, generator
+from agent.td3.networks import Policy
+
+TD3_DRIVER = "td3"
+BASELINES = ("stop", "random", "pid")
 
 Action = NDArray[np.float32]
 
@@ -99,24 +106,31 @@ class PidPurePursuit:
         return min(self._target, math.sqrt(float(square.min(initial=self._target**2))))
 
 
-def warmup_action(rng: np.random.Generator, previous: Action, vector: Vector, spacing_m: float = 2.0) -> Action:
-    """Return an action that really moves the car and stays on the road for a while, with much variety.
+class PolicyDriver:
+    """Encoder and actor, deterministic."""
 
-    Independent uniform throttle and brake cancel (the car never moves, and the replay holds one picture); here the
-    throttle is positive on average, the noise is correlated over about a second, and a third point of the route gives
-    the steering its direction.
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
 
-    Args:
-        previous: the episode's last action, zeros at its start.
-        vector: the observation's (53,) vector.
-        spacing_m: ``environment.route.point_spacing_m``.
+    def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
+        """Return the policy's action."""
+        return self._policy.act(observation["image"], observation["vector"])
+
+
+def driver(name: str, policy: Policy | None, config: AgentConfig) -> Driver:
+    """Return the driver of this name.
+
+    Raises:
+        AgentError: there is no such driver, or ``td3`` without a policy.
     """
-    speed = float(vector[0]) * SPEED_SCALE_MPS
-    distance_m = 3.0 * spacing_m
-    forward, right = float(vector[7]) * distance_m, float(vector[8]) * distance_m
-    reach_sq = max(forward * forward + right * right, 1.0)
-    wanted = math.atan2(2.0 * WHEELBASE_M * right, reach_sq) / MAX_STEER_RAD
-    steer = wanted + 0.7 * (float(previous[0]) - wanted) + rng.normal(0.0, 0.12)
-    mean_pedal = 0.5 if speed < 3.0 else 0.12 * (6.0 - speed)
-    pedal = mean_pedal + 0.6 * (float(previous[1]) - mean_pedal) + rng.normal(0.0, 0.25)
-    return np.clip((steer, pedal), -1.0, 1.0).astype(np.float32)
+    if name == TD3_DRIVER and policy is not None:
+        return PolicyDriver(policy)
+    if name == "stop":
+        return Stop()
+    if name == "random":
+        return RandomDriver(generator(config.seed, Purpose.EVALUATION, 0))
+    if name == "pid":
+        return PidPurePursuit(config.environment.reward.target_speed_mps)
+    known = ", ".join((TD3_DRIVER, *BASELINES))
+    missing = "needs --checkpoint" if name == TD3_DRIVER else f"is unknown, expected one of {known}"
+    raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import Observation
+from agent.evaluation.drivers import Action, PolicyDriver
 from agent.exchange.messages import EpisodeEnded
-from agent.judging.assessment import PolicyDriver
-from agent.judging.baselines import Action, warmup_action
 from agent.seeding import Purpose, derived_seed, generator
 from agent.td3.exploration import GaussianNoise
 from agent.td3.replay import Replay

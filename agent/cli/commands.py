@@ -17,7 +17,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from agent import options
+from agent.cli import options
 from agent.exits import AgentError, Exit, exit_code, sentence
 from agent.memory import allocator
 from agent.run_directory import RunDirectory
@@ -70,7 +70,7 @@ def train(
             from agent.memory.admission import admit
             from agent.refitting import refit
             from agent.td3 import arithmetic
-            from agent.training import Training
+            from agent.trainer.loop import TrainingLoop
 
             admitted = admit(resolved, run, chosen)
             refit(admitted.config, run)
@@ -80,7 +80,7 @@ def train(
             computed = arithmetic.computed(precision, admitted.device == "cuda")
             if emulated := arithmetic.only_emulated(precision, computed):
                 out.print(f"{emulated}.", highlight=False, soft_wrap=True)
-            training = Training(admitted, run, out, stop)
+            training = TrainingLoop(admitted, run, out, stop)
             if training.finished:
                 training.say_finished()
                 out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)
@@ -110,12 +110,12 @@ def evaluate(
 ) -> None:
     """Drive held-out routes and print success, completion, driving score and comfort, a line a driver."""
     with leaving(debug):
-        from agent.judging import judge
+        from agent.cli import evaluation
 
         named = {"simulator.map": map, "seed": seed}
-        trained = judge.trained(checkpoint, config, settings, named)
+        trained = evaluation.trained(checkpoint, config, settings, named)
         names = tuple(drivers.split(",")) if drivers else trained.drivers
-        judge.judge(trained, names, routes, min_turns, outputs=judge.Outputs(csv, json, video), out=console())
+        evaluation.run(trained, names, routes, min_turns, outputs=evaluation.Outputs(csv, json, video), out=console())
 
 
 def stability(
@@ -131,7 +131,7 @@ def stability(
 ) -> None:
     """Train for a while and say whether memory was flat after warm-up; exit 0 if it was, 1 if not."""
     with sentences(debug):
-        from agent.stability import measure
+        from agent.cli.stability import measure
 
         verdict = measure(steps, run_dir, tolerance_mib, config, settings or [])
         console().print(verdict.table())

@@ -16,7 +16,7 @@ import time
 
 from agent.config import AgentConfig, dump
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import CollectorState, Status
 from agent.run_directory import RunDirectory
 
 # One thread for every library that would start more: acting at batch 1 gains nothing from them, and the learner
@@ -55,7 +55,7 @@ class CollectorProcess:
         # A session of its own: Ctrl-C is for the learner, which then tells the collector in order.
         with theirs, self._run.collector_log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "agent.collecting.collector", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-m", "agent.collector", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -95,11 +95,14 @@ class CollectorProcess:
         if not snapshot.overdue:
             return None
         self.kill()
-        return f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.doing.name.lower()}"
+        return f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.state.name.lower()}"
 
     def stop(self, grace_s: float) -> None:
         """Ask it to give the simulator back and end; kill it after ``grace_s``, or at once if it has none yet."""
-        if self._process is not None and self._status.read().doing not in (Doing.STARTING, Doing.CONNECTING):
+        if self._process is not None and self._status.read().state not in (
+            CollectorState.STARTING,
+            CollectorState.CONNECTING,
+        ):
             self.send(Stop())
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_s)

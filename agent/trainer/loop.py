@@ -11,20 +11,20 @@ from typing import Any
 
 from rich.console import Console
 
-from agent.crew import Crew
 from agent.exchange.status import Pace, Status
 from agent.exits import AgentError, Exit, exit_code
-from agent.learner import Learner
-from agent.ledger import Ledger
 from agent.memory.admission import Admitted
-from agent.pacing import Action, Counters, Plan, decide, phase, step_limit
-from agent.reporting.announcement import announce
-from agent.reporting.heartbeat import last_exit_code
-from agent.reporting.reporter import Reporter
-from agent.reporting.telemetry import EventLog
-from agent.requests import Requests, Standing, patched
 from agent.run_directory import RunDirectory
 from agent.signals import StopRequest
+from agent.telemetry.heartbeat import last_exit_code
+from agent.telemetry.metrics import EventLog
+from agent.trainer.announcement import announce
+from agent.trainer.checkpoint_store import CheckpointStore
+from agent.trainer.collector_supervisor import CollectorSupervisor
+from agent.trainer.learner import Learner
+from agent.trainer.pacing import Action, Counters, Plan, decide, phase, step_limit
+from agent.trainer.reporter import Reporter
+from agent.trainer.requests import Requests, Standing, patched
 
 WAIT_S = 0.001
 """The learner's look at the collector when it has nothing to do; a report ends the wait earlier."""
@@ -32,7 +32,7 @@ DRAINED_WAIT_S = 0.05
 """The same while there is no collector to look at, only requests."""
 
 
-class Training:
+class TrainingLoop:
     """A run from its start or its last checkpoint to its end."""
 
     def __init__(self, admitted: Admitted, run: RunDirectory, out: Console, stop: StopRequest) -> None:
@@ -47,18 +47,18 @@ class Training:
         self._plan = Plan.of(config, self._learner.pacing)
         self._reporter = Reporter(config, run, self._learner, self._status, out)
         self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda.value
-        self._ledger = Ledger(self._learner, self._reporter, self._events)
-        self._crew = Crew(
+        self._store = CheckpointStore(self._learner, self._reporter, self._events)
+        self._supervisor = CollectorSupervisor(
             *(config, run, self._status),
             learner=self._learner,
-            ledger=self._ledger,
+            store=self._store,
             reporter=self._reporter,
             events=self._events,
         )
 
     @property
     def _counters(self) -> Counters:
-        return self._ledger.counters
+        return self._store.counters
 
     @property
     def finished(self) -> bool:
@@ -86,7 +86,7 @@ class Training:
                     raise AgentError(str(error), known) from error
                 raise
             finally:
-                self._crew.close()
+                self._supervisor.close()
         self._reporter.summarise(self._counters)
         return code
 
@@ -103,11 +103,11 @@ class Training:
     @property
     def standing(self) -> Standing:
         """Steps, updates, and the checkpoint if it holds them all."""
-        return self._ledger.standing
+        return self._store.standing
 
     def checkpoint(self, cause: str) -> None:
         """Write a checkpoint, unless the last one is of this very moment."""
-        self._ledger.save_what_is_new(cause)
+        self._store.save_what_is_new(cause)
 
     def drain(self, cause: str) -> None:
         """Write a checkpoint, let the collector give the simulator back, and rest until :meth:`resume`.
@@ -119,19 +119,19 @@ class Training:
         self._pace.step_limit = 0
         self.checkpoint(cause)
         self._reporter.tell(self._counters, "draining")
-        self._crew.stop()
-        self._crew.hear()
-        self._crew.close()
-        self._ledger.count()
-        self._ledger.note(drained=True)
+        self._supervisor.stop()
+        self._supervisor.hear()
+        self._supervisor.close()
+        self._store.count()
+        self._store.note(drained=True)
         self._tell("drained", cause)
 
     def resume(self, cause: str) -> None:
         """Start a collector after a drain; whether it finds a simulator is told by the phase."""
         if self._counters.drained:
-            self._ledger.note(drained=False)
+            self._store.note(drained=False)
             self._tell("drain_ended", cause)
-            self._crew.start()
+            self._supervisor.start()
 
     def apply(self, values: Mapping[str, Any], cause: str) -> None:
         """Go on with other values of the configuration."""
@@ -150,20 +150,20 @@ class Training:
     def _prepare(self) -> None:
         self._learner.rehearse()
         self._learner.publish()
-        self._crew.start()
+        self._supervisor.start()
 
     def _loop(self) -> Exit:
         while not self._stopped_by:
-            self._ledger.count()
+            self._store.count()
             self._pace.step_limit = step_limit(self._plan, self._counters)
             action = decide(self._plan, self._counters)
             if action is Action.FINISH:
                 return Exit.FINISHED
             self._reporter.tell(self._counters, phase(self._plan, self._counters, action))
             self._perform(action)
-            self._crew.hear(self._wait_s(action))
+            self._supervisor.hear(self._wait_s(action))
             if not self._counters.drained:
-                self._crew.watch()
+                self._supervisor.watch()
             self._requests.obey(self)
         return Exit.STOPPED
 
@@ -184,13 +184,13 @@ class Training:
             if self._learner.updates % every == 0:
                 self._learner.publish()
         elif action is Action.SAVE:
-            self._ledger.save_if_possible("interval")
+            self._store.save_if_possible("interval")
         elif action is Action.SECURE:
             last = self._counters.steps >= self._plan.total_steps
-            self._ledger.save_if_possible("last update" if last else "before the evaluation")
+            self._store.save_if_possible("last update" if last else "before the evaluation")
         elif action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
             self._learner.publish()
-            self._crew.evaluate()
+            self._supervisor.evaluate()
 
     def _end(self, code: Exit) -> None:
         """Keep what was learned, then let the collector give the simulator back.
@@ -199,10 +199,10 @@ class Training:
             CheckpointError: the disk still refuses the last checkpoint.
         """
         self._pace.step_limit = 0
-        refused = self._ledger.close("stop requested" if code is Exit.STOPPED else "last try", code is Exit.STOPPED)
+        refused = self._store.close("stop requested" if code is Exit.STOPPED else "last try", code is Exit.STOPPED)
         self._reporter.tell(self._counters, "stopping")
-        self._crew.stop()
-        self._ledger.count()
+        self._supervisor.stop()
+        self._store.count()
         self._reporter.log(self._counters)
         if refused is not None:
             raise refused
@@ -217,5 +217,5 @@ class Training:
         self._reporter.vitals.exit_code = code
         self._events.append("failed", str(error), exit_code=int(code), steps=self._counters.steps)
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
-            self._ledger.save_if_possible("no simulator")
+            self._store.save_if_possible("no simulator")
         self._requests.end(self.standing, failure=str(error))

@@ -13,16 +13,18 @@ from collections.abc import Sequence
 import numpy as np
 from rich.console import Console
 
-from agent.collecting.watched import WatchedEnv
+from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig
+from agent.env.driving import DrivingEnv
 from agent.env.observation import FRAMES, VECTOR_SIZE
 from agent.env.route import Planner, Route
+from agent.evaluation import video
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER, PolicyDriver, driver
+from agent.evaluation.metrics import Evaluation, table, write_csv, write_json
+from agent.evaluation.routes import evaluate, held_out
+from agent.evaluation.video import VideoSummary
 from agent.exchange.messages import Evaluate, Evaluated, Rehearsed
-from agent.exchange.status import Doing, Status
-from agent.judging import assessment, visual
-from agent.judging.assessment import BASELINES, TD3_DRIVER, PolicyDriver, driver
-from agent.judging.evaluation import Evaluation, table, write_csv, write_json
-from agent.judging.visual import VideoSummary
+from agent.exchange.status import CollectorState, Status
 from agent.memory.resident import memory_mib
 from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
@@ -31,10 +33,20 @@ WATCHABLE_M = 50.0
 TABLE_COLUMNS = 120
 
 
-class Examiner:
-    """Examines one policy, which its owner keeps new."""
+def assess(
+    env: DrivingEnv, config: AgentConfig, policy: Policy | None, names: Sequence[str], routes: Sequence[Route]
+) -> list[Evaluation]:
+    """Let each driver drive the same routes and return the figures, in the given order."""
+    drivers = [(name, driver(name, policy, config)) for name in names]
+    return [evaluate(env, each, routes, name, config.seed) for name, each in drivers]
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, env: WatchedEnv, policy: Policy, status: Status) -> None:
+
+class EvaluationRunner:
+    """Evaluates one policy, which its owner keeps new."""
+
+    def __init__(
+        self, config: AgentConfig, run: RunDirectory, env: WatchdogEnv, policy: Policy, status: Status
+    ) -> None:
         self._config = config
         self._run = run
         self._env = env
@@ -61,25 +73,25 @@ class Examiner:
             NoSimulator, ConfigError: see ``Session.connect``.
             RouteError: the map has too few held-out routes for the evaluations to come.
         """
-        self._status.doing = Doing.REHEARSING
+        self._status.state = CollectorState.REHEARSING
         self._env.connect()
         before_mib = memory_mib(os.getpid())
         side = self._config.environment.camera.width
         self._policy.act(np.zeros((FRAMES, side, side), np.uint8), np.zeros(VECTOR_SIZE, np.float32))
         routes = self._held_out(self._most)
         _text(())
-        encoder_mib = visual.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None
+        encoder_mib = video.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None
         after_mib = memory_mib(os.getpid())
         return Rehearsed(before_mib=before_mib, after_mib=after_mib, encoder_mib=encoder_mib, routes=len(routes))
 
     def evaluate(self, order: Evaluate) -> Evaluated:
         """Drive the held-out routes and say how it went; a final one also writes files, and films."""
-        self._status.doing = Doing.EVALUATING
+        self._status.state = CollectorState.EVALUATING
         settings = self._config.evaluation
         self._env.connect()
         routes = self._held_out(settings.final_episodes if order.final else settings.episodes)
         names = (TD3_DRIVER, *(BASELINES if order.final and settings.baselines else ()))
-        found = assessment.assess(self._env, self._config, self._policy, names, routes)
+        found = assess(self._env, self._config, self._policy, names, routes)
         if order.final:
             write_json(found, self._run.evaluation_json)
             write_csv(found, self._run.evaluation_csv)
@@ -87,8 +99,8 @@ class Examiner:
         return Evaluated(
             step=order.step,
             final=order.final,
-            totals={each.name: assessment.scalars(each) for each in found},
-            score=assessment.score(found[0]),
+            totals={each.name: each.scalars() for each in found},
+            score=found[0].score,
             table=_text(found),
             collector_mib=memory_mib(os.getpid()),
             encoder_mib=None if film is None else film.encoder_mib,
@@ -102,16 +114,16 @@ class Examiner:
     def _held_out(self, count: int) -> list[Route]:
         """Return the first so many routes of the map; a new simulator may bring a new one."""
         if self._env.planner is not self._planner:
-            self._routes = assessment.routes_to_judge_by(self._env, self._config, self._most)
+            self._routes = held_out(self._env, self._config, self._most)
             self._planner = self._env.planner
         return self._routes[:count]
 
     def _film(self, routes: Sequence[Route]) -> VideoSummary:
         """Film the trained driver; where it hardly moves, also one that does, so that there is something to watch."""
-        self._status.doing = Doing.RECORDING
-        film = visual.record(self._env, PolicyDriver(self._policy), routes, self._run.videos / f"{TD3_DRIVER}.mp4")
+        self._status.state = CollectorState.RECORDING
+        film = video.record(self._env, PolicyDriver(self._policy), routes, self._run.videos / f"{TD3_DRIVER}.mp4")
         if film.metres < WATCHABLE_M:
-            visual.record(self._env, driver("pid", None, self._config), routes, self._run.videos / "pid.mp4")
+            video.record(self._env, driver("pid", None, self._config), routes, self._run.videos / "pid.mp4")
         return film
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from agent import checkpoint
 from agent.config import AgentConfig, ConfigError
 from agent.cuda import choose_device
 from agent.exchange.weights import WeightsFile, flatten
@@ -23,8 +22,6 @@ from agent.exits import is_out_of_memory
 from agent.memory import free, heap, snapshot
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
-from agent.pacing import Counters, Pacing
-from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, generator
 from agent.td3 import arithmetic
@@ -33,6 +30,9 @@ from agent.td3.means import Means
 from agent.td3.replay import Replay, ReplayError
 from agent.td3.resampling import adapted
 from agent.td3.td3 import TD3
+from agent.telemetry.metrics import EventLog
+from agent.trainer import checkpoint
+from agent.trainer.pacing import Counters, Pacing
 
 _SMOOTHING = 0.05
 """Of the milliseconds an update takes: a mean over about the last 20."""
@@ -166,7 +166,7 @@ class Learner:
         return self._losses.take()
 
     def apply(self, config: AgentConfig, changed: Collection[str]) -> None:
-        """Go on with another configuration, of which these keys changed (``agent.requests.APPLICABLE``).
+        """Go on with another configuration, of which these keys changed (``agent.trainer.requests.APPLICABLE``).
 
         Raises:
             ConfigError: the device isn't there, or is too full; no value has changed.

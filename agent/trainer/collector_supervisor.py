@@ -6,20 +6,58 @@ steps and updates (``pacing`` does) and knows no ``carla``.
 
 from __future__ import annotations
 
-from agent.collecting.patience import Patience
-from agent.collecting.process import CollectorProcess
+from pathlib import Path
+
 from agent.config import AgentConfig
 from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report
 from agent.exchange.status import Status
 from agent.exits import AgentError, Exit
-from agent.learner import Learner
-from agent.ledger import Ledger
-from agent.reporting.reporter import Reporter
-from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory
+from agent.telemetry.metrics import EventLog
+from agent.trainer.checkpoint_store import CheckpointStore
+from agent.trainer.collector_process import CollectorProcess
+from agent.trainer.learner import Learner
+from agent.trainer.reporter import Reporter
 
 
-class Crew:
+class CrashLoopGuard:
+    """A chance event ends one collector; what ends each of them is no chance.
+
+    Args:
+        attempts: fruitless collectors in a row that end the run.
+        log: where they say why, for the sentence.
+    """
+
+    def __init__(self, attempts: int, log: Path) -> None:
+        self._attempts = attempts
+        self._log = log
+        self._fruitless = 0
+        self._steps = 0
+
+    def begin(self, steps: int) -> None:
+        """Note the steps that a new collector starts with."""
+        self._steps = steps
+
+    def rewarded(self) -> None:
+        """Note that the present collector did something else than steps: an evaluation."""
+        self._fruitless = 0
+
+    def ended(self, cause: str, steps: int) -> None:
+        """Count a collector that ended.
+
+        Raises:
+            AgentError: it was the last one of too many that did nothing (exit 1).
+        """
+        self._fruitless = 0 if steps > self._steps else self._fruitless + 1
+        if self._fruitless >= self._attempts:
+            raise AgentError(
+                f"The collector ended {self._fruitless} times in a row without a finished step (last: {cause}): "
+                f"{self._log} has what it said.",
+                Exit.CRASH,
+            )
+
+
+class CollectorSupervisor:
     """One collector after another, never two at a time."""
 
     def __init__(
@@ -29,29 +67,29 @@ class Crew:
         status: Status,
         *,
         learner: Learner,
-        ledger: Ledger,
+        store: CheckpointStore,
         reporter: Reporter,
         events: EventLog,
     ) -> None:
         self._collector = CollectorProcess(config, run, status)
-        self._patience = Patience(config.collector.attempts, run.collector_log)
+        self._crash_loop_guard = CrashLoopGuard(config.collector.attempts, run.collector_log)
         self._total_steps = config.training.total_steps
         self._grace_s = config.collector.stop_grace_s
-        self._learner, self._ledger, self._reporter, self._events = learner, ledger, reporter, events
+        self._learner, self._store, self._reporter, self._events = learner, store, reporter, events
         self._rehearsed = False
 
     def start(self) -> None:
         """Start a collector; it repeats an evaluation that the last one didn't end."""
-        counters = self._ledger.counters
+        counters = self._store.counters
         self._collector.start(rehearse=not self._rehearsed)
         self._reporter.memory.collector_pid = self._collector.pid
-        self._patience.begin(counters.steps)
+        self._crash_loop_guard.begin(counters.steps)
         if counters.evaluating:
             self._order_evaluation()
 
     def evaluate(self) -> None:
         """Have the present weights evaluated."""
-        self._ledger.note(evaluating=True)
+        self._store.note(evaluating=True)
         self._order_evaluation()
 
     def hear(self, timeout_s: float = 0.0) -> None:
@@ -73,9 +111,9 @@ class Crew:
         if cause is None:
             return
         self.hear()
-        self._ledger.count()
-        steps = self._ledger.counters.steps
-        self._patience.ended(cause, steps)
+        self._store.count()
+        steps = self._store.counters.steps
+        self._crash_loop_guard.ended(cause, steps)
         self._reporter.vitals.collector_restarts += 1
         restarts = self._reporter.vitals.collector_restarts
         self._events.append("collector_restarted", cause, restarts=restarts, steps=steps)
@@ -92,7 +130,7 @@ class Crew:
         self._reporter.memory.collector_pid = None
 
     def _order_evaluation(self) -> None:
-        steps = self._ledger.counters.steps
+        steps = self._store.counters.steps
         self._collector.send(Evaluate(step=steps, final=steps >= self._total_steps))
 
     def _take(self, report: Order | Report) -> None:
@@ -110,9 +148,9 @@ class Crew:
             self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps)
 
     def _take_evaluation(self, report: Evaluated) -> None:
-        self._patience.rewarded()
+        self._crash_loop_guard.rewarded()
         self._reporter.take_evaluation(report)
         self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))
-        self._ledger.note(evaluating=False, evaluated_at=report.step, finally_evaluated=report.final)
+        self._store.note(evaluating=False, evaluated_at=report.step, finally_evaluated=report.final)
         # Nothing was updated meanwhile, so the score belongs to these very weights.
-        self._ledger.save_if_possible("evaluated", report.score)
+        self._store.save_if_possible("evaluated", report.score)

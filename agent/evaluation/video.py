@@ -23,7 +23,7 @@ from agent.env.observation import Observation
 from agent.env.route import Route
 from agent.env.sensors import FrameCamera
 from agent.env.session import BlockedStart, SimulatorLost
-from agent.judging.baselines import Driver
+from agent.evaluation.drivers import Driver
 from agent.memory.resident import memory_mib
 
 Picture = NDArray[np.uint8]

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from agent.config import AgentConfig, dump
-from agent.pacing import Counters
-from agent.reporting.telemetry import EventLog
 from agent.run_directory import RunDirectory, provenance
+from agent.telemetry.metrics import EventLog
+from agent.trainer.pacing import Counters
 
 
 def announce(events: EventLog, run: RunDirectory, config: AgentConfig, counters: Counters) -> None:

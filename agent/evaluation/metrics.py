@@ -1,7 +1,6 @@
-"""Drives routes and measures: success, completion, driving score, collisions, comfort; per route and in total.
+"""What a drive is measured by: success, completion, driving score, collisions, comfort; per route and in total.
 
-Owns the figures and their files (table, CSV, JSON). Writes no replay, draws no training route: it uses the
-environment it is given and its own list of routes.
+Owns the figures, and how they are written: table, CSV, JSON, scalars for TensorBoard. Drives nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +16,11 @@ from typing import Any
 
 from rich.table import Table
 
-from agent.env.driving import DrivingEnv
 from agent.env.route import Route
-from agent.env.session import BlockedStart
-from agent.judging.baselines import Driver
 from agent.run_directory import write_whole
 
 # CARLA leaderboard: the driving score is the completion times the penalty of each infraction.
 PENALTIES = {"vehicle": 0.6, "static": 0.65, "pedestrian": 0.5}
-LOSSES_A_ROUTE = 3
-ROUNDS = 3
-"""How often a route is tried whose start is taken; between two tries the others are driven."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +45,49 @@ class RouteResult:
     """Mean absolute jerk."""
     reward: float
     steps: int
+
+
+@dataclass
+class Tally:
+    """Sums over the steps of one drive."""
+
+    steps: int = 0
+    reward: float = 0.0
+    jerk_mps3: float = 0.0
+
+    def add(self, reward: float, jerk_mps3: float) -> None:
+        """Add one step."""
+        self.steps += 1
+        self.reward += reward
+        self.jerk_mps3 += jerk_mps3
+
+    def result(self, route: Route, info: dict[str, Any], step_s: float) -> RouteResult:
+        """Return the drive's figures.
+
+        Args:
+            route: that was driven.
+            info: of the last step.
+            step_s: simulated seconds a step.
+        """
+        penalty = PENALTIES[info["collision_with"]] if info["collision"] else 1.0
+        duration_s = self.steps * step_s
+        return RouteResult(
+            route=route.name,
+            length_m=route.length_m,
+            turns=route.turns,
+            end=info["end"],
+            success=info["success"],
+            route_completion=info["route_completion"],
+            driving_score=100.0 * info["route_completion"] * penalty,
+            collisions=int(info["collision"]),
+            lane_invasions=info["lane_invasions"],
+            distance_m=info["distance_m"],
+            duration_s=duration_s,
+            mean_speed_mps=info["distance_m"] / duration_s,
+            jerk_mps3=self.jerk_mps3 / self.steps,
+            reward=self.reward,
+            steps=self.steps,
+        )
 
 
 @dataclass(frozen=True)
@@ -85,45 +121,21 @@ class Evaluation:
             "distance_km": metres / 1000.0,
         }
 
+    @property
+    def score(self) -> float:
+        """The figure by which checkpoints are compared: the mean driving score, 0 to 100."""
+        return self.totals()["driving_score"]
 
-def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str, seed: int = 0) -> Evaluation:
-    """Drive every route once and return the figures; a route lost with the simulator is repeated.
-
-    A route whose start is taken comes once more after the others, and is named if it is taken each time.
-
-    Args:
-        env: the environment itself (``gymnasium.make(...).unwrapped``).
-        name: of the driver, for tables.
-        seed: that the routes were drawn with; noted in the result, nothing is drawn here.
-
-    Raises:
-        BlockedStart: of no route was the start ever free.
-        NoSimulator: the simulator is gone for longer than its patience.
-        RuntimeError: one route lost the simulator ``LOSSES_A_ROUTE`` times.
-    """
-    results: dict[int, RouteResult] = {}
-    for _ in range(ROUNDS):
-        for number in [number for number in range(len(routes)) if number not in results]:
-            try:
-                results[number] = _drive_again_if_lost(env, driver, routes[number])
-            except BlockedStart as blocked:
-                last = blocked
-    if routes and not results:
-        raise last
-    left = tuple(route.name for number, route in enumerate(routes) if number not in results)
-    return Evaluation(name, env.planner.name, seed, tuple(results[number] for number in sorted(results)), left)
-
-
-def drive(env: DrivingEnv, driver: Driver, route: Route) -> RouteResult | None:
-    """Drive one route; None if the simulator was lost on the way."""
-    observation, info = env.reset(options={"route": route})
-    tally = _Tally()
-    over = False
-    while not over:
-        observation, reward, terminated, truncated, info = env.step(driver.act(observation, env.state))
-        tally.add(reward, info["jerk_mps3"])
-        over = terminated or truncated
-    return None if info["simulator_lost"] else _result(route, info, tally, env.session.config.fixed_delta_s)
+    def scalars(self) -> dict[str, float]:
+        """Return the totals for TensorBoard, with Stable-Baselines3's names where it has them."""
+        totals = self.totals()
+        steps = sum(route.steps for route in self.routes)
+        return {
+            **{name: value for name, value in totals.items() if name not in ("routes", "reward", "success")},
+            "mean_reward": totals["reward"],
+            "success_rate": totals["success"],
+            "mean_ep_length": steps / max(1, len(self.routes)),
+        }
 
 
 def table(evaluations: Sequence[Evaluation]) -> Table:
@@ -171,51 +183,6 @@ def write_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
         head: dict[str, Any] = {"driver": evaluation.name, "map": evaluation.map, "seed": evaluation.seed}
         writer.writerows({**head, **dataclasses.asdict(result)} for result in evaluation.routes)
     _write(path, text.getvalue())
-
-
-def _drive_again_if_lost(env: DrivingEnv, driver: Driver, route: Route) -> RouteResult:
-    for _ in range(LOSSES_A_ROUTE):
-        result = drive(env, driver, route)
-        if result is not None:
-            return result
-    raise RuntimeError(
-        f"The simulator at {env.session.address} was lost {LOSSES_A_ROUTE} times on route {route.name}: see its log."
-    )
-
-
-@dataclass
-class _Tally:
-    """Sums over the steps of a drive."""
-
-    steps: int = 0
-    reward: float = 0.0
-    jerk_mps3: float = 0.0
-
-    def add(self, reward: float, jerk_mps3: float) -> None:
-        self.steps += 1
-        self.reward += reward
-        self.jerk_mps3 += jerk_mps3
-
-
-def _result(route: Route, info: dict[str, Any], tally: _Tally, step_s: float) -> RouteResult:
-    penalty = PENALTIES[info["collision_with"]] if info["collision"] else 1.0
-    return RouteResult(
-        route=route.name,
-        length_m=route.length_m,
-        turns=route.turns,
-        end=info["end"],
-        success=info["success"],
-        route_completion=info["route_completion"],
-        driving_score=100.0 * info["route_completion"] * penalty,
-        collisions=int(info["collision"]),
-        lane_invasions=info["lane_invasions"],
-        distance_m=info["distance_m"],
-        duration_s=tally.steps * step_s,
-        mean_speed_mps=info["distance_m"] / (tally.steps * step_s),
-        jerk_mps3=tally.jerk_mps3 / tally.steps,
-        reward=tally.reward,
-        steps=tally.steps,
-    )
 
 
 def _write(path: Path, text: str) -> None:

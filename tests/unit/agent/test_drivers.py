@@ -7,17 +7,17 @@ import math
 import numpy as np
 import pytest
 
+from agent.collector.warm_up import warmup_action
 from agent.env import observation
 from agent.env.observation import DriverState
 from agent.env.route import Route
-from agent.judging.baselines import (
+from agent.evaluation.drivers import (
     MAX_STEER_RAD,
     WHEELBASE_M,
     Driver,
     PidPurePursuit,
     RandomDriver,
     Stop,
-    warmup_action,
 )
 
 STEP_S = 0.1

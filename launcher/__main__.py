@@ -16,14 +16,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from launcher import basis, config, preparing, run_directory
+from launcher import basis, config, plan_command, preparing, run_directory
 from launcher import down as down_command
 from launcher import up as up_command
 from launcher.checking.machine import Machine
 from launcher.config import SHIPPED, LauncherConfigError
 from launcher.exits import Exit
-from launcher.planning import command as plan_command
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.run_directory import RunDirectory
 from launcher.supervising.journal import RunInUseError
 from launcher.telling import dashboard, report

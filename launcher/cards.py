@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from launcher.exits import Exit
 from launcher.memory.nvml import Nvml
-from launcher.planning.outlook import ImpossibleError, Simulates
+from launcher.planning import ImpossibleError, Simulates
 from launcher.runtimes import project
 from launcher.wish import RuntimeKind, Wish
 

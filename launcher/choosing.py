@@ -13,7 +13,7 @@ from enum import Enum
 
 from launcher.exits import Exit
 from launcher.memory.pools import Gpu, Reading
-from launcher.planning.outlook import ImpossibleError, Simulates
+from launcher.planning import ImpossibleError, Simulates
 from launcher.wish import RuntimeKind, Wish
 
 DOCKER_LIMIT_S = 10.0

@@ -12,8 +12,8 @@ from typing import Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from launcher.ladder.rungs import Rung
-from launcher.memory.pools import Kind
+from launcher.decide.ladder import Rung
+from launcher.memory.pools import PoolKind
 from launcher.section import Section
 
 SHIPPED = Path(__file__).resolve().parent.parent / "config" / "launcher.yaml"
@@ -101,7 +101,7 @@ class AgentLimits(Section):
 class MemoryLimits(Section):
     """What is kept free, and what counts as running out."""
 
-    reserve_mib: dict[Kind, float] = Field(description="Kept free in each pool.")
+    reserve_mib: dict[PoolKind, float] = Field(description="Kept free in each pool.")
     pressure_s: float = Field(ge=0, description="Below the reserve for this long counts; a shorter dip doesn't.")
     relief_mib: float = Field(ge=0, description="Free beyond the reserve by this much: a shortage is over.")
     horizon_s: float = Field(gt=0, description="Exhaustion that the slope foresees within this time is acted on.")
@@ -110,7 +110,7 @@ class MemoryLimits(Section):
     growth_mib: float = Field(gt=0, description="Growth in that window that is no noise: a leak, or to blame.")
     band_share: float = Field(gt=0, description="An owner outside expected ± this share is an event.")
     band_mib: float = Field(gt=0, description="And outside expected ± this.")
-    oom_step_mib: dict[Kind, float] = Field(description="Freed at least after memory ran out by an unknown amount.")
+    oom_step_mib: dict[PoolKind, float] = Field(description="Freed at least after memory ran out by an unknown amount.")
     leak_restarts: LeakRestarts
     timeline_s: float = Field(gt=0, description="Between two lines of the memory's timeline.")
     stranger_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
@@ -156,7 +156,7 @@ class LauncherConfig(Section):
     climb: ClimbLimits
     watch: WatchLimits
     sizes: CarlaSizes
-    ladder: dict[Kind, tuple[Rung, ...]] = Field(description="For each pool, first choice first.")
+    ladder: dict[PoolKind, tuple[Rung, ...]] = Field(description="For each pool, first choice first.")
     poll_s: float = Field(gt=0, le=1, description="Between two looks at processes and requests to stop.")
 
     @model_validator(mode="after")

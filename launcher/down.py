@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from launcher.config import LauncherConfig
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.run_directory import RunDirectory
 from launcher.runtimes import project
 from launcher.runtimes.leftovers import await_leftovers, owner_of

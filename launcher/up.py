@@ -15,7 +15,7 @@ from launcher.config import LauncherConfig
 from launcher.exits import Ending, Exit
 from launcher.memory.gpu_lock import GpuInUseError, GpuLock
 from launcher.notify import Notifier
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.preparing import Prepared, limits_of, prepare, understood
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.leftovers import await_leftovers

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from launcher.config import SHIPPED
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.run_directory import RunDirectory
 from launcher.section import Section
 

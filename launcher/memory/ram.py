@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launcher.memory.cgroup import Cgroups, Group
 from launcher.memory.owners import PROC, Names, Ours, grouped
-from launcher.memory.pools import MIB, Kind, Owner, Pool, Whose, measured
+from launcher.memory.pools import MIB, Owner, OwnerKind, Pool, PoolKind, measured
 
 NAMED_MIB = 32.0
 """A stranger's process below this is not worth naming."""
@@ -30,11 +30,11 @@ class Ram:
         self._names = names
         self._proc = proc
         self._cgroups = Cgroups(proc)
-        self._limits_mib: Mapping[Whose, float] = {}
+        self._limits_mib: Mapping[OwnerKind, float] = {}
         self._small: set[int] = set()
         self._readings = 0
 
-    def expect_containers(self, limits_mib: Mapping[Whose, float]) -> None:
+    def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:
         """Count a container that isn't there yet as an empty one of its limit."""
         self._limits_mib = limits_mib
 
@@ -44,7 +44,7 @@ class Ram:
         host = self._host(own, ours)
         if host is None:
             return ()
-        parts = ((Whose.AGENT, ours.agent), (Whose.SIMULATOR, ours.simulator))
+        parts = ((OwnerKind.AGENT, ours.agent), (OwnerKind.SIMULATOR, ours.simulator))
         return (host, *(pool for whose, pids in parts for pool in self._limited(whose, pids, own)))
 
     def _host(self, own: Group | None, ours: Ours) -> Pool | None:
@@ -55,19 +55,19 @@ class Ram:
         if own is not None and own.limit_mib is not None and own.room_mib is not None:
             total, free = min(total, own.limit_mib), min(free, own.room_mib)
         owners = grouped(self._held(ours), lambda pid: self._names.who(pid, ours))
-        return Pool("ram", Kind.RAM, measured(total), measured(free), owners, own.oom_kills if own else 0)
+        return Pool("ram", PoolKind.RAM, measured(total), measured(free), owners, own.oom_kills if own else 0)
 
-    def _limited(self, whose: Whose, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
+    def _limited(self, whose: OwnerKind, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
         """Yield the pool of a container: its room under its own limits, whatever the machine has."""
         group = next((found for found in map(self._cgroups.of, sorted(pids)) if found is not None), None)
         if group is None and whose in self._limits_mib:
             limit = measured(self._limits_mib[whose])
-            yield Pool(f"ram:{whose.value}", Kind.RAM, limit, limit)
+            yield Pool(f"ram:{whose.value}", PoolKind.RAM, limit, limit)
         if group is None or group.limit_mib is None or group.room_mib is None or (own and own.folder == group.folder):
             return
         owner = Owner(whose.value, whose, tuple(sorted(pids)), measured(group.held_mib))
         limit, room = measured(group.limit_mib), measured(group.room_mib)
-        yield Pool(f"ram:{whose.value}", Kind.RAM, limit, room, (owner,), group.oom_kills)
+        yield Pool(f"ram:{whose.value}", PoolKind.RAM, limit, room, (owner,), group.oom_kills)
 
     def _held(self, ours: Ours) -> dict[int, float | None]:
         """Return what every process of this run holds, and each other one from ``NAMED_MIB`` up."""
@@ -77,7 +77,7 @@ class Ram:
         held: dict[int, float | None] = {}
         for name in filter(str.isdecimal, os.listdir(self._proc)):  # noqa: PTH208  a thousand Paths a second otherwise
             pid = int(name)
-            foreign = ours.whose(pid) is Whose.FOREIGN
+            foreign = ours.whose(pid) is OwnerKind.FOREIGN
             if foreign and pid in self._small:
                 continue
             mib = None if foreign and resident_mib(pid, self._proc) < NAMED_MIB else held_mib(pid, self._proc)

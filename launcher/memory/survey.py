@@ -9,7 +9,7 @@ from launcher.memory.disk import disk_pool
 from launcher.memory.gpu_lock import SHARED, GpuLock
 from launcher.memory.nvml import Card, Nvml
 from launcher.memory.owners import PROC, ContainerName, Names, Ours, grouped
-from launcher.memory.pools import Kind, Pool, Reading, Whose, measured
+from launcher.memory.pools import OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.memory.ram import Ram
 
 
@@ -35,7 +35,7 @@ class Survey:
         """Have strangers' containers named by this from now on."""
         self._names.ask_engine(container_name)
 
-    def expect_containers(self, limits_mib: Mapping[Whose, float]) -> None:
+    def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:
         """Have pools of the containers that this run will have, as long as they aren't there: empty, MiB each."""
         self._ram.expect_containers(limits_mib)
 
@@ -73,4 +73,4 @@ class Survey:
             card.held, lambda pid: self._names.who(pid, ours, self._nvml.process_name), used_mib=card.used_mib
         )
         name = f"vram:{self._nvml.index}"
-        return Pool(name, Kind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)
+        return Pool(name, PoolKind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)

@@ -12,7 +12,7 @@ from typing import Any
 
 from launcher.agent_requests import Answer
 from launcher.config import LauncherConfig
-from launcher.policy.decisions import overrides
+from launcher.decide.ladder import overrides
 from launcher.run_directory import last_lines
 from launcher.runtimes.runtime import Child, Role, Start, StartError
 from launcher.supervising.edges import Brief, Edges, State

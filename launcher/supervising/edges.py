@@ -8,9 +8,8 @@ from enum import Enum
 from typing import Any, Protocol
 
 from launcher.agent_requests import Answer
-from launcher.diagnosis.causes import Finding
-from launcher.ladder.relief import Needs
-from launcher.ladder.rungs import Ladder
+from launcher.decide.detectors.causes import Finding
+from launcher.decide.ladder import Ladder, Needs
 from launcher.runtimes.runtime import Child, Runtime
 from launcher.watching.health import Address, Health
 from launcher.watching.observation import Observation

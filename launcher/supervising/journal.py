@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from launcher.decide.ladder import Taken
 from launcher.ownership import open_to
-from launcher.policy.decisions import Taken
 from launcher.run_directory import RunDirectory, object_of
 from launcher.whole_file import write_whole
 from launcher.wish import Options

@@ -10,21 +10,21 @@ import dataclasses
 from collections.abc import Generator
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
+from launcher.decide import policy
+from launcher.decide.choose import next_step
+from launcher.decide.decisions import Climb, Decision, RestartAgent, RestartSimulator, StepDown, Stop
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ladder import Does
 from launcher.exits import Ending, Exit
-from launcher.ladder.rungs import Does
-from launcher.memory.pools import Kind, Whose
-from launcher.policy import verdict
-from launcher.policy.decisions import Climb, Decision, RestartAgent, RestartSimulator, StepDown, Stop
-from launcher.policy.descent import next_step
+from launcher.memory.pools import OwnerKind, PoolKind
 from launcher.run_directory import last_lines
 from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.failures import OverError, SimulatorFailedError
-from launcher.supervising.footing import Footing
 from launcher.supervising.journal import Journal
 from launcher.supervising.judge import Judge
+from launcher.supervising.ladder_state import LadderState
 from launcher.supervising.sight import Sight
 from launcher.watching.observation import Observation
 
@@ -43,11 +43,11 @@ class Repairs:
         journal: Journal,
         crew: Crew,
         sight: Sight,
-        footing: Footing,
+        ladder: LadderState,
         judge: Judge,
     ) -> None:
         self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
-        self._crew, self._sight, self._footing, self._judge = crew, sight, footing, judge
+        self._crew, self._sight, self._ladder, self._judge = crew, sight, ladder, judge
 
     def perform(self, decision: Decision) -> Script:
         """Carry a decision out.
@@ -71,7 +71,7 @@ class Repairs:
             yield from self._step_down(decision)
         elif isinstance(decision, Climb):
             yield from self._climb()
-        self._footing.changed(self._crew.now_s)
+        self._ladder.changed(self._crew.now_s)
 
     def have_simulator(self, delay_s: float = 0.0) -> Script:
         """Return when a simulator answers and ticks; start it again as often as the budget allows."""
@@ -83,17 +83,17 @@ class Repairs:
                 delay_s = yield from self._start_failed(failure)
             else:
                 self._judge.ever_healthy = True
-                self._footing.simulator_is_new()
+                self._ladder.simulator_is_new()
                 seen = self._sight.look()
                 self._sight.fresh = False  # this look is spent, and the one before was of another simulator
-                for fatal in (each for each in self._sight.findings if each.cause in verdict.FATAL):
+                for fatal in (each for each in self._sight.findings if each.cause in policy.FATAL):
                     yield from self.perform(self._judge.decide(fatal, seen))
                 return
 
     def _let_strangers_go(self) -> Script:
         """Wait while somebody else has the memory that a new simulator needs: it would only crash again."""
         seen = self._sight.look()
-        while self._simulator_is_dead and (taken := self._footing.stranger_in_the_way(seen)):
+        while self._simulator_is_dead and (taken := self._ladder.stranger_in_the_way(seen)):
             self._sight.remark(taken, WAITS)
             yield
             seen = self._sight.last
@@ -103,9 +103,9 @@ class Repairs:
         since_s, seen = self._crew.now_s, self._sight.look()
         while (short := self._missing(seen)) is not None:
             kind, finding = short
-            step = next_step(self._footing.ground(seen), kind, finding.deficit_mib, finding.pool)
+            step = next_step(self._ladder.ground(seen), kind, finding.deficit_mib, finding.pool)
             if step is not None and step.stays:
-                self._footing.take(StepDown(step, kind.value, finding.sentence))
+                self._ladder.take(StepDown(step, kind.value, finding.sentence))
                 self._edges.say(f"{finding.sentence}: starts with {step} ({step.cost})")
                 continue
             self._sight.remark(finding, WAITS)
@@ -148,7 +148,7 @@ class Repairs:
         seen = self._sight.look()
         finding = self._named(failure)
         decision = self._judge.decide(finding, seen)
-        if not self._judge.ever_healthy and finding.exit_code not in verdict.SIMULATOR_REFUSALS:
+        if not self._judge.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
             self._show_log()
         self._crew.lose_simulator()
         self._journal.event(
@@ -158,7 +158,7 @@ class Repairs:
             self._tell_restart(decision.cause, decision.delay_s)
             return decision.delay_s
         if isinstance(decision, StepDown):
-            self._footing.take(decision)
+            self._ladder.take(decision)
             if decision.step.does is Does.RESTART_AGENT and self._crew.agent is not None:
                 yield from self._crew.stop_agent(decision.cause)
             return 0.0
@@ -173,8 +173,8 @@ class Repairs:
         """Return the finding that the log or the kernel gives a failed start; else it just wasn't ready."""
         code = None if failure.ended is None else failure.ended.code
         said = f": {failure.last_words}" if failure.last_words else ""
-        known = (*verdict.FATAL, *verdict.SIMULATOR_FAILED)
-        named = [each for each in verdict.gravest(self._sight.findings) if each.cause in known]
+        known = (*policy.FATAL, *policy.SIMULATOR_FAILED)
+        named = [each for each in policy.gravest(self._sight.findings) if each.cause in known]
         finding = named[0] if named else Finding(Cause.SIMULATOR_NOT_READY, failure.cause)
         return dataclasses.replace(finding, sentence=finding.sentence + said, exit_code=code)
 
@@ -198,8 +198,8 @@ class Repairs:
 
     def _step_down(self, decision: StepDown) -> Script:
         step, cause, crew = decision.step, decision.cause, self._crew
-        self._footing.take(decision)
-        self._footing.stepped_down(crew.now_s)
+        self._ladder.take(decision)
+        self._ladder.stepped_down(crew.now_s)
         self._edges.say(f"{cause}: gives way by {step} ({step.cost})")
         if step.does in (Does.RESTART_SIMULATOR, Does.QUALITY) or self._simulator_is_dead:
             yield from self._replace_simulator(cause, failed=self._simulator_is_dead)
@@ -209,9 +209,9 @@ class Repairs:
             yield from self._apply(dict(step.values), cause)
 
     def _climb(self) -> Script:
-        taken, back = self._footing.climb(self._crew.now_s)
+        taken, back = self._ladder.climb(self._crew.now_s)
         self._edges.say(f"memory is back: {taken} is taken back")
-        does, cause = self._footing.does(taken), f"climbs back from {taken}"
+        does, cause = self._ladder.does(taken), f"climbs back from {taken}"
         if does is Does.QUALITY:
             yield from self._replace_simulator(cause, failed=False)
         elif does is Does.APPLY:
@@ -230,12 +230,12 @@ class Repairs:
                 return
         yield from self.replace_agent(cause, failed=not self._crew.agent_lives)
 
-    def _missing(self, seen: Observation) -> tuple[Kind, Finding] | None:
+    def _missing(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
         """Return which pool can't take the agent on the present rung, and who holds what is missing."""
-        for kind, peak in self._footing.agent_needs().items():
+        for kind, peak in self._ladder.agent_needs().items():
             reserve = self._config.memory.reserve_mib.get(kind, 0.0)
             for pool in seen.memory.of(kind):
-                needed = peak - pool.held_by(Whose.AGENT)  # of a disk, what an earlier start laid out already
+                needed = peak - pool.held_by(OwnerKind.AGENT)  # of a disk, what an earlier start laid out already
                 if needed <= 0 or pool.name == "ram:simulator" or pool.free.mib is None:
                     continue
                 deficit = needed + reserve - pool.free.mib

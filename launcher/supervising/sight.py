@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Finding
-from launcher.memory.pools import Owner, Pool, Reading, Whose
+from launcher.decide.detectors.causes import Finding
+from launcher.memory.pools import Owner, OwnerKind, Pool, Reading
 from launcher.supervising.crew import Crew
 from launcher.supervising.edges import Edges
 from launcher.supervising.journal import Journal
@@ -84,7 +84,7 @@ class Sight:
             held = owner.held.mib or 0.0
             return held - least.get((pool.name, owner.name), 0.0), held
 
-        strangers = (owner for owner in pool.owners if owner.whose is Whose.FOREIGN and owner.held.mib)
+        strangers = (owner for owner in pool.owners if owner.whose is OwnerKind.FOREIGN and owner.held.mib)
         return max(strangers, key=grown, default=None)
 
     def _note_strangers(self, seen: Observation) -> None:
@@ -93,7 +93,7 @@ class Sight:
             (pool.name, owner.name): owner.held.mib or 0.0
             for pool in seen.memory.pools
             for owner in pool.owners
-            if owner.whose is Whose.FOREIGN
+            if owner.whose is OwnerKind.FOREIGN
         }
         least = held if self._least_mib is None else self._least_mib
         self._least_mib = {who: min(mib, held.get(who, 0.0)) for who, mib in least.items()}

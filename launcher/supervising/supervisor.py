@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextlib
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
+from launcher.decide import policy
+from launcher.decide.decisions import Climb, Decision, Nothing, RestartAgent, RestartSimulator
+from launcher.decide.detectors.causes import Cause, Finding
 from launcher.exits import Ending, Exit, exit_in_words
-from launcher.policy import verdict
-from launcher.policy.decisions import Climb, Decision, Nothing, RestartAgent, RestartSimulator
 from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.episodes import EpisodeGate
 from launcher.supervising.failures import OverError
-from launcher.supervising.footing import Footing
 from launcher.supervising.journal import Journal
 from launcher.supervising.judge import Judge
+from launcher.supervising.ladder_state import LadderState
 from launcher.supervising.repairs import Repairs
 from launcher.supervising.sight import Sight
 from launcher.watching.observation import Ended, Observation
@@ -44,9 +44,9 @@ class Supervisor:
         self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
         self._crew = Crew(brief, config, edges, journal)
         self._sight = Sight(self._crew, config, edges, journal)
-        self._footing = Footing(brief, config, journal)
-        self._judge = Judge(config, self._crew, self._footing, journal, edges.draw)
-        self._repairs = Repairs(brief, config, edges, journal, self._crew, self._sight, self._footing, self._judge)
+        self._ladder = LadderState(brief, config, journal)
+        self._judge = Judge(config, self._crew, self._ladder, journal, edges.draw)
+        self._repairs = Repairs(brief, config, edges, journal, self._crew, self._sight, self._ladder, self._judge)
         self._gate = EpisodeGate()
         self._script: Script = self._life()
         self._leaving = False
@@ -83,12 +83,12 @@ class Supervisor:
 
     def _life(self) -> Script:
         self._crew.adopt()
-        self._footing.look_ahead()
+        self._ladder.look_ahead()
         yield from self._repairs.have_simulator()
         if self._crew.agent is None:
             yield from self._repairs.have_room()
             self._repairs.start_agent(self._brief.resume)
-        elif self._edges.requests.started_with() != self._footing.overrides:
+        elif self._edges.requests.started_with() != self._ladder.overrides:
             yield from self._repairs.replace_agent("the agent that was left stands on another rung")
         while True:
             if self._sight.fresh:
@@ -100,14 +100,14 @@ class Supervisor:
             yield from self._agent_ended(seen.agent.ended, seen)
             return
         self._label(seen)
-        self._footing.measure(seen, self._crew.quality, self._crew.simulator_age_s)
-        if why := self._footing.plan_without_cuda(seen, self._crew.now_s):
+        self._ladder.measure(seen, self._crew.quality, self._crew.simulator_age_s)
+        if why := self._ladder.plan_without_cuda(seen, self._crew.now_s):
             self._edges.say(f"the agent computes on the CPU, for {why}: planned so from now on")
-        if adopted := self._footing.adopt(seen, self._crew.now_s):
+        if adopted := self._ladder.adopt(seen, self._crew.now_s):
             with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
                 self._crew.lay()
             self._edges.say(f"the agent gave way by itself: {adopted}")
-        if self._footing.beats_tell_of_now(self._crew.now_s) and _is_drained(seen):
+        if self._ladder.beats_tell_of_now(self._crew.now_s) and _is_drained(seen):
             yield from self._crew.resume()
             return
         decision = self._decision(seen)
@@ -118,13 +118,13 @@ class Supervisor:
 
     def _decision(self, seen: Observation) -> Decision:
         """Return the first thing that is to be done about what is wrong; where nothing is, a climb may be due."""
-        for finding in verdict.gravest(self._sight.findings):
+        for finding in policy.gravest(self._sight.findings):
             decision = self._judge.decide(finding, seen)
             if not isinstance(decision, Nothing):
                 return decision
             if decision.reason:
                 self._sight.remark(finding, decision.reason)
-        if self._footing.may_climb(seen, self._crew.now_s, self._sight.findings):
+        if self._ladder.may_climb(seen, self._crew.now_s, self._sight.findings):
             return Climb(self._journal.state.taken[-1])
         return Nothing()
 
@@ -138,18 +138,18 @@ class Supervisor:
         """Say where the run stands, by the agent's phase and the findings."""
         beat, crew, limit_s = seen.agent.beat, self._crew, self._config.agent.warming_limit_s
         if crew.warm:
-            short = any(finding.cause in verdict.SHORT for finding in self._sight.findings)
+            short = any(finding.cause in policy.SHORT for finding in self._sight.findings)
             crew.enter(State.PRESSURE if short else State.RUNNING)
         elif beat is not None and beat.phase != "starting":
             crew.enter(State.VERIFYING)
             crew.warm = True
-            self._footing.verified(seen)
+            self._ladder.verified(seen)
             self._edges.say(f"the agent is warm: {beat.device}, micro-batch {beat.micro_batch}")
         elif crew.agent_age_s > limit_s:
             self._sight.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
 
     def _agent_ended(self, ended: Ended, seen: Observation) -> Script:
-        failed = [each for each in verdict.gravest(self._sight.findings) if each.cause in verdict.AGENT_FAILED]
+        failed = [each for each in policy.gravest(self._sight.findings) if each.cause in policy.AGENT_FAILED]
         self._journal.event("agent_ended", exit_code=ended.code, oom_killed=ended.oom_killed)
         if not failed and ended.code in AGENT_ENDS:
             told = [each.sentence for each in self._sight.findings if each.owner == "agent"]

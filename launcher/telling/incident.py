@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from launcher.diagnosis.causes import Cause
-from launcher.policy import verdict
+from launcher.decide import policy
+from launcher.decide.detectors.causes import Cause
 
 CLIMB, GONE, PLANNED = "climb", "launcher_gone", "planned"
 """What else than a cause an incident may begin with: a step that is taken back, a launcher that was killed, a wish."""
-FAILED = frozenset(cause.value for cause in (*verdict.FATAL, *verdict.SIMULATOR_FAILED, *verdict.AGENT_FAILED))
+FAILED = frozenset(cause.value for cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED))
 """Causes that mean: something has ended, or must be ended."""
 HUNG = frozenset({Cause.SIMULATOR_HANG.value, Cause.AGENT_HANG.value, Cause.COLLECTOR_HANG.value})
 """Causes that are noticed only after a while in which nothing went on."""
-GRAVEST_FIRST = [cause.value for cause in verdict.ORDER]
+GRAVEST_FIRST = [cause.value for cause in policy.ORDER]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from launcher.diagnosis.causes import Cause
+from launcher.decide.detectors.causes import Cause
 from launcher.run_directory import inner, number
 from launcher.telling.incident import CLIMB, FAILED, GONE, PLANNED, Deed, Found, Incident, Pause
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.memory.pools import Kind
-from launcher.policy.verdict import RAN_OUT
+from launcher.decide.policy import RAN_OUT
+from launcher.memory.pools import PoolKind
 from launcher.run_directory import RunDirectory, number, read_lines, read_object
 from launcher.telling import timeline
 from launcher.telling.costs import Cost, Ledger, union
@@ -163,5 +163,5 @@ def _sessions(events: Sequence[Row], end_s: float) -> Iterable[Session]:
 def kind_of(pool: str) -> str:
     """Return a pool's kind in words: ``VRAM of GPU 0``, ``RAM``, ``RAM of agent``, ``disk``."""
     kind, _, whose = pool.partition(":")
-    name = {Kind.VRAM.value: "VRAM", Kind.RAM.value: "RAM", Kind.DISK.value: "Disk"}.get(kind, pool)
-    return f"{name} of {'GPU ' if kind == Kind.VRAM.value else ''}{whose}" if whose else name
+    name = {PoolKind.VRAM.value: "VRAM", PoolKind.RAM.value: "RAM", PoolKind.DISK.value: "Disk"}.get(kind, pool)
+    return f"{name} of {'GPU ' if kind == PoolKind.VRAM.value else ''}{whose}" if whose else name

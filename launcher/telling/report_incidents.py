@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from launcher.memory.pools import Kind
+from launcher.memory.pools import PoolKind
 from launcher.telling import summary
 from launcher.telling.axis import Axis
 from launcher.telling.incident import CLIMB
@@ -63,7 +63,7 @@ def courses(run: Postmortem) -> str:
         f"<div class=wide>{memory_chart(kind_of(name), axis, stack, run.stood)}</div>{key(stack.layers)}</figure>"
         for name, stack in stacks.items()
     }
-    quiet = [name for name in drawn if name == Kind.DISK.value and all(told.pool != name for told in run.told)]
+    quiet = [name for name in drawn if name == PoolKind.DISK.value and all(told.pool != name for told in run.told)]
     aside = "".join(f"<details><summary>{safe(kind_of(name))}</summary>{drawn[name]}</details>" for name in quiet)
     events = f"<div class=wide>{events_chart(axis, list(marks(run)), run.stood)}</div>{signs_key()}"
     return (

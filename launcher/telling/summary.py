@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.diagnosis.causes import Cause
+from launcher.decide.detectors.causes import Cause
 from launcher.telling.postmortem import Postmortem, Told
 from launcher.telling.timeline import Sample
 from launcher.telling.words import capital, cause, clock, counted, grouped, listed, mib, span

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from launcher.memory.pools import Kind
-from launcher.planning.footprint import Footprint
+from launcher.footprint import Footprint
+from launcher.memory.pools import PoolKind
 from tests.disks import small_disk
 from tests.gpu_stub.stub import Figures
 from tests.wire.launched import ENDLESS, QUICK, Launch, Launched, own_limits
@@ -38,7 +38,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     config = tmp_path / "quick.yaml"
     config.write_text(QUICK % {"steps": ENDLESS}, encoding="utf-8")
     (sizes,) = Footprint(str(config)).sizes([{"device": "cpu"}])
-    with small_disk(tmp_path, mib=round(sizes.mib[Kind.DISK] + LEFT_MIB)) as found:
+    with small_disk(tmp_path, mib=round(sizes.mib[PoolKind.DISK] + LEFT_MIB)) as found:
         yield found
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from agent.exchange.status import Status
 from launcher.memory.nvml import Nvml
-from launcher.memory.pools import Kind
+from launcher.memory.pools import PoolKind
 from launcher.memory.survey import Survey
 from tests.conftest import port_pair
 from tests.crowd import assert_within
@@ -194,7 +194,7 @@ class Leaked:
 
 
 def free_mib(folder: Path) -> float:
-    (ram, *_) = Survey(folder, Nvml(0)).read().of(Kind.RAM)
+    (ram, *_) = Survey(folder, Nvml(0)).read().of(PoolKind.RAM)
     assert ram.free.mib is not None
     return ram.free.mib
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from launcher import config
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.diagnostician import Diagnostician
-from launcher.diagnosis.expectations import Expectations
-from launcher.memory.pools import Gpu, Kind, Owner, Pool, Reading, Whose, measured
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.diagnostician import Diagnostician
+from launcher.decide.detectors.expectations import Expectations
+from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.watching.observation import AgentSeen, Heartbeat, Observation, SimulatorSeen
 
 LIMITS = config.load()
@@ -44,18 +44,18 @@ Series = Callable[[float], Observation]
 def vram(simulator: float = 3000.0, agent: float = 1200.0, foreign: float = 85.0, name: str = "Xorg") -> Reading:
     """Return a GPU's reading; who holds nothing isn't there."""
     held = {
-        ("simulator", Whose.SIMULATOR, 100): simulator,
-        ("agent", Whose.AGENT, 200): agent,
-        (name, Whose.FOREIGN, 300): foreign,
+        ("simulator", OwnerKind.SIMULATOR, 100): simulator,
+        ("agent", OwnerKind.AGENT, 200): agent,
+        (name, OwnerKind.FOREIGN, 300): foreign,
     }
     owners = tuple(Owner(who, whose, (pid,), measured(mib)) for (who, whose, pid), mib in held.items() if mib > 0)
     free = TOTAL_MIB - simulator - agent - foreign
-    return Reading((Pool("vram:0", Kind.VRAM, measured(TOTAL_MIB), measured(max(0.0, free)), owners),), Gpu.OK)
+    return Reading((Pool("vram:0", PoolKind.VRAM, measured(TOTAL_MIB), measured(max(0.0, free)), owners),), Gpu.OK)
 
 
 def ram(kills: int, free: float = 8000.0, name: str = "ram:agent") -> Reading:
     """Return a container's reading."""
-    return Reading((Pool(name, Kind.RAM, measured(9000.0), measured(free), (), kills),))
+    return Reading((Pool(name, PoolKind.RAM, measured(9000.0), measured(free), (), kills),))
 
 
 def driving(time_s: float) -> Observation:

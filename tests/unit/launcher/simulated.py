@@ -10,10 +10,9 @@ from typing import Any
 from launcher import config
 from launcher.agent_requests import Answer
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.ladder.relief import Needs
-from launcher.ladder.rungs import Does, Ladder, Step
-from launcher.memory.pools import Gpu, Kind, Owner, Pool, Reading, Whose, measured
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ladder import Does, Ladder, Needs, Step
+from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.run_directory import RunDirectory, read_lines
 from launcher.runtimes.runtime import Child, Role, Start
 from launcher.supervising.edges import Brief, Edges, State
@@ -26,18 +25,18 @@ from launcher.wish import Options
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
 LADDER: Ladder = {
-    Kind.VRAM: (
-        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 128}, frees_mib={Kind.VRAM: 80}),
-        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 64}, frees_mib={Kind.VRAM: 40}),
+    PoolKind.VRAM: (
+        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 128}, frees_mib={PoolKind.VRAM: 80}),
+        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 40}),
         Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode"),
         Step(
             "agent_cpu",
             Does.RESTART_AGENT,
             "slow",
             {"device": "cpu"},
-            frees_mib={Kind.VRAM: 600, Kind.RAM: -300},
+            frees_mib={PoolKind.VRAM: 600, PoolKind.RAM: -300},
         ),
-        Step("carla_low", Does.QUALITY, "coarse pictures", quality="Low", frees_mib={Kind.VRAM: 700}),
+        Step("carla_low", Does.QUALITY, "coarse pictures", quality="Low", frees_mib={PoolKind.VRAM: 700}),
         Step("stop", Does.STOP, "the run"),
     )
 }
@@ -281,14 +280,16 @@ class World:
         return None if ended is None else replace(ended, planned=any(child is each for each in self.expected))
 
     def reading(self) -> Reading:
-        owners = [Owner("Xorg", Whose.FOREIGN, (7,), measured(85 + self.stranger_mib))]
-        owners += [Owner("simulator", Whose.SIMULATOR, (p.pid,), measured(3000)) for p in self.living(Role.SIMULATOR)]
-        owners += [Owner("agent", Whose.AGENT, (p.pid,), measured(600)) for p in self.living(Role.AGENT)]
+        owners = [Owner("Xorg", OwnerKind.FOREIGN, (7,), measured(85 + self.stranger_mib))]
+        owners += [
+            Owner("simulator", OwnerKind.SIMULATOR, (p.pid,), measured(3000)) for p in self.living(Role.SIMULATOR)
+        ]
+        owners += [Owner("agent", OwnerKind.AGENT, (p.pid,), measured(600)) for p in self.living(Role.AGENT)]
         if self.newcomer_mib:
-            owners.append(Owner("game", Whose.FOREIGN, (8,), measured(self.newcomer_mib)))
+            owners.append(Owner("game", OwnerKind.FOREIGN, (8,), measured(self.newcomer_mib)))
         free_mib = self.free_mib - self.stranger_mib - self.newcomer_mib
-        vram = Pool("vram:0", Kind.VRAM, measured(self.total_mib), measured(free_mib), tuple(owners))
-        return Reading((vram, Pool("ram", Kind.RAM, measured(16000), measured(8000))), Gpu.OK)
+        vram = Pool("vram:0", PoolKind.VRAM, measured(self.total_mib), measured(free_mib), tuple(owners))
+        return Reading((vram, Pool("ram", PoolKind.RAM, measured(16000), measured(8000))), Gpu.OK)
 
     def beat(self, agent: Child | None) -> Heartbeat | None:
         if agent is None or agent.poll() is not None:
@@ -347,9 +348,9 @@ class World:
         return int(self.supervisor.ending.code)
 
 
-def needs_by(ladder: Ladder, vram_mib: float, overrides: Mapping[str, Any]) -> Mapping[Kind, float]:
+def needs_by(ladder: Ladder, vram_mib: float, overrides: Mapping[str, Any]) -> Mapping[PoolKind, float]:
     """Return what an agent takes that each rung makes smaller by what the ladder says, however many others hold."""
-    needed = dict.fromkeys(Kind, 1000.0) | {Kind.VRAM: vram_mib}
+    needed = dict.fromkeys(PoolKind, 1000.0) | {PoolKind.VRAM: vram_mib}
     for steps in ladder.values():
         for rung in dict.fromkeys(step.rung for step in steps if step.values):
             same = [step for step in steps if step.rung == rung]

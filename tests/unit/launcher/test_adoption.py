@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from launcher.ladder.relief import Needs
-from launcher.memory.pools import Kind
-from launcher.policy.adoption import USABLE, WITHOUT_CUDA, given_up, why_without_cuda
+from launcher.decide.adoption import USABLE, WITHOUT_CUDA, given_up, why_without_cuda
+from launcher.decide.ladder import Needs
+from launcher.memory.pools import PoolKind
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
@@ -78,15 +78,15 @@ def test_what_is_asked_of_the_plan_from_then_on_is_the_plan_with_the_agent_on_th
     asked: list[str] = []
 
     def needs(name: str) -> Needs:
-        def answer(_values: Mapping[str, Any]) -> Mapping[Kind, float]:
+        def answer(_values: Mapping[str, Any]) -> Mapping[PoolKind, float]:
             asked.append(name)
-            return {Kind.RAM: 10.0}
+            return {PoolKind.RAM: 10.0}
 
         return answer
 
-    before = world.supervisor._footing._brief
+    before = world.supervisor._ladder._brief
     after = replace(before, base={**BASE, "device": "cpu"}, needs=needs("without"))
-    world.supervisor._footing._brief = replace(before, needs=needs("with"), on_cpu=lambda: after)
+    world.supervisor._ladder._brief = replace(before, needs=needs("with"), on_cpu=lambda: after)
     world.steps_until(State.RUNNING)
     world.steps_for(30)
     asked.clear()

@@ -14,7 +14,7 @@ from launcher import basis, config
 from launcher.cards import Pick, pick
 from launcher.memory.nvml import Nvml
 from launcher.memory.survey import Survey
-from launcher.planning.outlook import ImpossibleError, Simulates
+from launcher.planning import ImpossibleError, Simulates
 from launcher.run_directory import RunDirectory
 from launcher.runtimes import project
 from launcher.wish import RuntimeKind, Wish
@@ -27,7 +27,7 @@ PREPARE = """
 import json, sys, time
 from pathlib import Path
 from launcher import config, preparing, up
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.run_directory import RunDirectory
 from launcher.runtimes import project
 from launcher.supervising.journal import Journal

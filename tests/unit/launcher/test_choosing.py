@@ -14,7 +14,7 @@ import pytest
 from launcher import basis, choosing, config
 from launcher.choosing import Docker, choose, docker_here
 from launcher.memory.pools import Gpu, Reading
-from launcher.planning.outlook import ImpossibleError, Simulates
+from launcher.planning import ImpossibleError, Simulates
 from launcher.run_directory import RunDirectory
 from launcher.runtimes import engine
 from launcher.wish import RuntimeKind, Wish

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from launcher import config, preparing, up
 from launcher.__main__ import app
+from launcher.decide.ladder import Taken
 from launcher.exits import Exit
-from launcher.memory.pools import Kind
-from launcher.planning.outlook import Simulates
-from launcher.policy.decisions import Taken
+from launcher.memory.pools import PoolKind
+from launcher.planning import Simulates
 from launcher.preparing import Prepared
 from launcher.run_directory import RunDirectory
 from launcher.signals import SAME_REQUEST_S, StopRequests
@@ -92,7 +92,11 @@ def lay_a_row(run: RunDirectory) -> None:
 
 def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run: RunDirectory) -> None:
     huge = LIMITS.model_copy(
-        update={"memory": LIMITS.memory.model_copy(update={"reserve_mib": {Kind.RAM: 1e6, Kind.DISK: 0, Kind.VRAM: 0}})}
+        update={
+            "memory": LIMITS.memory.model_copy(
+                update={"reserve_mib": {PoolKind.RAM: 1e6, PoolKind.DISK: 0, PoolKind.VRAM: 0}}
+            )
+        }
     )
     with pytest.raises(preparing.RefusedError, match="MiB short in ram") as refused:
         preparing.prepare(Wish(run=run, runtime=RuntimeKind.PROCESS), huge)

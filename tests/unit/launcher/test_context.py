@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.memory.pools import Figure, Kind, Known, Owner, Reading, Whose, measured
-from launcher.planning import plan, watermarks
+from launcher import watermarks
+from launcher.decide import plan
+from launcher.memory.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
-from launcher.supervising.footing import context_mib
+from launcher.supervising.ladder_state import context_mib
 from launcher.watching.heartbeat import heartbeat
 from tests.unit.launcher.planned import CONTEXT_MIB, LIMITS, Rule, card, reading, simulator, situation
 from tests.unit.launcher.seen import driving, vram, with_beat
@@ -29,19 +30,19 @@ PHASES = st.sampled_from([{}, {"td3.micro_batch": 32}, {"memory.offload": ["opti
 @pytest.mark.parametrize(
     ("beat", "known", "expected"),
     [
-        ({"device_reserved_mib": 850.0}, Known.MEASURED, 350.0),
-        ({"device_reserved_mib": 850.0, "phase": "collecting"}, Known.MEASURED, 350.0),
-        ({"device_reserved_mib": 850.0, "phase": "starting"}, Known.MEASURED, None),
-        ({"device_reserved_mib": 850.0}, Known.ESTIMATED, None),
-        ({"device_reserved_mib": 1300.0}, Known.MEASURED, None),
-        ({"device_reserved_mib": None}, Known.MEASURED, None),
+        ({"device_reserved_mib": 850.0}, Provenance.MEASURED, 350.0),
+        ({"device_reserved_mib": 850.0, "phase": "collecting"}, Provenance.MEASURED, 350.0),
+        ({"device_reserved_mib": 850.0, "phase": "starting"}, Provenance.MEASURED, None),
+        ({"device_reserved_mib": 850.0}, Provenance.ESTIMATED, None),
+        ({"device_reserved_mib": 1300.0}, Provenance.MEASURED, None),
+        ({"device_reserved_mib": None}, Provenance.MEASURED, None),
     ],
 )
 def test_what_the_agent_holds_beyond_its_allocator_is_its_context_where_both_are_known(
-    beat: dict[str, Any], known: Known, expected: float | None
+    beat: dict[str, Any], known: Provenance, expected: float | None
 ) -> None:
     pool = vram().pools[0]
-    owners = (Owner("agent", Whose.AGENT, (200,), Figure(1200.0, known)),)
+    owners = (Owner("agent", OwnerKind.AGENT, (200,), Figure(1200.0, known)),)
     seen = replace(with_beat(driving(10), **beat), memory=Reading((replace(pool, owners=owners),)))
     assert context_mib(seen) == expected
 
@@ -84,11 +85,11 @@ def test_a_measured_context_replaces_the_estimate_and_nothing_that_comes_beside_
         assert after == before
         return
     assert after.context_mib == context
-    assert after.mib[Kind.VRAM] - context == pytest.approx(before.mib[Kind.VRAM] - CONTEXT_MIB, abs=0.1)
-    assert after.by_phase[Kind.VRAM]["updating"] - context == pytest.approx(
-        before.mib[Kind.VRAM] - CONTEXT_MIB, abs=0.1
+    assert after.mib[PoolKind.VRAM] - context == pytest.approx(before.mib[PoolKind.VRAM] - CONTEXT_MIB, abs=0.1)
+    assert after.by_phase[PoolKind.VRAM]["updating"] - context == pytest.approx(
+        before.mib[PoolKind.VRAM] - CONTEXT_MIB, abs=0.1
     )
-    assert after.mib[Kind.RAM] == before.mib[Kind.RAM]
+    assert after.mib[PoolKind.RAM] == before.mib[PoolKind.RAM]
 
 
 @given(context=st.floats(1, 2000), other=st.floats(1, 2000), room=st.floats(-300, 300))
@@ -99,10 +100,10 @@ def test_once_a_context_is_there_the_verdict_does_not_depend_on_its_size(
 
     def fits(size: float) -> bool:
         sizes_of = watermarks.with_context(RULE, size)
-        beside = RULE.one({"device": "cuda"}).mib[Kind.VRAM] - CONTEXT_MIB
-        total = 4813 + 85 + LIMITS.memory.reserve_mib[Kind.VRAM] + beside + size + round(room) + 0.5
+        beside = RULE.one({"device": "cuda"}).mib[PoolKind.VRAM] - CONTEXT_MIB
+        total = 4813 + 85 + LIMITS.memory.reserve_mib[PoolKind.VRAM] + beside + size + round(room) + 0.5
         seen = reading()
-        pools = (card(total, Owner("Xorg", Whose.FOREIGN, (99,), measured(85))), *seen.pools[1:])
+        pools = (card(total, Owner("Xorg", OwnerKind.FOREIGN, (99,), measured(85))), *seen.pools[1:])
         return plan.choose(situation(replace(seen, pools=pools), sizes_of, simulator("Low")), sizes_of).asked.fits
 
     assert fits(round(context)) is fits(round(other)) is (round(room) + 0.5 > 0)

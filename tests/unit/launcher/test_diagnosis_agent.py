@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.diagnosis.causes import Cause
+from launcher.decide.detectors.causes import Cause
 from launcher.memory.pools import Reading
 from launcher.watching.observation import Ended, Observation
 from tests.unit.launcher.seen import (

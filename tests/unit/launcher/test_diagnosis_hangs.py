@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.diagnosis.causes import Cause
-from launcher.diagnosis.expectations import Expectations
+from launcher.decide.detectors.causes import Cause
+from launcher.decide.detectors.expectations import Expectations
 from launcher.watching.observation import Observation, Sign
 from tests.unit.launcher.seen import (
     TIMEOUT_S,

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.diagnosis.causes import Cause
-from launcher.diagnosis.expectations import Expectations
-from launcher.memory.pools import UNKNOWN, Gpu, Kind, Pool, Reading, measured
+from launcher.decide.detectors.causes import Cause
+from launcher.decide.detectors.expectations import Expectations
+from launcher.memory.pools import UNKNOWN, Gpu, Pool, PoolKind, Reading, measured
 from launcher.watching.observation import AgentSeen, Observation
 from tests.unit.launcher.seen import (
     LIMITS,
@@ -26,7 +26,7 @@ from tests.unit.launcher.seen import (
     with_beat,
 )
 
-RESERVE_MIB = LIMITS.memory.reserve_mib[Kind.VRAM]
+RESERVE_MIB = LIMITS.memory.reserve_mib[PoolKind.VRAM]
 FULL_MIB = TOTAL_MIB - 1200 - 85
 """Held by the simulator when nothing is free."""
 
@@ -180,5 +180,5 @@ def test_a_lost_gpu_is_told_first_and_for_as_long_as_it_is() -> None:
 
 def test_pools_without_figures_are_not_judged() -> None:
     owners = tuple(replace(owner, held=UNKNOWN) for owner in vram().pools[0].owners)
-    blind = Reading((Pool("vram:0", Kind.VRAM, measured(TOTAL_MIB), UNKNOWN, owners),), Gpu.OK)
+    blind = Reading((Pool("vram:0", PoolKind.VRAM, measured(TOTAL_MIB), UNKNOWN, owners),), Gpu.OK)
     assert not diagnosed(replace(driving(t), memory=blind) for t in seconds(400))

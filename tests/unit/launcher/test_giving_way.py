@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.diagnosis.causes import Cause, Finding
+from launcher.decide.detectors.causes import Cause, Finding
 from launcher.exits import Exit
-from launcher.memory.pools import Kind
+from launcher.memory.pools import PoolKind
 from launcher.run_directory import RunDirectory, read_object
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
@@ -283,7 +283,7 @@ def test_what_no_ladder_has_is_adopted_for_the_pool_of_the_agents_device(
     world: World, monkeypatch: pytest.MonkeyPatch, device: str, kind: str
 ) -> None:
     monkeypatch.setitem(BASE, "device", device)
-    world.ladder = {Kind.VRAM: (), Kind.RAM: ()}
+    world.ladder = {PoolKind.VRAM: (), PoolKind.RAM: ()}
     world.launch()
     settle(world)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64

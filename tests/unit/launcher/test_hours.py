@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.memory.pools import Kind
+from launcher.memory.pools import PoolKind
 from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
@@ -31,10 +31,10 @@ def changes(machine: Machine) -> list[str]:
 
 def test_free_memory_that_swings_about_the_threshold_for_half_an_hour_changes_one_rung_at_most(tmp_path: Path) -> None:
     machine = settled(tmp_path)
-    spare_mib = machine._free(Kind.VRAM) - machine.config.memory.reserve_mib[Kind.VRAM]
+    spare_mib = machine._free(PoolKind.VRAM) - machine.config.memory.reserve_mib[PoolKind.VRAM]
     before = len(changes(machine))
     for second in range(1800):
-        machine.stranger = {Kind.VRAM: spare_mib + (50 if second // 7 % 2 else -50)}
+        machine.stranger = {PoolKind.VRAM: spare_mib + (50 if second // 7 % 2 else -50)}
         machine.stranger_leaves_s = machine.clock.now_s + 10
         machine.step()
     assert len(changes(machine)) - before <= 1
@@ -64,7 +64,7 @@ def timeline(machine: Machine) -> list[dict[str, Any]]:
 
 def test_a_strangers_memory_makes_the_run_give_way_and_climb_back_when_he_leaves(tmp_path: Path) -> None:
     machine = settled(tmp_path)
-    machine.stranger, machine.stranger_leaves_s = {Kind.VRAM: 300.0}, machine.clock.now_s + 600
+    machine.stranger, machine.stranger_leaves_s = {PoolKind.VRAM: 300.0}, machine.clock.now_s + 600
     machine.steps_for(300)
     assert machine.journal.state.taken
     machine.steps_for(6 * HOUR_S)
@@ -92,5 +92,5 @@ def test_eight_hours_of_faults_never_deadlock_lose_a_checkpoint_or_change_withou
 
 
 def test_the_simulated_agent_takes_less_with_each_value_that_a_rung_sets() -> None:
-    assert agent_mib({"td3.micro_batch": 32})[Kind.VRAM] < agent_mib({})[Kind.VRAM]
-    assert agent_mib({"device": "cpu"})[Kind.VRAM] == 0
+    assert agent_mib({"td3.micro_batch": 32})[PoolKind.VRAM] < agent_mib({})[PoolKind.VRAM]
+    assert agent_mib({"device": "cpu"})[PoolKind.VRAM] == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.diagnosis.causes import Cause, Finding
+from launcher.decide.detectors.causes import Cause, Finding
 from launcher.run_directory import RunDirectory, read_object
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import config
-from launcher.diagnosis.causes import Cause, Finding
+from launcher.decide import policy
+from launcher.decide.choose import Ground, frees, is_taken, next_step
+from launcher.decide.decisions import Nothing, RestartAgent, RestartSimulator, StepDown, Stop
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ladder import Does, Ladder, Step, Taken, overrides
+from launcher.decide.restarts import delay_s, failures_in_a_row
+from launcher.decide.restore import Hold, fits_without_last
 from launcher.exits import Ending, Exit
-from launcher.ladder.rungs import Does, Ladder, Step
-from launcher.memory.pools import UNKNOWN, Kind, Owner, Pool, Reading, Whose, measured
-from launcher.policy import verdict
-from launcher.policy.climbing import Hold, fits_without_last
-from launcher.policy.decisions import Nothing, RestartAgent, RestartSimulator, StepDown, Stop, Taken, overrides
-from launcher.policy.descent import Ground, frees, is_taken, next_step
-from launcher.policy.restarts import delay_s, failures_in_a_row
+from launcher.memory.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.simulated import needs_by
 
 LIMITS = config.load()
@@ -26,26 +26,35 @@ STOP = Step("stop", Does.STOP, "the run")
 
 
 def micro(size: int, frees_mib: float) -> Step:
-    return Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": size}, frees_mib={Kind.VRAM: frees_mib})
+    return Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": size}, frees_mib={PoolKind.VRAM: frees_mib})
 
 
 OFFLOAD = Step(
-    "offload", Does.RESTART_AGENT, "", {"memory.offload": ["optimizer"]}, frees_mib={Kind.VRAM: 50, Kind.RAM: -50}
+    "offload",
+    Does.RESTART_AGENT,
+    "",
+    {"memory.offload": ["optimizer"]},
+    frees_mib={PoolKind.VRAM: 50, PoolKind.RAM: -50},
 )
 RESTART = Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode")
-LADDER: Ladder = {Kind.VRAM: (micro(128, 80), micro(64, 40), RESTART, OFFLOAD, STOP), Kind.RAM: (RESTART, STOP)}
+LADDER: Ladder = {PoolKind.VRAM: (micro(128, 80), micro(64, 40), RESTART, OFFLOAD, STOP), PoolKind.RAM: (RESTART, STOP)}
 
 
 def ground(
     taken: tuple[Taken, ...] = (), ram_free_mib: float = 8000, simulator_mib: float = 4800, ladder: Ladder = LADDER
 ) -> Ground:
-    owners = (Owner("simulator", Whose.SIMULATOR, (5,), measured(simulator_mib)),)
+    owners = (Owner("simulator", OwnerKind.SIMULATOR, (5,), measured(simulator_mib)),)
     pools = (
-        Pool("vram:0", Kind.VRAM, measured(5745), measured(20), owners),
-        Pool("ram", Kind.RAM, measured(16000), measured(ram_free_mib)),
+        Pool("vram:0", PoolKind.VRAM, measured(5745), measured(20), owners),
+        Pool("ram", PoolKind.RAM, measured(16000), measured(ram_free_mib)),
     )
     return Ground(
-        ladder, taken, Reading(pools), LIMITS.memory, lambda values: needs_by(ladder, 1000, values), {Kind.VRAM: 4700}
+        ladder,
+        taken,
+        Reading(pools),
+        LIMITS.memory,
+        lambda values: needs_by(ladder, 1000, values),
+        {PoolKind.VRAM: 4700},
     )
 
 
@@ -86,36 +95,40 @@ def test_a_stable_time_forgives_earlier_failures() -> None:
 def test_the_first_step_that_frees_the_deficit_is_next_and_a_rungs_steps_add_up(
     deficit_mib: float, expected: str
 ) -> None:
-    assert name(next_step(ground(), Kind.VRAM, deficit_mib)) == expected
+    assert name(next_step(ground(), PoolKind.VRAM, deficit_mib)) == expected
 
 
 def test_the_simulators_restart_frees_what_it_grew_by_and_counts_only_if_that_is_enough() -> None:
     taken = (took(micro(64, 40)),)
-    assert name(next_step(ground(taken), Kind.VRAM, 60)) == "restart_simulator"
-    assert name(next_step(ground(taken, simulator_mib=4720), Kind.VRAM, 45)).startswith("offload")
+    assert name(next_step(ground(taken), PoolKind.VRAM, 60)) == "restart_simulator"
+    assert name(next_step(ground(taken, simulator_mib=4720), PoolKind.VRAM, 45)).startswith("offload")
 
 
 def test_a_step_that_would_overfill_another_pool_is_skipped() -> None:
     taken = (took(micro(64, 40)),)
-    room = LIMITS.memory.reserve_mib[Kind.RAM] + 50
-    assert name(next_step(ground(taken, room, 4700), Kind.VRAM, 40)).startswith("offload")
-    assert name(next_step(ground(taken, room - 1, 4700), Kind.VRAM, 40)) == "stop"
+    room = LIMITS.memory.reserve_mib[PoolKind.RAM] + 50
+    assert name(next_step(ground(taken, room, 4700), PoolKind.VRAM, 40)).startswith("offload")
+    assert name(next_step(ground(taken, room - 1, 4700), PoolKind.VRAM, 40)) == "stop"
 
 
 def test_in_the_pool_of_a_container_only_its_own_programs_steps_help() -> None:
-    slower = dataclasses.replace(micro(64, 0), frees_mib={Kind.RAM: 40})
+    slower = dataclasses.replace(micro(64, 0), frees_mib={PoolKind.RAM: 40})
     stands = dataclasses.replace(
-        ground(ladder={Kind.RAM: (RESTART, slower, STOP)}),
+        ground(ladder={PoolKind.RAM: (RESTART, slower, STOP)}),
         reading=Reading(
-            (Pool("ram", Kind.RAM, measured(9), measured(9), (Owner("s", Whose.SIMULATOR, (), measured(900)),)),)
+            (
+                Pool(
+                    "ram", PoolKind.RAM, measured(9), measured(9), (Owner("s", OwnerKind.SIMULATOR, (), measured(900)),)
+                ),
+            )
         ),
-        fresh_mib={Kind.RAM: 100},
+        fresh_mib={PoolKind.RAM: 100},
     )
-    assert name(next_step(stands, Kind.RAM, 30, "ram")) == "restart_simulator"
-    assert name(next_step(stands, Kind.RAM, 30, "ram:agent")) == "micro_batches (td3.micro_batch = 64)"
-    assert name(next_step(stands, Kind.RAM, 30, "ram:simulator")) == "restart_simulator"
-    grown_by_nothing = dataclasses.replace(stands, fresh_mib={Kind.RAM: 900})
-    assert name(next_step(grown_by_nothing, Kind.RAM, 30, "ram:simulator")) == "stop"
+    assert name(next_step(stands, PoolKind.RAM, 30, "ram")) == "restart_simulator"
+    assert name(next_step(stands, PoolKind.RAM, 30, "ram:agent")) == "micro_batches (td3.micro_batch = 64)"
+    assert name(next_step(stands, PoolKind.RAM, 30, "ram:simulator")) == "restart_simulator"
+    grown_by_nothing = dataclasses.replace(stands, fresh_mib={PoolKind.RAM: 900})
+    assert name(next_step(grown_by_nothing, PoolKind.RAM, 30, "ram:simulator")) == "stop"
 
 
 def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
@@ -125,20 +138,26 @@ def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
 
 def test_a_rung_that_only_another_pools_ladder_has_goes_on_from_where_it_stands() -> None:
     cars = tuple(
-        Step("less_traffic", Does.RESTART_AGENT, "", {"environment.traffic.vehicles": count}, frees_mib={Kind.RAM: 40})
+        Step(
+            "less_traffic",
+            Does.RESTART_AGENT,
+            "",
+            {"environment.traffic.vehicles": count},
+            frees_mib={PoolKind.RAM: 40},
+        )
         for count in (10, 5)
     )
-    stands = ground((took(cars[0]),), ladder={Kind.VRAM: (micro(128, 80), STOP), Kind.RAM: (*cars, STOP)})
+    stands = ground((took(cars[0]),), ladder={PoolKind.VRAM: (micro(128, 80), STOP), PoolKind.RAM: (*cars, STOP)})
     assert is_taken(cars[0], stands)
-    assert next_step(stands, Kind.RAM, 30) == cars[1]
+    assert next_step(stands, PoolKind.RAM, 30) == cars[1]
 
 
 def test_a_step_frees_what_is_left_to_free_and_what_only_the_configuration_knows() -> None:
     stands = ground((took(micro(128, 80)),))
-    assert frees(stands, micro(64, 40))[Kind.VRAM] == 40
+    assert frees(stands, micro(64, 40))[PoolKind.VRAM] == 40
     assert overrides([took(micro(128, 80)), took(micro(64, 40))]) == {"td3.micro_batch": 64}
-    told = dataclasses.replace(micro(64, 40), unseen_mib={Kind.VRAM: 7.0})
-    assert frees(stands, told)[Kind.VRAM] == 47
+    told = dataclasses.replace(micro(64, 40), unseen_mib={PoolKind.VRAM: 7.0})
+    assert frees(stands, told)[PoolKind.VRAM] == 47
 
 
 @given(
@@ -148,25 +167,25 @@ def test_a_step_that_is_chosen_is_new_and_helps_and_stop_comes_only_when_all_tha
     frees_mib: list[int], deficit_mib: int, taken_at: set[int]
 ) -> None:
     steps = tuple(
-        Step(f"rung {index}", Does.RESTART_AGENT, "", {f"key.{index}": 1}, frees_mib={Kind.VRAM: mib})
+        Step(f"rung {index}", Does.RESTART_AGENT, "", {f"key.{index}": 1}, frees_mib={PoolKind.VRAM: mib})
         for index, mib in enumerate(frees_mib)
     )
     taken = tuple(took(steps[index]) for index in taken_at if index < len(steps))
-    chosen = next_step(ground(taken, ladder={Kind.VRAM: (*steps, STOP)}), Kind.VRAM, deficit_mib)
+    chosen = next_step(ground(taken, ladder={PoolKind.VRAM: (*steps, STOP)}), PoolKind.VRAM, deficit_mib)
     left = [step for step in steps if took(step) not in taken]
     assert chosen is not None
     if chosen.does is Does.STOP:
-        assert sum(step.frees_mib[Kind.VRAM] for step in left) < deficit_mib
+        assert sum(step.frees_mib[PoolKind.VRAM] for step in left) < deficit_mib
     else:
         assert chosen in left
-        enough = [step for step in left if step.frees_mib[Kind.VRAM] >= deficit_mib]
-        assert chosen == (enough[0] if enough else max(left, key=lambda step: step.frees_mib[Kind.VRAM]))
+        enough = [step for step in left if step.frees_mib[PoolKind.VRAM] >= deficit_mib]
+        assert chosen == (enough[0] if enough else max(left, key=lambda step: step.frees_mib[PoolKind.VRAM]))
 
 
-LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={Kind.VRAM: 717})
-WITH_RAM = Step("less_ahead", Does.RESTART_AGENT, "", {"training.max_lead_steps": 16}, frees_mib={Kind.RAM: 60})
+LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
+WITH_RAM = Step("less_ahead", Does.RESTART_AGENT, "", {"training.max_lead_steps": 16}, frees_mib={PoolKind.RAM: 60})
 CLIMB = LIMITS.climb
-KEPT = {kind: LIMITS.memory.reserve_mib[kind] + CLIMB.margin_mib for kind in (Kind.VRAM, Kind.RAM)}
+KEPT = {kind: LIMITS.memory.reserve_mib[kind] + CLIMB.margin_mib for kind in (PoolKind.VRAM, PoolKind.RAM)}
 
 
 @pytest.mark.parametrize(
@@ -184,10 +203,10 @@ def test_a_climb_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
     taken: tuple[Step, ...], vram_costs_mib: float, ram_costs_mib: float | None
 ) -> None:
     """A pool that it fills no further hinders it only if the step was taken for it; ``None``: it may be full."""
-    ladder: Ladder = {Kind.VRAM: (micro(128, 80), micro(64, 40), LOW, OFFLOAD, WITH_RAM)}
+    ladder: Ladder = {PoolKind.VRAM: (micro(128, 80), micro(64, 40), LOW, OFFLOAD, WITH_RAM)}
 
     def fits(vram_free_mib: float | None, ram_free_mib: float | None) -> bool:
-        free = {Kind.VRAM: vram_free_mib, Kind.RAM: ram_free_mib}
+        free = {PoolKind.VRAM: vram_free_mib, PoolKind.RAM: ram_free_mib}
         pools = tuple(
             Pool(kind.value, kind, measured(16_000), UNKNOWN if mib is None else measured(mib))
             for kind, mib in free.items()
@@ -195,7 +214,10 @@ def test_a_climb_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
         stands = dataclasses.replace(ground(tuple(map(took, taken)), ladder=ladder), reading=Reading(pools))
         return fits_without_last(stands, CLIMB)
 
-    vram, ram = KEPT[Kind.VRAM] + vram_costs_mib, 0.0 if ram_costs_mib is None else KEPT[Kind.RAM] + ram_costs_mib
+    vram, ram = (
+        KEPT[PoolKind.VRAM] + vram_costs_mib,
+        0.0 if ram_costs_mib is None else KEPT[PoolKind.RAM] + ram_costs_mib,
+    )
     assert fits(vram, ram)
     assert not fits(vram - 1, ram)
     assert not fits(None, ram)
@@ -246,7 +268,7 @@ def decide(
     cause: Cause, failures: int = 1, ever_healthy: bool = True, stands: Ground | None = None, **given_: object
 ) -> Nothing | RestartSimulator | RestartAgent | StepDown | Stop:
     finding = Finding(cause, "something happened", **given_)  # type: ignore[arg-type]
-    decision = verdict.decide(finding, failures, ever_healthy, stands or ground(), LIMITS, 0.0)
+    decision = policy.decide(finding, failures, ever_healthy, stands or ground(), LIMITS, 0.0)
     assert isinstance(decision, Nothing | RestartSimulator | RestartAgent | StepDown | Stop)
     return decision
 
@@ -278,7 +300,7 @@ def test_a_first_start_that_takes_too_long_is_tried_again_within_the_budget_and_
 def test_somebody_elses_simulator_that_is_not_there_is_not_waited_for_again() -> None:
     finding = Finding(Cause.SIMULATOR_NOT_READY, "something happened")
     theirs = dataclasses.replace(ground(), simulator_ours=False)
-    decision = verdict.decide(finding, 1, False, theirs, LIMITS, 0.0)
+    decision = policy.decide(finding, 1, False, theirs, LIMITS, 0.0)
     assert isinstance(decision, Stop)
     assert decision.ending.code == Exit.NO_SIMULATOR
 
@@ -300,8 +322,8 @@ def test_a_simulator_that_ran_out_of_memory_once_is_started_again_and_twice_some
 
 @pytest.mark.parametrize("cause", [Cause.SIMULATOR_OUT_OF_VRAM, Cause.AGENT_CUDA_OOM])
 def test_what_ran_out_gives_way_by_what_it_lacked_but_never_by_less_than_a_shortage_is_worth(cause: Cause) -> None:
-    least_mib = LIMITS.memory.oom_step_mib[Kind.VRAM]
-    ladder: Ladder = {Kind.VRAM: (micro(128, least_mib - 1), micro(64, 1), micro(32, 100), STOP)}
+    least_mib = LIMITS.memory.oom_step_mib[PoolKind.VRAM]
+    ladder: Ladder = {PoolKind.VRAM: (micro(128, least_mib - 1), micro(64, 1), micro(32, 100), STOP)}
     for deficit_mib, size in ((0.0, 64), (least_mib, 64), (least_mib + 1, 32)):
         decision = decide(cause, 2, stands=ground(ladder=ladder), exit_code=71, deficit_mib=deficit_mib)
         assert isinstance(decision, StepDown)
@@ -310,7 +332,7 @@ def test_what_ran_out_gives_way_by_what_it_lacked_but_never_by_less_than_a_short
 
 
 def test_with_no_rung_left_what_ran_out_is_started_again_while_the_budget_lasts() -> None:
-    bare = ground(ladder={Kind.VRAM: (STOP,), Kind.RAM: (STOP,)})
+    bare = ground(ladder={PoolKind.VRAM: (STOP,), PoolKind.RAM: (STOP,)})
     spent = BUDGET.budget + 1
     for failures in (2, BUDGET.budget):
         assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures, stands=bare, exit_code=139), RestartSimulator)
@@ -352,11 +374,13 @@ def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_an
 
 
 DISK: Ladder = {
-    Kind.DISK: (
-        Step("fewer_checkpoints", Does.RESTART_AGENT, "", {"training.keep_checkpoints": 1}, frees_mib={Kind.DISK: 90}),
+    PoolKind.DISK: (
+        Step(
+            "fewer_checkpoints", Does.RESTART_AGENT, "", {"training.keep_checkpoints": 1}, frees_mib={PoolKind.DISK: 90}
+        ),
         STOP,
     ),
-    Kind.RAM: (micro(128, 80), STOP),
+    PoolKind.RAM: (micro(128, 80), STOP),
 }
 
 
@@ -366,7 +390,7 @@ def test_an_agent_refused_for_disk_gives_way_on_the_disks_ladder_and_never_cuts_
 ) -> None:
     finding = Finding(Cause.AGENT_DISK_FULL, "refused for disk", "disk", deficit_mib=deficit_mib, exit_code=71)
     stands = dataclasses.replace(ground(ladder=DISK), needs=lambda _: {})
-    decision = verdict.decide(finding, 1, True, stands, LIMITS, 0.0)
+    decision = policy.decide(finding, 1, True, stands, LIMITS, 0.0)
     assert isinstance(decision, StepDown if expected else RestartAgent)
     assert not expected or (decision.step.rung, decision.kind) == (expected, "disk")  # type: ignore[union-attr]
 
@@ -381,7 +405,7 @@ def test_an_agent_refused_for_disk_gives_way_on_the_disks_ladder_and_never_cuts_
 )
 def test_a_run_that_ends_because_nothing_is_left_says_what_to_free(cause: Cause, freed: str) -> None:
     finding = Finding(cause, "refused", deficit_mib=9000, exit_code=71)
-    decision = verdict.decide(finding, BUDGET.budget + 1, True, ground(ladder={}), LIMITS, 0.0)
+    decision = policy.decide(finding, BUDGET.budget + 1, True, ground(ladder={}), LIMITS, 0.0)
     assert decision == Stop(Ending(Exit.CANNOT_FIT, f"refused, and no rung of the ladder is left that helps: {freed}"))
 
 

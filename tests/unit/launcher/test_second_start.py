@@ -21,7 +21,7 @@ from launcher import agent_words, config, down, preparing
 from launcher import up as up_command
 from launcher.__main__ import app
 from launcher.exits import Ending, Exit
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.preparing import RefusedError, understood
 from launcher.run_directory import RunDirectory, read_object
 from launcher.supervising.journal import Journal, LauncherState

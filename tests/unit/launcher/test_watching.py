@@ -160,7 +160,7 @@ def program(source: str, log: Path) -> Program:
 
 
 @dataclass
-class Asked:
+class PlanRequest:
     """Counts the questions."""
 
     answer: Health = field(default_factory=lambda: Health("0.9.16", 3))
@@ -185,12 +185,12 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked()
+def asked() -> PlanRequest:
+    return PlanRequest()
 
 
 @pytest.fixture
-def watch(run: AgentRun, asked: Asked) -> Iterator[Watch]:
+def watch(run: AgentRun, asked: PlanRequest) -> Iterator[Watch]:
     log = run.path / "simulator.log"
     log.write_text("lavapipe is not a conformant (of a run before)\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -201,7 +201,7 @@ def watch(run: AgentRun, asked: Asked) -> Iterator[Watch]:
 
 
 def test_a_real_simulators_death_is_seen_with_its_code_and_last_words(
-    run: AgentRun, asked: Asked, watch: Watch
+    run: AgentRun, asked: PlanRequest, watch: Watch
 ) -> None:
     dying = "import os; print('VK_ERROR_OUT_OF_DEVICE_MEMORY'); os.kill(os.getpid(), 11)"
     child = program(dying, run.path / "simulator.log")
@@ -231,7 +231,7 @@ def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun,
 
 
 def test_a_simulator_is_asked_whether_it_is_ready_until_it_is_then_seldom(
-    run: AgentRun, asked: Asked, watch: Watch
+    run: AgentRun, asked: PlanRequest, watch: Watch
 ) -> None:
     child = program("import time; time.sleep(60)", run.path / "simulator.log")
     try:
@@ -265,7 +265,7 @@ def test_a_simulator_that_somebody_else_runs_is_looked_at_too(run: AgentRun, sta
     server = start_server()
     address = Address("127.0.0.1", server.port)
     questions = Questions(lambda in_use: health.check(address, 1.0, in_use), lambda: health.answers(address, 1.0))
-    watch = Watch(RunDirectory(run.path), address, LIMITS, Asked().memory, questions, external=True)
+    watch = Watch(RunDirectory(run.path), address, LIMITS, PlanRequest().memory, questions, external=True)
     until(lambda: bool(watch.look(time.monotonic(), None, None).simulator.healthy))
     watch.look(time.monotonic(), None, None)
     server.kill()

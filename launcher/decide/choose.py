@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.config import MemoryLimits
-from launcher.ladder.relief import Needs, relief
-from launcher.ladder.rungs import Does, Ladder, Step
-from launcher.memory.pools import Kind, Reading, Whose
-from launcher.policy.decisions import Taken, overrides
+from launcher.decide.ladder import Does, Ladder, Needs, Step, Taken, overrides, relief
+from launcher.memory.pools import OwnerKind, PoolKind, Reading
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,11 @@ class Ground:
     reading: Reading
     limits: MemoryLimits
     needs: Needs
-    fresh_mib: Mapping[Kind, float]
+    fresh_mib: Mapping[PoolKind, float]
     simulator_ours: bool = True
 
 
-def next_step(ground: Ground, kind: Kind, deficit_mib: float, pool: str = "") -> Step | None:
+def next_step(ground: Ground, kind: PoolKind, deficit_mib: float, pool: str = "") -> Step | None:
     """Return the step to take when a pool of this kind lacks so much; ``stop`` is the last; None if there is none.
 
     The first single step that frees the deficit is taken; where none does, but all that is left together would, the
@@ -56,13 +54,15 @@ def next_step(ground: Ground, kind: Kind, deficit_mib: float, pool: str = "") ->
     return next((step for step in steps if step.does is Does.STOP), None)
 
 
-def frees(ground: Ground, step: Step) -> dict[Kind, float]:
+def frees(ground: Ground, step: Step) -> dict[PoolKind, float]:
     """Return what a step frees in each pool, negative where it costs: measured if possible, else as predicted."""
     if step.does is Does.RESTART_SIMULATOR:
-        return {kind: max(0.0, _held(ground, kind, Whose.SIMULATOR) - mib) for kind, mib in ground.fresh_mib.items()}
+        return {
+            kind: max(0.0, _held(ground, kind, OwnerKind.SIMULATOR) - mib) for kind, mib in ground.fresh_mib.items()
+        }
     freed = relief(step, _holding(ground, step.rung), overrides(list(ground.taken)), ground.needs)
     if step.values.get("device") == "cpu":
-        freed[Kind.VRAM] = _held(ground, Kind.VRAM, Whose.AGENT) or freed.get(Kind.VRAM, 0.0)
+        freed[PoolKind.VRAM] = _held(ground, PoolKind.VRAM, OwnerKind.AGENT) or freed.get(PoolKind.VRAM, 0.0)
     return freed
 
 
@@ -99,11 +99,11 @@ def _steps_of(ground: Ground, rung: str) -> list[Step]:
     return next((steps for steps in ladders if steps), [])
 
 
-def _held(ground: Ground, kind: Kind, whose: Whose) -> float:
+def _held(ground: Ground, kind: PoolKind, whose: OwnerKind) -> float:
     return max((pool.held_by(whose) for pool in ground.reading.of(kind)), default=0.0)
 
 
-def _others_hold(ground: Ground, freed: Mapping[Kind, float]) -> bool:
+def _others_hold(ground: Ground, freed: Mapping[PoolKind, float]) -> bool:
     """Return whether every pool keeps its reserve when a step moves memory into it."""
     for kind, mib in freed.items():
         for pool in ground.reading.of(kind) if mib < 0 else ():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.memory.pools import Pool, Whose
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.memory.pools import OwnerKind, Pool
 from launcher.watching.observation import Observation
 
 
@@ -58,7 +58,7 @@ class Strangers:
 def _foreign(pool: Pool) -> dict[str, float]:
     held: dict[str, float] = {}
     for owner in pool.owners:
-        if owner.whose is Whose.FOREIGN and owner.held.mib is not None:
+        if owner.whose is OwnerKind.FOREIGN and owner.held.mib is not None:
             held[owner.name] = held.get(owner.name, 0.0) + owner.held.mib
     return held
 

@@ -10,18 +10,21 @@ import sys
 
 from rich.console import Console
 
+from launcher import planning
 from launcher.config import LauncherConfig
+from launcher.decide.ladder import PolicyError
 from launcher.exits import Exit
+from launcher.footprint import Footprint, FootprintError
 from launcher.memory.pools import Reading
-from launcher.planning import outlook, tell
-from launcher.planning.footprint import Footprint, FootprintError
-from launcher.planning.outlook import Asked, ImpossibleError
-from launcher.planning.steps import PolicyError
+from launcher.planning import ImpossibleError, PlanRequest
+from launcher.show import plan as show_plan
 
 _WIDTH = 120  # in a pipe or a log
 
 
-def run(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: Footprint, as_json: bool = False) -> Exit:
+def run(
+    asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: Footprint, as_json: bool = False
+) -> Exit:
     """Print the plan for this machine as it is now, and return the exit code.
 
     Args:
@@ -32,14 +35,14 @@ def run(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: Footp
         as_json: one object instead of tables.
     """
     try:
-        found = outlook.foresee(asked, limits, reading, footprint)
+        found = planning.make_plan(asked, limits, reading, footprint)
     except (FootprintError, ImpossibleError, PolicyError) as error:
         print(f"launcher: {error}", file=sys.stderr)
         return getattr(error, "code", Exit.CONFIGURATION)
     if as_json:
-        print(json.dumps(tell.plain(found), indent=1))
+        print(json.dumps(show_plan.plain(found), indent=1))
     else:
-        tell.show(found, Console(width=None if sys.stdout.isatty() else _WIDTH))
+        show_plan.show(found, Console(width=None if sys.stdout.isatty() else _WIDTH))
     if found.plan.asked.refusal:
         return Exit.CONFIGURATION
     return Exit.CANNOT_FIT if found.plan.start is None else Exit.FINISHED

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.series import Growth, Window, steady_growth
-from launcher.memory.pools import Owner, Pool, Whose
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.series import Growth, Window, steady_growth
+from launcher.memory.pools import Owner, OwnerKind, Pool
 from launcher.watching.observation import Observation
 
 FRACTIONS = (1.0, 0.5, 0.25)
@@ -41,7 +41,7 @@ class Leaks:
 
     def __init__(self, config: LauncherConfig) -> None:
         self._limits, self._settle_s = config.memory, config.climb.settle_s
-        self._owned: dict[tuple[str, Whose], _Owned] = {}
+        self._owned: dict[tuple[str, OwnerKind], _Owned] = {}
 
     def forget(self) -> None:
         """Begin anew: time has passed in which nobody looked."""
@@ -76,7 +76,7 @@ class Leaks:
             return None
         return _finding(pool, owner, owned.slope, room_mib)
 
-    def _series(self, now_s: float, owner: Owner, key: tuple[str, Whose]) -> _Owned:
+    def _series(self, now_s: float, owner: Owner, key: tuple[str, OwnerKind]) -> _Owned:
         """Return what is known of an owner; a process that was started anew is another one."""
         pids = frozenset(owner.pids)
         owned = self._owned.get(key)
@@ -92,13 +92,13 @@ class Leaks:
         return {part: found for part, found in growth.items() if found is not None}
 
 
-def _watched(seen: Observation) -> set[Whose]:
+def _watched(seen: Observation) -> set[OwnerKind]:
     """Return whose memory should be flat by now: that of a starting program isn't."""
     watched = set()
     if seen.simulator.running and seen.simulator.healthy:
-        watched.add(Whose.SIMULATOR)
+        watched.add(OwnerKind.SIMULATOR)
     if seen.agent.running and seen.agent.beat is not None and seen.agent.beat.phase != "starting":
-        watched.add(Whose.AGENT)
+        watched.add(OwnerKind.AGENT)
     return watched
 
 

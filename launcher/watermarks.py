@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.memory.pools import Figure, Kind, Known, measured
-from launcher.planning.sizes import Sizes, SizesOf, Values
+from launcher.config import CarlaSizes
+from launcher.decide.sizes import LITE, Sizes, SizesOf, Values
+from launcher.memory.pools import Figure, PoolKind, Provenance, estimated, measured
 from launcher.run_directory import RunDirectory, inner, number, read_object, read_yaml
 
 _SAME = ("td3.network", "td3.precision")
@@ -29,12 +30,21 @@ class Mark:
     """
 
     values: Values
-    mib: Mapping[Kind, float]
+    mib: Mapping[PoolKind, float]
+
+
+def first_figures(sizes: CarlaSizes) -> dict[str, dict[PoolKind, Figure]]:
+    """Return the configuration's figures by quality, ``LITE`` among them."""
+    carla = {
+        quality: {PoolKind.VRAM: estimated(mib), PoolKind.RAM: estimated(sizes.ram_mib)}
+        for quality, mib in sizes.vram_mib.items()
+    }
+    return {**carla, LITE: {PoolKind.RAM: estimated(sizes.lite_ram_mib)}}
 
 
 def simulator_peaks(
-    runs: Path, town: str | None, first: Mapping[str, Mapping[Kind, Figure]]
-) -> dict[str, dict[Kind, Figure]]:
+    runs: Path, town: str | None, first: Mapping[str, Mapping[PoolKind, Figure]]
+) -> dict[str, dict[PoolKind, Figure]]:
     """Return the peaks by quality: the newest run's that measured one on this map, else the first figure.
 
     ``launcher.json`` holds ``simulator_peak_mib``: by pool (vram, ram), then by quality (Low, Epic, lite).
@@ -44,7 +54,7 @@ def simulator_peaks(
         state = read_object(run.launcher_state)
         if town is not None and inner(state, "options").get("map") not in (None, town):
             continue
-        for kind in (Kind.VRAM, Kind.RAM):
+        for kind in (PoolKind.VRAM, PoolKind.RAM):
             found = inner(inner(state, "simulator_peak_mib"), kind.value)
             for quality, by_kind in peaks.items():
                 if (mib := number(found.get(quality))) is not None:
@@ -80,13 +90,13 @@ def with_context(sizes_of: SizesOf, context_mib: float | None) -> SizesOf:
 
 def _with_context(sizes: Sizes, context_mib: float) -> Sizes:
     more = context_mib - sizes.context_mib
-    phases = {phase: round(mib + more, 1) for phase, mib in sizes.by_phase.get(Kind.VRAM, {}).items()}
+    phases = {phase: round(mib + more, 1) for phase, mib in sizes.by_phase.get(PoolKind.VRAM, {}).items()}
     return replace(
         sizes,
-        mib={**sizes.mib, Kind.VRAM: round(sizes.mib.get(Kind.VRAM, 0.0) + more, 1)},
-        by_phase={**sizes.by_phase, Kind.VRAM: phases},
+        mib={**sizes.mib, PoolKind.VRAM: round(sizes.mib.get(PoolKind.VRAM, 0.0) + more, 1)},
+        by_phase={**sizes.by_phase, PoolKind.VRAM: phases},
         context_mib=context_mib,
-        context_known=Known.MEASURED,
+        context_known=Provenance.MEASURED,
     )
 
 
@@ -100,7 +110,7 @@ def _mark(run: RunDirectory, config: Values) -> Mark | None:
     if "updating" not in peaks or any(not _alike(values.get(key), config.get(key)) for key in _SAME):
         return None  # it never got as far as its peak, or is of other networks
     ram, vram = (_highest(peaks, kind) for kind in ("host", "device_reserved"))
-    mib = {Kind.RAM: ram, Kind.VRAM: vram if values["device"] == "cuda" else 0.0}
+    mib = {PoolKind.RAM: ram, PoolKind.VRAM: vram if values["device"] == "cuda" else 0.0}
     return Mark(values, {kind: peak for kind, peak in mib.items() if peak is not None})
 
 
@@ -128,15 +138,15 @@ def corrected(sizes_of: SizesOf, marks: Sequence[Mark], config: Values) -> Sizes
     return answer if by_device else sizes_of
 
 
-def _corrections(mark: Mark, sizes: Sizes) -> dict[Kind, float]:
+def _corrections(mark: Mark, sizes: Sizes) -> dict[PoolKind, float]:
     """Return measured less estimated; what a watermark doesn't hold is added as estimated."""
-    phases = sizes.by_phase.get(Kind.RAM, {}).values()
-    filming = sizes.mib[Kind.RAM] - max(phases, default=sizes.mib[Kind.RAM])
-    beside = {Kind.RAM: filming, Kind.VRAM: sizes.context_mib}
+    phases = sizes.by_phase.get(PoolKind.RAM, {}).values()
+    filming = sizes.mib[PoolKind.RAM] - max(phases, default=sizes.mib[PoolKind.RAM])
+    beside = {PoolKind.RAM: filming, PoolKind.VRAM: sizes.context_mib}
     return {kind: mib + beside[kind] - sizes.mib[kind] for kind, mib in mark.mib.items()}
 
 
-def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, Mapping[Kind, float]]]) -> Sizes:
+def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, Mapping[PoolKind, float]]]) -> Sizes:
     values = {**config, **sizes.values}
     mark, corrections = by_device.get(values["device"], (None, {}))
     if mark is None or sizes.refusal:
@@ -145,7 +155,7 @@ def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, M
     return replace(
         sizes,
         mib={kind: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for kind, mib in sizes.mib.items()},
-        known=dict.fromkeys(corrections, Known.MEASURED) if same else {},
+        known=dict.fromkeys(corrections, Provenance.MEASURED) if same else {},
         by_phase={
             kind: {phase: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for phase, mib in phases.items()}
             for kind, phases in sizes.by_phase.items()

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.expectations import Expectations
-from launcher.diagnosis.series import Window
-from launcher.memory.pools import Pool, Whose
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.detectors.series import Window
+from launcher.memory.pools import OwnerKind, Pool
 from launcher.watching.observation import Observation
 
 PHASES = {
@@ -23,7 +23,7 @@ PHASES = {
 }
 """The agent's phases that last, by the heartbeat's word: collecting and updating change places at every step."""
 
-Key = tuple[str, Whose, str]
+Key = tuple[str, OwnerKind, str]
 
 
 @dataclass
@@ -44,8 +44,8 @@ class Bands:
         self._limits, self._settle_s = config.memory, config.climb.settle_s
         self._expectations = expectations
         self._bands: dict[Key, _Band] = {}
-        self._setup: dict[Whose, object] = {}
-        self._phase: dict[Whose, str] = {}
+        self._setup: dict[OwnerKind, object] = {}
+        self._phase: dict[OwnerKind, str] = {}
 
     def forget(self) -> None:
         """Begin to wait anew: time has passed in which nobody looked. What was measured stays."""
@@ -64,28 +64,28 @@ class Bands:
         ]
         return tuple(finding for finding in found if finding is not None)
 
-    def _phases(self, seen: Observation) -> dict[Whose, str]:
+    def _phases(self, seen: Observation) -> dict[OwnerKind, str]:
         """Return who is in a phase that lasts; a program that was started or set up anew is measured anew."""
-        phases: dict[Whose, str] = {}
+        phases: dict[OwnerKind, str] = {}
         beat = seen.agent.beat
         if seen.simulator.running and seen.simulator.healthy:
-            phases[Whose.SIMULATOR] = ""
-            self._note(Whose.SIMULATOR, seen.simulator.pid)
+            phases[OwnerKind.SIMULATOR] = ""
+            self._note(OwnerKind.SIMULATOR, seen.simulator.pid)
         if seen.agent.running and beat is not None:
-            self._note(Whose.AGENT, (seen.agent.pid, beat.device, beat.micro_batch))
+            self._note(OwnerKind.AGENT, (seen.agent.pid, beat.device, beat.micro_batch))
             if beat.phase in PHASES:
-                phases[Whose.AGENT] = PHASES[beat.phase]
+                phases[OwnerKind.AGENT] = PHASES[beat.phase]
         for band in (self._bands[key] for key in self._bands if phases.get(key[1]) != self._phase.get(key[1])):
             band.window.clear()
         self._phase = phases
         return phases
 
-    def _note(self, whose: Whose, setup: object) -> None:
+    def _note(self, whose: OwnerKind, setup: object) -> None:
         if self._setup.get(whose) != setup:
             self._setup[whose] = setup
             self._bands = {key: band for key, band in self._bands.items() if key[1] is not whose}
 
-    def _judge(self, now_s: float, pool: Pool, whose: Whose, phase: str, held_mib: float) -> Finding | None:
+    def _judge(self, now_s: float, pool: Pool, whose: OwnerKind, phase: str, held_mib: float) -> Finding | None:
         key = (pool.name, whose, phase)
         if key not in self._bands:
             planned = self._expectations.band_mib(whose.value, pool.name, phase)
@@ -108,7 +108,7 @@ class Bands:
         return abs(held_mib - expected_mib) > max(self._limits.band_mib, self._limits.band_share * expected_mib)
 
 
-def _finding(pool: Pool, whose: Whose, phase: str, held_mib: float, expected_mib: float, measured: bool) -> Finding:
+def _finding(pool: Pool, whose: OwnerKind, phase: str, held_mib: float, expected_mib: float, measured: bool) -> Finding:
     source = "measured before" if measured else "planned"
     when = f" while {phase}" if phase else ""
     return Finding(

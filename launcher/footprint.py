@@ -12,14 +12,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.memory.pools import Kind
-from launcher.planning.sizes import Sizes, Values
+from launcher.decide.sizes import Sizes, Values
+from launcher.memory.pools import PoolKind
 from launcher.run_directory import inner, number
 
 HERE = (sys.executable, "-m", "agent")
 """The command prefix of the agent that is installed beside the launcher."""
 
-_POOLS = {Kind.VRAM: "device", Kind.RAM: "host", Kind.DISK: "disk"}
+_POOLS = {PoolKind.VRAM: "device", PoolKind.RAM: "host", PoolKind.DISK: "disk"}
 
 
 class FootprintError(Exception):

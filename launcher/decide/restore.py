@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from launcher.config import ClimbLimits
-from launcher.memory.pools import Kind
-from launcher.policy.decisions import overrides
-from launcher.policy.descent import Ground
+from launcher.decide.choose import Ground
+from launcher.decide.ladder import overrides
+from launcher.memory.pools import PoolKind
 
 
 @dataclass
@@ -68,7 +68,7 @@ def fits_without_last(ground: Ground, climb: ClimbLimits) -> bool:
     """
     last = ground.taken[-1]
     left = overrides(list(ground.taken[:-1]))
-    costs = {kind: 0.0 for kind in Kind if kind.value == last.kind}
+    costs = {kind: 0.0 for kind in PoolKind if kind.value == last.kind}
     if last.quality is not None:
         steps = [step for steps in ground.ladder.values() for step in steps if step.rung == last.rung]
         costs |= dict(steps[0].frees_mib) if steps else {}

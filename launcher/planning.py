@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from launcher import watermarks
 from launcher.config import LauncherConfig
+from launcher.decide import plan
+from launcher.decide.fit import Situation
+from launcher.decide.ladder import Rungs, build_ladder, picked_rungs
+from launcher.decide.plan import Plan
+from launcher.decide.sizes import LITE, Simulator, SizesOf
 from launcher.exits import Exit
+from launcher.footprint import Footprint
 from launcher.memory.pools import Gpu, Reading
-from launcher.planning import plan, steps, watermarks
-from launcher.planning.fit import Situation
-from launcher.planning.footprint import Footprint
-from launcher.planning.plan import Plan
-from launcher.planning.sizes import LITE, Simulator, SizesOf, first_figures
 
 OF_TIME = ("simulator.", "collector.")
 """Keys that the watch needs and no memory depends on."""
@@ -36,7 +38,7 @@ class Simulates(str, Enum):
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """What shall be planned; None leaves it to the configurations.
 
     Attributes:
@@ -65,16 +67,16 @@ class ImpossibleError(Exception):
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PlanResult:
     """A plan, what it was made of, and what else of the agent can be asked."""
 
     situation: Situation
     plan: Plan
     sizes_of: SizesOf
-    rungs: steps.Rungs
+    rungs: Rungs
 
 
-def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: Footprint) -> Outlook:
+def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: Footprint) -> PlanResult:
     """Return what fits, from nothing taken.
 
     Raises:
@@ -82,7 +84,7 @@ def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: F
         ImpossibleError: the machine has not what was asked for (65), or has lost it (71).
         PolicyError: the policy names rungs that don't exist.
     """
-    rungs = steps.picked(limits.ladder, asked.policy)
+    rungs = picked_rungs(limits.ladder, asked.policy)
     config = footprint.config()
     device = _device(asked.device or str(config["device"]), reading)
     simulator = _simulator(asked, limits, reading)
@@ -92,13 +94,13 @@ def foresee(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: F
     sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
     with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context_mib(asked.runs))
     sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(asked.runs, sized), sized)
-    ladder = steps.build(rungs, base, simulator, sizes_of)
+    ladder = build_ladder(rungs, base, simulator, sizes_of)
     pool = f"vram:{asked.gpu}"
     situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool, str(asked.runs))
-    return Outlook(situation, plan.choose(situation, sizes_of), sizes_of, rungs)
+    return PlanResult(situation, plan.choose(situation, sizes_of), sizes_of, rungs)
 
 
-def on_cpu(found: Outlook) -> Outlook:
+def on_cpu(found: PlanResult) -> PlanResult:
     """Return what the plan was made of as it is for an agent that can't use the card; what was chosen stands.
 
     Raises:
@@ -106,7 +108,7 @@ def on_cpu(found: Outlook) -> Outlook:
     """
     situation = found.situation
     base = {**situation.base, "device": "cpu"}
-    ladder = steps.build(found.rungs, base, situation.simulator, found.sizes_of)
+    ladder = build_ladder(found.rungs, base, situation.simulator, found.sizes_of)
     return replace(found, situation=replace(situation, base=base, ladder=ladder))
 
 
@@ -119,7 +121,7 @@ def _device(wanted: str, reading: Reading) -> str:
     return "cpu" if wanted == "cpu" or no_gpu else "cuda"
 
 
-def _simulator(asked: Asked, limits: LauncherConfig, reading: Reading) -> Simulator | None:
+def _simulator(asked: PlanRequest, limits: LauncherConfig, reading: Reading) -> Simulator | None:
     if asked.simulator is Simulates.ELSEWHERE:
         return None
     lite = asked.simulator is Simulates.LITE
@@ -127,5 +129,5 @@ def _simulator(asked: Asked, limits: LauncherConfig, reading: Reading) -> Simula
         raise ImpossibleError(
             "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver.", Exit.CONFIGURATION
         )
-    peaks = watermarks.simulator_peaks(asked.runs, asked.town, first_figures(limits.sizes))
+    peaks = watermarks.simulator_peaks(asked.runs, asked.town, watermarks.first_figures(limits.sizes))
     return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks)

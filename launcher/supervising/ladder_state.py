@@ -11,15 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.ladder.relief import relief
-from launcher.ladder.rungs import Does, Step
-from launcher.memory.pools import Kind, Known, Whose
-from launcher.policy import verdict
-from launcher.policy.adoption import given_up, why_without_cuda
-from launcher.policy.climbing import Hold, fits_without_last
-from launcher.policy.decisions import StepDown, Taken, overrides
-from launcher.policy.descent import Ground
+from launcher.decide import policy
+from launcher.decide.adoption import given_up, why_without_cuda
+from launcher.decide.choose import Ground
+from launcher.decide.decisions import StepDown
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ladder import Does, Step, Taken, overrides, relief
+from launcher.decide.restore import Hold, fits_without_last
+from launcher.memory.pools import OwnerKind, PoolKind, Provenance
 from launcher.supervising.edges import Brief
 from launcher.supervising.journal import Journal
 from launcher.watching.observation import Heartbeat, Observation
@@ -37,21 +36,21 @@ def context_mib(seen: Observation) -> float | None:
     beat = seen.agent.beat
     if beat is None or beat.phase not in ("collecting", "updating") or not beat.device_reserved_mib:
         return None
-    held = [own.held for pool in seen.memory.of(Kind.VRAM) for own in pool.owners if own.whose is Whose.AGENT]
-    if not held or any(each.known is not Known.MEASURED for each in held):
+    held = [own.held for pool in seen.memory.of(PoolKind.VRAM) for own in pool.owners if own.whose is OwnerKind.AGENT]
+    if not held or any(each.known is not Provenance.MEASURED for each in held):
         return None
     beyond = sum(each.mib or 0.0 for each in held) - beat.device_reserved_mib
     return round(beyond, 1) if beyond > 0 else None
 
 
-class Footing:
+class LadderState:
     """Where on the ladder the run stands."""
 
     def __init__(self, brief: Brief, config: LauncherConfig, journal: Journal) -> None:
         self._brief, self._config, self._journal = brief, config, journal
         self._hold = Hold(journal.state.hold_s or config.climb.hold_s)
         self._changed_s = float("-inf")
-        self._fresh_mib: dict[Kind, float] = {}
+        self._fresh_mib: dict[PoolKind, float] = {}
         self._fresh_known = False
         self._strangers_mib: dict[str, float] = {}
 
@@ -83,7 +82,7 @@ class Footing:
             self._journal.state.taken.append(taken)
         self._journal.event("rung_taken", decision.cause, rung=str(step), kind=decision.kind, frees_mib=freed)
 
-    def _relief(self, step: Step) -> Mapping[Kind, float]:
+    def _relief(self, step: Step) -> Mapping[PoolKind, float]:
         return relief(step, None, self.overrides, self._brief.needs)
 
     def stepped_down(self, now_s: float) -> None:
@@ -106,7 +105,7 @@ class Footing:
         values = {} if beat is None else given_up(beat, self._expected)
         if beat is None or not values:
             return None
-        kind = Kind.VRAM if self._expected.get("device") == "cuda" else Kind.RAM
+        kind = PoolKind.VRAM if self._expected.get("device") == "cuda" else PoolKind.RAM
         taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
         self._journal.state.taken.append(taken)
         self.stepped_down(now_s)
@@ -165,7 +164,7 @@ class Footing:
             return Does.QUALITY if taken.quality else Does.RESTART_AGENT
         return found.does
 
-    def agent_needs(self) -> Mapping[Kind, float]:
+    def agent_needs(self) -> Mapping[PoolKind, float]:
         """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
         return self._brief.needs(self.overrides)
 
@@ -179,7 +178,7 @@ class Footing:
         """Record what all hold once the agent is warm: the reservation stands."""
         free = {pool.name: pool.free.mib for pool in seen.memory.pools}
         held = {
-            pool.name: {whose.value: round(pool.held_by(whose), 1) for whose in Whose} for pool in seen.memory.pools
+            pool.name: {whose.value: round(pool.held_by(whose), 1) for whose in OwnerKind} for pool in seen.memory.pools
         }
         self._journal.event("verified", free_mib=free, held_mib=held)
 
@@ -190,8 +189,8 @@ class Footing:
         """
         young = simulator_age_s <= self._config.simulator.restarts.stable_after_s
         peaks = self._journal.state.simulator_peak_mib
-        for kind in (Kind.VRAM, Kind.RAM):
-            held = max((pool.held_by(Whose.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
+        for kind in (PoolKind.VRAM, PoolKind.RAM):
+            held = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
             by_quality = peaks.setdefault(kind.value, {})
             name = quality or "lite"
             if young and held > by_quality.get(name, 0.0):
@@ -199,7 +198,7 @@ class Footing:
             if not self._fresh_known and held > 0:
                 self._fresh_mib[kind] = held
         for pool in seen.memory.pools:
-            held = pool.held_by(Whose.FOREIGN)
+            held = pool.held_by(OwnerKind.FOREIGN)
             self._strangers_mib[pool.name] = min(held, self._strangers_mib.get(pool.name, held))
         self._journal.state.agent_context_mib = context_mib(seen) or self._journal.state.agent_context_mib
         beat = seen.agent.beat
@@ -212,10 +211,10 @@ class Footing:
             for pool in seen.memory.of(kind):
                 missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
                 usual = self._strangers_mib.get(pool.name, 0.0)
-                if missing <= 0 or pool.held_by(Whose.FOREIGN) - usual < missing:
+                if missing <= 0 or pool.held_by(OwnerKind.FOREIGN) - usual < missing:
                     continue
                 owner = max(
-                    (each for each in pool.owners if each.whose is Whose.FOREIGN), key=lambda o: o.held.mib or 0
+                    (each for each in pool.owners if each.whose is OwnerKind.FOREIGN), key=lambda o: o.held.mib or 0
                 )
                 sentence = (
                     f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB; {owner.name} holds "
@@ -232,7 +231,7 @@ class Footing:
         taken, beat = self._journal.state.taken, seen.agent.beat
         if not taken or beat is None or beat.phase == "starting":
             return False
-        short = any(finding.cause in verdict.SHORT for finding in findings)
+        short = any(finding.cause in policy.SHORT for finding in findings)
         fits = not short and fits_without_last(self.ground(seen), self._config.climb)
         self._hold.look(now_s, fits)
         return self._hold.is_over(now_s)

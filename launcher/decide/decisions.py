@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from launcher.decide.ladder import Step, Taken
 from launcher.exits import Ending
-from launcher.ladder.rungs import Step, in_words
-
-
-@dataclass
-class Taken:
-    """A step that was taken and lasts.
-
-    Attributes:
-        rung, values, quality: of the step.
-        cause: why it was taken.
-        kind: whose ladder it stands in.
-    """
-
-    rung: str
-    kind: str
-    cause: str
-    values: dict[str, Any] = field(default_factory=dict)
-    quality: str | None = None
-
-    def __str__(self) -> str:
-        return in_words(self.rung, self.values, self.quality)
 
 
 @dataclass(frozen=True)
@@ -93,11 +71,3 @@ class Stop:
 
 
 Decision = Nothing | RestartSimulator | RestartAgent | StepDown | Climb | Stop
-
-
-def overrides(taken: list[Taken]) -> dict[str, Any]:
-    """Return the values that hold, for ``overrides.yaml``: later steps win."""
-    merged: Mapping[str, Any] = {}
-    for each in taken:
-        merged = {**merged, **each.values}
-    return dict(merged)

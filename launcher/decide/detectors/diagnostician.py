@@ -7,16 +7,16 @@ was stopped) is nobody's fault. A deterministic function of the observations tha
 from __future__ import annotations
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.agent import Agent
-from launcher.diagnosis.bands import Bands
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.expectations import Expectations
-from launcher.diagnosis.kills import OomKills
-from launcher.diagnosis.leaks import Leaks
-from launcher.diagnosis.shortage import Shortages
-from launcher.diagnosis.simulator import Simulator
-from launcher.diagnosis.strangers import Strangers
-from launcher.diagnosis.ticks import Ticks
+from launcher.decide.detectors.agent import Agent
+from launcher.decide.detectors.bands import Bands
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.detectors.foreign import Strangers
+from launcher.decide.detectors.kills import OomKills
+from launcher.decide.detectors.leaks import Leaks
+from launcher.decide.detectors.shortage import Shortages
+from launcher.decide.detectors.simulator import Simulator
+from launcher.decide.detectors.ticks import Ticks
 from launcher.memory.pools import Gpu
 from launcher.watching.observation import Observation
 

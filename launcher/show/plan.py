@@ -7,16 +7,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from launcher.ladder.rungs import Ladder
-from launcher.memory.pools import Figure, Kind, Known
-from launcher.planning.fit import Candidate, Sum
-from launcher.planning.outlook import Outlook
-from launcher.planning.sizes import Sizes
+from launcher.decide.fit import Candidate, Sum
+from launcher.decide.ladder import Ladder
+from launcher.decide.sizes import Sizes
+from launcher.memory.pools import Figure, PoolKind, Provenance
+from launcher.planning import PlanResult
 
-_WITH = {Kind.VRAM: "vram, CUDA context included", Kind.RAM: "ram"}
+_WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
 
 
-def plain(outlook: Outlook) -> dict[str, Any]:
+def plain(outlook: PlanResult) -> dict[str, Any]:
     """Return everything as plain data, MiB."""
     situation, plan = outlook.situation, outlook.plan
     return {
@@ -73,7 +73,7 @@ def _ladder(ladder: Ladder) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def show(outlook: Outlook, console: Console) -> None:
+def show(outlook: PlanResult, console: Console) -> None:
     """Print the sums of what was asked for, the configurations, and where a run would start."""
     plan = outlook.plan
     if outlook.situation.reading.problem:
@@ -101,7 +101,7 @@ def _sums(asked: Candidate) -> Table:
 
 
 def _phases(agent: Sizes) -> Table:
-    kinds = [kind for kind in (Kind.VRAM, Kind.RAM) if any(agent.by_phase.get(kind, {}).values())]
+    kinds = [kind for kind in (PoolKind.VRAM, PoolKind.RAM) if any(agent.by_phase.get(kind, {}).values())]
     table = _table("Agent by phase, MiB", "phase", right=tuple(_WITH[kind] for kind in kinds))
     for phase in next((agent.by_phase[kind] for kind in kinds), {}):
         table.add_row(phase, *(f"{agent.by_phase[kind].get(phase, 0.0):.0f}" for kind in kinds))
@@ -131,5 +131,5 @@ def _table(title: str, *columns: str, right: tuple[str, ...]) -> Table:
 
 def _shown(figure: Figure) -> tuple[str, str]:
     if figure.mib is None:
-        return "–", Known.UNKNOWN.value
+        return "–", Provenance.UNKNOWN.value
     return f"{figure.mib:.0f}", figure.known.value

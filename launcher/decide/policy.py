@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from launcher.config import LauncherConfig, Restarts
-from launcher.diagnosis.causes import Cause, Finding
+from launcher.decide.choose import Ground, next_step
+from launcher.decide.decisions import Decision, Nothing, RestartAgent, RestartSimulator, StepDown, Stop
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ladder import Does
+from launcher.decide.restarts import delay_s
 from launcher.exits import Ending, Exit
-from launcher.ladder.rungs import Does
-from launcher.memory.pools import Kind
-from launcher.policy.decisions import Decision, Nothing, RestartAgent, RestartSimulator, StepDown, Stop
-from launcher.policy.descent import Ground, next_step
-from launcher.policy.restarts import delay_s
+from launcher.memory.pools import PoolKind
 
 FATAL = {Cause.GPU_LOST: Exit.NO_SIMULATOR, Cause.MISCONFIGURATION: Exit.CONFIGURATION}
 SIMULATOR_FAILED = (
@@ -31,13 +31,17 @@ ORDER = (*FATAL, *SIMULATOR_FAILED, *AGENT_FAILED, *SHORT)
 """Causes that something is done about, the gravest first."""
 
 RAN_OUT = {
-    Cause.SIMULATOR_OUT_OF_VRAM: Kind.VRAM,
-    Cause.SIMULATOR_HOST_OOM: Kind.RAM,
-    Cause.AGENT_CUDA_OOM: Kind.VRAM,
-    Cause.AGENT_HOST_OOM: Kind.RAM,
-    Cause.AGENT_DISK_FULL: Kind.DISK,
+    Cause.SIMULATOR_OUT_OF_VRAM: PoolKind.VRAM,
+    Cause.SIMULATOR_HOST_OOM: PoolKind.RAM,
+    Cause.AGENT_CUDA_OOM: PoolKind.VRAM,
+    Cause.AGENT_HOST_OOM: PoolKind.RAM,
+    Cause.AGENT_DISK_FULL: PoolKind.DISK,
 }
-TO_FREE = {Kind.VRAM: "the GPU's memory", Kind.RAM: "the host's memory", Kind.DISK: "the disk that the run is on"}
+TO_FREE = {
+    PoolKind.VRAM: "the GPU's memory",
+    PoolKind.RAM: "the host's memory",
+    PoolKind.DISK: "the disk that the run is on",
+}
 """What a person frees some of where no rung is left."""
 SIMULATOR_REFUSALS = (2, 65, 69)
 """Exit codes with which a simulator says that starting it again would change nothing."""
@@ -129,14 +133,14 @@ def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decis
     """Return what to do before memory runs out."""
     if finding.deficit_mib <= 0:
         return Nothing()
-    kind = Kind(finding.pool.partition(":")[0])
+    kind = PoolKind(finding.pool.partition(":")[0])
     step = next_step(ground, kind, finding.deficit_mib, finding.pool)
     if step is not None and step.does is not Does.STOP:
         return StepDown(step, kind.value, finding.sentence)
     return _without_a_rung(finding, kind, _soon(finding, config))
 
 
-def _without_a_rung(finding: Finding, kind: Kind, soon: bool) -> Decision:
+def _without_a_rung(finding: Finding, kind: PoolKind, soon: bool) -> Decision:
     if finding.cause is Cause.FOREIGN_PROCESS:
         return Nothing(f"waits for the memory of {finding.owner}: it isn't ours to end, and no rung is left that helps")
     if soon:
@@ -166,7 +170,7 @@ def gravest(findings: tuple[Finding, ...]) -> list[Finding]:
     return sorted((each for each in findings if each.cause in ORDER), key=lambda each: ORDER.index(each.cause))
 
 
-def _no_rung_left(finding: Finding, kind: Kind) -> Stop:
+def _no_rung_left(finding: Finding, kind: PoolKind) -> Stop:
     words = f"{finding.sentence}, and no rung of the ladder is left that helps: free some of {TO_FREE[kind]}"
     return Stop(Ending(Exit.CANNOT_FIT, words))
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.config import CarlaSizes
-from launcher.memory.pools import Figure, Kind, Known, estimated
+from launcher.memory.pools import Figure, PoolKind, Provenance, estimated
 
 Values = Mapping[str, Any]
 """Dotted keys of the agent's configuration to values."""
@@ -34,16 +33,16 @@ class Sizes:
     """
 
     values: Values
-    mib: Mapping[Kind, float] = field(default_factory=dict)
-    known: Mapping[Kind, Known] = field(default_factory=dict)
+    mib: Mapping[PoolKind, float] = field(default_factory=dict)
+    known: Mapping[PoolKind, Provenance] = field(default_factory=dict)
     context_mib: float = 0.0
-    context_known: Known = Known.ESTIMATED
-    by_phase: Mapping[Kind, Mapping[str, float]] = field(default_factory=dict)
+    context_known: Provenance = Provenance.ESTIMATED
+    by_phase: Mapping[PoolKind, Mapping[str, float]] = field(default_factory=dict)
     refusal: str = ""
 
-    def figure(self, kind: Kind) -> Figure:
+    def figure(self, kind: PoolKind) -> Figure:
         """Return the peak in a pool."""
-        return Figure(self.mib.get(kind, 0.0), self.known.get(kind, Known.ESTIMATED))
+        return Figure(self.mib.get(kind, 0.0), self.known.get(kind, Provenance.ESTIMATED))
 
 
 SizesOf = Callable[[Sequence[Values]], Sequence[Sizes]]
@@ -60,7 +59,7 @@ class Simulator:
     """
 
     quality: str
-    peaks: Mapping[str, Mapping[Kind, Figure]]
+    peaks: Mapping[str, Mapping[PoolKind, Figure]]
 
     @property
     def name(self) -> str:
@@ -72,22 +71,6 @@ class Simulator:
         """All that it can be started with, the finest first."""
         return (LITE,) if self.quality == LITE else tuple(name for name in ("Epic", "Low") if name in self.peaks)
 
-    def peak(self, quality: str, kind: Kind) -> Figure:
+    def peak(self, quality: str, kind: PoolKind) -> Figure:
         """Return what it takes at most; nothing of a pool that it doesn't use."""
         return self.peaks.get(quality, {}).get(kind, estimated(0))
-
-
-def setting_of(quality: str, kind: Kind) -> str:
-    """Return the key of the launcher's configuration that holds a simulator's first figure."""
-    if kind is Kind.VRAM:
-        return f"sizes.vram_mib.{quality}"
-    return "sizes.lite_ram_mib" if quality == LITE else "sizes.ram_mib"
-
-
-def first_figures(sizes: CarlaSizes) -> dict[str, dict[Kind, Figure]]:
-    """Return the configuration's figures by quality, ``LITE`` among them."""
-    carla = {
-        quality: {Kind.VRAM: estimated(mib), Kind.RAM: estimated(sizes.ram_mib)}
-        for quality, mib in sizes.vram_mib.items()
-    }
-    return {**carla, LITE: {Kind.RAM: estimated(sizes.lite_ram_mib)}}

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.kills import OomKills
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.kills import OomKills
 from launcher.exits import exit_in_words
 from launcher.run_directory import number
 from launcher.watching.observation import AgentSeen, Ended, Heartbeat, Observation

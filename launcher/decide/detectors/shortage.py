@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launcher.config import LauncherConfig, MemoryLimits
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.series import Window
-from launcher.memory.pools import Pool, Whose
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.series import Window
+from launcher.memory.pools import OwnerKind, Pool
 from launcher.watching.observation import Observation
 
 SNAPSHOTS = 60
@@ -17,7 +17,7 @@ SNAPSHOTS = 60
 BEGINNING = 0.1
 """Of its growth: an owner that had grown by no more hadn't begun."""
 
-Who = tuple[str, Whose]
+Who = tuple[str, OwnerKind]
 Holdings = Mapping[Who, float]
 
 
@@ -116,7 +116,7 @@ def _holdings(pool: Pool) -> Holdings:
 def _finding(pool: Pool, free_mib: float, reserve_mib: float, deficit_mib: float, grown: _Grown | None) -> Finding:
     numbers: dict[str, float | int | str | None] = {"free_mib": round(free_mib, 1), "reserve_mib": reserve_mib}
     sentence = f"{pool.name} has {free_mib:.0f} MiB free, {reserve_mib:.0f} should be"
-    foreign = grown is not None and grown.who[1] is Whose.FOREIGN
+    foreign = grown is not None and grown.who[1] is OwnerKind.FOREIGN
     if grown is not None:
         numbers |= {"grown_mib": round(grown.mib, 1), "held_mib": round(grown.held_mib, 1), "for_s": round(grown.for_s)}
         stranger = ", which isn't this run's," if foreign else ""

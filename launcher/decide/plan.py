@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from launcher.ladder.rungs import Step
-from launcher.memory.pools import Gpu, Kind, Known, Reading
-from launcher.planning.fit import Candidate, Fits, Situation, Sum
-from launcher.planning.sizes import LITE, SizesOf, setting_of
+from launcher.decide.fit import Candidate, Fits, Situation, Sum
+from launcher.decide.ladder import Step
+from launcher.decide.sizes import LITE, SizesOf
+from launcher.memory.pools import Gpu, PoolKind, Provenance, Reading
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ def _why_not(shown: Sequence[Candidate], situation: Situation) -> str:
 def _ways_out(nearest: Candidate, situation: Situation) -> str:
     """Return what a person can do, by the pools that are short."""
     kinds = list(dict.fromkeys(each.kind for each in nearest.sums if each.short_mib))
-    memory = ["memory"] if any(kind is not Kind.DISK for kind in kinds) else []
-    disk = [f"disk in {situation.folder}"] if Kind.DISK in kinds else []
-    smaller = "a smaller replay.capacity" if kinds == [Kind.DISK] else "a smaller configuration"
+    memory = ["memory"] if any(kind is not PoolKind.DISK for kind in kinds) else []
+    disk = [f"disk in {situation.folder}"] if PoolKind.DISK in kinds else []
+    smaller = "a smaller replay.capacity" if kinds == [PoolKind.DISK] else "a smaller configuration"
     return f"free some {' and some '.join([*memory, *disk])}, or choose {smaller}"
 
 
@@ -176,9 +176,9 @@ def _resting_on(nearest: Candidate, situation: Situation) -> str:
     peaks = {each.kind: simulator.peak(quality, each.kind) for each in nearest.sums if each.short_mib}
     short = {each.kind: each.short_mib for each in nearest.sums}
     resting = [
-        f"{peak.mib:.0f} MiB in {kind.value} ({setting_of(quality, kind)})"
+        f"{peak.mib:.0f} MiB in {kind.value} ({_setting_of(quality, kind)})"
         for kind, peak in peaks.items()
-        if peak.known is Known.ESTIMATED and (peak.mib or 0.0) >= short[kind]
+        if peak.known is Provenance.ESTIMATED and (peak.mib or 0.0) >= short[kind]
     ]
     if not resting:
         return ""
@@ -202,3 +202,10 @@ def _short(candidate: Candidate) -> str:
 def _left(candidate: Candidate) -> str:
     known: list[Sum] = [each for each in candidate.sums if each.left_mib is not None]
     return ", ".join(f"{each.left_mib:.0f} MiB left in {each.pool}" for each in known) or "no pool that could be read"
+
+
+def _setting_of(quality: str, kind: PoolKind) -> str:
+    """Return the key of the launcher's configuration that holds a simulator's first figure."""
+    if kind is PoolKind.VRAM:
+        return f"sizes.vram_mib.{quality}"
+    return "sizes.lite_ram_mib" if quality == LITE else "sizes.ram_mib"

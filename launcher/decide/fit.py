@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.ladder.rungs import Ladder, Step
-from launcher.memory.pools import Figure, Kind, Known, Pool, Reading, Whose, estimated
-from launcher.planning.sizes import LITE, Simulator, Sizes, SizesOf, Values
+from launcher.decide.ladder import Ladder, Step
+from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
+from launcher.memory.pools import Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
 
-_ORDER = (Kind.VRAM, Kind.RAM, Kind.DISK)
+_ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
 _ROLES = {"ram:agent": ("agent",), "ram:simulator": ("simulator",)}
 """Pools that hold only a part of the run; disk is the agent's alone, every other RAM holds both."""
 _SHOWN = {None: "simulator elsewhere", LITE: "carla-lite"}
@@ -27,7 +27,7 @@ class Situation:
         reading: of all pools; what this run itself holds in it doesn't count.
         simulator: None where the launcher doesn't run it: what it holds is then somebody else's.
         base: the agent's configuration by dotted key; ``device`` is cuda or cpu.
-        ladder: what can be given up, of ``steps.build``.
+        ladder: what can be given up, of ``ladder.build_ladder``.
         reserve_mib: kept free in each pool.
         simulator_gpu, agent_gpu: names of their VRAM pools.
         folder: whose disk the disk's pool is.
@@ -37,7 +37,7 @@ class Situation:
     simulator: Simulator | None
     base: Values
     ladder: Ladder
-    reserve_mib: Mapping[Kind, float]
+    reserve_mib: Mapping[PoolKind, float]
     simulator_gpu: str = "vram:0"
     agent_gpu: str = "vram:0"
     folder: str = "the run's directory"
@@ -60,7 +60,7 @@ class Sum:
     """
 
     pool: str
-    kind: Kind
+    kind: PoolKind
     lines: tuple[Line, ...]
     total: Figure
 
@@ -179,27 +179,27 @@ class Fits:
             return []
         unseen = sum(step.unseen_mib.get(pool.kind, 0.0) for step in steps)
         peak = sizes.figure(pool.kind)
-        context = sizes.context_mib if pool.kind is Kind.VRAM else 0.0
+        context = sizes.context_mib if pool.kind is PoolKind.VRAM else 0.0
         own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - context - unseen), 1))
         lines = [Line("CUDA context", Figure(context, sizes.context_known))] if context else []
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, role: str) -> bool:
-        if pool.kind is Kind.VRAM:
+        if pool.kind is PoolKind.VRAM:
             return pool.name == (self._situation.simulator_gpu if role == "simulator" else self._situation.agent_gpu)
-        return role in _ROLES.get(pool.name, ("agent",) if pool.kind is Kind.DISK else ("agent", "simulator"))
+        return role in _ROLES.get(pool.name, ("agent",) if pool.kind is PoolKind.DISK else ("agent", "simulator"))
 
 
 def _others(pool: Pool) -> list[Line]:
     """Return what holds memory and isn't this run's: by name, and the rest that has none."""
-    ours = (Whose.SIMULATOR, Whose.AGENT)
+    ours = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
     lines = [Line(owner.name, owner.held) for owner in pool.owners if owner.whose not in ours]
     if pool.total.mib is None or pool.free.mib is None:
         return lines
     if any(owner.held.mib is None for owner in pool.owners if owner.whose in ours):
         return lines  # the rest is this run's own, as far as anybody knows
     rest = pool.total.mib - pool.free.mib - sum(owner.held.mib or 0.0 for owner in pool.owners)
-    return [*lines, Line("others, unnamed", Figure(round(rest, 1), Known.ESTIMATED))] if rest >= 1 else lines
+    return [*lines, Line("others, unnamed", Figure(round(rest, 1), Provenance.ESTIMATED))] if rest >= 1 else lines
 
 
 def _further(one: object, other: object) -> object:

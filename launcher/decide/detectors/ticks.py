@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.expectations import Expectations
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.expectations import Expectations
 from launcher.watching.observation import Heartbeat, Observation
 
 WANTING = ("connecting", "stepping", "evaluating")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.expectations import Expectations
-from launcher.diagnosis.kills import OomKills
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.detectors.kills import OomKills
 from launcher.exits import exit_in_words
 from launcher.watching.observation import Ended, Observation, Sign, SimulatorSeen
 

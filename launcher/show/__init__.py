@@ -1,0 +1,1 @@
+"""What people read: a plan, told in tables and as one object."""

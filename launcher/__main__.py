@@ -19,14 +19,14 @@ import typer
 from launcher import basis, config, plan_command, preparing, run_directory
 from launcher import down as down_command
 from launcher import up as up_command
-from launcher.checking.machine import Machine
 from launcher.config import SHIPPED, LauncherConfigError
 from launcher.exits import Exit
 from launcher.planning import Simulates
 from launcher.run_directory import RunDirectory
+from launcher.show import dashboard, report
+from launcher.show import doctor as doctor_command
+from launcher.show.checks.machine import Machine
 from launcher.supervising.journal import RunInUseError
-from launcher.telling import dashboard, report
-from launcher.telling import doctor as doctor_command
 from launcher.wish import RuntimeKind, Wish
 
 app = typer.Typer(

@@ -21,10 +21,10 @@ from launcher.run_directory import RunDirectory
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.local import LocalRuntime
 from launcher.runtimes.runtime import Runtime, StartError
+from launcher.show import report, summary
 from launcher.signals import StopRequests
 from launcher.supervising.journal import Journal, RunLock
 from launcher.supervising.supervisor import Supervisor
-from launcher.telling import farewell, report
 from launcher.watching.health import Address
 from launcher.wish import RuntimeKind, Wish
 
@@ -56,7 +56,7 @@ def run(wanted: Wish, say: Say) -> Ending:
                 runtime.close()
     with contextlib.suppress(OSError):  # a full disk doesn't change how the run ended
         report.write(wanted.run)
-    farewell.tell(wanted.run, ending, say)
+    summary.tell(wanted.run, ending, say)
     return ending
 
 

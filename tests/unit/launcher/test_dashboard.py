@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from launcher.run_directory import RunDirectory
+from launcher.show import dashboard
+from launcher.show.appended import AppendedLines
+from launcher.show.bars import bar, cells_of
+from launcher.show.status import Look
 from launcher.supervising.journal import RunLock
-from launcher.telling import dashboard
-from launcher.telling.bars import bar, cells_of
-from launcher.telling.grown import Grown
-from launcher.telling.status import Look
 
 NOW = 2_000_000_000.0
 OWNERS = {"simulator": 4800.0, "agent": 490.0, "Xorg": 85.0, "blender": 200.0}
@@ -158,7 +158,7 @@ def test_following_ends_with_the_run_and_says_how(
 
 def test_only_what_is_new_is_read_and_a_half_written_line_waits(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    grown = Grown(path)
+    grown = AppendedLines(path)
     assert grown.look() == []
     path.write_text('{"a": 1}\n{"a": ')
     assert grown.look() == [{"a": 1}]

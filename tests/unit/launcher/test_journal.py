@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from launcher.run_directory import RunDirectory, last_lines, newest, read_lines, read_object, read_objects, read_yaml
+from launcher.show import dashboard
 from launcher.supervising.journal import Journal, LauncherState, ProcessState, RunInUseError, RunLock, is_held
-from launcher.telling import dashboard
 from launcher.wish import Options
 
 

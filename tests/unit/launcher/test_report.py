@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.run_directory import RunDirectory
-from launcher.telling import report
-from launcher.telling.chart import line_chart
+from launcher.show import report
+from launcher.show.chart import line_chart
 
 VOID = {"meta", "br"}
 NAMES = (

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.telling.axis import Axis
-from launcher.telling.layers import COLUMNS, GAP_S, Stack, extremes, stacked
-from launcher.telling.memory_chart import (
+from launcher.show.axis import Axis
+from launcher.show.history import Session
+from launcher.show.layers import COLUMNS, GAP_S, Stack, extremes, stacked
+from launcher.show.memory_chart import (
     HEIGHT,
     LANE,
     LANES,
@@ -23,8 +24,7 @@ from launcher.telling.memory_chart import (
     events_chart,
     memory_chart,
 )
-from launcher.telling.postmortem import Session
-from launcher.telling.timeline import Sample
+from launcher.show.timeline import Sample
 
 HOUR_S = 3600.0
 AMOUNT = st.floats(0, 1e6)

@@ -11,11 +11,11 @@ import pytest
 
 from launcher.run_directory import RunDirectory, read_lines
 from launcher.runtimes.runtime import Role
+from launcher.show import history, sentences
+from launcher.show.history import RunHistory
+from launcher.show.incident import Incident
+from launcher.show.incidents import joined
 from launcher.supervising.edges import State
-from launcher.telling import postmortem, summary
-from launcher.telling.incident import Incident
-from launcher.telling.incidents import joined
-from launcher.telling.postmortem import Postmortem
 from tests.unit.launcher.simulated import World
 
 Row = dict[str, Any]
@@ -64,11 +64,11 @@ def examined(
     rows: Sequence[Row] = (),
     agent: Sequence[Row] = (),
     metrics: Sequence[Row] = (),
-) -> Postmortem:
+) -> RunHistory:
     files = {"launcher-events": events, "launcher-memory": rows, "agent-events": agent, "metrics": metrics}
     for name, lines in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = postmortem.examine(RunDirectory(folder))
+    found = history.examine(RunDirectory(folder))
     assert found is not None
     return found
 
@@ -88,12 +88,12 @@ def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path)
     struck_s = world.clock.now_s
     world.last(Role.SIMULATOR).end(139)
     world.steps_for(120)
-    told = postmortem.examine(world.run)
+    told = history.examine(world.run)
     assert told is not None
     (crashed,) = told.told
     (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
     assert crashed.incident.cause == "simulator_crash"
-    assert [deed.event for deed in crashed.incident.deeds] == ["simulator_restart"]
+    assert [action.event for action in crashed.incident.actions] == ["simulator_restart"]
     assert abs(crashed.incident.began_s - struck_s) <= 2
     assert crashed.incident.pauses[0].until_s == healthy
     assert crashed.cost.back_s is not None
@@ -110,7 +110,7 @@ def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(t
     world.steps_until(State.RUNNING)
     incident = only(joined(read_lines(world.run.launcher_events)))
     assert incident.cause == "agent_cuda_oom"
-    assert [deed.event for deed in incident.deeds] == ["rung_taken", "agent_restart"]
+    assert [action.event for action in incident.actions] == ["rung_taken", "agent_restart"]
     assert incident.pauses[0].until_s == world.events("verified")[-1]["time"]
     assert incident.over_s is not None
 
@@ -122,11 +122,11 @@ def test_a_climb_is_told_apart_from_faults(tmp_path: Path) -> None:
     world.last(Role.AGENT).end(71)
     world.steps_while(lambda: not world.events("rung_left"))
     world.steps_for(120)
-    told = postmortem.examine(world.run)
+    told = history.examine(world.run)
     assert told is not None
     assert [each.incident.cause for each in told.told] == ["agent_cuda_oom", "climb"]
     assert dict(told.faults) == {"agent_cuda_oom": 1}
-    assert "1 step down the ladder, 1 taken back" in " ".join(summary.sentences(told))
+    assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(told))
 
 
 # By hand
@@ -167,9 +167,9 @@ def test_a_crash_while_memory_is_short_for_an_hour_is_an_incident_of_its_own() -
         over(3600, "pressure", "disk"),
     ]
     short_of_disk, crashed = joined(rows)
-    assert [deed.event for deed in short_of_disk.deeds] == ["waiting"]
+    assert [action.event for action in short_of_disk.actions] == ["waiting"]
     assert short_of_disk.over_s == 3600
-    assert [deed.event for deed in crashed.deeds] == ["simulator_restart"]
+    assert [action.event for action in crashed.actions] == ["simulator_restart"]
     assert crashed.over_s == 115
 
 
@@ -184,9 +184,9 @@ def test_what_is_done_is_joined_by_its_cause_though_its_figures_have_moved_on() 
         event(92, "request_answered", kind="resume", ok=True),
     ]
     leak, pressure = joined(rows)
-    assert [deed.event for deed in leak.deeds] == ["draining", "simulator_restart"]
+    assert [action.event for action in leak.actions] == ["draining", "simulator_restart"]
     assert [(pause.from_s, pause.until_s) for pause in leak.pauses] == [(70, 92)]
-    assert not pressure.deeds
+    assert not pressure.actions
 
 
 def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
@@ -218,7 +218,7 @@ def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> 
     alive = [{"time": at, "phase": "collecting", "step": at} for at in (30, 60, 90, 130)]
     for path, rows in ((run.launcher_events, [*first, *again]), (run.launcher_memory, alive)):
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    told = postmortem.examine(run)
+    told = history.examine(run)
     assert told is not None
     assert [(each.from_s, each.until_s) for each in told.sessions] == [(10, 90), (100, 150)]
     (gone,) = told.told
@@ -246,12 +246,12 @@ def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
     ]
     (told,) = examined(tmp_path, rows).told
     assert told.incident.ended_run
-    assert summary.back(told) == "the run ended"
+    assert sentences.back(told) == "the run ended"
 
 
 def test_what_failed_is_told_even_if_the_files_end_before_anything_was_done(tmp_path: Path) -> None:
     (told,) = examined(tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]).told
-    assert summary.done(told) == ["nothing"]
+    assert sentences.done(told) == ["nothing"]
     assert told.incident.is_fault
 
 
@@ -264,7 +264,7 @@ def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path)
     found = examined(tmp_path, rows)
     assert not found.told
     assert found.passed == ((20, "foreign_process"),)
-    assert summary.sentences(found)[-1].startswith("No incident")
+    assert sentences.overview(found)[-1].startswith("No incident")
 
 
 # What it cost
@@ -325,7 +325,7 @@ def test_nothing_is_claimed_where_nobody_told(tmp_path: Path) -> None:
     struck = [finding(104, "agent_crash", said, owner="agent"), *agent_again(104, said, 120)]
     found = examined(tmp_path, struck)
     assert (found.told[0].cost.updates_repeated, found.told[0].cost.steps_lost) == (None, None)
-    assert "unknown how many updates" in summary.sentences(found)[-1]
+    assert "unknown how many updates" in sentences.overview(found)[-1]
 
 
 def test_who_held_what_is_told_of_the_tightest_moment_about_the_beginning(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_who_held_what_is_told_of_the_tightest_moment_about_the_beginning(tmp_pa
     found = examined(tmp_path, [finding(104, "agent_cuda_oom", said), *agent_again(104, said, 120)], rows)
     assert found.told[0].held is not None
     assert (found.told[0].pool, found.told[0].held.free) == ("vram:0", 20)
-    holders = summary.holders(found.told[0].held)
+    holders = sentences.holders(found.told[0].held)
     assert holders == "simulator 4\u202f800 MiB, Xorg 85 MiB, others 840 MiB, free 20 MiB"
 
 
@@ -353,4 +353,4 @@ def test_times_of_two_launches_are_added_without_the_time_between(tmp_path: Path
     first = [event(0.5, "run_started"), event(100.5, "run_ended", "stopped on request", exit_code=75)]
     found = examined(tmp_path, [*first, event(9000, "run_started"), event(9050, "run_ended", "done", exit_code=0)])
     assert found.ran_s == 150
-    assert summary.sentences(found)[0].startswith("Ran for 0:02:30 in 2 launches")
+    assert sentences.overview(found)[0].startswith("Ran for 0:02:30 in 2 launches")

@@ -22,11 +22,11 @@ from launcher.run_directory import (
     read_objects,
     read_yaml,
 )
-from launcher.telling import markdown, postmortem, report_incidents, report_memory, summary
-from launcher.telling.chart import line_chart
-from launcher.telling.page import PAGE, figures, safe
-from launcher.telling.postmortem import Postmortem
-from launcher.telling.words import clock
+from launcher.show import history, markdown, report_incidents, report_memory, sentences
+from launcher.show.chart import line_chart
+from launcher.show.formatting import clock
+from launcher.show.history import RunHistory
+from launcher.show.page import PAGE, figures, safe
 from launcher.whole_file import write_whole
 
 EVENTS_SHOWN = 400
@@ -64,7 +64,7 @@ def write(run: RunDirectory) -> Path:
         OSError: a file can't be written.
     """
     with _uncollected():
-        found = postmortem.examine(run)
+        found = history.examine(run)
         write_whole(run.report, render(run, found))
         outcome = _outcome(read_object(run.launcher_state), found)
         write_whole(run.report.with_suffix(".md"), markdown.text(run.path.name, outcome, found))
@@ -83,7 +83,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def render(run: RunDirectory, found: Postmortem | None) -> str:
+def render(run: RunDirectory, found: RunHistory | None) -> str:
     """Return the page; never raises for what is in the files."""
     launcher, agent = read_object(run.launcher_state), read_object(run.agent_status)
     evaluations, metrics = read_objects(run.evaluation), read_lines(run.metrics)
@@ -106,7 +106,7 @@ def render(run: RunDirectory, found: Postmortem | None) -> str:
     )
 
 
-def _outcome(launcher: Mapping[str, Any], found: Postmortem | None) -> str:
+def _outcome(launcher: Mapping[str, Any], found: RunHistory | None) -> str:
     code, reason = launcher.get("exit_code"), launcher.get("reason")
     if code is None:
         return (
@@ -117,12 +117,12 @@ def _outcome(launcher: Mapping[str, Any], found: Postmortem | None) -> str:
     return f"It ended: {reason} (exit code {code})."
 
 
-def _summary(outcome: str, found: Postmortem | None) -> str:
-    sentences = [outcome, *(summary.sentences(found) if found else [])]
-    return "<br>".join(safe(sentence) for sentence in sentences)
+def _summary(outcome: str, found: RunHistory | None) -> str:
+    parts = [outcome, *(sentences.overview(found) if found else [])]
+    return "<br>".join(safe(sentence) for sentence in parts)
 
 
-def _facts(run: RunDirectory, launcher: Mapping[str, Any], agent: Mapping[str, Any], found: Postmortem | None) -> str:
+def _facts(run: RunDirectory, launcher: Mapping[str, Any], agent: Mapping[str, Any], found: RunHistory | None) -> str:
     simulator = f"{launcher.get('host')}:{launcher.get('port')}" if launcher else None
     config = read_yaml(run.config)
     facts = {

@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any
 
 from launcher.run_directory import number
-from launcher.telling.incident import HUNG, Incident, Pause
-from launcher.telling.incidents import moment
-from launcher.telling.timeline import DRIVES, Progress, Timeline
+from launcher.show.incident import HUNG, Incident, Pause
+from launcher.show.incidents import moment
+from launcher.show.timeline import DRIVES, Progress, Timeline
 
 PATIENCE_S = 300.0
 """Steps that come later than this after everything was ready don't tell when driving began: an evaluation was on."""
@@ -46,7 +46,7 @@ class Cost:
         return sum(until_s - from_s for from_s, until_s in self.stood)
 
 
-class Ledger:
+class Downtime:
     """What the run's files say about progress, ready to be asked about one incident after the other."""
 
     def __init__(self, timeline: Timeline, agent_events: Iterable[Row], metrics: Iterable[Row], end_s: float) -> None:
@@ -120,7 +120,7 @@ class Ledger:
     def _updates_repeated(
         self, incident: Incident, stood: Sequence[tuple[float, float]], resumed: Sequence[Row]
     ) -> float | None:
-        if all(deed.event != "agent_restart" for deed in incident.deeds):
+        if all(action.event != "agent_restart" for action in incident.actions):
             return 0.0  # the same process went on
         step = self._step_at(stood[0][0])
         last = islice(self._timeline.backwards(stood[0][0]), LINES_ASKED)

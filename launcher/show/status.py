@@ -12,9 +12,9 @@ from dataclasses import fields
 from typing import Any
 
 from launcher.run_directory import RunDirectory, inner, number, read_object
+from launcher.show.appended import AppendedLines
+from launcher.show.incidents import moment, words
 from launcher.supervising import journal
-from launcher.telling.grown import Grown
-from launcher.telling.incidents import moment, words
 
 SPEED_OVER_S = 60.0
 LEAST_SPAN_S = 2.0
@@ -35,7 +35,7 @@ class Look:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
-        self._events, self._memory = Grown(run.launcher_events), Grown(run.launcher_memory)
+        self._events, self._memory = AppendedLines(run.launcher_events), AppendedLines(run.launcher_memory)
         self._held: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._since: dict[str, float] = {}
         self._changed_s: float | None = None

@@ -6,8 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from launcher.checking.machine import Finding, Machine, Verdict
 from launcher.runtimes.project import COMPOSE_SINCE
+from launcher.show.checks.machine import Finding, Machine, Verdict
 
 _NVML = """
 import ctypes, sys

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from launcher.checking import engines, places, pytorch, settings
-from launcher.checking.machine import Finding, Machine, Verdict
+from launcher.show.checks import engines, places, pytorch, settings
+from launcher.show.checks.machine import Finding, Machine, Verdict
 
 Check = Callable[[Machine], Finding]
 
@@ -26,7 +26,6 @@ CHECKS: Mapping[str, Check] = {
     "Docker Compose": engines.compose,
     "container toolkit": engines.toolkit,
     "simulator's ports": places.ports,
-    "Traffic Manager's port": places.traffic_port,
     "disk": places.disk,
     "/dev/shm": places.shared_memory,
     "runs folder": places.runs_folder,

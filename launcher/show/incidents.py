@@ -12,11 +12,11 @@ from typing import Any
 
 from launcher.decide.detectors.causes import Cause
 from launcher.run_directory import inner, number
-from launcher.telling.incident import CLIMB, FAILED, GONE, PLANNED, Deed, Found, Incident, Pause
+from launcher.show.incident import CLIMB, FAILED, GONE, PLANNED, Action, Found, Incident, Pause
 
 JOINT_S = 1.0
 """What is found at one look is journalled within this time."""
-DEEDS = {
+ACTIONS = {
     "simulator_restart": "simulator started again",
     "simulator_failed": "a start of the simulator failed",
     "agent_restart": "agent started again",
@@ -90,7 +90,7 @@ class _Joiner:
             self._ended(row)
         elif event == "agent_ended":
             self._agent_code = number(row.get("exit_code"))
-        elif event in DEEDS:
+        elif event in ACTIONS:
             self._done(event, row)
         self._count_missing(event, row)
         self._last_s = None if event == "run_ended" else moment(row)
@@ -127,7 +127,7 @@ class _Joiner:
         if event.endswith("_adopted") and event != "rung_adopted" and self._repair is None and not self._open:
             return  # the launcher before had ended by itself
         incident = self._concerned(event, row)
-        incident.deeds.append(Deed(now_s, event, DEEDS[event].format_map(_Known(row))))
+        incident.actions.append(Action(now_s, event, ACTIONS[event].format_map(_Known(row))))
         if event in DOWN:
             self._stands(incident, now_s)
         elif event == "agent_adopted" and incident.cause == GONE:
@@ -218,7 +218,7 @@ class _Joiner:
             self._leave_open()
             gone = "the launcher ended without a word; another one went on"
             self._repair, self._missing = self._begin(Found(self._last_s, GONE, gone)), {"agent"}
-            self._repair.deeds.append(Deed(moment(row), "run_started", "launcher started again"))
+            self._repair.actions.append(Action(moment(row), "run_started", "launcher started again"))
             self._repair.pauses.append(Pause(self._last_s))
 
     def _ended(self, row: Row) -> None:

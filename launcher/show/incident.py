@@ -43,7 +43,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Deed:
+class Action:
     """One thing that was done: the event's name and half a sentence."""
 
     time_s: float
@@ -71,7 +71,7 @@ class Incident:
     """
 
     found: list[Found]
-    deeds: list[Deed] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     held: set[tuple[str, str, str]] = field(default_factory=set)
     over_s: float | None = None
@@ -102,4 +102,4 @@ class Incident:
     @property
     def matters(self) -> bool:
         """Return whether anything failed, was done, or stood still because of it."""
-        return bool(self.deeds or self.pauses or self.ended_run) or self.cause in FAILED | HUNG
+        return bool(self.actions or self.pauses or self.ended_run) or self.cause in FAILED | HUNG

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launcher.checking.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
 from launcher.footprint import Footprint, FootprintError
 from launcher.memory.pools import PoolKind
 from launcher.ports import holder
+from launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
 
 SHM_MIB = 64
 """As docker-compose.yml gives the containers: nothing of ours lies there, libraries may want a little."""
-TRAFFIC_MANAGER = 8000
 MIB = 2**20
 
 
@@ -35,12 +34,6 @@ def _of_the_stack(machine: Machine) -> tuple[int, int, int] | None:
     if not (first.isdecimal() and last.isdecimal() and int(last) == int(first) + 2 <= 65535):
         return None
     return int(first), int(first) + 1, int(first) + 2
-
-
-def traffic_port(_: Machine) -> Finding:
-    """Return who has CARLA's usual Traffic Manager port; ours takes a free one, another client's may not."""
-    who = holder(TRAFFIC_MANAGER)
-    return Finding(Verdict.OK, f"8000 is taken by {who}; ours takes another" if who else "8000 is free")
 
 
 def disk(machine: Machine) -> Finding:

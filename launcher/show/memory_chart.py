@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from launcher.telling.axis import Axis
-from launcher.telling.chart import ticks
-from launcher.telling.layers import COLUMNS, Layer, Stack
-from launcher.telling.page import safe
-from launcher.telling.words import clock, grouped
+from launcher.show.axis import Axis
+from launcher.show.chart import ticks
+from launcher.show.formatting import clock, grouped
+from launcher.show.layers import COLUMNS, Layer, Stack
+from launcher.show.page import safe
 
 WIDTH, HEIGHT = 1000, 230
 LEFT, RIGHT, TOP, BOTTOM = 84, 24, 18, 24

@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import sys
 
-from launcher.checking.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
+from launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
 
 CARLA_CLIENT = "0.9.16"
 PYTHONS = ((3, 10), (3, 12))

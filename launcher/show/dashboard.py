@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from launcher.run_directory import RunDirectory, inner
-from launcher.telling.bars import bar
-from launcher.telling.postmortem import kind_of
-from launcher.telling.status import Look
-from launcher.telling.status import status as status
-from launcher.telling.words import cause, clock, span
+from launcher.show.bars import bar
+from launcher.show.formatting import cause, clock, span
+from launcher.show.history import kind_of
+from launcher.show.status import Look
+from launcher.show.status import status as status
 
 FOLLOW_S = 1.0
 STALE_S = 10.0

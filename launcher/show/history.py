@@ -14,11 +14,11 @@ from typing import Any
 from launcher.decide.policy import RAN_OUT
 from launcher.memory.pools import PoolKind
 from launcher.run_directory import RunDirectory, number, read_lines, read_object
-from launcher.telling import timeline
-from launcher.telling.costs import Cost, Ledger, union
-from launcher.telling.incident import Incident
-from launcher.telling.incidents import joined, moment, words
-from launcher.telling.timeline import Sample, Timeline
+from launcher.show import timeline
+from launcher.show.downtime import Cost, Downtime, union
+from launcher.show.incident import Incident
+from launcher.show.incidents import joined, moment, words
+from launcher.show.timeline import Sample, Timeline
 
 BEFORE_S, AFTER_S = 15.0, 1.5
 """About an incident's beginning: where to look for the moment at which memory was tightest."""
@@ -37,7 +37,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Told:
+class IncidentReport:
     """One incident with what it cost and who held the pool that was short; ``held`` is None where none was."""
 
     incident: Incident
@@ -47,7 +47,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Postmortem:
+class RunHistory:
     """All that is told of a run.
 
     Attributes:
@@ -58,7 +58,7 @@ class Postmortem:
     """
 
     sessions: tuple[Session, ...]
-    told: tuple[Told, ...]
+    told: tuple[IncidentReport, ...]
     passed: tuple[tuple[float, str], ...]
     events: Mapping[str, int]
     collector_restarts: int
@@ -101,7 +101,7 @@ class Postmortem:
         return sum(known) if known else None
 
 
-def examine(run: RunDirectory) -> Postmortem | None:
+def examine(run: RunDirectory) -> RunHistory | None:
     """Return a run's postmortem; None where no launcher has ever written an event."""
     events = read_lines(run.launcher_events)
     if not events:
@@ -109,7 +109,7 @@ def examine(run: RunDirectory) -> Postmortem | None:
     rows, agent_events = timeline.read(read_lines(run.launcher_memory)), read_lines(run.agent_events)
     times = [moment(row) for row in events if moment(row)] + [each.time_s for each in rows.progress[-1:]]
     end_s = max(times, default=0.0)
-    ledger = Ledger(rows, agent_events, read_lines(run.metrics), end_s)
+    ledger = Downtime(rows, agent_events, read_lines(run.metrics), end_s)
     # Nothing may happen for hours: a launcher that was killed lived until its last line of either file.
     signs = [{"time": each.time_s, "event": "alive"} for each in rows.progress]
     heard = list(heapq.merge(events, signs, key=moment))
@@ -119,7 +119,7 @@ def examine(run: RunDirectory) -> Postmortem | None:
     told = [_told(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]
     beat = read_object(run.agent_status)
     steps = [each.step for each in rows.progress if each.step is not None]
-    return Postmortem(
+    return RunHistory(
         tuple(_sessions(heard, end_s)),
         tuple(told),
         tuple((each.began_s, each.cause) for each in incidents if not each.matters),
@@ -132,7 +132,7 @@ def examine(run: RunDirectory) -> Postmortem | None:
     )
 
 
-def _told(incident: Incident, cost: Cost, rows: Timeline) -> Told:
+def _told(incident: Incident, cost: Cost, rows: Timeline) -> IncidentReport:
     """Return an incident with the tightest moment of the pool that it is about."""
     named = [each.pool for each in incident.found if each.pool in rows.pools]
     kinds = {RAN_OUT_OF[each.cause] for each in incident.found if each.cause in RAN_OUT_OF}
@@ -141,9 +141,9 @@ def _told(incident: Incident, cost: Cost, rows: Timeline) -> Told:
     samples = {name: rows.tightest(name, incident.began_s, BEFORE_S, AFTER_S) for name in dict.fromkeys(pools)}
     known = {name: sample for name, sample in samples.items() if sample is not None}
     if not known:
-        return Told(incident, cost)
+        return IncidentReport(incident, cost)
     pool = min(known, key=lambda name: (known[name].free or 0.0) / (known[name].total or 1.0))
-    return Told(incident, cost, pool, known[pool])
+    return IncidentReport(incident, cost, pool, known[pool])
 
 
 def _sessions(events: Sequence[Row], end_s: float) -> Iterable[Session]:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from launcher.decide.detectors.causes import Cause
-from launcher.telling.postmortem import Postmortem, Told
-from launcher.telling.timeline import Sample
-from launcher.telling.words import capital, cause, clock, counted, grouped, listed, mib, span
+from launcher.show.formatting import capital, cause, clock, counted, grouped, listed, mib, span
+from launcher.show.history import IncidentReport, RunHistory
+from launcher.show.timeline import Sample
 
-DEEDS_SHOWN = 6
+ACTIONS_SHOWN = 6
 HOLDERS_SHOWN = 4
 
 
-def sentences(run: Postmortem) -> list[str]:
+def overview(run: RunHistory) -> list[str]:
     """Return the summary, a sentence each, without markup."""
     faults = sum(run.faults.values())
     if not run.told:
         return [_length(run), f"No incident: nothing went wrong{_passed(run)}."]
-    return [_length(run), _faults(run, faults), _deeds(run), _cost(run)]
+    return [_length(run), _faults(run, faults), _actions(run), _cost(run)]
 
 
-def _length(run: Postmortem) -> str:
+def _length(run: RunHistory) -> str:
     sessions = len(run.sessions)
     first = f"Ran for {clock(run.ran_s)}" + (f" in {sessions} launches" if sessions > 1 else "")
     if run.last_step is None:
@@ -29,18 +29,18 @@ def _length(run: Postmortem) -> str:
     return f"{first}, to step {grouped(run.last_step)}{of}{speed}."
 
 
-def _faults(run: Postmortem, faults: int) -> str:
+def _faults(run: RunHistory, faults: int) -> str:
     by_cause = [f"{cause(name)} {count}" for name, count in run.faults.most_common()]
     said = f": {', '.join(by_cause)}" if by_cause else ""
     return f"{capital(counted(faults, 'fault'))}{said}{_passed(run)}."
 
 
-def _passed(run: Postmortem) -> str:
+def _passed(run: RunHistory) -> str:
     count = len(run.passed)
     return f"; {counted(count, 'finding')} passed with nothing to be done" if count else ""
 
 
-def _deeds(run: Postmortem) -> str:
+def _actions(run: RunHistory) -> str:
     down = run.events.get("rung_taken", 0) + run.events.get("rung_adopted", 0)
     restarts = {
         "simulator": run.events.get("simulator_restart", 0),
@@ -52,7 +52,7 @@ def _deeds(run: Postmortem) -> str:
     return capital(f"{steps}; restarts: {', '.join(again) if again else 'none'}.")
 
 
-def _cost(run: Postmortem) -> str:
+def _cost(run: RunHistory) -> str:
     if not run.stood:
         return "Training never stood still."
     share = f" ({run.stood_s / run.ran_s:.1%})" if run.ran_s > 0 else ""
@@ -65,7 +65,7 @@ def _cost(run: Postmortem) -> str:
     return f"{listed([*parts, _updates(run)])}."
 
 
-def _updates(run: Postmortem) -> str:
+def _updates(run: RunHistory) -> str:
     repeated = run.lost("updates_repeated")
     unknown = sum(bool(each.cost.stood) and each.cost.updates_repeated is None for each in run.told)
     if unknown and not repeated:
@@ -74,27 +74,27 @@ def _updates(run: Postmortem) -> str:
     return f"at least {grouped(repeated)} updates repeated{but}" if repeated else "no update repeated"
 
 
-def done(told: Told) -> list[str]:
+def done(told: IncidentReport) -> list[str]:
     """Return what was done about an incident, each with its seconds after the beginning."""
-    if not told.incident.deeds:
+    if not told.incident.actions:
         collector = told.incident.cause == Cause.COLLECTOR_HANG.value
         return ["left to the agent, which replaces its collector" if collector else "nothing"]
     began_s = told.incident.began_s
     counts: dict[str, tuple[float, int]] = {}
-    for deed in told.incident.deeds:
-        first_s, count = counts.get(deed.words, (deed.time_s - began_s, 0))
-        counts[deed.words] = first_s, count + 1
-    lines = [_deed(what, at_s, count) for what, (at_s, count) in counts.items()]
-    left_out = len(lines) - DEEDS_SHOWN
-    return lines if left_out <= 0 else [*lines[:DEEDS_SHOWN], f"and {grouped(left_out)} more"]
+    for action in told.incident.actions:
+        first_s, count = counts.get(action.words, (action.time_s - began_s, 0))
+        counts[action.words] = first_s, count + 1
+    lines = [_action(what, at_s, count) for what, (at_s, count) in counts.items()]
+    left_out = len(lines) - ACTIONS_SHOWN
+    return lines if left_out <= 0 else [*lines[:ACTIONS_SHOWN], f"and {grouped(left_out)} more"]
 
 
-def _deed(what: str, at_s: float, count: int) -> str:
+def _action(what: str, at_s: float, count: int) -> str:
     when = f"after {span(at_s)} " if at_s >= 1 else ""
     return f"{when}{what}" + (f" ({grouped(count)} times)" if count > 1 else "")
 
 
-def back(told: Told) -> str:
+def back(told: IncidentReport) -> str:
     """Return when training went on, in words."""
     if told.incident.ended_run:
         return "the run ended"
@@ -105,7 +105,7 @@ def back(told: Told) -> str:
     return f"after {span(told.cost.back_s - told.incident.began_s)}"
 
 
-def price(told: Told) -> str:
+def price(told: IncidentReport) -> str:
     """Return what an incident cost, in words; a dash where that is nothing."""
     cost = told.cost
     parts = [span(cost.stood_s)] if cost.stood else []

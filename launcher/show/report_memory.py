@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.run_directory import inner, number, points
-from launcher.telling.chart import line_chart
-from launcher.telling.page import figures, safe
+from launcher.show.chart import line_chart
+from launcher.show.page import figures, safe
 
 SHORTAGES_SHOWN = 20
 COLUMNS = {

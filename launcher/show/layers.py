@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from launcher.telling.timeline import OURS, Sample
+from launcher.show.timeline import OURS, Sample
 
 STRANGERS_DRAWN = 4
 COLUMNS = 240

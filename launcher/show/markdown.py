@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from launcher.telling import summary
-from launcher.telling.axis import Axis
-from launcher.telling.postmortem import Postmortem, Told, kind_of
-from launcher.telling.report_incidents import HEADS, local_time, shown_of
-from launcher.telling.words import cause, clock, grouped, mib
+from launcher.show import sentences
+from launcher.show.axis import Axis
+from launcher.show.formatting import cause, clock, grouped, mib
+from launcher.show.history import IncidentReport, RunHistory, kind_of
+from launcher.show.report_incidents import HEADS, local_time, shown_of
 
 SPECIAL = "\\`*_{}[]<>#|~!"
 
 
-def text(name: str, outcome: str, run: Postmortem | None) -> str:
+def text(name: str, outcome: str, run: RunHistory | None) -> str:
     """Return the whole text.
 
     Args:
@@ -23,7 +23,7 @@ def text(name: str, outcome: str, run: Postmortem | None) -> str:
     """
     parts = [f"# {plain(name)}", plain(outcome)]
     if run is not None:
-        parts.append(" ".join(plain(sentence) for sentence in summary.sentences(run)))
+        parts.append(" ".join(plain(sentence) for sentence in sentences.overview(run)))
         parts += [*_incidents(run), *_memory(run)]
     return "\n\n".join(parts) + "\n"
 
@@ -41,7 +41,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _incidents(run: Postmortem) -> list[str]:
+def _incidents(run: RunHistory) -> list[str]:
     if not run.told:
         return []
     axis, shown = Axis(run.sessions, 0.0, 1.0), shown_of(run)
@@ -50,15 +50,15 @@ def _incidents(run: Postmortem) -> list[str]:
     return ["## Incidents", *notes, table(HEADS, (_row(told, axis) for told in shown))]
 
 
-def _row(told: Told, axis: Axis) -> tuple[str, ...]:
+def _row(told: IncidentReport, axis: Axis) -> tuple[str, ...]:
     incident = told.incident
     when = f"{clock(axis.run_s(incident.began_s))}\n{local_time(incident.began_s)}"
     found = "\n".join([cause(incident.cause), *incident.sentences])
-    held = "–" if told.held is None else f"{kind_of(told.pool)}: {summary.holders(told.held)}"
-    return when, found, held, "\n".join(summary.done(told)), summary.back(told), summary.price(told)
+    held = "–" if told.held is None else f"{kind_of(told.pool)}: {sentences.holders(told.held)}"
+    return when, found, held, "\n".join(sentences.done(told)), sentences.back(told), sentences.price(told)
 
 
-def _memory(run: Postmortem) -> list[str]:
+def _memory(run: RunHistory) -> list[str]:
     rows = []
     for name, samples in run.timeline.pools.items():
         peaks: dict[str, float] = {}

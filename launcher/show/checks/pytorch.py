@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import sys
 
-from launcher.checking import engines
-from launcher.checking.machine import Finding, Machine, Ran, Verdict
+from launcher.show.checks import engines
+from launcher.show.checks.machine import Finding, Machine, Ran, Verdict
 
 IMAGE = "carla-td3-agent:latest"
 """As docker-compose.yml names it."""

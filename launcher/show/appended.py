@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Grown:
+class AppendedLines:
     """Gives what is new; a line is only one when its end is written."""
 
     def __init__(self, path: Path) -> None:

@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterable
 
 from launcher.memory.pools import PoolKind
-from launcher.telling import summary
-from launcher.telling.axis import Axis
-from launcher.telling.incident import CLIMB
-from launcher.telling.layers import stacked
-from launcher.telling.memory_chart import Mark, across, column_of, events_chart, key, memory_chart, signs_key
-from launcher.telling.page import safe
-from launcher.telling.postmortem import Postmortem, Told, kind_of
-from launcher.telling.words import cause, clock, grouped
+from launcher.show import sentences
+from launcher.show.axis import Axis
+from launcher.show.formatting import cause, clock, grouped
+from launcher.show.history import IncidentReport, RunHistory, kind_of
+from launcher.show.incident import CLIMB
+from launcher.show.layers import stacked
+from launcher.show.memory_chart import Mark, across, column_of, events_chart, key, memory_chart, signs_key
+from launcher.show.page import safe
 
 INCIDENTS_SHOWN = 200
 HEADS = ("when", "what was found", "who held what", "what was done", "training again", "cost")
@@ -21,7 +21,7 @@ ON_THE_LADDER = {"rung_taken": "down", "rung_adopted": "down", "rung_left": "up"
 RESTARTS = ("simulator_restart", "agent_restart")
 
 
-def table(run: Postmortem) -> str:
+def table(run: RunHistory) -> str:
     """Return the table of incidents, a row each; empty where there was none."""
     if not run.told:
         return ""
@@ -34,7 +34,7 @@ def table(run: Postmortem) -> str:
     return f"{note}<div class=wide><table class=incidents><tr>{head}</tr>{rows}</table></div>"
 
 
-def shown_of(run: Postmortem) -> list[Told]:
+def shown_of(run: RunHistory) -> list[IncidentReport]:
     """Return the incidents that a report has room for: those that cost most, in order of time."""
     costliest = sorted(run.told, key=lambda told: (-told.cost.stood_s, not told.incident.is_fault))[:INCIDENTS_SHOWN]
     return sorted(costliest, key=lambda told: told.incident.began_s)
@@ -48,7 +48,7 @@ def local_time(moment_s: float) -> str:
         return ""
 
 
-def courses(run: Postmortem) -> str:
+def courses(run: RunHistory) -> str:
     """Return the charts: what happened, and each pool's memory by owner, on one time axis; empty without a timeline."""
     axis = Axis(run.sessions, *across())
     stacks = {
@@ -72,31 +72,31 @@ def courses(run: Postmortem) -> str:
     )
 
 
-def marks(run: Postmortem) -> Iterable[Mark]:
+def marks(run: RunHistory) -> Iterable[Mark]:
     """Yield what the chart of events shows."""
     for told in run.told:
         incident = told.incident
         if incident.cause != CLIMB:
             said = incident.sentences[0] if incident.sentences else ""
             yield Mark(incident.began_s, "faults", "fault", f"{cause(incident.cause)}: {said}")
-        for deed in incident.deeds:
-            if deed.event in ON_THE_LADDER:
-                yield Mark(deed.time_s, "ladder", ON_THE_LADDER[deed.event], deed.words)
-            elif deed.event in RESTARTS:
-                yield Mark(deed.time_s, "restarts", "restart", deed.words)
+        for action in incident.actions:
+            if action.event in ON_THE_LADDER:
+                yield Mark(action.time_s, "ladder", ON_THE_LADDER[action.event], action.words)
+            elif action.event in RESTARTS:
+                yield Mark(action.time_s, "restarts", "restart", action.words)
     for moment_s, what in run.passed:
         yield Mark(moment_s, "faults", "passed", cause(what))
 
 
-def _row(told: Told, axis: Axis) -> str:
+def _row(told: IncidentReport, axis: Axis) -> str:
     incident = told.incident
     when = f"{clock(axis.run_s(incident.began_s))}<br><small>{local_time(incident.began_s)}</small>"
     said = "".join(f"<br><small>{safe(sentence)}</small>" for sentence in incident.sentences)
     held = "–"
     if told.held is not None:
-        holders = safe(summary.holders(told.held)).replace(", ", "<br>")
+        holders = safe(sentences.holders(told.held)).replace(", ", "<br>")
         held = f"{safe(kind_of(told.pool))}<br><small>{holders}</small>"
-    deeds = "<br>".join(safe(line) for line in summary.done(told))
-    cells = (f"<b>{safe(cause(incident.cause))}</b>{said}", held, f"<small>{deeds}</small>")
-    rest = (safe(summary.back(told)), safe(summary.price(told)))
+    actions = "<br>".join(safe(line) for line in sentences.done(told))
+    cells = (f"<b>{safe(cause(incident.cause))}</b>{said}", held, f"<small>{actions}</small>")
+    rest = (safe(sentences.back(told)), safe(sentences.price(told)))
     return f"<tr><th>{when}</th>{''.join(f'<td>{cell}</td>' for cell in (*cells, *rest))}</tr>"

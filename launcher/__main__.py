@@ -20,7 +20,7 @@ from launcher import basis, config, preparing, run_directory
 from launcher import down as down_command
 from launcher import up as up_command
 from launcher.checking.machine import Machine
-from launcher.config import SHIPPED, LauncherConfigError
+from launcher.config import SHIPPED, STACK, LauncherConfigError
 from launcher.exits import Exit
 from launcher.planning import command as plan_command
 from launcher.planning.outlook import Simulates
@@ -37,7 +37,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 RUNS = Path("runs")
-REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 class CarlaQuality(str, Enum):
@@ -92,7 +91,13 @@ Simulator = Annotated[
 ]
 Settings = Annotated[
     Path | None,
-    typer.Option("--launcher-config", help="The launcher's own configuration. Default: config/launcher.yaml."),
+    typer.Option(
+        "--launcher-config", help="The launcher's own configuration. Default: the launcher.yaml that it ships with."
+    ),
+]
+Stack = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder of the Compose files. Default: the checkout, else the working folder."),
 ]
 
 
@@ -132,6 +137,7 @@ def up(
     ] = None,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = None,
+    stack: Stack = None,
 ) -> None:
     """Plan what fits, start a simulator and the agent, watch them, give way and climb back, leave a report.
 
@@ -148,6 +154,7 @@ def up(
         resume,
         config=agent_config,
         launcher_config=launcher_config,
+        stack=stack,
         runtime=runtime,
         simulator=simulator,
         quality=quality,
@@ -184,6 +191,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = None,
+    stack: Stack = None,
 ) -> None:
     """Say what fits on this machine now, item by item, and what a run would start with; change nothing.
 
@@ -199,6 +207,7 @@ def plan(
         policy=policy,
         map=map_name,
         gpu=gpu,
+        stack=stack,
     )
     try:
         limits = config.load(launcher_config or SHIPPED)
@@ -232,10 +241,11 @@ def doctor(
     port: Annotated[int, typer.Option(min=1, max=65533, help="The simulator's first of three ports.")] = 2000,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
+    stack: Stack = None,
 ) -> None:
     """Examine this machine: driver, Docker, ports, disk, torch, client; exit 1 if something is to be mended."""
     config, ports = agent_config or preparing.DEFAULT_CONFIG, tuple(range(port, port + 3))
-    machine = Machine(stack=REPOSITORY, runs=runs_dir, config=config, ports=ports)
+    machine = Machine(stack=stack or STACK, runs=runs_dir, config=config, ports=ports)
     raise typer.Exit(doctor_command.run(machine, as_json))
 
 

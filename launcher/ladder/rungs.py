@@ -1,4 +1,4 @@
-"""The ladder as data: rungs as ``config/launcher.yaml`` writes them, and the single steps that they come to.
+"""The ladder as data: rungs as ``launcher/launcher.yaml`` writes them, and the single steps that they come to.
 
 Owns these types. What a step frees is worked out by ``planning``, which step is taken by ``policy``.
 """

@@ -19,7 +19,7 @@ import typer
 from launcher import basis, config, plan_command, preparing, run_directory
 from launcher import down as down_command
 from launcher import up as up_command
-from launcher.config import SHIPPED, LauncherConfigError
+from launcher.config import SHIPPED, STACK, LauncherConfigError
 from launcher.exits import Exit
 from launcher.planning import Simulates
 from launcher.run_directory import RunDirectory
@@ -36,7 +36,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 RUNS = Path("runs")
-REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 class CarlaQuality(str, Enum):
@@ -91,7 +90,13 @@ Simulator = Annotated[
 ]
 Settings = Annotated[
     Path | None,
-    typer.Option("--launcher-config", help="The launcher's own configuration. Default: config/launcher.yaml."),
+    typer.Option(
+        "--launcher-config", help="The launcher's own configuration. Default: the launcher.yaml that it ships with."
+    ),
+]
+Stack = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder of the Compose files. Default: the checkout, else the working folder."),
 ]
 
 
@@ -131,6 +136,7 @@ def up(
     ] = None,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = None,
+    stack: Stack = None,
 ) -> None:
     """Plan what fits, start a simulator and the agent, watch them, give way and climb back, leave a report.
 
@@ -147,6 +153,7 @@ def up(
         resume,
         config=agent_config,
         launcher_config=launcher_config,
+        stack=stack,
         runtime=runtime,
         simulator=simulator,
         quality=quality,
@@ -183,6 +190,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = None,
+    stack: Stack = None,
 ) -> None:
     """Say what fits on this machine now, item by item, and what a run would start with; change nothing.
 
@@ -198,6 +206,7 @@ def plan(
         policy=policy,
         map=map_name,
         gpu=gpu,
+        stack=stack,
     )
     try:
         limits = config.load(launcher_config or SHIPPED)
@@ -231,10 +240,11 @@ def doctor(
     port: Annotated[int, typer.Option(min=1, max=65533, help="The simulator's first of three ports.")] = 2000,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
+    stack: Stack = None,
 ) -> None:
     """Examine this machine: driver, Docker, ports, disk, torch, client; exit 1 if something is to be mended."""
     config, ports = agent_config or preparing.DEFAULT_CONFIG, tuple(range(port, port + 3))
-    machine = Machine(stack=REPOSITORY, runs=runs_dir, config=config, ports=ports)
+    machine = Machine(stack=stack or STACK, runs=runs_dir, config=config, ports=ports)
     raise typer.Exit(doctor_command.run(machine, as_json))
 
 

@@ -161,6 +161,7 @@ def setup_of(
         inherited=inherited,
         gpu_uuid=gpu_uuid,
         gpu_index=gpu_index,
+        stack=wanted.stack,
     )
 
 

@@ -40,7 +40,9 @@ def pick(wish: Wish, remembered: str = "") -> Pick:
         return Pick(_index(remembered, "The run's GPU"))
     if wish.runtime is RuntimeKind.PROCESS:
         return Pick(int(FIRST))
-    return _of_compose(project.setting("CARLA_GPU") or FIRST, project.setting("AGENT_GPU") or FIRST)
+    return _of_compose(
+        project.setting("CARLA_GPU", wish.stack) or FIRST, project.setting("AGENT_GPU", wish.stack) or FIRST
+    )
 
 
 def _of_compose(simulators: str, agents: str) -> Pick:

@@ -1,4 +1,4 @@
-"""The launcher's configuration: what ``config/launcher.yaml`` holds, checked.
+"""The launcher's configuration: what ``launcher/launcher.yaml`` holds, checked.
 
 Owns the schema and the sentences about it; the values stand in the file alone. Knows nothing of the agent's.
 """
@@ -16,7 +16,10 @@ from launcher.decide.ladder import Rung
 from launcher.memory.pools import PoolKind
 from launcher.section import Section
 
-SHIPPED = Path(__file__).resolve().parent.parent / "config" / "launcher.yaml"
+SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
+CHECKOUT = Path(__file__).resolve().parents[1]
+STACK = CHECKOUT if (CHECKOUT / "docker-compose.yml").is_file() else Path()
+"""Where the Compose files lie unless ``--stack`` names another folder; a wheel has none."""
 
 
 class LauncherConfigError(Exception):

@@ -15,7 +15,7 @@ from launcher.runtimes import project
 from launcher.runtimes.leftovers import await_leftovers, owner_of
 from launcher.runtimes.runtime import StartError
 from launcher.runtimes.setup import Setup
-from launcher.supervising.journal import UnusableStateError, is_held, recall
+from launcher.supervising.journal import LauncherState, UnusableStateError, is_held, recall
 from launcher.wish import RuntimeKind
 
 LOOK_S = 0.2
@@ -57,14 +57,14 @@ def _remove_containers(stopped: RunDirectory, limits: LauncherConfig) -> None:
         left = f"docker ps --filter label=com.docker.compose.project={project.name_of(stopped)}"
         raise DownError(f"{error}; its processes have ended, `{left}` shows the containers, if it had any.") from None
     if recalled is not None and recalled.state.options.runtime is RuntimeKind.COMPOSE:
-        lite = recalled.state.options.simulator is Simulates.LITE
-        _clear(stopped, recalled.state.port, limits, lite)
+        _clear(stopped, recalled.state, limits)
 
 
-def _clear(stopped: RunDirectory, port: int, limits: LauncherConfig, lite: bool) -> None:
+def _clear(stopped: RunDirectory, state: LauncherState, limits: LauncherConfig) -> None:
     from launcher.runtimes.compose import ComposeRuntime  # the engine's SDK is heavy
 
-    runtime = ComposeRuntime(Setup(stopped, Path("config"), port), limits, lite=lite)
+    setup = Setup(stopped, Path("config"), state.port, stack=state.options.stack)
+    runtime = ComposeRuntime(setup, limits, lite=state.options.simulator is Simulates.LITE)
     try:
         runtime.clear()
     except StartError as error:

@@ -164,7 +164,7 @@ def what_is_missing(limits: LauncherConfig, there: Address | None, gpu: int) -> 
     words = limits.simulator.installed("Low", USUAL_PORT)
     if there is None and shutil.which(words[0] if words else "docker") is None:
         missing.append(
-            "CARLA 0.9.16 (set CARLA_HOST, or simulator.command in config/launcher.yaml, or install Docker; "
+            "CARLA 0.9.16 (set CARLA_HOST, or simulator.command in launcher/launcher.yaml, or install Docker; "
             "--no-carla does without)"
         )
     return missing

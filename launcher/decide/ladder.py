@@ -1,4 +1,4 @@
-"""The ladder as data: rungs as ``config/launcher.yaml`` writes them, the steps that they come to, what each frees.
+"""The ladder as data: rungs as ``launcher/launcher.yaml`` writes them, the steps that they come to, what each frees.
 
 Which step is taken is chosen in ``choose``.
 """

@@ -185,7 +185,7 @@ def _resting_on(nearest: Candidate, situation: Situation) -> str:
     name = simulator.name if quality == LITE else f"{simulator.name} at {quality}"
     return (
         f". What {name} takes is an estimate, which the first run's measurement replaces: {', '.join(resting)}; if it "
-        "takes less on this machine, change that in config/launcher.yaml"
+        "takes less on this machine, change that in launcher/launcher.yaml"
     )
 
 

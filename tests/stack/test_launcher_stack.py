@@ -29,7 +29,7 @@ Command = Callable[..., Commanded]
 ENDLESS = 100_000
 CONTROL_PORT = 2099  # of the container's own loopback
 STEPS = 120
-RESERVE_MIB = 256  # config/launcher.yaml
+RESERVE_MIB = 256  # launcher/launcher.yaml
 # As the agent says of it: 593 MiB whole, 537 in halves, 509 in quarters.
 BATCH = 1024
 WIDE = {

@@ -123,7 +123,7 @@ def test_a_variable_that_names_no_card_is_said(machine: None, monkeypatch: pytes
 
 
 def test_without_variables_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project, "setting", lambda _name: "")
+    monkeypatch.setattr(project, "setting", lambda _name, _stack: "")
     assert pick(wish()) == Pick(0)
 
 

@@ -17,10 +17,11 @@ from launcher.runtimes import compose_child, engine
 from launcher.runtimes.compose import SERVICES, ComposeRuntime
 from launcher.runtimes.compose_child import LOST, ComposeChild, Creation
 from launcher.runtimes.engine import Container, EngineError
-from launcher.runtimes.project import REPOSITORY, name_of
+from launcher.runtimes.project import name_of
 from launcher.runtimes.runtime import Role, Start, StartError
 from launcher.runtimes.setup import Setup
 from launcher.watching.observation import Ended
+from tests.conftest import REPOSITORY
 
 LIMITS = config.load()
 SHORT_GRACES = LIMITS.model_copy(

@@ -175,7 +175,9 @@ def test_a_refusal_that_rests_on_an_estimate_of_carla_names_it_and_where_it_is_c
     found = planned(reading(vram=4096), quality="Low")
     assert found.start is None
     assert "What CARLA at Low takes is an estimate, which the first run's measurement replaces" in found.reason
-    assert "(sizes.vram_mib.Low); if it takes less on this machine, change that in config/launcher.yaml" in found.reason
+    assert (
+        "(sizes.vram_mib.Low); if it takes less on this machine, change that in launcher/launcher.yaml" in found.reason
+    )
 
 
 @pytest.mark.parametrize("known", [Provenance.MEASURED, Provenance.ESTIMATED])

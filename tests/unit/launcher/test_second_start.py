@@ -35,6 +35,7 @@ Value = tuple[tuple[str, ...], Any]
 GIVEN: dict[str, tuple[Value, Value]] = {
     "config": ((("--config", "a.yaml"), "a.yaml"), (("--config", "b.yaml"), "b.yaml")),
     "launcher_config": ((("--launcher-config", "l.yaml"), "l.yaml"), (("--launcher-config", "m.yaml"), "m.yaml")),
+    "stack": ((("--stack", "here"), "here"), (("--stack", "there"), "there")),
     "runtime": ((("--runtime", "process"), RuntimeKind.PROCESS), (("--runtime", "auto"), RuntimeKind.AUTO)),
     "simulator": ((("--simulator", "carla"), Simulates.CARLA), (("--simulator", "carla-lite"), Simulates.LITE)),
     "quality": ((("--quality", "Low"), "Low"), (("--quality", "Epic"), "Epic")),
@@ -57,7 +58,7 @@ GIVEN: dict[str, tuple[Value, Value]] = {
     ),
 }
 """Each option: as it is asked for first, and given anew or taken back."""
-PATHS = {"config", "launcher_config"}
+PATHS = {"config", "launcher_config", "stack"}
 WRONG = {"no": "type"}
 
 

@@ -191,10 +191,10 @@ def _bgr(color: str) -> tuple[int, int, int]:
     """Read "r,g,b".
 
     Raises:
-        RefusalError: it isn't three whole numbers from 0 to 255.
+        RpcError: it isn't three whole numbers from 0 to 255.
     """
     try:
         red, green, blue = (int(part) for part in color.split(","))
     except ValueError:
-        raise wire.RefusalError(f'color is "{color}", expected "red,green,blue" with numbers from 0 to 255') from None
+        raise wire.RpcError(f'color is "{color}", expected "red,green,blue" with numbers from 0 to 255') from None
     return blue & 255, green & 255, red & 255

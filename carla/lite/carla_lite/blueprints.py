@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from carla_lite.motion.vehicles import MODEL3, VehicleModel
-from carla_lite.protocol.wire import RefusalError
+from carla_lite.protocol.wire import RpcError
 
 
 class Kind(IntEnum):
@@ -79,10 +79,10 @@ def find(name: str) -> Blueprint:
     """Return the blueprint of this id.
 
     Raises:
-        RefusalError: there is none.
+        RpcError: there is none.
     """
     if name not in CATALOGUE:
-        raise RefusalError(f"blueprint {name} is unknown here; get_blueprint_library() lists what exists")
+        raise RpcError(f"blueprint {name} is unknown here; get_blueprint_library() lists what exists")
     return CATALOGUE[name]
 
 

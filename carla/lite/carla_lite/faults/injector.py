@@ -1,4 +1,4 @@
-"""Begins and ends faults: at start-up, after seconds or ticks, or when told; the server's ``Interference``.
+"""Begins and ends faults: at start-up, after seconds or ticks, or on command; the server's ``FaultHook``.
 
 Owns which faults wait and which are at work. What a fault does is its own (``kinds``).
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from carla_lite.faults.fault import Fault, FaultError, Lasting
 from carla_lite.faults.kinds import Memory, Sight
-from carla_lite.sensors import Message, Moment, Sensor
+from carla_lite.sensors import Message, Sensor, TickSnapshot
 from carla_lite.server import Server
 
 
@@ -52,7 +52,7 @@ class Injector:
     def attach(self, server: Server) -> None:
         """Begin, or wait with, the rest of what was given."""
         self._server = server
-        server.interfere(self)
+        server.attach(self)
         for fault in self._given:
             self.add(fault)
         self.turn()
@@ -63,7 +63,7 @@ class Injector:
         Raises:
             FaultError: it comes too late.
         """
-        if fault.at_start_alone:
+        if fault.only_at_start:
             raise FaultError(f"fault {fault.kind} can only be at the start, expected it on the command line")
         at_s = time.monotonic() + (fault.after_s or 0.0)
         self._waiting.append(_Waiting(fault, at_s, self._frame + (fault.after_ticks or 0)))
@@ -88,11 +88,11 @@ class Injector:
 
     def answers(self, method: str) -> bool:
         """Return whether no fault keeps this method from being answered."""
-        return not any(active.fault.refuses(method) for active in self._active)
+        return not any(active.fault.defers(method) for active in self._active)
 
-    def seen(self, sensor: Sensor, moment: Moment) -> Iterable[Message]:
+    def seen(self, sensor: Sensor, snapshot: TickSnapshot) -> Iterable[Message]:
         """Return a sensor's messages as the faults leave them."""
-        messages: Iterable[Message] = sensor.messages(moment)
+        messages: Iterable[Message] = sensor.messages(snapshot)
         for active in self._active:
             messages = active.fault.sees(sensor, messages)
         return messages

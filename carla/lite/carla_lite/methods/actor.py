@@ -79,7 +79,7 @@ def set_actor_target_velocity(world: World, number: int, velocity: list[float]) 
 
 @method
 def set_actor_target_angular_velocity(world: World, number: int, velocity: list[float]) -> None:
-    """Set a vehicle's yaw rate (degrees/s); it pitches and rolls with the ground alone."""
+    """Set a vehicle's yaw rate (degrees/s); it only pitches and rolls with the ground."""
     world.actor(number, Vehicle).body.yaw_rate = _yaw_rate(math.radians(wire.vector(velocity)[2]))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from carla_lite.methods.table import Bare, call, failure, method
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RefusalError
+from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
 
 _SPAWN, _LIGHT_STATE = 0, 18
@@ -48,20 +48,20 @@ def _reply(world: World, command: list[Any]) -> Any:
     ((number, args),) = command
     try:
         return [[1, _run(world, number, args)]]
-    except RefusalError as refusal:
-        return failure(str(refusal))
+    except RpcError as error:
+        return failure(str(error))
 
 
 def _run(world: World, number: int, args: list[Any]) -> int:
     if number == _SPAWN:
         return _spawn(world, args)
     if number not in _COMMANDS:
-        raise RefusalError(f"carla-lite has no command {number}")
+        raise RpcError(f"carla-lite has no command {number}")
     actor_id, *rest = args
     if number == _LIGHT_STATE:
         rest = [rest]  # bare flags in a command, a 1-array in the RPC call
     if call(world, _COMMANDS[number], [actor_id, *rest]) is False:
-        raise RefusalError(f"actor {actor_id} does not exist: it was never spawned here, or is destroyed")
+        raise RpcError(f"actor {actor_id} does not exist: it was never spawned here, or is destroyed")
     return int(actor_id)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from carla_lite.blueprints import CATALOGUE
 from carla_lite.methods.table import method
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RefusalError
+from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
 
 # A client that asked for a token subscribes within a millisecond; one that never does must not stop the world.
@@ -80,7 +80,7 @@ def get_required_files(_world: World, _folder: str) -> list[str]:
 
 @method
 def get_navigation_mesh(_world: World) -> bytes:
-    """Return an empty mesh: nobody walks here."""
+    """Return an empty mesh: there are no walkers."""
     return b""
 
 
@@ -148,7 +148,7 @@ def is_traffic_manager_running(world: World, port: int) -> bool:
 def get_traffic_manager_running(world: World, port: int) -> list[Any]:
     """Return the registered host and port."""
     if port not in world.traffic_managers:
-        raise RefusalError(f"no Traffic Manager runs on port {port}: get_trafficmanager({port}) starts one")
+        raise RpcError(f"no Traffic Manager runs on port {port}: get_trafficmanager({port}) starts one")
     return [world.traffic_managers[port], port]
 
 

@@ -11,12 +11,13 @@ from agent.collecting.process import CollectorProcess
 from agent.config import AgentConfig
 from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report
 from agent.exchange.status import Status
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError
 from agent.learner import Learner
 from agent.ledger import Ledger
 from agent.reporting.reporter import Reporter
 from agent.reporting.telemetry import EventLog
-from agent.run_directory import RunDirectory
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 
 class Crew:
@@ -25,7 +26,7 @@ class Crew:
     def __init__(
         self,
         config: AgentConfig,
-        run: RunDirectory,
+        run: RunPaths,
         status: Status,
         *,
         learner: Learner,

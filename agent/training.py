@@ -13,7 +13,7 @@ from rich.console import Console
 
 from agent.crew import Crew
 from agent.exchange.status import Pace, Status
-from agent.exits import AgentError, Exit, exit_code
+from agent.exits import AgentError, exit_code
 from agent.learner import Learner
 from agent.ledger import Ledger
 from agent.memory.admission import Admitted
@@ -23,8 +23,9 @@ from agent.reporting.heartbeat import last_exit_code
 from agent.reporting.reporter import Reporter
 from agent.reporting.telemetry import EventLog
 from agent.requests import Requests, Standing, patched
-from agent.run_directory import RunDirectory
-from agent.signals import StopRequest
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.signals import StopRequests
 
 WAIT_S = 0.001
 """The learner's look at the collector when it has nothing to do; a report ends the wait earlier."""
@@ -35,12 +36,12 @@ DRAINED_WAIT_S = 0.05
 class Training:
     """A run from its start or its last checkpoint to its end."""
 
-    def __init__(self, admitted: Admitted, run: RunDirectory, out: Console, stop: StopRequest) -> None:
+    def __init__(self, admitted: Admitted, run: RunPaths, out: Console, stop: StopRequests) -> None:
         self._config = config = admitted.config
         self._run = run
         self._stop = stop
         self._stop_asked = ""
-        self._events = EventLog(run.events)
+        self._events = EventLog(run.agent_events)
         self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
         self._requests = Requests(run, self._events)
         self._learner = Learner(config, run, admitted.device, admitted.gave_way)

@@ -12,15 +12,18 @@ from typing import Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from contract.exits import Exit, ExitError
+from contract.section import Section
 from launcher.ladder.rungs import Rung
 from launcher.memory.pools import Kind
-from launcher.section import Section
 
 SHIPPED = Path(__file__).resolve().parent.parent / "config" / "launcher.yaml"
 
 
-class LauncherConfigError(Exception):
+class LauncherConfigError(ExitError):
     """A configuration that can't be used; the message is one sentence for a person (exit code 65)."""
+
+    code = Exit.BAD_CONFIG
 
 
 class Restarts(Section):

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from contract.paths import RunPaths
+from contract.signals import StopRequests
 from launcher.agent_requests import AgentRequests
 from launcher.config import LauncherConfig
 from launcher.diagnosis.diagnostician import Diagnostician
@@ -22,9 +24,7 @@ from launcher.planning.footprint import FootprintError
 from launcher.planning.outlook import Outlook
 from launcher.planning.sizes import LITE
 from launcher.policy.decisions import Taken
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Runtime
-from launcher.signals import StopRequests
 from launcher.supervising.edges import Brief, Edges
 from launcher.watching import health
 from launcher.watching.health import Address
@@ -84,7 +84,7 @@ def quality_of(outlook: Outlook) -> str | None:
 
 
 def edges(
-    run: RunDirectory,
+    run: RunPaths,
     outlook: Outlook,
     limits: LauncherConfig,
     runtime: Runtime,

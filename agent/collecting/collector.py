@@ -26,11 +26,12 @@ from agent.config import AgentConfig
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Evaluate, Failed, Ready, Stop
 from agent.exchange.status import Doing, Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
-from agent.exits import Exit, exit_code, sentence
+from agent.exits import exit_code, sentence
 from agent.judging.assessment import PolicyDriver
-from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
 from agent.td3.replay import Replay
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 WAIT_S = 0.001
 """The collector's look at the step limit while it may not step; an order ends the wait earlier."""
@@ -43,7 +44,7 @@ class StopOrderedError(Exception):
 class Collector:
     """Obeys one learner."""
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, channel: Channel) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, channel: Channel) -> None:
         self._config = config
         self._run = run
         self._channel = channel
@@ -136,7 +137,7 @@ def _obey(channel: Channel) -> Exit:
         order = channel.receive(timeout_s=60.0)
         assert isinstance(order, Configure), f"the first order is {order!r}, expected Configure"
         settings = config.validate(order.config, source="the learner's configuration")
-        Collector(settings, RunDirectory(Path(order.run_directory)), channel).run(order.rehearse)
+        Collector(settings, RunPaths(Path(order.run_directory)), channel).run(order.rehearse)
     except ChannelClosedError:
         return Exit.FINISHED
     except Exception as error:

@@ -24,8 +24,8 @@ from agent.judging.assessment import BASELINES, TD3_DRIVER, PolicyDriver, driver
 from agent.judging.evaluation import Evaluation, table, write_csv, write_json
 from agent.judging.visual import VideoSummary
 from agent.memory.resident import memory_mib
-from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
+from contract.paths import RunPaths
 
 WATCHABLE_M = 50.0
 TABLE_COLUMNS = 120
@@ -34,7 +34,7 @@ TABLE_COLUMNS = 120
 class Examiner:
     """Examines one policy, which its owner keeps new."""
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, env: WatchedEnv, policy: Policy, status: Status) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, env: WatchedEnv, policy: Policy, status: Status) -> None:
         self._config = config
         self._run = run
         self._env = env

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError
+from contract.exits import Exit
 
 
 class Patience:

@@ -12,11 +12,12 @@ from agent.env.driving import DrivingEnv
 from agent.env.observation import DriverState, Observation
 from agent.env.route import Route, held_out_routes
 from agent.exchange.weights import FloatArray
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError
 from agent.judging.baselines import Driver, PidPurePursuit, RandomDriver, Stop
 from agent.judging.evaluation import Evaluation, evaluate
 from agent.seeding import Purpose, generator
 from agent.td3.networks import Policy
+from contract.exits import Exit
 
 TD3_DRIVER = "td3"
 BASELINES = ("stop", "random", "pid")

@@ -16,14 +16,15 @@ from rich.console import Console
 from agent import checkpoint, options, places
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.exits import AgentError, Exit, sentence
+from agent.exits import AgentError, sentence
 from agent.judging.assessment import BASELINES, TD3_DRIVER, assess, driver, routes_to_judge_by
 from agent.judging.evaluation import table, write_csv, write_json
 from agent.judging.visual import VideoSummary, record
 from agent.learner import architecture
-from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
 from agent.td3.resampling import adapted
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 _ONLINE = "online."
 
@@ -74,7 +75,7 @@ def trained(
     if path is None:
         return Trained(options.resolve(config, None, settings, named), None)
     one = path.name.startswith("step-")
-    run = RunDirectory(path.parent.parent if one else path)
+    run = RunPaths(path.parent.parent if one else path)
     resolved = options.resolve(config, run, settings, named)
     widths = architecture(resolved)
     found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)

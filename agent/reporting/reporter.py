@@ -20,7 +20,7 @@ from agent.pacing import Counters
 from agent.reporting.heartbeat import Heartbeat, Vitals
 from agent.reporting.progress import ProgressLine, Shown
 from agent.reporting.telemetry import Episodes, Metrics
-from agent.run_directory import RunDirectory
+from contract.paths import RunPaths
 
 RATE_WINDOW_S = 2.0
 """Between two measurements of steps/s and updates/s."""
@@ -29,7 +29,7 @@ RATE_WINDOW_S = 2.0
 class Reporter:
     """Use as a context manager around the run."""
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, learner: Learner, status: Status, out: Console) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, learner: Learner, status: Status, out: Console) -> None:
         self.vitals = Vitals(
             total_steps=config.training.total_steps,
             device=learner.device.type,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from contract.exits import exit_in_words
 from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Cause, Finding
 from launcher.diagnosis.expectations import Expectations
 from launcher.diagnosis.kills import OomKills
-from launcher.exits import exit_in_words
 from launcher.watching.observation import Ended, Observation, Sign, SimulatorSeen
 
 KILLED = 128 + 9

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from contract.section import Section
 from launcher.memory.pools import Kind
-from launcher.section import Section
 
 
 class Does(str, Enum):

@@ -10,8 +10,8 @@ import sys
 
 from rich.console import Console
 
+from contract.exits import Exit
 from launcher.config import LauncherConfig
-from launcher.exits import Exit
 from launcher.memory.pools import Reading
 from launcher.planning import outlook, tell
 from launcher.planning.footprint import Footprint, FootprintError
@@ -35,11 +35,11 @@ def run(asked: Asked, limits: LauncherConfig, reading: Reading, footprint: Footp
         found = outlook.foresee(asked, limits, reading, footprint)
     except (FootprintError, ImpossibleError, PolicyError) as error:
         print(f"launcher: {error}", file=sys.stderr)
-        return getattr(error, "code", Exit.CONFIGURATION)
+        return error.code
     if as_json:
         print(json.dumps(tell.plain(found), indent=1))
     else:
         tell.show(found, Console(width=None if sys.stdout.isatty() else _WIDTH))
     if found.plan.asked.refusal:
-        return Exit.CONFIGURATION
-    return Exit.CANNOT_FIT if found.plan.start is None else Exit.FINISHED
+        return Exit.BAD_CONFIG
+    return Exit.OUT_OF_MEMORY if found.plan.start is None else Exit.FINISHED

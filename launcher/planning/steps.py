@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from contract.exits import Exit, ExitError
 from launcher.ladder.rungs import Does, Ladder, Rung, Step
 from launcher.memory.pools import Kind
 from launcher.planning.sizes import Simulator, Sizes, SizesOf, Values
@@ -18,8 +19,10 @@ _DEFAULTS = {"td3.micro_batch": "td3.batch_size"}
 Rungs = Mapping[Kind, Sequence[Rung]]
 
 
-class PolicyError(Exception):
+class PolicyError(ExitError):
     """A ``--policy`` that can't be followed; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
 
 
 def picked(rungs: Rungs, policy: Sequence[str] | None) -> dict[Kind, tuple[Rung, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.exits import Ending
+from launcher.ending import Ending
 from launcher.ladder.rungs import Step, in_words
 
 

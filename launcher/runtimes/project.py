@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.run_directory import RunDirectory
+from contract.files import write_whole
+from contract.paths import RunPaths
 from launcher.runtimes.runtime import StartError
-from launcher.whole_file import write_whole
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GPU = ("docker-compose.yml",)
@@ -26,7 +26,7 @@ COMPOSE_SINCE = (2, 24, 4)
 LIMIT_S = 60.0
 
 
-def name_of(run: RunDirectory) -> str:
+def name_of(run: RunPaths) -> str:
     """Return the project's name: the same for the same directory, another for any other of the same name."""
     path = run.path.resolve()
     readable = re.sub(r"[^a-z0-9]+", "-", path.name.lower()).strip("-")[:40]
@@ -40,7 +40,7 @@ class Project:
         files: of the repository, the later ones over the earlier ones.
     """
 
-    def __init__(self, run: RunDirectory, files: tuple[str, ...]) -> None:
+    def __init__(self, run: RunPaths, files: tuple[str, ...]) -> None:
         self.name = name_of(run)
         self._files = files
         self._variables: dict[str, str] = {}

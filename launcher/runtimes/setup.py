@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
 
 LOOPBACK = "127.0.0.1"
 
@@ -27,7 +27,7 @@ class Setup:
         gpu_index: the same card as the driver counts.
     """
 
-    run: RunDirectory
+    run: RunPaths
     config: Path
     port: int
     host: str = LOOPBACK

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 
+from contract.exits import Exit, exit_in_words
 from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Cause, Finding
-from launcher.exits import Ending, Exit, exit_in_words
+from launcher.ending import Ending
 from launcher.policy import verdict
 from launcher.policy.decisions import Climb, Decision, Nothing, RestartAgent, RestartSimulator
 from launcher.runtimes.runtime import StartError

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from contract.readers import inner, number
 from launcher.diagnosis.causes import Cause
-from launcher.run_directory import inner, number
 from launcher.telling.incident import CLIMB, FAILED, GONE, PLANNED, Deed, Found, Incident, Pause
 
 JOINT_S = 1.0

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contract.paths import RunPaths
+from contract.readers import number, read_lines, read_object
 from launcher.memory.pools import Kind
 from launcher.policy.verdict import RAN_OUT
-from launcher.run_directory import RunDirectory, number, read_lines, read_object
 from launcher.telling import timeline
 from launcher.telling.costs import Cost, Ledger, union
 from launcher.telling.incident import Incident
@@ -101,7 +102,7 @@ class Postmortem:
         return sum(known) if known else None
 
 
-def examine(run: RunDirectory) -> Postmortem | None:
+def examine(run: RunPaths) -> Postmortem | None:
     """Return a run's postmortem; None where no launcher has ever written an event."""
     events = read_lines(run.launcher_events)
     if not events:
@@ -117,7 +118,7 @@ def examine(run: RunDirectory) -> Postmortem | None:
     mattered = [each for each in incidents if each.matters]
     starts = [*(each.began_s for each in mattered[1:]), float("inf")]
     told = [_told(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]
-    beat = read_object(run.agent_status)
+    beat = read_object(run.heartbeat)
     steps = [each.step for each in rows.progress if each.step is not None]
     return Postmortem(
         tuple(_sessions(heard, end_s)),

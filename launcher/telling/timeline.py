@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from contract.readers import inner, number
 from launcher.memory.pools import Whose
-from launcher.run_directory import inner, number
 
 OURS = tuple(whose.value for whose in Whose if whose is not Whose.FOREIGN)
 """Owners that are this run's; every other name is a stranger's."""

@@ -13,8 +13,8 @@ from agent.collecting.watched import WatchedEnv
 from agent.config import AgentConfig, validate
 from agent.exchange.status import Doing, Status
 from agent.memory.resident import memory_mib
-from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
+from contract.paths import RunPaths
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import SMALL, Run
@@ -100,7 +100,7 @@ def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
         settings, env, status = watched_env(server, tmp_path)
         try:
             if rehearse:
-                examiner = Examiner(settings, RunDirectory(tmp_path), env, Policy(settings.td3.network), status)
+                examiner = Examiner(settings, RunPaths(tmp_path), env, Policy(settings.td3.network), status)
                 assert examiner.rehearse().routes == settings.evaluation.final_episodes
                 assert env.session.ticks == 0
                 vehicles = connect(server, synchronous=False).world.get_actors().filter("vehicle.*")

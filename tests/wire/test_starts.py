@@ -16,10 +16,11 @@ from agent.env.driving import STARTS_A_RESET, DrivingEnv
 from agent.env.observation import DriverState, Observation
 from agent.env.route import Route, held_out_routes
 from agent.env.session import BlockedStart
-from agent.exits import Exit, exit_code
+from agent.exits import exit_code
 from agent.judging.baselines import PidPurePursuit
 from agent.judging.evaluation import evaluate, write_json
 from agent.judging.visual import record
+from contract.exits import Exit
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL

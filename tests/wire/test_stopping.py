@@ -15,7 +15,7 @@ import pytest
 
 from agent import checkpoint
 from agent.exchange.status import Doing
-from agent.exits import Exit
+from contract.exits import Exit
 from tests.conftest import StartServer
 from tests.crowd import assert_within
 from tests.soak.sight import Sight

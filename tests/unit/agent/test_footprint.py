@@ -16,15 +16,16 @@ from torch.profiler import ProfilerActivity, profile
 
 from agent import config
 from agent.config import AgentConfig
-from agent.exits import Exit
 from agent.learner import Learner
 from agent.memory import footprint, layers
 from agent.memory.footprint import MIB, POOLS, Estimate, Free, Pool
 from agent.memory.recovery import Recovery
 from agent.pacing import Counters
-from agent.run_directory import RunDirectory
+from agent.run_directory import prepare
 from agent.td3.replay import Batch, Replay
 from agent.td3.td3 import TD3
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32, 32]}
@@ -93,8 +94,8 @@ def test_the_replay_s_files_are_exact_to_the_byte(tmp_path: Path) -> None:
 
 def test_a_checkpoint_s_files_are_within_64_kib_of_the_estimate(tmp_path: Path) -> None:
     settings = configured()
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         Learner(settings, run).save(Counters(steps=5, updates=0), score=None)
     real = sum(file.stat().st_size for file in run.checkpoints.glob("step-*/*"))
     assert real <= item(footprint.estimate(settings, cuda=False), "checkpoint in the making", "disk") <= real + 2**16

@@ -16,7 +16,7 @@ from agent.memory.resident import memory_mib
 from agent.memory.watermarks import Watermarks
 from agent.reporting.heartbeat import Heartbeat, Vitals
 from agent.reporting.telemetry import Episodes, EventLog, JsonLines, Metrics
-from agent.run_directory import RunDirectory
+from contract.paths import RunPaths
 from tests.disks import fill, small_disk
 
 
@@ -107,7 +107,7 @@ def test_episodes_are_averaged_over_the_window() -> None:
 
 
 def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
-    run, vitals = RunDirectory(tmp_path), Vitals(total_steps=100, device="cpu")
+    run, vitals = RunPaths(tmp_path), Vitals(total_steps=100, device="cpu")
     status = Status(tmp_path / "status.bin")
     with Heartbeat(run, vitals, status, Watermarks(torch.device("cpu"))):
         first = json.loads(run.heartbeat.read_text())
@@ -131,7 +131,7 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
 
 def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     memory = Watermarks(torch.device("cpu"))
-    with Heartbeat(RunDirectory(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
+    with Heartbeat(RunPaths(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
         pass
 
 

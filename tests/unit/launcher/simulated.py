@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from contract.paths import RunPaths
+from contract.readers import read_lines
 from launcher import config
 from launcher.agent_requests import Answer
 from launcher.config import LauncherConfig
@@ -14,7 +16,6 @@ from launcher.diagnosis.causes import Cause, Finding
 from launcher.ladder.relief import Needs
 from launcher.ladder.rungs import Does, Ladder, Step
 from launcher.memory.pools import Gpu, Kind, Owner, Pool, Reading, Whose, measured
-from launcher.run_directory import RunDirectory, read_lines
 from launcher.runtimes.runtime import Child, Role, Start
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.journal import Journal, LauncherState, recall
@@ -133,7 +134,7 @@ class Point:
 class World:
     """A supervisor among fakes. The programs outlive it, as containers do; ``launch`` makes the next supervisor."""
 
-    run: RunDirectory
+    run: RunPaths
     external: bool = False
     config: LauncherConfig = LIMITS
     ladder: Ladder = field(default_factory=lambda: LADDER)

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.exits import Exit
+from contract.exits import Exit
 from launcher.memory.pools import Gpu, Kind, Pool, Reading, measured
 from launcher.planning import command
 from launcher.planning.footprint import Footprint, FootprintError
@@ -119,13 +119,13 @@ def test_without_nvml_a_small_ram_pool_still_gets_its_rung(told: Any) -> None:
 
 def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lost = Reading((Pool("ram", Kind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
-    assert command.run(Asked(runs, Simulates.CARLA), LIMITS, lost, agent(LOWMEM)) == Exit.CANNOT_FIT
+    assert command.run(Asked(runs, Simulates.CARLA), LIMITS, lost, agent(LOWMEM)) == Exit.OUT_OF_MEMORY
     assert capsys.readouterr().err.startswith("launcher: The driver has lost the GPU (GPU is lost): ")
 
 
 def test_where_nothing_fits_the_exit_code_says_so(told: Any) -> None:
     code, plan = told(reading(vram=4000))
-    assert code == Exit.CANNOT_FIT
+    assert code == Exit.OUT_OF_MEMORY
     assert plan["start"] is None
     assert "short in vram:0" in plan["reason"]
 

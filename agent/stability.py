@@ -19,9 +19,9 @@ from rich.table import Table
 
 from agent.exchange.status import Status
 from agent.exits import AgentError
-from agent.memory.resident import memory_mib
 from contract.exits import Exit
 from contract.paths import RunPaths
+from contract.processes import held_mib
 
 SAMPLE_S = 0.1
 WARM_UP_STEPS = 200
@@ -132,7 +132,7 @@ def _sample(run: RunPaths, pid: int) -> Sample | None:
         return None
     if beat["pid"] != pid:
         return None
-    learner_mib, collector_mib = memory_mib(pid), memory_mib(beat["collector"]["pid"])
+    learner_mib, collector_mib = held_mib(pid), held_mib(beat["collector"]["pid"])
     if learner_mib is None or collector_mib is None:
         return None
     return Sample(Status(run.exchange / "status.bin").read().steps, learner_mib, collector_mib)

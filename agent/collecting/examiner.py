@@ -23,9 +23,9 @@ from agent.judging import assessment, visual
 from agent.judging.assessment import BASELINES, TD3_DRIVER, PolicyDriver, driver
 from agent.judging.evaluation import Evaluation, table, write_csv, write_json
 from agent.judging.visual import VideoSummary
-from agent.memory.resident import memory_mib
 from agent.td3.networks import Policy
 from contract.paths import RunPaths
+from contract.processes import held_mib
 
 WATCHABLE_M = 50.0
 TABLE_COLUMNS = 120
@@ -63,13 +63,13 @@ class Examiner:
         """
         self._status.doing = Doing.REHEARSING
         self._env.connect()
-        before_mib = memory_mib(os.getpid())
+        before_mib = held_mib(os.getpid())
         side = self._config.environment.camera.width
         self._policy.act(np.zeros((FRAMES, side, side), np.uint8), np.zeros(VECTOR_SIZE, np.float32))
         routes = self._held_out(self._most)
         _text(())
         encoder_mib = visual.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None
-        after_mib = memory_mib(os.getpid())
+        after_mib = held_mib(os.getpid())
         return Rehearsed(before_mib=before_mib, after_mib=after_mib, encoder_mib=encoder_mib, routes=len(routes))
 
     def evaluate(self, order: Evaluate) -> Evaluated:
@@ -90,7 +90,7 @@ class Examiner:
             totals={each.name: assessment.scalars(each) for each in found},
             score=assessment.score(found[0]),
             table=_text(found),
-            collector_mib=memory_mib(os.getpid()),
+            collector_mib=held_mib(os.getpid()),
             encoder_mib=None if film is None else film.encoder_mib,
             video=None if film is None else str(film.path.relative_to(self._run.path)),
         )

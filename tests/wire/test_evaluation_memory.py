@@ -12,9 +12,9 @@ from agent.collecting.examiner import Examiner
 from agent.collecting.watched import WatchedEnv
 from agent.config import AgentConfig, validate
 from agent.exchange.status import Doing, Status
-from agent.memory.resident import memory_mib
 from agent.td3.networks import Policy
 from contract.paths import RunPaths
+from contract.processes import held_mib
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import SMALL, Run
@@ -51,7 +51,7 @@ def _family_mib(run: Run) -> float:
         encoders = [child.pid for child in collector.children() if "ffmpeg" in child.name()]
     except (psutil.Error, TypeError, ValueError):
         return 0.0
-    return sum(memory_mib(pid) or 0.0 for pid in (collector.pid, *encoders))
+    return sum(held_mib(pid) or 0.0 for pid in (collector.pid, *encoders))
 
 
 def test_an_evaluation_takes_what_was_rehearsed(start_server: StartServer, new_run: NewRun) -> None:

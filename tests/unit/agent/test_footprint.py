@@ -169,7 +169,7 @@ HIGH_WATER = """
 import json, os, sys, threading, time
 import torch
 from agent import config, training
-from agent.memory.resident import memory_mib
+from contract.processes import held_mib
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
 torch.set_num_threads(1)
@@ -178,10 +178,10 @@ td3 = TD3(settings.td3, torch.device("cpu"), 0)
 size = settings.td3.batch_size
 frames = torch.randint(0, 255, (size, 5, 21, 21, 16), dtype=torch.uint8)
 batch = Batch(frames, torch.randn(size, 53), torch.randn(size, 53), torch.rand(size, 2), *torch.rand(2, size))
-seen = [memory_mib(os.getpid())]
+seen = [held_mib(os.getpid())]
 def watch():
     while True:
-        seen.append(memory_mib(os.getpid()))
+        seen.append(held_mib(os.getpid()))
         time.sleep(0.0005)
 threading.Thread(target=watch, daemon=True).start()
 for _ in range(6):

@@ -50,7 +50,8 @@ def test_a_directory_with_a_run_is_refused_without_resume_and_left_as_it_was(tmp
 def test_a_second_learner_is_refused_with_the_first_one_named(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     program = (
-        "import sys, pathlib; from agent.run_directory import RunPaths; from agent.exits import AgentError\n"
+        "import sys, pathlib; from agent.exits import AgentError; from agent.run_directory import prepare\n"
+        "from contract.paths import RunPaths\n"
         "try: prepare(RunPaths(pathlib.Path(sys.argv[1])), resume=True)\n"
         "except AgentError as error: print(error)\n"
     )

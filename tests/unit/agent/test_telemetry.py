@@ -12,11 +12,11 @@ import torch
 
 from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
 from agent.exchange.status import Doing, Status
-from agent.memory.resident import memory_mib
 from agent.memory.watermarks import Watermarks
 from agent.reporting.heartbeat import Heartbeat, Vitals
 from agent.reporting.telemetry import Episodes, EventLog, JsonLines, Metrics
 from contract.paths import RunPaths
+from contract.processes import held_mib
 from tests.disks import fill, small_disk
 
 
@@ -136,8 +136,8 @@ def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> Non
 
 
 def test_memory_of_a_process_that_is_gone_is_unknown() -> None:
-    assert memory_mib(None) is None
-    assert memory_mib(2**22 + 1) is None
+    assert held_mib(None) is None
+    assert held_mib(2**22 + 1) is None
 
 
 def test_messages_arrive_whole_and_in_order() -> None:

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError, model_validator
 from agent import layered_yaml
 from agent.layered_yaml import ConfigError as ConfigError
 from agent.memory.settings import MemoryConfig
-from agent.section import Section
+from contract.section import Section
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 """What ``td3.precision`` comes to."""

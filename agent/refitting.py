@@ -8,24 +8,25 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from agent.config import AgentConfig
-from agent.exits import AgentError, Exit
-from agent.run_directory import RunDirectory
+from agent.exits import AgentError
 from agent.td3.layout import bytes_for
 from agent.td3.reshaping import reshape
 from agent.td3.ring import NoRoomError, free_bytes
 from agent.telemetry.metrics import EventLog
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 _MIB = 2**20
 
 
-def refit(config: AgentConfig, run: RunDirectory) -> None:
+def refit(config: AgentConfig, run: RunPaths) -> None:
     """Make the replay over if it has another capacity or frame size, and tell: event ``replay_reshaped``.
 
     Raises:
         AgentError: the disk can't hold both for a while (exit 71, event ``cannot_fit``).
         ReplayError: the replay can't be used.
     """
-    events, side = EventLog(run.events), config.environment.camera.width
+    events, side = EventLog(run.agent_events), config.environment.camera.width
     reserve_mib = config.memory.reserve_mib
     try:
         done = reshape(run.replay, config.replay.capacity, side, int(reserve_mib * _MIB))

@@ -26,9 +26,9 @@ from measuring import machine, spread
 from progress import Peaks, Rows
 from strikes import BLOWS, NobodyThereError, Scene, instants
 
+from contract.readers import inner, read_lines, read_object
 from launcher import config
 from launcher.ports import free_port_pair
-from launcher.run_directory import inner, read_lines, read_object
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOM_MIB = 5_000

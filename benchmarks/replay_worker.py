@@ -16,9 +16,9 @@ from typing import Any
 from replay import fill
 
 from agent.config import AgentConfig, ReplayConfig, TD3Config, TrainingConfig
-from agent.run_directory import RunDirectory
 from agent.td3.replay import Replay
 from agent.trainer.learner import Learner
+from contract.paths import RunPaths
 
 _EVENTS = (Path("/sys/fs/cgroup/memory/memory.oom_control"), Path("/sys/fs/cgroup/memory.events"))
 _STAT = (Path("/sys/fs/cgroup/memory/memory.stat"), Path("/sys/fs/cgroup/memory.stat"))
@@ -26,7 +26,7 @@ _SHOWN = {"total_rss": "anonymous", "anon": "anonymous", "total_cache": "page_ca
 
 
 def main(directory: str, transitions: str, batch: str, precision: str) -> None:
-    run = RunDirectory(Path(directory))
+    run = RunPaths(Path(directory))
     run.exchange.mkdir(parents=True)
     rows = int(transitions) + -(-int(transitions) // 500)
     replay = Replay.create(run.replay, rows)

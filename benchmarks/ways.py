@@ -36,11 +36,11 @@ from agent import config
 from agent.config import AgentConfig, NetworkConfig
 from agent.memory import footprint, heap
 from agent.memory.recovery import Recovery
-from agent.memory.resident import memory_mib
 from agent.memory.settings import Offload
 from agent.td3.frames import ACTION, SIDE, STACK, VECTOR, space_to_depth
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
+from contract.processes import held_mib
 
 MIB = 2**20
 CORES = os.cpu_count() or 1
@@ -134,7 +134,7 @@ def _measure(way: Way, seconds: float, threads: int) -> dict[str, Any]:
     _load_libraries(way, device, batch)
     heap.keep()  # as the learner does
     heap.give_back()  # what making the batch took
-    base_mib = memory_mib(os.getpid()) or 0.0
+    base_mib = held_mib(os.getpid()) or 0.0
     td3 = TD3(settings.td3, device, seed=0, offload=way.offload if way.device == "cuda" else ())
     recovery = Recovery(way.batch, way.micro_batch, td3.release, _refuse)
     _two_updates(td3, batch, recovery)  # kernels and allocators warm up

@@ -16,13 +16,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from launcher import basis, config, plan_command, preparing, run_directory
+from contract.exits import Exit
+from contract.paths import RunPaths, newest_run
+from launcher import basis, config, plan_command, preparing
 from launcher import down as down_command
 from launcher import up as up_command
 from launcher.config import SHIPPED, STACK, LauncherConfigError
-from launcher.exits import Exit
 from launcher.planning import Simulates
-from launcher.run_directory import RunDirectory
 from launcher.show import dashboard, report
 from launcher.show import doctor as doctor_command
 from launcher.show.checks.machine import Machine
@@ -149,7 +149,7 @@ def up(
     75 stopped on request.
     """
     wish = _wish(
-        RunDirectory(runs_dir / (run_name or preparing.default_name(time.time()))),
+        RunPaths(runs_dir / (run_name or preparing.default_name(time.time()))),
         resume,
         config=agent_config,
         launcher_config=launcher_config,
@@ -172,7 +172,7 @@ def up(
     try:
         ending = up_command.run(wish, _say)
     except (preparing.RefusedError, RunInUseError) as error:
-        _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
+        _fail(str(error), error.code)
     raise typer.Exit(int(ending.code))
 
 
@@ -197,7 +197,7 @@ def plan(
     Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
     """
     wish = _wish(
-        RunDirectory(runs_dir / f".planned-{os.getpid()}"),  # nobody's: what a question leaves of it is removed
+        RunPaths(runs_dir / f".planned-{os.getpid()}"),  # nobody's: what a question leaves of it is removed
         config=agent_config or preparing.DEFAULT_CONFIG,
         runtime=runtime,
         simulator=simulator,
@@ -212,7 +212,7 @@ def plan(
         limits = config.load(launcher_config or SHIPPED)
         found = basis.lay(wish, limits)
     except (preparing.RefusedError, LauncherConfigError) as error:
-        _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
+        _fail(str(error), error.code)
     chosen = f"{found.choice.simulator.value}, {found.choice.runtime.value} ({found.choice.reason})"
     for sentence in filter(None, ("" if as_json else chosen, found.remark)):
         print(f"launcher: {sentence}", file=sys.stderr)
@@ -230,7 +230,7 @@ def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Se
     try:
         print(f"launcher: {down_command.run(run, config.load(launcher_config or SHIPPED))}")
     except (down_command.DownError, LauncherConfigError) as error:
-        _fail(str(error), Exit.CONFIGURATION)
+        _fail(str(error), error.code)
 
 
 @app.command()
@@ -273,22 +273,22 @@ def write_report(run_name: RunName = None, runs_dir: RunsDir = RUNS) -> None:
     try:
         report.write(run)
     except OSError as error:
-        _fail(f"{run.report}: can't be written ({error.strerror}).", Exit.CONFIGURATION)
+        _fail(f"{run.report}: can't be written ({error.strerror}).", Exit.BAD_CONFIG)
     print(run.report)
 
 
-def _wish(run: RunDirectory, resume: bool = False, /, *, policy: str | None = None, **options: Any) -> Wish:
+def _wish(run: RunPaths, resume: bool = False, /, *, policy: str | None = None, **options: Any) -> Wish:
     """Return what is asked for, as far as it was given on the command line."""
     options["policy"] = None if policy is None else policy.split(",")
     given = {name: getattr(value, "value", value) for name, value in options.items() if value is not None}
     return Wish(run=run, resume=resume, **given)
 
 
-def _existing(name: str | None, runs_dir: Path) -> RunDirectory:
-    run = run_directory.newest(runs_dir) if name is None else RunDirectory(runs_dir / name)
+def _existing(name: str | None, runs_dir: Path) -> RunPaths:
+    run = newest_run(runs_dir) if name is None else RunPaths(runs_dir / name)
     if run is None or not run.path.is_dir():
         wanted = "no run yet" if name is None else f"no run {name!r}"
-        _fail(f"{runs_dir} has {wanted}: start one with `up`, or name another --runs-dir.", Exit.CONFIGURATION)
+        _fail(f"{runs_dir} has {wanted}: start one with `up`, or name another --runs-dir.", Exit.BAD_CONFIG)
     return run
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from launcher.run_directory import RunDirectory, read_lines, read_object
-from launcher.whole_file import write_whole
+from contract.files import write_whole
+from contract.paths import RunPaths
+from contract.readers import read_lines, read_object
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Answer:
 class AgentRequests:
     """Requests to the agent of one run; ids go on from whatever was asked before, by whomever."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunPaths) -> None:
         self._run = run
 
     def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:

@@ -10,10 +10,10 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from contract.exits import Exit, ExitError
 from launcher import agent_words, cards, choosing
 from launcher.choosing import Choice
 from launcher.config import LauncherConfig
-from launcher.exits import Exit
 from launcher.footprint import Footprint
 from launcher.memory.nvml import Nvml
 from launcher.memory.pools import OwnerKind, Reading
@@ -30,12 +30,10 @@ CARLA_PORT = 2000
 WHOSE = {Role.SIMULATOR: OwnerKind.SIMULATOR, Role.AGENT: OwnerKind.AGENT}
 
 
-class RefusedError(Exception):
+class RefusedError(ExitError):
     """The wish can't be granted; the message is one sentence, nothing was started or changed."""
 
-    def __init__(self, sentence: str, code: Exit = Exit.CONFIGURATION) -> None:
-        super().__init__(sentence)
-        self.code = code
+    code = Exit.BAD_CONFIG
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from typing import Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from contract.exits import Exit, ExitError
+from contract.section import Section
 from launcher.decide.ladder import Rung
 from launcher.memory.pools import PoolKind
-from launcher.section import Section
 
 SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -22,8 +23,10 @@ STACK = CHECKOUT if (CHECKOUT / "docker-compose.yml").is_file() else Path()
 """Where the Compose files lie unless ``--stack`` names another folder; a wheel has none."""
 
 
-class LauncherConfigError(Exception):
+class LauncherConfigError(ExitError):
     """A configuration that can't be used; the message is one sentence for a person (exit code 65)."""
+
+    code = Exit.BAD_CONFIG
 
 
 class Restarts(Section):

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from contract.exits import Exit, ExitError
+from contract.readers import inner, number
 from launcher.decide.sizes import Sizes, Values
 from launcher.memory.pools import PoolKind
-from launcher.run_directory import inner, number
 
 HERE = (sys.executable, "-m", "agent")
 """The command prefix of the agent that is installed beside the launcher."""
@@ -22,8 +23,10 @@ HERE = (sys.executable, "-m", "agent")
 _POOLS = {PoolKind.VRAM: "device", PoolKind.RAM: "host", PoolKind.DISK: "disk"}
 
 
-class FootprintError(Exception):
+class FootprintError(ExitError):
     """The agent's sizes can't be had; the message is one sentence for a person (exit code 65)."""
+
+    code = Exit.BAD_CONFIG
 
 
 class Footprint:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from contract.paths import RunPaths
+from contract.signals import StopRequests
 from launcher import planning
 from launcher.agent_requests import AgentRequests
 from launcher.config import LauncherConfig
@@ -22,9 +24,7 @@ from launcher.decide.sizes import LITE
 from launcher.footprint import FootprintError
 from launcher.memory.pools import PoolKind, Reading
 from launcher.planning import PlanResult
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Runtime
-from launcher.signals import StopRequests
 from launcher.supervising.edges import Brief, Edges
 from launcher.watching import health
 from launcher.watching.health import Address
@@ -84,7 +84,7 @@ def quality_of(outlook: PlanResult) -> str | None:
 
 
 def edges(
-    run: RunDirectory,
+    run: RunPaths,
     outlook: PlanResult,
     limits: LauncherConfig,
     runtime: Runtime,

@@ -10,10 +10,10 @@ import sys
 
 from rich.console import Console
 
+from contract.exits import Exit
 from launcher import planning
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import PolicyError
-from launcher.exits import Exit
 from launcher.footprint import Footprint, FootprintError
 from launcher.memory.pools import Reading
 from launcher.planning import ImpossibleError, PlanRequest
@@ -38,11 +38,11 @@ def run(
         found = planning.make_plan(asked, limits, reading, footprint)
     except (FootprintError, ImpossibleError, PolicyError) as error:
         print(f"launcher: {error}", file=sys.stderr)
-        return getattr(error, "code", Exit.CONFIGURATION)
+        return error.code
     if as_json:
         print(json.dumps(show_plan.plain(found), indent=1))
     else:
         show_plan.show(found, Console(width=None if sys.stdout.isatty() else _WIDTH))
     if found.plan.asked.refusal:
-        return Exit.CONFIGURATION
-    return Exit.CANNOT_FIT if found.plan.start is None else Exit.FINISHED
+        return Exit.BAD_CONFIG
+    return Exit.OUT_OF_MEMORY if found.plan.start is None else Exit.FINISHED

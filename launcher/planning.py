@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from contract.exits import Exit, ExitError
 from launcher import watermarks
 from launcher.config import LauncherConfig
 from launcher.decide import plan
@@ -18,7 +19,6 @@ from launcher.decide.fit import Situation
 from launcher.decide.ladder import Rungs, build_ladder, picked_rungs
 from launcher.decide.plan import Plan
 from launcher.decide.sizes import LITE, Simulator, SizesOf
-from launcher.exits import Exit
 from launcher.footprint import Footprint
 from launcher.memory.pools import Gpu, Reading
 
@@ -58,12 +58,8 @@ class PlanRequest:
     gpu: int = 0
 
 
-class ImpossibleError(Exception):
+class ImpossibleError(ExitError):
     """There is nothing to plan; the message is one sentence for a person."""
-
-    def __init__(self, sentence: str, code: Exit) -> None:
-        super().__init__(sentence)
-        self.code = code
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, foot
     device = _device(asked.device or str(config["device"]), reading)
     simulator = _simulator(asked, limits, reading)
     if lost := plan.lost_gpu(reading, device, simulator.quality if simulator else None):
-        raise ImpossibleError(lost, Exit.CANNOT_FIT)
+        raise ImpossibleError(lost, Exit.OUT_OF_MEMORY)
     base = {**config, "device": device}
     sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
     with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context_mib(asked.runs))
@@ -116,7 +112,7 @@ def _device(wanted: str, reading: Reading) -> str:
     no_gpu = reading.gpu in (Gpu.NONE, Gpu.UNREADABLE)
     if wanted == "cuda" and no_gpu:
         raise ImpossibleError(
-            "device is cuda, but the driver shows no GPU: use --device auto or --device cpu.", Exit.CONFIGURATION
+            "device is cuda, but the driver shows no GPU: use --device auto or --device cpu.", Exit.BAD_CONFIG
         )
     return "cpu" if wanted == "cpu" or no_gpu else "cuda"
 
@@ -127,7 +123,7 @@ def _simulator(asked: PlanRequest, limits: LauncherConfig, reading: Reading) -> 
     lite = asked.simulator is Simulates.LITE
     if not lite and reading.gpu is Gpu.NONE:
         raise ImpossibleError(
-            "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver.", Exit.CONFIGURATION
+            "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver.", Exit.BAD_CONFIG
         )
     peaks = watermarks.simulator_peaks(asked.runs, asked.town, watermarks.first_figures(limits.sizes))
     return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks)

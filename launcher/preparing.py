@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from contract.exits import Exit
+from contract.paths import RunPaths
 from launcher import basis, config, outfit, planning, ports, resuming
 from launcher.basis import CARLA_PORT, Basis
 from launcher.basis import RefusedError as RefusedError
 from launcher.choosing import Choice
 from launcher.config import LauncherConfig, LauncherConfigError
 from launcher.decide.ladder import PolicyError
-from launcher.exits import Exit
 from launcher.footprint import FootprintError
 from launcher.memory.pools import Gpu
 from launcher.memory.survey import Survey
 from launcher.planning import ImpossibleError, PlanResult, Simulates
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.setup import LOOPBACK
 from launcher.supervising.journal import LauncherState, Recalled, UnusableStateError, recall
 from launcher.wish import RuntimeKind, Wish
@@ -123,7 +123,7 @@ def _foreseen(stands_on: Basis, limits: LauncherConfig, begins: bool) -> PlanRes
     except ImpossibleError as error:
         raise RefusedError(str(error), error.code) from None
     if begins and foreseen.plan.start is None:
-        raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.CANNOT_FIT)
+        raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.OUT_OF_MEMORY)
     return foreseen
 
 
@@ -161,7 +161,7 @@ def limits_of(found: Understood) -> LauncherConfig:
         raise RefusedError(f"--launcher-config {error}") from None
 
 
-def _recalled(run: RunDirectory) -> tuple[Recalled | None, str]:
+def _recalled(run: RunPaths) -> tuple[Recalled | None, str]:
     """Return what the run's last launcher left, and why that can't be used, a clause."""
     try:
         return recall(run), ""

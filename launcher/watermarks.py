@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from contract.paths import RunPaths
+from contract.readers import inner, number, read_object
 from launcher.config import CarlaSizes
 from launcher.decide.sizes import LITE, Sizes, SizesOf, Values
 from launcher.memory.pools import Figure, PoolKind, Provenance, estimated, measured
-from launcher.run_directory import RunDirectory, inner, number, read_object, read_yaml
+from launcher.saved_config import saved_config
 
 _SAME = ("td3.network", "td3.precision")
 """What two configurations must share, or the one's watermark says nothing about the other."""
@@ -100,10 +102,10 @@ def _with_context(sizes: Sizes, context_mib: float) -> Sizes:
     )
 
 
-def _mark(run: RunDirectory, config: Values) -> Mark | None:
-    beat = read_object(run.agent_status)
+def _mark(run: RunPaths, config: Values) -> Mark | None:
+    beat = read_object(run.heartbeat)
     peaks = inner(inner(beat, "memory"), "peak_by_phase_mib")
-    saved = read_yaml(run.config)
+    saved = saved_config(run)
     values = {key: _dotted(saved, key) for key in config}
     values["device"] = "cuda" if str(beat.get("device")).startswith("cuda") else "cpu"
     values["td3.batch_size"], values["td3.micro_batch"] = beat.get("batch"), beat.get("micro_batch")
@@ -180,7 +182,7 @@ def _dotted(values: Mapping[str, Any], key: str) -> Any:
     return values.get(last)
 
 
-def _newest_first(runs: Path, name: str) -> list[RunDirectory]:
+def _newest_first(runs: Path, name: str) -> list[RunPaths]:
     def written(path: Path) -> float:
         try:
             return path.stat().st_mtime
@@ -188,4 +190,4 @@ def _newest_first(runs: Path, name: str) -> list[RunDirectory]:
             return 0.0
 
     found: Iterable[Path] = runs.glob(f"*/{name}")
-    return [RunDirectory(path.parent) for path in sorted(found, key=written, reverse=True)]
+    return [RunPaths(path.parent) for path in sorted(found, key=written, reverse=True)]

@@ -18,10 +18,12 @@ import typer
 from rich.console import Console
 
 from agent.cli import options
-from agent.exits import AgentError, Exit, exit_code, sentence
+from agent.exits import AgentError, exit_code, sentence
 from agent.memory import allocator
-from agent.run_directory import RunDirectory
-from agent.signals import StoppedAtOnce, StopRequest
+from agent.run_directory import prepare
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.signals import StoppedAtOnce, StopRequests
 
 LOG_COLUMNS = 120
 
@@ -47,7 +49,7 @@ def train(
     Exit codes: 0 finished, 65 bad configuration, 69 no simulator, 71 it can't fit or ran out of memory, 75 stopped on
     request.
     """
-    stop = StopRequest()
+    stop = StopRequests(raise_second=True)
     stop.install()
     out = console()
     with sentences(debug):
@@ -66,7 +68,7 @@ def train(
         chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
         if chosen.dropped is not None:
             typer.echo(chosen.dropped, err=True)
-        with run.prepare(resume):
+        with prepare(run, resume):
             from agent.memory.admission import admit
             from agent.refitting import refit
             from agent.td3 import arithmetic
@@ -162,7 +164,7 @@ def footprint(
         from agent.memory import survey
         from agent.memory import variants as variations
 
-        run = RunDirectory(options.RUNS) if run_dir is None else RunDirectory(run_dir)
+        run = RunPaths(options.RUNS) if run_dir is None else RunPaths(run_dir)
         resolved = options.resolve(config, None if run_dir is None else run, settings, {"device": device})
         allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
         asked = None if variants is None else variations.parse(variants)

@@ -22,12 +22,13 @@ from agent.evaluation.metrics import table, write_csv, write_json
 from agent.evaluation.routes import held_out
 from agent.evaluation.runner import assess
 from agent.evaluation.video import VideoSummary, record
-from agent.exits import AgentError, Exit, sentence
-from agent.run_directory import RunDirectory
+from agent.exits import AgentError, sentence
 from agent.td3.networks import Policy
 from agent.td3.resampling import adapted
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 _ONLINE = "online."
 
@@ -78,7 +79,7 @@ def trained(
     if path is None:
         return Trained(options.resolve(config, None, settings, named), None)
     one = path.name.startswith("step-")
-    run = RunDirectory(path.parent.parent if one else path)
+    run = RunPaths(path.parent.parent if one else path)
     resolved = options.resolve(config, run, settings, named)
     widths = architecture(resolved)
     found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)

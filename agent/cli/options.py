@@ -15,7 +15,8 @@ import yaml
 
 from agent import config
 from agent.config import AgentConfig, ConfigError
-from agent.run_directory import RunDirectory
+from agent.run_directory import read_overrides
+from contract.paths import RunPaths
 
 DEFAULT_CONFIG = Path("config/td3_config.yaml")
 RUNS = Path("runs")
@@ -57,13 +58,13 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run if th
 Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks instead of sentences.")]
 
 
-def run_directory(run_dir: Path | None, run_name: str) -> RunDirectory:
+def run_directory(run_dir: Path | None, run_name: str) -> RunPaths:
     """Return the run that the options name."""
-    return RunDirectory(run_dir if run_dir is not None else RUNS / run_name)
+    return RunPaths(run_dir if run_dir is not None else RUNS / run_name)
 
 
 def resolve(
-    path: Path | None, run: RunDirectory | None, settings: Sequence[str] | None, named: Mapping[str, Any]
+    path: Path | None, run: RunPaths | None, settings: Sequence[str] | None, named: Mapping[str, Any]
 ) -> AgentConfig:
     """Return the configuration of a command.
 
@@ -78,7 +79,7 @@ def resolve(
     """
     saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
     given = {key: value for key, value in named.items() if value is not None}
-    overrides = {} if run is None else run.read_overrides()
+    overrides = {} if run is None else read_overrides(run)
     return config.load(path or saved, {**parsed(settings or ()), **given, **overrides})
 
 

@@ -18,9 +18,10 @@ from statistics import linear_regression
 from rich.table import Table
 
 from agent.exchange.status import Status
-from agent.exits import AgentError, Exit
-from agent.memory.resident import memory_mib
-from agent.run_directory import RunDirectory
+from agent.exits import AgentError
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.processes import held_mib
 
 SAMPLE_S = 0.1
 WARM_UP_STEPS = 200
@@ -85,7 +86,7 @@ def measure(steps: int, run_dir: Path, tolerance_mib: float, config: Path | None
     extra = (f"training.warmup_steps={WARM_UP_STEPS}", "evaluation.final_episodes=0", *settings)
     process = subprocess.Popen([*command, *given, *(part for one in extra for part in ("--set", one))])
     try:
-        samples = _samples(process, RunDirectory(run_dir))
+        samples = _samples(process, RunPaths(run_dir))
     finally:
         if process.poll() is None:
             process.terminate()
@@ -113,7 +114,7 @@ def _growth(process: str, samples: Sequence[Sample], mib: Sequence[float]) -> Gr
     return Growth(process, mib[0], mib[-1], slope * (samples[-1].step - samples[0].step), 1000 * slope)
 
 
-def _samples(process: subprocess.Popen[bytes], run: RunDirectory) -> list[Sample]:
+def _samples(process: subprocess.Popen[bytes], run: RunPaths) -> list[Sample]:
     samples: list[Sample] = []
     while process.poll() is None:
         time.sleep(SAMPLE_S)
@@ -123,7 +124,7 @@ def _samples(process: subprocess.Popen[bytes], run: RunDirectory) -> list[Sample
     return samples
 
 
-def _sample(run: RunDirectory, pid: int) -> Sample | None:
+def _sample(run: RunPaths, pid: int) -> Sample | None:
     """Return the memory of both processes now; None while one of them isn't there yet, or no more."""
     try:
         beat = json.loads(run.heartbeat.read_text(encoding="utf-8"))
@@ -131,7 +132,7 @@ def _sample(run: RunDirectory, pid: int) -> Sample | None:
         return None
     if beat["pid"] != pid:
         return None
-    learner_mib, collector_mib = memory_mib(pid), memory_mib(beat["collector"]["pid"])
+    learner_mib, collector_mib = held_mib(pid), held_mib(beat["collector"]["pid"])
     if learner_mib is None or collector_mib is None:
         return None
     return Sample(Status(run.exchange / "status.bin").read().steps, learner_mib, collector_mib)

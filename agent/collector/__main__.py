@@ -18,8 +18,9 @@ from agent import config
 from agent.collector.collector import Collector
 from agent.collector.parent import die_with
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Failed
-from agent.exits import Exit, exit_code, sentence
-from agent.run_directory import RunDirectory
+from agent.exits import exit_code, sentence
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 
 def _obey(channel: Channel) -> Exit:
@@ -28,7 +29,7 @@ def _obey(channel: Channel) -> Exit:
         order = channel.receive(timeout_s=60.0)
         assert isinstance(order, Configure), f"the first order is {order!r}, expected Configure"
         settings = config.validate(order.config, source="the learner's configuration")
-        Collector(settings, RunDirectory(Path(order.run_directory)), channel).run(order.rehearse)
+        Collector(settings, RunPaths(Path(order.run_directory)), channel).run(order.rehearse)
     except ChannelClosedError:
         return Exit.FINISHED
     except Exception as error:

@@ -16,10 +16,10 @@ from agent.evaluation.runner import EvaluationRunner
 from agent.exchange.messages import Channel, Evaluate, Ready, Stop
 from agent.exchange.status import CollectorState, Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
-from agent.exits import Exit
-from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
 from agent.td3.replay import Replay
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 WAIT_S = 0.001
 """The collector's look at the step limit while it may not step; an order ends the wait earlier."""
@@ -32,7 +32,7 @@ class StopOrderedError(Exception):
 class Collector:
     """Obeys one learner."""
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, channel: Channel) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, channel: Channel) -> None:
         self._config = config
         self._run = run
         self._channel = channel

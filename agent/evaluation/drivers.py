@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from agent.config import AgentConfig
 from agent.env.observation import DriverState, Observation
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError
 from agent.seeding import Purpose, generator
 from agent.td3.networks import Policy
+from contract.exits import Exit
 
 TD3_DRIVER = "td3"
 BASELINES = ("stop", "random", "pid")

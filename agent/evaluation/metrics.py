@@ -17,7 +17,7 @@ from typing import Any
 from rich.table import Table
 
 from agent.env.route import Route
-from agent.run_directory import write_whole
+from contract.files import write_whole
 
 # CARLA leaderboard: the driving score is the completion times the penalty of each infraction.
 PENALTIES = {"vehicle": 0.6, "static": 0.65, "pedestrian": 0.5}

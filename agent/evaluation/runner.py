@@ -25,9 +25,9 @@ from agent.evaluation.routes import evaluate, held_out
 from agent.evaluation.video import VideoSummary
 from agent.exchange.messages import Evaluate, Evaluated, Rehearsed
 from agent.exchange.status import CollectorState, Status
-from agent.memory.resident import memory_mib
-from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
+from contract.paths import RunPaths
+from contract.processes import held_mib
 
 WATCHABLE_M = 50.0
 TABLE_COLUMNS = 120
@@ -44,9 +44,7 @@ def assess(
 class EvaluationRunner:
     """Evaluates one policy, which its owner keeps new."""
 
-    def __init__(
-        self, config: AgentConfig, run: RunDirectory, env: WatchdogEnv, policy: Policy, status: Status
-    ) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, env: WatchdogEnv, policy: Policy, status: Status) -> None:
         self._config = config
         self._run = run
         self._env = env
@@ -75,13 +73,13 @@ class EvaluationRunner:
         """
         self._status.state = CollectorState.REHEARSING
         self._env.connect()
-        before_mib = memory_mib(os.getpid())
+        before_mib = held_mib(os.getpid())
         side = self._config.environment.camera.width
         self._policy.act(np.zeros((FRAMES, side, side), np.uint8), np.zeros(VECTOR_SIZE, np.float32))
         routes = self._held_out(self._most)
         _text(())
         encoder_mib = video.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None
-        after_mib = memory_mib(os.getpid())
+        after_mib = held_mib(os.getpid())
         return Rehearsed(before_mib=before_mib, after_mib=after_mib, encoder_mib=encoder_mib, routes=len(routes))
 
     def evaluate(self, order: Evaluate) -> Evaluated:
@@ -102,7 +100,7 @@ class EvaluationRunner:
             totals={each.name: each.scalars() for each in found},
             score=found[0].score,
             table=_text(found),
-            collector_mib=memory_mib(os.getpid()),
+            collector_mib=held_mib(os.getpid()),
             encoder_mib=None if film is None else film.encoder_mib,
             video=None if film is None else str(film.path.relative_to(self._run.path)),
         )

@@ -24,7 +24,7 @@ from agent.env.route import Route
 from agent.env.sensors import FrameCamera
 from agent.env.session import BlockedStart, SimulatorLost
 from agent.evaluation.drivers import Driver
-from agent.memory.resident import memory_mib
+from contract.processes import held_mib
 
 Picture = NDArray[np.uint8]
 
@@ -168,4 +168,4 @@ def _ffmpeg(path: str, fps: float, *output: str) -> Generator[None, Picture, Non
 
 
 def _children_mib() -> float:
-    return sum(memory_mib(child.pid) or 0.0 for child in psutil.Process().children())
+    return sum(held_mib(child.pid) or 0.0 for child in psutil.Process().children())

@@ -15,8 +15,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from agent.exits import AgentError, Exit
-from agent.run_directory import RunDirectory, write_whole
+from agent.exits import AgentError
+from contract.exits import Exit
+from contract.files import write_whole
+from contract.locks import is_held
+from contract.paths import RunPaths
 
 Kind = Literal["checkpoint", "drain", "resume", "apply", "stop"]
 Result = Literal["ok", "refused"]
@@ -73,8 +76,8 @@ class Unfit:
 class Inbox:
     """The agent's end. For the one process that holds the run's lock."""
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._requests, self._answers = run.request, run.request_answer
+    def __init__(self, run: RunPaths) -> None:
+        self._requests, self._answers = run.request, run.answer
         self._seen: tuple[int, int, int] | None = None
         self._last = _id(_read(self._answers)) or 0
         self._unwritten: Answer | None = None
@@ -102,15 +105,15 @@ class Inbox:
             self._unwritten = answer
 
 
-def send(run: RunDirectory, kind: str, values: dict[str, Any]) -> int:
+def send(run: RunPaths, kind: str, values: dict[str, Any]) -> int:
     """Write the next request and return its id. One asks at a time: an unanswered request would be lost.
 
     Raises:
         AgentError: nobody runs there to read it, the last one isn't answered yet, or it is none.
     """
-    if not run.in_use():
+    if not is_held(run.learner_lock):
         raise AgentError(f"{run.path}: no agent runs there; start it, or name another --run-dir.", Exit.BAD_CONFIG)
-    last, answered = _id(_read(run.request)) or 0, _id(_read(run.request_answer)) or 0
+    last, answered = _id(_read(run.request)) or 0, _id(_read(run.answer)) or 0
     if last > answered:
         raise AgentError(f"{run.path}: request {last} isn't answered yet; wait for it.", Exit.BAD_CONFIG)
     try:
@@ -121,15 +124,15 @@ def send(run: RunDirectory, kind: str, values: dict[str, Any]) -> int:
     return request.id
 
 
-def await_answer(run: RunDirectory, request_id: int, look_s: float = 0.1) -> Answer:
+def await_answer(run: RunPaths, request_id: int, look_s: float = 0.1) -> Answer:
     """Return the answer to a request, however long it takes.
 
     Raises:
         AgentError: the agent ended without one, or answered a later request first.
     """
     while True:
-        runs = run.in_use()  # asked first: the answer comes before the end
-        raw = _read(run.request_answer)
+        runs = is_held(run.learner_lock)  # asked first: the answer comes before the end
+        raw = _read(run.answer)
         answered = _id(raw) or 0
         if answered == request_id:
             return Answer.model_validate(raw)

@@ -14,13 +14,14 @@ import torch
 from agent import cuda
 from agent.config import AgentConfig, ConfigError
 from agent.cuda import Seen
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError
 from agent.memory import aftermath, allocator, footprint
 from agent.memory.allocator import Choice, Settings
 from agent.memory.footprint import MIB
 from agent.memory.survey import Survey, survey
-from agent.run_directory import RunDirectory
 from agent.telemetry.metrics import EventLog
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 NOT_APPLICABLE = "not applicable on the CPU"
 
@@ -37,14 +38,14 @@ class Admitted:
     """What PyTorch makes of CUDA here; None where nobody asks for it."""
 
 
-def admit(config: AgentConfig, run: RunDirectory, chosen: Choice) -> Admitted:
+def admit(config: AgentConfig, run: RunPaths, chosen: Choice) -> Admitted:
     """Write the events ``allocator`` and ``footprint``; ``no_cuda``, ``device`` or ``micro_batch_lowered`` if it is so.
 
     Raises:
         AgentError: the configuration can't fit (exit 71); the event ``cannot_fit`` has the numbers, and what would.
         ConfigError: CUDA isn't there, or the GPU doesn't compute in ``td3.precision``.
     """
-    events = EventLog(run.events)
+    events = EventLog(run.agent_events)
     seen = None if config.device == "cpu" else cuda.look()
     if seen is not None and not seen.available:
         events.append("no_cuda", str(seen), reason=seen.cuda.value, device=config.device)
@@ -89,7 +90,7 @@ def _shortage(config: AgentConfig, found: Survey) -> dict[str, Any]:
     }
 
 
-def _after_silence(config: AgentConfig, run: RunDirectory, found: Survey, events: EventLog) -> AgentConfig:
+def _after_silence(config: AgentConfig, run: RunPaths, found: Survey, events: EventLog) -> AgentConfig:
     last = None if found.cuda else aftermath.silence(run.heartbeat)
     if last is None:
         return config

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agent.section import Section
+from contract.section import Section
 
 Offload = Literal["optimizer", "targets"]
 """What can live on the host while the networks are on a GPU."""

@@ -18,8 +18,9 @@ from agent.config import AgentConfig, ConfigError
 from agent.cuda import choose_device
 from agent.memory import footprint, free
 from agent.memory.footprint import MIB, POOLS, Estimate, Free, Phase, Pool
-from agent.run_directory import RunDirectory
+from agent.run_directory import settled_precision
 from agent.td3.arithmetic import computed, cpu_has_bfloat16
+from contract.paths import RunPaths
 
 # The phases of agent.json that have an estimate. The rehearsal makes a whole update; what it leaves stays.
 PHASES: dict[str, tuple[Phase, ...]] = {
@@ -129,7 +130,7 @@ class Survey:
         return None if phases is None else _mib(self.estimate.total(pool, phases))
 
 
-def survey(config: AgentConfig, run: RunDirectory) -> Survey:
+def survey(config: AgentConfig, run: RunPaths) -> Survey:
     """Compare what a configuration needs with what is free for a run in this directory.
 
     With ``device: auto`` on the GPU; or, where that can't hold it and the CPU can, on the CPU.
@@ -145,7 +146,7 @@ def survey(config: AgentConfig, run: RunDirectory) -> Survey:
     return found
 
 
-def foresee(config: AgentConfig, run: RunDirectory) -> Survey:
+def foresee(config: AgentConfig, run: RunPaths) -> Survey:
     """Return the same; where CUDA is asked for and isn't there, its figures all the same, and that as the refusal."""
     try:
         return survey(config, run)
@@ -153,7 +154,7 @@ def foresee(config: AgentConfig, run: RunDirectory) -> Survey:
         return replace(untouched(config, run), refusal=str(error))
 
 
-def untouched(config: AgentConfig, run: RunDirectory) -> Survey:
+def untouched(config: AgentConfig, run: RunPaths) -> Survey:
     """Return the same without a look at the GPU: even a look takes a context there.
 
     What it has free stays unknown, and ``device: auto`` counts as cuda.
@@ -161,12 +162,12 @@ def untouched(config: AgentConfig, run: RunDirectory) -> Survey:
     return _compared(config, run, config.device != "cpu", free.read(run.path, cuda=False, fraction=None))
 
 
-def _survey(config: AgentConfig, run: RunDirectory, cuda: bool) -> Survey:
+def _survey(config: AgentConfig, run: RunPaths, cuda: bool) -> Survey:
     config = _settled(config, run, cuda)
     return _compared(config, run, cuda, free.read(run.path, cuda, config.memory.per_process_memory_fraction))
 
 
-def _compared(config: AgentConfig, run: RunDirectory, cuda: bool, room: Free) -> Survey:
+def _compared(config: AgentConfig, run: RunPaths, cuda: bool, room: Free) -> Survey:
     return Survey(
         estimate=footprint.estimate(config, cuda),
         free=room,
@@ -187,7 +188,7 @@ def _on_cuda(config: AgentConfig) -> bool:
     return choose_device(config.device).type == "cuda"
 
 
-def _settled(config: AgentConfig, run: RunDirectory, cuda: bool) -> AgentConfig:
+def _settled(config: AgentConfig, run: RunPaths, cuda: bool) -> AgentConfig:
     """Return the configuration with ``td3.precision: auto`` as it was settled for this run, or else for this machine.
 
     Raises:
@@ -196,7 +197,7 @@ def _settled(config: AgentConfig, run: RunDirectory, cuda: bool) -> AgentConfig:
     if config.td3.precision != "auto":
         return config
     has = free.device_has_bfloat16 if cuda else cpu_has_bfloat16
-    precision = run.settled_precision() or ("bfloat16" if has() else "float32")
+    precision = settled_precision(run) or ("bfloat16" if has() else "float32")
     return config.model_copy(update={"td3": config.td3.model_copy(update={"precision": precision})})
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from agent.td3.frames import ACTION, SIDE, SIDES, VECTOR, frame_shape
+from contract.exits import Exit, ExitError
 
 ROW = np.dtype(
     [
@@ -34,8 +35,10 @@ PUBLISHED = "published"
 _FIXED = {"version": 1, "vector": VECTOR, "action": ACTION, "row_bytes": ROW.itemsize}
 
 
-class ReplayError(Exception):
+class ReplayError(ExitError):
     """A replay that can't be used; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def allocate(directory: Path, files: Mapping[str, int]) -> None:
         for name in files:
             (directory / name).unlink(missing_ok=True)
         if isinstance(error, NoRoomError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise NoRoomError from None
+            raise NoRoomError(f"{directory}: the disk has no room for {size} bytes.") from None
         raise ReplayError(f"{directory}: {error}.") from None
 
 
@@ -145,7 +145,7 @@ def free_bytes(directory: Path) -> int:
 def _require_space(directory: Path, size: int) -> None:
     # Some filesystems accept a reservation that they can't honour, or spend minutes before they refuse it.
     if size > free_bytes(directory):
-        raise NoRoomError
+        raise NoRoomError(f"{directory}: the disk has no room for {size} bytes.")
 
 
 def _create(directory: Path, layout: Layout) -> None:

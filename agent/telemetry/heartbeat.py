@@ -17,7 +17,8 @@ from typing import Any
 
 from agent.exchange.status import CollectorState, Status
 from agent.memory.watermarks import Watermarks
-from agent.run_directory import RunDirectory, write_whole
+from contract.files import write_whole
+from contract.paths import RunPaths
 
 INTERVAL_S = 1.0
 
@@ -49,7 +50,7 @@ class Vitals:
 class Heartbeat:
     """The thread. Use as a context manager: the last line is written when it ends."""
 
-    def __init__(self, run: RunDirectory, vitals: Vitals, status: Status, memory: Watermarks) -> None:
+    def __init__(self, run: RunPaths, vitals: Vitals, status: Status, memory: Watermarks) -> None:
         self._run = run
         self._vitals = vitals
         self._status = status

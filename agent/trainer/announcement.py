@@ -11,12 +11,13 @@ from typing import Any
 import yaml
 
 from agent.config import AgentConfig, dump
-from agent.run_directory import RunDirectory, provenance
+from agent.run_directory import provenance, read_overrides, save_config
 from agent.telemetry.metrics import EventLog
 from agent.trainer.pacing import Counters
+from contract.paths import RunPaths
 
 
-def announce(events: EventLog, run: RunDirectory, config: AgentConfig, counters: Counters) -> None:
+def announce(events: EventLog, run: RunPaths, config: AgentConfig, counters: Counters) -> None:
     """Tell that the run begins or goes on, then save its configuration.
 
     Raises:
@@ -27,14 +28,14 @@ def announce(events: EventLog, run: RunDirectory, config: AgentConfig, counters:
         steps=counters.steps,
         updates=counters.updates,
         config_digest=config.digest(),
-        overrides=run.read_overrides(),
+        overrides=read_overrides(run),
         changed=changed(run, config),
         **provenance(),
     )
-    run.save_config(config)
+    save_config(run, config)
 
 
-def changed(run: RunDirectory, config: AgentConfig) -> dict[str, list[Any]]:
+def changed(run: RunPaths, config: AgentConfig) -> dict[str, list[Any]]:
     """Return the dotted keys whose value isn't that of the run's last ``config.yaml``: what it was, and what it is."""
     try:
         before = dict(_leaves(yaml.safe_load(run.config.read_text(encoding="utf-8"))))

@@ -28,15 +28,19 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from agent.published import newest_first, publish, sync, write_synced
+from contract.atomic_directory import newest_first, publish
+from contract.exits import Exit, ExitError
+from contract.files import sync, write_synced
 
 _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
 _PATTERN = "step-*"
 _FORMAT = 1
 
 
-class CheckpointError(Exception):
+class CheckpointError(ExitError):
     """A checkpoint that can't be written or used; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
 
 
 @dataclass(frozen=True)

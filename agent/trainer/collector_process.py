@@ -17,7 +17,7 @@ import time
 from agent.config import AgentConfig, dump
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
 from agent.exchange.status import CollectorState, Status
-from agent.run_directory import RunDirectory
+from contract.paths import RunPaths
 
 # One thread for every library that would start more: acting at batch 1 gains nothing from them, and the learner
 # needs the cores. No CUDA: only one process ever holds a context (DESIGN.md).
@@ -32,7 +32,7 @@ _ENVIRONMENT = {
 class CollectorProcess:
     """One collector after another; never two at a time."""
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, status: Status) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, status: Status) -> None:
         self._config = config
         self._run = run
         self._status = status

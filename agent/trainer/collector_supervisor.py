@@ -11,13 +11,14 @@ from pathlib import Path
 from agent.config import AgentConfig
 from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report
 from agent.exchange.status import Status
-from agent.exits import AgentError, Exit
-from agent.run_directory import RunDirectory
+from agent.exits import AgentError
 from agent.telemetry.metrics import EventLog
 from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_process import CollectorProcess
 from agent.trainer.learner import Learner
 from agent.trainer.reporter import Reporter
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 
 class CrashLoopGuard:
@@ -63,7 +64,7 @@ class CollectorSupervisor:
     def __init__(
         self,
         config: AgentConfig,
-        run: RunDirectory,
+        run: RunPaths,
         status: Status,
         *,
         learner: Learner,

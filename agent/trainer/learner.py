@@ -22,7 +22,6 @@ from agent.exits import is_out_of_memory
 from agent.memory import free, heap, snapshot
 from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
-from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, generator
 from agent.td3 import arithmetic
 from agent.td3.host import HOST
@@ -33,6 +32,7 @@ from agent.td3.td3 import TD3
 from agent.telemetry.metrics import EventLog
 from agent.trainer import checkpoint
 from agent.trainer.pacing import Counters, Pacing
+from contract.paths import RunPaths
 
 _SMOOTHING = 0.05
 """Of the milliseconds an update takes: a mean over about the last 20."""
@@ -56,7 +56,7 @@ class Learner:
         CheckpointError: the run's checkpoint is damaged or of another architecture.
     """
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, device: str | None = None, gave_way: str = "") -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, device: str | None = None, gave_way: str = "") -> None:
         self._config = config
         self._run = run
         self.gave_way = gave_way
@@ -68,7 +68,7 @@ class Learner:
         self._limit(chosen)
         side = config.environment.camera.width
         self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), side)
-        self._events = EventLog(run.events)
+        self._events = EventLog(run.agent_events)
         self._recovery = Recovery(
             config.td3.batch_size,
             config.td3.micro_batch,

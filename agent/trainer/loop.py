@@ -12,10 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from agent.exchange.status import Pace, Status
-from agent.exits import AgentError, Exit, exit_code
+from agent.exits import AgentError, exit_code
 from agent.memory.admission import Admitted
-from agent.run_directory import RunDirectory
-from agent.signals import StopRequest
 from agent.telemetry.heartbeat import last_exit_code
 from agent.telemetry.metrics import EventLog
 from agent.trainer.announcement import announce
@@ -25,6 +23,9 @@ from agent.trainer.learner import Learner
 from agent.trainer.pacing import Action, Counters, Plan, decide, phase, step_limit
 from agent.trainer.reporter import Reporter
 from agent.trainer.requests import Requests, Standing, patched
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.signals import StopRequests
 
 WAIT_S = 0.001
 """The learner's look at the collector when it has nothing to do; a report ends the wait earlier."""
@@ -35,12 +36,12 @@ DRAINED_WAIT_S = 0.05
 class TrainingLoop:
     """A run from its start or its last checkpoint to its end."""
 
-    def __init__(self, admitted: Admitted, run: RunDirectory, out: Console, stop: StopRequest) -> None:
+    def __init__(self, admitted: Admitted, run: RunPaths, out: Console, stop: StopRequests) -> None:
         self._config = config = admitted.config
         self._run = run
         self._stop = stop
         self._stop_asked = ""
-        self._events = EventLog(run.events)
+        self._events = EventLog(run.agent_events)
         self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
         self._requests = Requests(run, self._events)
         self._learner = Learner(config, run, admitted.device, admitted.gave_way)

@@ -15,12 +15,12 @@ from agent.config import AgentConfig
 from agent.exchange.messages import EpisodeEnded, Evaluated
 from agent.exchange.status import Status
 from agent.memory.watermarks import Watermarks
-from agent.run_directory import RunDirectory
 from agent.telemetry.heartbeat import Heartbeat, Vitals
 from agent.telemetry.metrics import Episodes, Metrics
 from agent.telemetry.progress import ProgressLine, Shown
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
+from contract.paths import RunPaths
 
 RATE_WINDOW_S = 2.0
 """Between two measurements of steps/s and updates/s."""
@@ -29,7 +29,7 @@ RATE_WINDOW_S = 2.0
 class Reporter:
     """Use as a context manager around the run."""
 
-    def __init__(self, config: AgentConfig, run: RunDirectory, learner: Learner, status: Status, out: Console) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, learner: Learner, status: Status, out: Console) -> None:
         self.vitals = Vitals(
             total_steps=config.training.total_steps,
             device=learner.device.type,

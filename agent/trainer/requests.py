@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from agent import config, layered_yaml
 from agent.config import AgentConfig, ConfigError, dump
 from agent.exchange.request_files import Answer, Inbox, Request, Result, Unfit
-from agent.run_directory import RunDirectory
 from agent.telemetry.metrics import EventLog
 from agent.trainer.checkpoint import CheckpointError
+from contract.paths import RunPaths
 
 APPLICABLE = ("device", "td3.micro_batch", "training.checkpoint_every_steps", "training.learner_threads")
 """Keys whose change in mid-run is exact: the tensors move, gradients add up to the batch's, and the rest is pace.
@@ -58,7 +58,7 @@ class Training(Protocol):
 class Requests:
     """The requests of one run."""
 
-    def __init__(self, run: RunDirectory, events: EventLog) -> None:
+    def __init__(self, run: RunPaths, events: EventLog) -> None:
         self._inbox = Inbox(run)
         self._events = events
         self._open: Request | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from launcher.decide.ladder import Step, Taken
-from launcher.exits import Ending
+from launcher.ending import Ending
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from contract.exits import Exit, ExitError
+from contract.section import Section
 from launcher.decide.sizes import Simulator, Sizes, SizesOf, Values
 from launcher.memory.pools import PoolKind
-from launcher.section import Section
 
 
 class Does(str, Enum):
@@ -132,8 +133,10 @@ _DEFAULTS = {"td3.micro_batch": "td3.batch_size"}
 Rungs = Mapping[PoolKind, Sequence[Rung]]
 
 
-class PolicyError(Exception):
+class PolicyError(ExitError):
     """A ``--policy`` that can't be followed; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
 
 
 def picked_rungs(rungs: Rungs, policy: Sequence[str] | None) -> dict[PoolKind, tuple[Rung, ...]]:

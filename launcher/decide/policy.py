@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contract.exits import Exit
 from launcher.config import LauncherConfig, Restarts
 from launcher.decide.choose import Ground, next_step
 from launcher.decide.decisions import Decision, Nothing, RestartAgent, RestartSimulator, StepDown, Stop
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ladder import Does
 from launcher.decide.restarts import delay_s
-from launcher.exits import Ending, Exit
+from launcher.ending import Ending
 from launcher.memory.pools import PoolKind
 
-FATAL = {Cause.GPU_LOST: Exit.NO_SIMULATOR, Cause.MISCONFIGURATION: Exit.CONFIGURATION}
+FATAL = {Cause.GPU_LOST: Exit.NO_SIMULATOR, Cause.MISCONFIGURATION: Exit.BAD_CONFIG}
 SIMULATOR_FAILED = (
     Cause.SIMULATOR_OUT_OF_VRAM,
     Cause.SIMULATOR_HOST_OOM,
@@ -172,7 +173,7 @@ def gravest(findings: tuple[Finding, ...]) -> list[Finding]:
 
 def _no_rung_left(finding: Finding, kind: PoolKind) -> Stop:
     words = f"{finding.sentence}, and no rung of the ladder is left that helps: free some of {TO_FREE[kind]}"
-    return Stop(Ending(Exit.CANNOT_FIT, words))
+    return Stop(Ending(Exit.OUT_OF_MEMORY, words))
 
 
 def _spent(sentence: str, limits: Restarts, code: Exit = Exit.BUDGET_SPENT) -> Stop:

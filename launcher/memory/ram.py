@@ -1,7 +1,6 @@
 """Host memory as pools: this machine's, and that of a container with a limit of its own.
 
-Owns the reading of /proc for what processes hold: RssAnon + RssShmem, so never pages of mapped files (docs/facts.md,
-section 6). Memory that several processes share counts in each of them.
+What counts is ``contract.processes``'s and ``contract.cgroups``'s to say.
 """
 
 from __future__ import annotations
@@ -10,17 +9,16 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from launcher.memory.cgroup import Cgroups, Group
+from contract.cgroups import Cgroups, Group
+from contract.processes import amounts_mib, first_page, held_mib, resident_mib
 from launcher.memory.owners import PROC, Names, Ours, grouped
-from launcher.memory.pools import MIB, Owner, OwnerKind, Pool, PoolKind, measured
+from launcher.memory.pools import Owner, OwnerKind, Pool, PoolKind, measured
 
 NAMED_MIB = 32.0
 """A stranger's process below this is not worth naming."""
 
 SMALL_FOR = 5
 """Readings for which a stranger found small is taken to be so still: most of the cost of a reading was these."""
-
-_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 class Ram:
@@ -48,7 +46,7 @@ class Ram:
         return (host, *(pool for whose, pids in parts for pool in self._limited(whose, pids, own)))
 
     def _host(self, own: Group | None, ours: Ours) -> Pool | None:
-        amounts = _amounts(_raw(f"{self._proc}/meminfo"), b"MemTotal", b"MemAvailable")
+        amounts = amounts_mib(first_page(f"{self._proc}/meminfo"), b"MemTotal", b"MemAvailable")
         if len(amounts) < 2:
             return None
         total, free = amounts
@@ -86,37 +84,3 @@ class Ram:
             elif mib is not None:
                 held[pid] = mib
         return held
-
-
-def held_mib(pid: int, proc: Path = PROC) -> float | None:
-    """Return what a process holds that the kernel can't drop; None if it is gone or is the kernel's own."""
-    amounts = _amounts(_raw(f"{proc}/{pid}/status"), b"RssAnon", b"RssShmem")
-    return sum(amounts) if amounts else None
-
-
-def resident_mib(pid: int, proc: Path = PROC) -> float:
-    """Return all that a process has in memory, pages of files included; 0 if it is gone. Half the cost of the above."""
-    fields = _raw(f"{proc}/{pid}/statm").split()
-    return int(fields[1]) * _PAGE_MIB if len(fields) > 1 else 0.0
-
-
-def _amounts(text: bytes, *names: bytes) -> list[float]:
-    """Return those of the named amounts that a file of ``Name:   123 kB`` lines has, in MiB."""
-    text = b"\n" + text
-    starts = [text.find(b"\n" + name + b":") for name in names]
-    values = [text[start:].split(None, 2)[1] for start in starts if start >= 0]
-    return [int(value) / 1024 for value in values]
-
-
-def _raw(path: str) -> bytes:
-    """Return the first page of a small file; empty if it can't be read. Path.read_bytes takes three times as long."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:  # a process that ended between the two
-        return b""
-    finally:
-        os.close(descriptor)

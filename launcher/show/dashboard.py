@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from launcher.run_directory import RunDirectory, inner
+from contract.paths import RunPaths
+from contract.readers import inner
 from launcher.show.bars import bar
 from launcher.show.formatting import cause, clock, span
 from launcher.show.history import kind_of
@@ -28,7 +29,7 @@ STALE_S = 10.0
 Found = Mapping[str, Any]
 
 
-def show(run: RunDirectory) -> None:
+def show(run: RunPaths) -> None:
     """Print everything once, and how the run ended if it has."""
     found = status(run, time.time())
     console = Console()
@@ -36,7 +37,7 @@ def show(run: RunDirectory) -> None:
     _say_end(console, found)
 
 
-def follow(run: RunDirectory) -> None:
+def follow(run: RunPaths) -> None:
     """Keep the view up to date until the run ends, then say how it did."""
     look, console = Look(run), Console()
     found = look.at(time.time())

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from contract.readers import inner, number
 from launcher.decide.detectors.causes import Cause
-from launcher.run_directory import inner, number
 from launcher.show.incident import CLIMB, FAILED, GONE, PLANNED, Action, Found, Incident, Pause
 
 JOINT_S = 1.0

@@ -12,22 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.run_directory import (
-    RunDirectory,
-    inner,
-    number,
-    points,
-    read_lines,
-    read_object,
-    read_objects,
-    read_yaml,
-)
+from contract.files import write_whole
+from contract.paths import RunPaths
+from contract.readers import inner, number, points, read_lines, read_object, read_objects
+from launcher.saved_config import saved_config
 from launcher.show import history, markdown, report_incidents, report_memory, sentences
 from launcher.show.chart import line_chart
 from launcher.show.formatting import clock
 from launcher.show.history import RunHistory
 from launcher.show.page import PAGE, figures, safe
-from launcher.whole_file import write_whole
 
 EVENTS_SHOWN = 400
 LONGEST = 160
@@ -57,7 +50,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
-def write(run: RunDirectory) -> Path:
+def write(run: RunPaths) -> Path:
     """Write page and text, and return the page's path; the text lies beside it as ``report.md``.
 
     Raises:
@@ -83,10 +76,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def render(run: RunDirectory, found: RunHistory | None) -> str:
+def render(run: RunPaths, found: RunHistory | None) -> str:
     """Return the page; never raises for what is in the files."""
-    launcher, agent = read_object(run.launcher_state), read_object(run.agent_status)
-    evaluations, metrics = read_objects(run.evaluation), read_lines(run.metrics)
+    launcher, agent = read_object(run.launcher_state), read_object(run.heartbeat)
+    evaluations, metrics = read_objects(run.evaluation_json), read_lines(run.metrics)
     sections = {
         "Memory over the run": report_incidents.courses(found) if found else "",
         "Incidents": report_incidents.table(found) if found else "",
@@ -122,9 +115,9 @@ def _summary(outcome: str, found: RunHistory | None) -> str:
     return "<br>".join(safe(sentence) for sentence in parts)
 
 
-def _facts(run: RunDirectory, launcher: Mapping[str, Any], agent: Mapping[str, Any], found: RunHistory | None) -> str:
+def _facts(run: RunPaths, launcher: Mapping[str, Any], agent: Mapping[str, Any], found: RunHistory | None) -> str:
     simulator = f"{launcher.get('host')}:{launcher.get('port')}" if launcher else None
-    config = read_yaml(run.config)
+    config = saved_config(run)
     facts = {
         # Of all launchers and learners that the run had; the files of state know the last one alone.
         "started": _date(found.sessions[0].from_s if found else launcher.get("started")),
@@ -164,8 +157,8 @@ def _cell(value: Any, key: str) -> str:
     return f"<td>{'–' if figure is None else COLUMNS[key][1](figure)}</td>"
 
 
-def _videos(run: RunDirectory) -> str:
-    names = [safe(f"videos/{path.name}") for path in reversed(run.videos)]
+def _videos(run: RunPaths) -> str:
+    names = [safe(f"videos/{path.name}") for path in sorted(run.videos.glob("*.mp4"), reverse=True)]
     films = "".join(
         f'<figure><figcaption><a href="{name}">{name}</a></figcaption>'
         f'<video controls preload="metadata" src="{name}"></video></figure>'
@@ -179,7 +172,7 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"<p>Over environment steps.</p>{drawn}" if drawn else ""
 
 
-def _events(run: RunDirectory) -> str:
+def _events(run: RunPaths) -> str:
     sources = {"launcher": run.launcher_events, "agent": run.agent_events}
     rows = [(number(row.get("time")) or 0.0, who, row) for who, path in sources.items() for row in read_lines(path)]
     rows.sort(key=lambda entry: entry[0])
@@ -205,7 +198,7 @@ def _short(value: Any) -> str:
     return safe(text if len(text) <= LONGEST or isinstance(value, str) else f"{text[:LONGEST]} …")
 
 
-def _configuration(run: RunDirectory) -> str:
+def _configuration(run: RunPaths) -> str:
     try:
         text = run.config.read_text(encoding="utf-8", errors="replace")
     except OSError:

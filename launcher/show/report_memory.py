@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.run_directory import inner, number, points
+from contract.readers import inner, number, points
 from launcher.show.chart import line_chart
 from launcher.show.page import figures, safe
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from launcher.run_directory import RunDirectory, inner, number, read_object
+from contract.locks import is_held
+from contract.paths import RunPaths
+from contract.readers import inner, number, read_object
 from launcher.show.appended import AppendedLines
 from launcher.show.incidents import moment, words
 from launcher.supervising import journal
@@ -25,7 +27,7 @@ CHANGES = ("rung_taken", "rung_adopted", "rung_left", "simulator_restart", "agen
 Row = Mapping[str, Any]
 
 
-def status(run: RunDirectory, now: float) -> dict[str, Any]:
+def status(run: RunPaths, now: float) -> dict[str, Any]:
     """Return where a run stands at ``now``, seconds since 1970; see :meth:`Look.at`."""
     return Look(run).at(now)
 
@@ -33,7 +35,7 @@ def status(run: RunDirectory, now: float) -> dict[str, Any]:
 class Look:
     """Looks at a run again and again, and reads only what is new."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunPaths) -> None:
         self._run = run
         self._events, self._memory = AppendedLines(run.launcher_events), AppendedLines(run.launcher_memory)
         self._held: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -52,8 +54,8 @@ class Look:
         ``pools``, as in ``launcher-memory.jsonl``).
         """
         self._hear()
-        launcher, beat = read_object(self._run.launcher_state), read_object(self._run.agent_status)
-        alive = journal.is_held(self._run.lock)
+        launcher, beat = read_object(self._run.launcher_state), read_object(self._run.heartbeat)
+        alive = is_held(self._run.launcher_lock)
         state = launcher.get("state", "unknown")
         told_s = number(beat.get("time"))
         return {

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from contract.readers import inner, number
 from launcher.memory.pools import OwnerKind
-from launcher.run_directory import inner, number
 
 OURS = tuple(whose.value for whose in OwnerKind if whose is not OwnerKind.FOREIGN)
 """Owners that are this run's; every other name is a stranger's."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
+from contract.readers import last_lines
 from launcher.agent_requests import Answer
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import overrides
-from launcher.run_directory import last_lines
 from launcher.runtimes.runtime import Child, Role, Start, StartError
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.failures import SimulatorFailedError

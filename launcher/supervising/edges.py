@@ -44,8 +44,13 @@ class Clock(Protocol):
 class StopAsked(Protocol):
     """Who wants the run to end."""
 
-    count: int
-    cause: str
+    @property
+    def count(self) -> int:
+        """How often."""
+
+    @property
+    def cause(self) -> str:
+        """By what first; empty while nobody has."""
 
 
 class Requests(Protocol):

@@ -9,15 +9,16 @@ import contextlib
 import dataclasses
 from collections.abc import Generator
 
+from contract.exits import Exit
+from contract.readers import last_lines
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.choose import next_step
 from launcher.decide.decisions import Climb, Decision, RestartAgent, RestartSimulator, StepDown, Stop
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ladder import Does
-from launcher.exits import Ending, Exit
+from launcher.ending import Ending
 from launcher.memory.pools import OwnerKind, PoolKind
-from launcher.run_directory import last_lines
 from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
@@ -111,7 +112,7 @@ class Repairs:
             self._sight.remark(finding, WAITS)
             first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
             if first and self._crew.now_s - since_s >= self._config.memory.stranger_patience_s:
-                raise OverError(Ending(Exit.CANNOT_FIT, finding.sentence))
+                raise OverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
             yield
             seen = self._sight.last
 
@@ -120,7 +121,7 @@ class Repairs:
         try:
             self._crew.start_agent(resume)
         except StartError as error:
-            raise OverError(Ending(Exit.CONFIGURATION, str(error))) from error
+            raise OverError(Ending(Exit.BAD_CONFIG, str(error))) from error
         self._sight.fresh = False  # what was seen last is of the agent before
 
     def replace_agent(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 
+from contract.exits import Exit, exit_in_words
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.decisions import Climb, Decision, Nothing, RestartAgent, RestartSimulator
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.exits import Ending, Exit, exit_in_words
+from launcher.ending import Ending
 from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.run_directory import RunDirectory, inner, number, read_object
+from contract.paths import RunPaths
+from contract.readers import inner, number, read_object
 from launcher.watching.observation import Heartbeat
 from launcher.watching.tail import Tail
 
@@ -28,7 +29,7 @@ class Pulse:
 class AgentFiles:
     """Looks at the files of one run. Create it before the agent starts: what they hold by then is the past."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunPaths) -> None:
         self._run = run
         self._events = Tail(run.agent_events, from_end=True)
         self._beat: Heartbeat | None = None
@@ -38,7 +39,7 @@ class AgentFiles:
 
     def begin(self) -> None:
         """Take what stands there for the past: the next change is the first beat of a new process."""
-        self._mark = _mark(read_object(self._run.agent_status))
+        self._mark = _mark(read_object(self._run.heartbeat))
         self._beat, self._changed_s = None, None
 
     def restart_age(self, now_s: float) -> None:
@@ -47,7 +48,7 @@ class AgentFiles:
 
     def look(self, now_s: float) -> Pulse:
         """Return the last whole heartbeat of the present process, how long it has been the last, and new events."""
-        read = read_object(self._run.agent_status)
+        read = read_object(self._run.heartbeat)
         mark = _mark(read)
         if read and mark != self._mark:
             self._mark, self._beat, self._changed_s = mark, heartbeat(read), now_s

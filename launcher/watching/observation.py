@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from launcher.exits import exit_in_words
+from contract.exits import exit_in_words
 from launcher.memory.pools import Reading
 
 

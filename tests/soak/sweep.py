@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.exchange.status import CollectorState
-from agent.exits import Exit
+from contract.exits import Exit
 from tests.conftest import serve
 from tests.soak import census
 from tests.soak.instants import Instant, Moment, Victim, chain

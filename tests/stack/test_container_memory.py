@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.memory.cgroup import Cgroups
+from contract.cgroups import Cgroups
 from launcher.memory.nvml import Nvml
 from launcher.memory.pools import OwnerKind, Pool, Reading
 from launcher.memory.survey import Survey

@@ -19,12 +19,14 @@ else:
     import tomli as tomllib
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGES = {"agent": "agent", "launcher": "launcher", "carla_lite": "carla/lite/carla_lite"}
+PACKAGES = {"agent": "agent", "contract": "contract", "launcher": "launcher", "carla_lite": "carla/lite/carla_lite"}
 FORBIDDEN = {
     "agent": {"launcher", "carla_lite"},
     "launcher": {"agent", "carla_lite", "torch", "carla"},
-    "carla_lite": {"agent", "launcher", "carla", "torch"},
+    "carla_lite": {"agent", "contract", "launcher", "carla", "torch"},
 }
+WITH_PYDANTIC = {"contract.section"}
+"""The only modules of the contract that may import pydantic: the others run under ``python -S``, too."""
 
 
 def modules(package: str) -> dict[str, Path]:
@@ -51,10 +53,17 @@ def project_file() -> dict[str, Any]:
     return read
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", FORBIDDEN)
 def test_a_room_imports_only_what_it_may(package: str) -> None:
     entered = {(str(path), name.split(".")[0]) for path in modules(package).values() for name in imports(path)}
     assert not [(path, name) for path, name in sorted(entered) if name in FORBIDDEN[package]]
+
+
+def test_the_contract_is_below_all_and_needs_no_package_but_pydantic() -> None:
+    entered = {(module, name.split(".")[0]) for module, path in modules("contract").items() for name in imports(path)}
+    beyond = {(module, name) for module, name in entered if name not in sys.stdlib_module_names | {"contract"}}
+    assert {name for _, name in beyond} == {"pydantic"}
+    assert {module for module, _ in beyond} == WITH_PYDANTIC
 
 
 @pytest.mark.parametrize("package", PACKAGES)

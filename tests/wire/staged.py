@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from agent.exchange import request_files
-from agent.run_directory import RunDirectory
+from contract.paths import RunPaths
 from launcher.config import SHIPPED
 from launcher.memory.gpu_lock import SHARED
 from launcher.memory.nvml import Nvml
@@ -108,7 +108,7 @@ def overrides(run: Launched) -> dict[str, Any]:
 
 def ask(run: Launched, kind: str, values: dict[str, Any]) -> None:
     """Ask the agent, as a person beside the launcher may."""
-    directory = RunDirectory(run.run)
+    directory = RunPaths(run.run)
     answer = request_files.await_answer(directory, request_files.send(directory, kind, values))
     assert answer.result == "ok", answer.sentence
 

@@ -12,9 +12,9 @@ from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig, validate
 from agent.evaluation.runner import EvaluationRunner
 from agent.exchange.status import CollectorState, Status
-from agent.memory.resident import memory_mib
-from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
+from contract.paths import RunPaths
+from contract.processes import held_mib
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import SMALL, Run
@@ -51,7 +51,7 @@ def _family_mib(run: Run) -> float:
         encoders = [child.pid for child in collector.children() if "ffmpeg" in child.name()]
     except (psutil.Error, TypeError, ValueError):
         return 0.0
-    return sum(memory_mib(pid) or 0.0 for pid in (collector.pid, *encoders))
+    return sum(held_mib(pid) or 0.0 for pid in (collector.pid, *encoders))
 
 
 def test_an_evaluation_takes_what_was_rehearsed(start_server: StartServer, new_run: NewRun) -> None:
@@ -100,7 +100,7 @@ def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
         settings, env, status = watched_env(server, tmp_path)
         try:
             if rehearse:
-                examiner = EvaluationRunner(settings, RunDirectory(tmp_path), env, Policy(settings.td3.network), status)
+                examiner = EvaluationRunner(settings, RunPaths(tmp_path), env, Policy(settings.td3.network), status)
                 assert examiner.rehearse().routes == settings.evaluation.final_episodes
                 assert env.session.ticks == 0
                 vehicles = connect(server, synchronous=False).world.get_actors().filter("vehicle.*")

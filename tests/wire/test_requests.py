@@ -11,10 +11,10 @@ import pytest
 
 from agent import config
 from agent.exchange.request_files import Answer, await_answer, send
-from agent.exits import Exit
-from agent.run_directory import RunDirectory
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
+from contract.exits import Exit
+from contract.paths import RunPaths
 from tests.conftest import Server, StartServer, port_pair
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import Run, program, running
@@ -22,7 +22,7 @@ from tests.wire.trainee import Run, program, running
 
 def ask(run: Run, kind: str, **values: Any) -> Answer:
     """Return the answer to a request."""
-    folder = RunDirectory(run.path)
+    folder = RunPaths(run.path)
     dotted = {key.replace("__", "."): value for key, value in values.items()}
     return await_answer(folder, send(folder, kind, dotted), look_s=0.01)
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from agent.exchange.status import CollectorState
-from agent.exits import Exit
+from contract.exits import Exit
 from tests.conftest import Server, StartServer
 from tests.soak.sight import Sight
 from tests.wire.conftest import NewRun

@@ -20,7 +20,8 @@ from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.metrics import write_json
 from agent.evaluation.routes import evaluate
 from agent.evaluation.video import record
-from agent.exits import Exit, exit_code
+from agent.exits import exit_code
+from contract.exits import Exit
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from agent.exchange.status import CollectorState
-from agent.exits import Exit
 from agent.trainer import checkpoint
+from contract.exits import Exit
 from tests.conftest import StartServer
 from tests.crowd import assert_within
 from tests.soak.sight import Sight

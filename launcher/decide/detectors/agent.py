@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from contract.exits import exit_in_words
+from contract.readers import number
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.kills import OomKills
-from launcher.exits import exit_in_words
-from launcher.run_directory import number
 from launcher.watching.observation import AgentSeen, Ended, Heartbeat, Observation
 
 FINISHED, USAGE, CONFIGURATION, NO_SIMULATOR, OUT_OF_MEMORY, STOPPED = 0, 2, 65, 69, 71, 75

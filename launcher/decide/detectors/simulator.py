@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from contract.exits import exit_in_words
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import Expectations
 from launcher.decide.detectors.kills import OomKills
-from launcher.exits import exit_in_words
 from launcher.watching.observation import Ended, Observation, Sign, SimulatorSeen
 
 KILLED = 128 + 9

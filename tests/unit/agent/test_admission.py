@@ -12,11 +12,12 @@ import torch
 from agent import config, cuda
 from agent.config import AgentConfig, ConfigError
 from agent.cuda import Seen
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError
 from agent.memory import admission, free, survey
 from agent.memory.allocator import Choice
 from agent.memory.footprint import MIB, Free
-from agent.run_directory import RunDirectory
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 CHOICE = Choice("expandable_segments:True", "a test")
 ROOMY = 2**40
@@ -41,7 +42,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 def admitted(directory: Path, **values: Any) -> tuple[str, list[dict[str, Any]]]:
     directory.mkdir(exist_ok=True)
-    run = RunDirectory(directory)
+    run = RunPaths(directory)
     return admission.admit(configured(**values), run, CHOICE).device, events(run)
 
 
@@ -49,8 +50,8 @@ def configured(**values: Any) -> AgentConfig:
     return config.validate(values, "test")
 
 
-def events(run: RunDirectory) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.events.read_text(encoding="utf-8").splitlines()]
+def events(run: RunPaths) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
@@ -80,7 +81,7 @@ def test_what_was_given_up_for_memory_is_told_apart_from_what_was_asked_for(
     tmp_path: Path, machine: dict[str, int], device: str, room_mib: int | None, gave_way: str
 ) -> None:
     machine["device"] = ROOMY if room_mib is None else room_mib * MIB
-    found = admission.admit(configured(device=device), RunDirectory(tmp_path), CHOICE)
+    found = admission.admit(configured(device=device), RunPaths(tmp_path), CHOICE)
     assert found.gave_way == gave_way
     assert (None if found.cuda is None else found.cuda.cuda) == (None if device == "cpu" else cuda.Cuda.USABLE)
 
@@ -90,7 +91,7 @@ def test_a_torch_without_cuda_is_an_event_of_its_own_and_never_one_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     monkeypatch.setattr(cuda, "look", lambda: Seen(False, "2.13.0+cpu", None))
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     if device == "cuda":
         with pytest.raises(
             ConfigError, match=r"torch sees no CUDA device: torch 2\.13\.0\+cpu is a build without CUDA"
@@ -109,7 +110,7 @@ def test_a_full_gpu_that_was_asked_for_is_refused(tmp_path: Path, machine: dict[
     with pytest.raises(AgentError, match="--device cpu") as caught:
         admitted(tmp_path, device="cuda")
     assert caught.value.code is Exit.OUT_OF_MEMORY
-    estimated, refused = events(RunDirectory(tmp_path))[-2:]
+    estimated, refused = events(RunPaths(tmp_path))[-2:]
     assert estimated["fits"] is False
     assert (refused["event"], refused["cause"]) == ("cannot_fit", str(caught.value))
     assert (refused["pool"], refused["free_mib"], refused["fitting_batch"]) == ("device", 100, None)
@@ -119,7 +120,7 @@ def test_a_refusal_names_a_micro_batch_that_is_let_in(tmp_path: Path, machine: d
     machine["device"] = 700 * MIB
     with pytest.raises(AgentError):
         admitted(tmp_path, device="cuda", td3={"batch_size": 4096})
-    refused = events(RunDirectory(tmp_path))[-1]
+    refused = events(RunPaths(tmp_path))[-1]
     size = refused["fitting_micro_batch"]
     assert f"td3.micro_batch {size} would do" in refused["cause"]
     assert admitted(tmp_path, device="cuda", td3={"batch_size": 4096, "micro_batch": size})[0] == "cuda"
@@ -131,7 +132,7 @@ def test_where_neither_has_room_the_gpu_s_refusal_is_told(tmp_path: Path, machin
     machine.update(device=100 * MIB, host=100 * MIB)
     with pytest.raises(AgentError, match="MiB of device memory"):
         admitted(tmp_path, device="auto")
-    assert events(RunDirectory(tmp_path))[-1]["pool"] == "device"
+    assert events(RunPaths(tmp_path))[-1]["pool"] == "device"
 
 
 def test_a_gpu_without_bfloat16_is_refused_it_with_the_way_out(tmp_path: Path, machine: dict[str, int]) -> None:

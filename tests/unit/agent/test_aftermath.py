@@ -14,7 +14,7 @@ from agent.memory import admission, footprint, free
 from agent.memory.aftermath import SUSPECT_SHARE, Silence, silence, with_less
 from agent.memory.allocator import Choice
 from agent.memory.footprint import MIB, Free
-from agent.run_directory import RunDirectory
+from contract.paths import RunPaths
 
 BATCH = 256
 
@@ -103,13 +103,13 @@ def test_one_row_is_the_least() -> None:
 
 
 def test_the_admission_lets_the_smaller_one_in_and_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, run = configured(), RunDirectory(tmp_path)
+    settings, run = configured(), RunPaths(tmp_path)
     room = Free(None, need(configured(micro_batch=BATCH // 2)), None)
     monkeypatch.setattr(free, "read", lambda *_: room)
     heartbeat(run.heartbeat, micro_batch=BATCH)
     admitted = admission.admit(settings, run, Choice("expandable_segments:True", "a test"))
     assert admitted.config.td3.micro_batch == BATCH // 2
-    told = {event["event"]: event for event in map(json.loads, run.events.read_text().splitlines())}
+    told = {event["event"]: event for event in map(json.loads, run.agent_events.read_text().splitlines())}
     assert told["footprint"]["fits"] is True
     assert told["micro_batch_lowered"]["micro_batch"] == BATCH // 2
     assert told["micro_batch_lowered"]["last_micro_batch"] == BATCH

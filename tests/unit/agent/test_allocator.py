@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import config
-from agent.exits import Exit
 from agent.layered_yaml import ConfigError
 from agent.memory import admission
 from agent.memory.allocator import SHIPPED, VARIABLES, Choice, Platform, build, parse, prepare, render
 from agent.memory.settings import MemoryConfig
-from agent.run_directory import RunDirectory
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 LINUX = Platform(torch=(2, 13), wsl=False)
@@ -239,9 +239,9 @@ def test_a_bad_setting_in_the_environment_stops_training_before_it_begins(tmp_pa
 
 
 def test_the_event_says_that_the_cpu_has_no_such_allocator(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path)
+    directory = RunPaths(tmp_path)
     admission.admit(config.validate({"device": "cpu"}, "test"), directory, Choice("expandable_segments:True", "a test"))
-    event = json.loads(directory.events.read_text().splitlines()[0])
+    event = json.loads(directory.agent_events.read_text().splitlines()[0])
     assert (event["event"], event["cause"]) == ("allocator", "a test")
     assert event["setting"] == "expandable_segments:True"
     assert event["took_hold"] == "not applicable on the CPU"

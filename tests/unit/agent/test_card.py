@@ -16,14 +16,16 @@ import torch
 from agent import config
 from agent.config import AgentConfig, TD3Config
 from agent.cuda import choose_device
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError
 from agent.memory import snapshot
 from agent.memory.preallocation import limit_device_memory
 from agent.memory.watermarks import MIB, Watermarks
-from agent.run_directory import RunDirectory
+from agent.run_directory import prepare
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
 from agent.trainer.learner import Learner
+from contract.exits import Exit
+from contract.paths import RunPaths
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.watched import CPU, distance
 
@@ -71,9 +73,9 @@ def settings(**values: Any) -> AgentConfig:
 
 
 @contextlib.contextmanager
-def learning(folder: Path, chosen: AgentConfig, size: int = SIZE) -> Iterator[tuple[Learner, RunDirectory]]:
-    run = RunDirectory(folder)
-    with run.prepare(resume=False):
+def learning(folder: Path, chosen: AgentConfig, size: int = SIZE) -> Iterator[tuple[Learner, RunPaths]]:
+    run = RunPaths(folder)
+    with prepare(run, resume=False):
         learner = Learner(chosen, run)
         learner._replay = AlwaysTheSame(size)  # type: ignore[assignment]
         yield learner, run
@@ -111,7 +113,7 @@ def test_a_first_update_beyond_the_fraction_is_finished_in_parts_before_anything
         assert 1 <= learner.micro_batch < size
         learner.update()
         assert learner.device == card
-    told = [json.loads(line) for line in run.events.read_text(encoding="utf-8").splitlines()]
+    told = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
     assert {row["phase"].split(" ")[0] for row in told if row["event"] == "out_of_memory"} == {"rehearsed"}
     assert (run.memory / "out-of-memory-1.pickle").stat().st_size > 0, "PyTorch's viewer has its file"
     account = json.loads((run.memory / "out-of-memory-1.json").read_text(encoding="utf-8"))

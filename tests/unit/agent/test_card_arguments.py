@@ -13,9 +13,10 @@ from agent.cuda import choose_device
 from agent.memory import admission
 from agent.memory.preallocation import limit_device_memory
 from agent.memory.watermarks import MIB, Watermarks
-from agent.run_directory import RunDirectory
+from agent.run_directory import prepare
 from agent.td3.td3 import TD3
 from agent.trainer.learner import Learner
+from contract.paths import RunPaths
 
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32]}
 
@@ -67,9 +68,9 @@ def test_a_limit_is_set_before_a_learner_goes_to_a_gpu_at_a_request_too(
     beneath: Beneath, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     values: dict[str, Any] = {"device": "cpu", "td3": {"network": SMALL}, "memory": {"per_process_memory_fraction": 1}}
-    settings, run = config.validate(values, "test"), RunDirectory(tmp_path)
+    settings, run = config.validate(values, "test"), RunPaths(tmp_path)
     monkeypatch.setattr(TD3, "move", lambda *arguments: beneath.calls.append(("move", arguments[1:])))
-    with run.prepare(resume=False):
+    with prepare(run, resume=False):
         learner = Learner(settings, run)
         assert not beneath.calls
         learner.apply(config.validate({**values, "device": "cuda"}, "test"), ["device"])

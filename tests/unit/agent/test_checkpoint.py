@@ -256,12 +256,12 @@ COPIED = """
 import os, pathlib, sys, threading
 import torch
 from agent.trainer import checkpoint
-from agent.memory.resident import memory_mib
+from contract.processes import held_mib
 tensors = {f"w{index}": torch.ones(2**20) for index in range(40)}
-seen = [memory_mib(os.getpid())]
+seen = [held_mib(os.getpid())]
 def watch():
     while True:
-        seen.append(memory_mib(os.getpid()))
+        seen.append(held_mib(os.getpid()))
 threading.Thread(target=watch, daemon=True).start()
 checkpoint.save(pathlib.Path(sys.argv[1]), 5, tensors, {}, architecture={}, config_digest="", keep=1)
 print(max(seen) - seen[0], len(seen))

@@ -16,15 +16,16 @@ from torch.profiler import ProfilerActivity, profile
 
 from agent import config
 from agent.config import AgentConfig
-from agent.exits import Exit
 from agent.memory import footprint, layers
 from agent.memory.footprint import MIB, POOLS, Estimate, Free, Pool
 from agent.memory.recovery import Recovery
-from agent.run_directory import RunDirectory
+from agent.run_directory import prepare
 from agent.td3.replay import Batch, Replay
 from agent.td3.td3 import TD3
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32, 32]}
@@ -93,8 +94,8 @@ def test_the_replay_s_files_are_exact_to_the_byte(tmp_path: Path) -> None:
 
 def test_a_checkpoint_s_files_are_within_64_kib_of_the_estimate(tmp_path: Path) -> None:
     settings = configured()
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         Learner(settings, run).save(Counters(steps=5, updates=0), score=None)
     real = sum(file.stat().st_size for file in run.checkpoints.glob("step-*/*"))
     assert real <= item(footprint.estimate(settings, cuda=False), "checkpoint in the making", "disk") <= real + 2**16
@@ -169,7 +170,7 @@ import json, os, sys, threading, time
 import torch
 from agent import config
 from agent.trainer import loop
-from agent.memory.resident import memory_mib
+from contract.processes import held_mib
 from agent.td3.replay import Batch
 from agent.td3.td3 import TD3
 torch.set_num_threads(1)
@@ -178,10 +179,10 @@ td3 = TD3(settings.td3, torch.device("cpu"), 0)
 size = settings.td3.batch_size
 frames = torch.randint(0, 255, (size, 5, 21, 21, 16), dtype=torch.uint8)
 batch = Batch(frames, torch.randn(size, 53), torch.randn(size, 53), torch.rand(size, 2), *torch.rand(2, size))
-seen = [memory_mib(os.getpid())]
+seen = [held_mib(os.getpid())]
 def watch():
     while True:
-        seen.append(memory_mib(os.getpid()))
+        seen.append(held_mib(os.getpid()))
         time.sleep(0.0005)
 threading.Thread(target=watch, daemon=True).start()
 for _ in range(6):

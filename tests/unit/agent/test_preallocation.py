@@ -19,12 +19,13 @@ from agent import config
 from agent.config import NetworkConfig, TD3Config
 from agent.memory import preallocation
 from agent.memory.preallocation import limit_device_memory, rehearse
-from agent.run_directory import RunDirectory
+from agent.run_directory import prepare
 from agent.td3.frames import frame_shape
 from agent.td3.phases import at_once
 from agent.td3.replay import Replay
 from agent.td3.td3 import TD3
 from agent.trainer.learner import Learner
+from contract.paths import RunPaths
 
 CPU = torch.device("cpu")
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
@@ -154,8 +155,8 @@ def test_commits_take_less_than_the_gradients_that_backward_has_just_freed() -> 
 
 def test_the_learner_rehearses_without_effect_and_tells_the_peak(tmp_path: Path) -> None:
     chosen = config.validate({"td3": SMALL.model_dump(), "replay": {"capacity": 1000}}, source="test")
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         replay_with_an_episode(run.replay).close()
         ring = {path.name: path.read_bytes() for path in run.replay.iterdir()}
         learner, twin = Learner(chosen, run), Learner(chosen, run)
@@ -166,7 +167,7 @@ def test_the_learner_rehearses_without_effect_and_tells_the_peak(tmp_path: Path)
             one.update()
         assert bits(learner._td3) == bits(twin._td3)
         assert {path.name: path.read_bytes() for path in run.replay.iterdir()} == ring
-    (event,) = [json.loads(line) for line in run.events.read_text(encoding="utf-8").splitlines()]
+    (event,) = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
     assert (event["event"], event["batch"], event["micro_batch"]) == ("rehearsed", 8, 8)
     assert event["host_peak_mib"] > 50
     assert event["device_reserved_peak_mib"] is None

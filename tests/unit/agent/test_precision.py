@@ -16,7 +16,7 @@ from agent.exits import AgentError
 from agent.memory import admission, footprint, free, survey, variants
 from agent.memory.allocator import Choice
 from agent.memory.footprint import MIB, Free
-from agent.run_directory import RunDirectory
+from agent.run_directory import prepare, settled_precision
 from agent.td3 import arithmetic, td3
 from agent.td3.arithmetic import computed, cpu_has_bfloat16
 from agent.td3.td3 import TD3
@@ -24,6 +24,7 @@ from agent.telemetry.metrics import EventLog
 from agent.trainer.announcement import announce
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
+from contract.paths import RunPaths
 from tests.unit.agent.batches import random_batch
 
 CPU = torch.device("cpu")
@@ -37,8 +38,8 @@ def configured(precision: str, device: str = "cpu") -> AgentConfig:
     )
 
 
-def events(run: RunDirectory, name: str) -> list[dict[str, Any]]:
-    lines = run.events.read_text(encoding="utf-8").splitlines() if run.events.exists() else []
+def events(run: RunPaths, name: str) -> list[dict[str, Any]]:
+    lines = run.agent_events.read_text(encoding="utf-8").splitlines() if run.agent_events.exists() else []
     return [event for event in map(json.loads, lines) if event["event"] == name]
 
 
@@ -60,12 +61,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Has:
 
 def started(path: Path, precision: str, device: str = "cpu") -> AgentConfig:
     """Return what a run in this directory goes by, as a start settles and saves it."""
-    run = RunDirectory(path)
-    with run.prepare(resume=True):
+    run = RunPaths(path)
+    with prepare(run, resume=True):
         admitted = admission.admit(
             configured(precision, device), run, Choice("expandable_segments:True", "a test")
         ).config
-        announce(EventLog(run.events), run, admitted, Counters(steps=0, updates=0))
+        announce(EventLog(run.agent_events), run, admitted, Counters(steps=0, updates=0))
     return admitted
 
 
@@ -111,8 +112,8 @@ def test_the_estimate_counts_what_is_computed(machine: Has) -> None:
 
 def test_a_learner_that_computes_in_another_precision_says_so_once(tmp_path: Path, machine: Has) -> None:
     machine(cpu=False)
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         learner = Learner(configured("bfloat16"), run)
         for _ in range(2):
             learner.apply(configured("bfloat16"), ["device"])
@@ -125,8 +126,8 @@ def test_a_learner_that_computes_in_another_precision_says_so_once(tmp_path: Pat
 
 def test_a_learner_that_computes_as_asked_says_nothing(tmp_path: Path, machine: Has) -> None:
     machine(cpu=True)
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         Learner(configured("bfloat16"), run)
     assert not events(run, "precision")
 
@@ -135,8 +136,8 @@ def test_a_learner_that_leaves_its_gpu_says_so_then_and_keeps_the_run_s_precisio
     tmp_path: Path, machine: Has, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(cpu=False)
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         with monkeypatch.context() as on_gpu:
             on_gpu.setattr(td3, "computed", lambda precision, _: precision)
             learner = Learner(configured("bfloat16"), run)
@@ -144,7 +145,7 @@ def test_a_learner_that_leaves_its_gpu_says_so_then_and_keeps_the_run_s_precisio
         learner.apply(configured("bfloat16"), ["device"])
         assert len(events(run, "precision")) == 1
         learner.save(Counters(steps=5, updates=0), score=None)
-    assert run.settled_precision() == "bfloat16"
+    assert settled_precision(run) == "bfloat16"
 
 
 @pytest.mark.parametrize(("cpu", "gpu"), [(True, False), (False, True)])
@@ -160,7 +161,7 @@ def test_auto_is_bfloat16_exactly_where_the_hardware_of_the_learner_s_device_has
 def test_auto_goes_by_the_cpu_where_the_gpu_is_too_full(tmp_path: Path, machine: Has) -> None:
     machine(cpu=True, gpu=False, device_mib=100)
     assert started(tmp_path, "auto", "auto").td3.precision == "bfloat16"
-    assert events(RunDirectory(tmp_path), "footprint")[0]["precision"] == "bfloat16"
+    assert events(RunPaths(tmp_path), "footprint")[0]["precision"] == "bfloat16"
 
 
 @pytest.mark.parametrize(("first", "later"), [(True, False), (False, True)])
@@ -171,9 +172,9 @@ def test_a_run_keeps_what_auto_came_to_on_whatever_machine_it_goes_on(
     settled = started(tmp_path, "auto").td3.precision
     machine(cpu=later)
     assert started(tmp_path, "auto").td3.precision == settled
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     assert config.load(run.config).td3.precision == settled, "what a resume without --config begins with"
-    with run.prepare(resume=True):
+    with prepare(run, resume=True):
         Learner(configured(settled), run).save(Counters(steps=5, updates=0), score=None)
     run.config.unlink()
     assert started(tmp_path, "auto").td3.precision == settled, "by its checkpoint alone"
@@ -190,7 +191,7 @@ def test_a_run_that_was_refused_has_settled_nothing(tmp_path: Path, machine: Has
     machine(cpu=True, gpu=True, device_mib=100)
     with pytest.raises(AgentError):
         started(tmp_path, "auto", "cuda")
-    assert RunDirectory(tmp_path).settled_precision() is None
+    assert settled_precision(RunPaths(tmp_path)) is None
 
 
 def test_a_ladder_is_sized_with_auto_on_either_device(machine: Has) -> None:

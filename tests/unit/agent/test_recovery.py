@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from agent.config import ConfigError
-from agent.exits import AgentError, Exit, exit_code, is_out_of_memory
+from agent.exits import AgentError, exit_code, is_out_of_memory
 from agent.memory.recovery import CALM_PHASES, Recovery, Shortage
+from contract.exits import Exit
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.failing import CPU_FORM, CUDA_FORM, Failing
 from tests.unit.agent.watched import SIZE, SMALL, Watched, distance, recovery_of

@@ -17,15 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.config import AgentConfig, validate
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError
 from agent.refitting import refit
-from agent.run_directory import RunDirectory
 from agent.td3 import resampling
 from agent.td3.frames import depth_to_space, space_to_depth
 from agent.td3.layout import Layout
 from agent.td3.replay import MIN_CAPACITY, Replay, ReplayError
 from agent.td3.reshaping import reshape
 from agent.td3.ring import locked
+from contract.exits import Exit
+from contract.paths import RunPaths
 from tests.disks import fill as fill_disk
 from tests.disks import small_disk
 from tests.unit.agent.test_replay import drawn, fill, frame
@@ -178,7 +179,7 @@ def test_after_a_kill_the_old_capacity_can_be_asked_for_again(tmp_path: Path) ->
 
 def test_a_disk_without_room_for_both_is_refused_with_the_numbers_and_nothing_is_changed(tmp_path: Path) -> None:
     with small_disk(tmp_path, mib=8) as disk:
-        run = RunDirectory(disk)
+        run = RunPaths(disk)
         ring(run.replay, 400)
         before = contents(run.replay)
         filler = fill_disk(disk)
@@ -186,7 +187,7 @@ def test_a_disk_without_room_for_both_is_refused_with_the_numbers_and_nothing_is
         with pytest.raises(AgentError, match=r"takes 2 MiB beside .* the disk has 2 MiB free: free some, or") as caught:
             refit(configured(300), run)
         assert caught.value.code is Exit.OUT_OF_MEMORY
-        told = json.loads(run.events.read_text().splitlines()[-1])
+        told = json.loads(run.agent_events.read_text().splitlines()[-1])
         assert (told["event"], told["pool"], told["cause"]) == ("cannot_fit", "disk", str(caught.value))
         assert told["needed_mib"] + told["reserve_mib"] > told["free_mib"] > 0
         assert 100 < told["fitting_replay"] < 200
@@ -202,12 +203,12 @@ def configured(capacity: int) -> AgentConfig:
 
 
 def test_what_was_done_is_told(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     refit(configured(300), run)  # no replay yet: the collector makes it
     ring(run.replay, 400)
     refit(configured(300), run)
     refit(configured(300), run)
-    told = [json.loads(line) for line in run.events.read_text().splitlines()]
+    told = [json.loads(line) for line in run.agent_events.read_text().splitlines()]
     assert [event["event"] for event in told] == ["replay_reshaped"]
     assert (told[0]["capacity_before"], told[0]["capacity"], told[0]["side"]) == (400, 300, 84)
     assert told[0]["rows"] == 300

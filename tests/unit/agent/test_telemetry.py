@@ -12,11 +12,11 @@ import torch
 
 from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
 from agent.exchange.status import CollectorState, Status
-from agent.memory.resident import memory_mib
 from agent.memory.watermarks import Watermarks
-from agent.run_directory import RunDirectory
 from agent.telemetry.heartbeat import Heartbeat, Vitals
 from agent.telemetry.metrics import Episodes, EventLog, JsonLines, Metrics
+from contract.paths import RunPaths
+from contract.processes import held_mib
 from tests.disks import fill, small_disk
 
 
@@ -107,7 +107,7 @@ def test_episodes_are_averaged_over_the_window() -> None:
 
 
 def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
-    run, vitals = RunDirectory(tmp_path), Vitals(total_steps=100, device="cpu")
+    run, vitals = RunPaths(tmp_path), Vitals(total_steps=100, device="cpu")
     status = Status(tmp_path / "status.bin")
     with Heartbeat(run, vitals, status, Watermarks(torch.device("cpu"))):
         first = json.loads(run.heartbeat.read_text())
@@ -131,13 +131,13 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
 
 def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     memory = Watermarks(torch.device("cpu"))
-    with Heartbeat(RunDirectory(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
+    with Heartbeat(RunPaths(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
         pass
 
 
 def test_memory_of_a_process_that_is_gone_is_unknown() -> None:
-    assert memory_mib(None) is None
-    assert memory_mib(2**22 + 1) is None
+    assert held_mib(None) is None
+    assert held_mib(2**22 + 1) is None
 
 
 def test_messages_arrive_whole_and_in_order() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agent import config
-from agent.exits import Exit
 from agent.memory import footprint, variants
 from agent.memory.footprint import MIB
+from contract.exits import Exit
 from launcher import config as launcher_config
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from contract.paths import RunPaths
 from launcher.decide.detectors.causes import Cause
 from launcher.decide.ladder import Does
 from launcher.memory.pools import Gpu, PoolKind
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from launcher.watching.observation import Sign
@@ -140,7 +140,7 @@ class Sweep:
 
 def live(folder: Path, seed: int, sweep: Sweep, hours: float = 8.0) -> Machine:
     """Run one seed and check what must hold; the sweep counts what was reached."""
-    machine = Machine(RunDirectory(folder), seed=seed)
+    machine = Machine(RunPaths(folder), seed=seed)
     faults = random.Random(1_000_003 * seed + 17)
     until_s = machine.clock.now_s + hours * HOUR_S
     next_s = machine.clock.now_s + 120

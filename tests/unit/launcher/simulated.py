@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from contract.paths import RunPaths
+from contract.readers import read_lines
 from launcher import config
 from launcher.agent_requests import Answer
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ladder import Does, Ladder, Needs, Step
 from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
-from launcher.run_directory import RunDirectory, read_lines
 from launcher.runtimes.runtime import Child, Role, Start
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.journal import Journal, LauncherState, recall
@@ -132,7 +133,7 @@ class Point:
 class World:
     """A supervisor among fakes. The programs outlive it, as containers do; ``launch`` makes the next supervisor."""
 
-    run: RunDirectory
+    run: RunPaths
     external: bool = False
     config: LauncherConfig = LIMITS
     ladder: Ladder = field(default_factory=lambda: LADDER)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from contract.paths import RunPaths
 from launcher.decide.adoption import USABLE, WITHOUT_CUDA, given_up, why_without_cuda
 from launcher.decide.ladder import Needs
 from launcher.memory.pools import PoolKind
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from tests.unit.launcher.seen import BEAT
@@ -62,7 +62,7 @@ def test_every_case_of_the_agent_has_its_words() -> None:
 def test_a_card_that_torch_cant_use_is_said_once_and_planned_without_and_neither_climbed_nor_restarted_for(
     tmp_path: Path, cuda: str
 ) -> None:
-    world = World(RunDirectory(tmp_path / "run"), cuda=cuda)
+    world = World(RunPaths(tmp_path / "run"), cuda=cuda)
     world.steps_until(State.RUNNING)
     world.steps_for(2 * LIMITS.climb.hold_s + 4 * world.episode_s)
     (planned,) = world.events("planned_without_cuda")
@@ -74,7 +74,7 @@ def test_a_card_that_torch_cant_use_is_said_once_and_planned_without_and_neither
 
 
 def test_what_is_asked_of_the_plan_from_then_on_is_the_plan_with_the_agent_on_the_cpu(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"), cuda="cpu_build")
+    world = World(RunPaths(tmp_path / "run"), cuda="cpu_build")
     asked: list[str] = []
 
     def needs(name: str) -> Needs:
@@ -96,7 +96,7 @@ def test_what_is_asked_of_the_plan_from_then_on_is_the_plan_with_the_agent_on_th
 
 
 def test_a_person_who_asks_for_a_smaller_micro_batch_takes_no_rung(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
     world.steps_for(60)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.paths import RunPaths
 from launcher import watermarks
 from launcher.decide import plan
 from launcher.memory.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from launcher.supervising.ladder_state import context_mib
@@ -55,7 +55,7 @@ def test_the_heartbeat_tells_what_the_allocator_has() -> None:
 def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(RunDirectory(tmp_path / "runs" / "earlier"))
+    world = World(RunPaths(tmp_path / "runs" / "earlier"))
     plain = world.beat
     monkeypatch.setattr(
         world,

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.readers import read_object
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.exits import Exit
 from launcher.memory.pools import PoolKind
-from launcher.run_directory import RunDirectory, read_object
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from tests.unit.launcher.simulated import BASE, HEALTHY, LIMITS, World
@@ -21,7 +22,7 @@ SHORT = Finding(Cause.PRESSURE, "vram:0 has 40 MiB free, 100 are reserved", pool
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(RunDirectory(tmp_path / "run"), free_mib=300)
+    return World(RunPaths(tmp_path / "run"), free_mib=300)
 
 
 def settle(world: World) -> None:
@@ -98,7 +99,7 @@ def test_exhaustion_that_nothing_helps_against_ends_the_run_with_a_checkpoint_an
     settle(world)
     world.findings = (Finding(Cause.PRESSURE, "vram:0 is short", pool="vram:0", deficit_mib=9000, exhausted_in_s=30.0),)
     world.steps_until(State.STOPPED)
-    assert world.code() == Exit.CANNOT_FIT
+    assert world.code() == Exit.OUT_OF_MEMORY
     assert world.diary[-2:] == ["terminate agent", "terminate simulator"]
 
 
@@ -128,7 +129,7 @@ def test_an_agent_that_runs_out_of_memory_on_every_rung_ends_the_run_with_71(wor
         if world.living(Role.AGENT) and world.clock.now_s - world.last(Role.AGENT).began_s > 10:
             world.last(Role.AGENT).end(71)
         world.step()
-    assert world.code() == Exit.CANNOT_FIT
+    assert world.code() == Exit.OUT_OF_MEMORY
     rungs = [row["rung"] for row in world.events("rung_taken")]
     starts = [program for program in world.programs if program.role is Role.AGENT]
     assert len(starts) <= 1 + len(rungs) + LIMITS.agent.restarts.budget
@@ -294,7 +295,7 @@ def test_what_no_ladder_has_is_adopted_for_the_pool_of_the_agents_device(
 
 
 def test_an_agent_that_wont_fit_starts_on_a_rung_that_does(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"), free_mib=500, agent_mib=600)
+    world = World(RunPaths(tmp_path / "run"), free_mib=500, agent_mib=600)
     world.steps_until(State.RUNNING)
     assert taken(world) == ["agent_cpu (device = cpu)"]
     assert world.diary == ["start simulator", "start agent"]
@@ -302,7 +303,7 @@ def test_an_agent_that_wont_fit_starts_on_a_rung_that_does(tmp_path: Path) -> No
 
 
 def test_the_stranger_who_took_the_memory_before_the_start_is_named_and_his_leaving_is_enough(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"), free_mib=1000, agent_mib=600, stranger_mib=800)
+    world = World(RunPaths(tmp_path / "run"), free_mib=1000, agent_mib=600, stranger_mib=800)
     world.ladder = {}
     world.launch()
     world.steps_for(30)
@@ -314,7 +315,7 @@ def test_the_stranger_who_took_the_memory_before_the_start_is_named_and_his_leav
 
 
 def test_of_two_strangers_the_one_is_named_who_came_after_the_launchers_first_look(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"), free_mib=1800, agent_mib=600, stranger_mib=800)
+    world = World(RunPaths(tmp_path / "run"), free_mib=1800, agent_mib=600, stranger_mib=800)
     world.ladder = {}
     world.launch()
     world.health = lambda: replace(HEALTHY, problem="it is busy")

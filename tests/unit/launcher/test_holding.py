@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from launcher.memory.ram import held_mib
+from contract.processes import held_mib
 from tests.conftest import REPOSITORY
 from tests.gpu_stub import grow
 from tests.gpu_stub.stub import Figures, build

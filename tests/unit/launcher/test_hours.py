@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from contract.paths import RunPaths
 from launcher.memory.pools import PoolKind
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from tests.unit.launcher.hours import HOUR_S, Sweep, jump, live
@@ -18,7 +18,7 @@ SEEDS_A_TEST = 5
 
 
 def settled(tmp_path: Path) -> Machine:
-    machine = Machine(RunDirectory(tmp_path / "run"))
+    machine = Machine(RunPaths(tmp_path / "run"))
     machine.steps_while(lambda: machine.supervisor.state is not State.RUNNING, at_most=500)
     machine.steps_for(120)
     return machine
@@ -57,7 +57,7 @@ def test_a_leak_of_20_mib_a_minute_is_ended_a_minute_before_exhaustion_at_an_epi
 
 
 def timeline(machine: Machine) -> list[dict[str, Any]]:
-    from launcher.run_directory import read_lines
+    from contract.readers import read_lines
 
     return read_lines(machine.run.launcher_memory)
 

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from contract.exits import Exit
 from launcher import plan_command as command
-from launcher.exits import Exit
 from launcher.footprint import Footprint, FootprintError
 from launcher.memory.pools import Gpu, Pool, PoolKind, Reading, measured
 from launcher.planning import PlanRequest, Simulates
@@ -119,13 +119,13 @@ def test_without_nvml_a_small_ram_pool_still_gets_its_rung(told: Any) -> None:
 
 def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lost = Reading((Pool("ram", PoolKind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
-    assert command.run(PlanRequest(runs, Simulates.CARLA), LIMITS, lost, agent(LOWMEM)) == Exit.CANNOT_FIT
+    assert command.run(PlanRequest(runs, Simulates.CARLA), LIMITS, lost, agent(LOWMEM)) == Exit.OUT_OF_MEMORY
     assert capsys.readouterr().err.startswith("launcher: The driver has lost the GPU (GPU is lost): ")
 
 
 def test_where_nothing_fits_the_exit_code_says_so(told: Any) -> None:
     code, plan = told(reading(vram=4000))
-    assert code == Exit.CANNOT_FIT
+    assert code == Exit.OUT_OF_MEMORY
     assert plan["start"] is None
     assert "short in vram:0" in plan["reason"]
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.exits import Exit
 from launcher import config
 from launcher.decide import policy
 from launcher.decide.choose import Ground, frees, is_taken, next_step
@@ -16,7 +17,7 @@ from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ladder import Does, Ladder, Step, Taken, overrides
 from launcher.decide.restarts import delay_s, failures_in_a_row
 from launcher.decide.restore import Hold, fits_without_last
-from launcher.exits import Ending, Exit
+from launcher.ending import Ending
 from launcher.memory.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.simulated import needs_by
 
@@ -339,7 +340,7 @@ def test_with_no_rung_left_what_ran_out_is_started_again_while_the_budget_lasts(
         assert isinstance(decide(Cause.AGENT_CUDA_OOM, failures, stands=bare, exit_code=71), RestartAgent)
     for cause, code in (
         (Cause.SIMULATOR_OUT_OF_VRAM, Exit.BUDGET_SPENT),
-        (Cause.AGENT_CUDA_OOM, Exit.CANNOT_FIT),
+        (Cause.AGENT_CUDA_OOM, Exit.OUT_OF_MEMORY),
         (Cause.AGENT_CRASH, Exit.BUDGET_SPENT),
     ):
         decision = decide(cause, spent, stands=bare, exit_code=139)
@@ -357,7 +358,7 @@ def test_only_an_agent_that_stands_still_again_gets_a_fresh_simulator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "code"), [(Cause.MISCONFIGURATION, Exit.CONFIGURATION), (Cause.GPU_LOST, Exit.NO_SIMULATOR)]
+    ("cause", "code"), [(Cause.MISCONFIGURATION, Exit.BAD_CONFIG), (Cause.GPU_LOST, Exit.NO_SIMULATOR)]
 )
 def test_what_no_restart_mends_ends_the_run_and_takes_no_rung(cause: Cause, code: Exit) -> None:
     decision = decide(cause)
@@ -406,7 +407,9 @@ def test_an_agent_refused_for_disk_gives_way_on_the_disks_ladder_and_never_cuts_
 def test_a_run_that_ends_because_nothing_is_left_says_what_to_free(cause: Cause, freed: str) -> None:
     finding = Finding(cause, "refused", deficit_mib=9000, exit_code=71)
     decision = policy.decide(finding, BUDGET.budget + 1, True, ground(ladder={}), LIMITS, 0.0)
-    assert decision == Stop(Ending(Exit.CANNOT_FIT, f"refused, and no rung of the ladder is left that helps: {freed}"))
+    assert decision == Stop(
+        Ending(Exit.OUT_OF_MEMORY, f"refused, and no rung of the ladder is left that helps: {freed}")
+    )
 
 
 LEAKS = LIMITS.memory.leak_restarts

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from launcher.run_directory import RunDirectory, read_lines
+from contract.paths import RunPaths
+from contract.readers import read_lines
 from launcher.runtimes.runtime import Role
 from launcher.show import history, sentences
 from launcher.show.history import RunHistory
@@ -68,7 +69,7 @@ def examined(
     files = {"launcher-events": events, "launcher-memory": rows, "agent-events": agent, "metrics": metrics}
     for name, lines in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = history.examine(RunDirectory(folder))
+    found = history.examine(RunPaths(folder))
     assert found is not None
     return found
 
@@ -82,7 +83,7 @@ def only(incidents: Sequence[Incident]) -> Incident:
 
 
 def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.steps_for(60)
     struck_s = world.clock.now_s
@@ -102,7 +103,7 @@ def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path)
 
 
 def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.steps_for(60)
     world.last(Role.AGENT).end(71)
@@ -116,7 +117,7 @@ def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(t
 
 
 def test_a_climb_is_told_apart_from_faults(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.steps_for(60)
     world.last(Role.AGENT).end(71)
@@ -212,7 +213,7 @@ def test_a_launcher_that_was_killed_is_an_incident_and_one_that_ended_is_none() 
 
 
 def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     first = [event(10, "run_started"), event(20, "verified")]
     again = [event(100, "run_started"), event(120, "verified"), event(150, "run_ended", exit_code=0)]
     alive = [{"time": at, "phase": "collecting", "step": at} for at in (30, 60, 90, 130)]

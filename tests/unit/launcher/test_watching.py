@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from agent.exchange.status import CollectorState, Status
 from agent.memory.watermarks import Watermarks
-from agent.run_directory import RunDirectory as AgentRun
 from agent.telemetry.heartbeat import Heartbeat as Writer
 from agent.telemetry.heartbeat import Vitals
 from agent.telemetry.metrics import EventLog
+from contract.paths import RunPaths
+from contract.paths import RunPaths as AgentRun
 from launcher import config
 from launcher.memory.pools import Reading
-from launcher.run_directory import RunDirectory
 from launcher.watching import health
 from launcher.watching.health import Address, Health
 from launcher.watching.heartbeat import AgentFiles, heartbeat
@@ -58,7 +58,7 @@ def writer(run: AgentRun) -> Iterator[tuple[Vitals, Status]]:
 
 def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tuple[Vitals, Status]) -> None:
     vitals, status = writer
-    files = AgentFiles(RunDirectory(run.path))
+    files = AgentFiles(RunPaths(run.path))
     vitals.phase, vitals.step, vitals.updates = "updating", 7, 3
     status.state, status.ticks = CollectorState.STEPPING, 41
     until(lambda: (files.look(time.monotonic()).beat or heartbeat({})).step == 7)
@@ -76,7 +76,7 @@ def agent_json(run: AgentRun, time_: object, **values: object) -> None:
 
 def test_only_a_change_is_a_beat_and_its_age_is_the_launchers_own(run: AgentRun) -> None:
     agent_json(run, 1e9)
-    files = AgentFiles(RunDirectory(run.path))
+    files = AgentFiles(RunPaths(run.path))
     assert files.look(0.0).beat is None, "of a process before"
     agent_json(run, 1e9 + 1)
     assert files.look(1.0).age_s == 0
@@ -111,16 +111,16 @@ def test_odd_values_count_as_missing(value) -> None:
 
 
 def test_events_are_given_once(run: AgentRun) -> None:
-    log = EventLog(run.events)
+    log = EventLog(run.agent_events)
     log.append("started", steps=0)
-    files = AgentFiles(RunDirectory(run.path))
+    files = AgentFiles(RunPaths(run.path))
     assert files.look(0.0).events == ()
     log.append("collector_restarted", "killed by SIGABRT", restarts=1)
-    with run.events.open("ab") as file:
+    with run.agent_events.open("ab") as file:
         file.write(b'[1, 2]\nnot json \xff\n{"event": "half')
     (event,) = files.look(1.0).events
     assert (event["event"], event["cause"], event["restarts"]) == ("collector_restarted", "killed by SIGABRT", 1)
-    with run.events.open("ab") as file:
+    with run.agent_events.open("ab") as file:
         file.write(b' a line"}\n')
     assert [row["event"] for row in files.look(2.0).events] == ["half a line"]
 
@@ -195,7 +195,7 @@ def watch(run: AgentRun, asked: PlanRequest) -> Iterator[Watch]:
     log.write_text("lavapipe is not a conformant (of a run before)\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = Address("127.0.0.1", int(taken.getsockname()[1]))
-    watch = Watch(RunDirectory(run.path), nobody, LIMITS, asked.memory, asked.questions(), simulator_log=log)
+    watch = Watch(RunPaths(run.path), nobody, LIMITS, asked.memory, asked.questions(), simulator_log=log)
     yield watch
     watch.close()
 
@@ -265,7 +265,7 @@ def test_a_simulator_that_somebody_else_runs_is_looked_at_too(run: AgentRun, sta
     server = start_server()
     address = Address("127.0.0.1", server.port)
     questions = Questions(lambda in_use: health.check(address, 1.0, in_use), lambda: health.answers(address, 1.0))
-    watch = Watch(RunDirectory(run.path), address, LIMITS, PlanRequest().memory, questions, external=True)
+    watch = Watch(RunPaths(run.path), address, LIMITS, PlanRequest().memory, questions, external=True)
     until(lambda: bool(watch.look(time.monotonic(), None, None).simulator.healthy))
     watch.look(time.monotonic(), None, None)
     server.kill()

@@ -1,4 +1,4 @@
-"""The base of all configuration models of the launcher."""
+"""The base of all configuration models."""
 
 from __future__ import annotations
 

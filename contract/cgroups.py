@@ -1,4 +1,4 @@
-"""What the kernel's control groups, version 1 or 2, allow and count of memory. Owns their files and judges nothing.
+"""What the kernel's control groups, version 1 or 2, allow and count of memory.
 
 Memory that counts is what the kernel can't drop: anonymous and shared pages, and unreclaimable ones of its own. Pages
 of files count towards a group's usage, too, but go when memory runs short (docs/facts.md, section 6).
@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.memory.pools import MIB
+from contract.processes import MIB, PROC
 
-PROC = Path("/proc")
 _UNLIMITED = 2**60  # version 1 writes the largest multiple of a page for "no limit"
 
 

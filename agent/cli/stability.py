@@ -17,10 +17,10 @@ from statistics import linear_regression
 
 from rich.table import Table
 
-from agent.exchange.status import Status
 from agent.exits import AgentError, Exit
 from agent.memory.resident import memory_mib
 from agent.run_directory import RunDirectory
+from agent.td3.replay import Replay, ReplayError
 
 SAMPLE_S = 0.1
 WARM_UP_STEPS = 200
@@ -134,7 +134,10 @@ def _sample(run: RunDirectory, pid: int) -> Sample | None:
     learner_mib, collector_mib = memory_mib(pid), memory_mib(beat["collector"]["pid"])
     if learner_mib is None or collector_mib is None:
         return None
-    return Sample(Status(run.exchange / "status.bin").read().steps, learner_mib, collector_mib)
+    try:
+        return Sample(Replay.open(run.replay).steps, learner_mib, collector_mib)
+    except ReplayError:  # the collector hasn't made it yet
+        return None
 
 
 def _code(returncode: int) -> Exit:

@@ -45,7 +45,6 @@ class Collector:
         self._env = WatchdogEnv(config, self._status, _leave if self._has_traffic else None)
         self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
-        self._episodes = self._status.read().episodes
 
     @property
     def _has_traffic(self) -> bool:
@@ -100,9 +99,8 @@ class Collector:
         self._take_weights()
         ended = self._rollout.step()
         if ended is not None:
-            self._episodes += 1
+            self._status.episodes += 1
             self._channel.send(ended)
-        self._status.count(self._replay.steps, self._episodes)
 
     def _take_weights(self) -> None:
         if self._weights.version == self._weights_version:

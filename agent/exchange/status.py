@@ -37,7 +37,6 @@ class CollectorState(IntEnum):
 _STATUS = np.dtype(
     [
         ("state", "i8"),
-        ("steps", "i8"),
         ("episodes", "i8"),
         ("ticks", "i8"),
         ("weights_version", "i8"),
@@ -55,8 +54,8 @@ class Snapshot:
     """The status at one moment."""
 
     state: CollectorState
-    steps: int
     episodes: int
+    """Ended in all collectors of this run."""
     ticks: int
     """Of the simulator, in all collectors of this run."""
     weights_version: int
@@ -123,9 +122,13 @@ class Status:
     def ticks(self, ticks: int) -> None:
         self._block["ticks"] = ticks
 
-    def count(self, steps: int, episodes: int) -> None:
-        """Publish how many steps the replay holds on disk, and how many episodes ended."""
-        self._block["steps"] = steps
+    @property
+    def episodes(self) -> int:
+        """Training episodes that ended, in all collectors of this run."""
+        return int(self._block["episodes"][0])
+
+    @episodes.setter
+    def episodes(self, episodes: int) -> None:
         self._block["episodes"] = episodes
 
     def acting_with(self, weights_version: int) -> None:
@@ -148,8 +151,7 @@ class Status:
         block = self._block[0]
         return Snapshot(
             state=self.state,
-            steps=int(block["steps"]),
-            episodes=int(block["episodes"]),
+            episodes=self.episodes,
             ticks=self.ticks,
             weights_version=int(block["weights_version"]),
             in_call=bool(block["in_call"]),

@@ -111,7 +111,6 @@ class CollectorSupervisor:
         if cause is None:
             return
         self.hear()
-        self._store.count()
         steps = self._store.counters.steps
         self._crash_loop_guard.ended(cause, steps)
         self._reporter.vitals.collector_restarts += 1

@@ -122,7 +122,6 @@ class TrainingLoop:
         self._supervisor.stop()
         self._supervisor.hear()
         self._supervisor.close()
-        self._store.count()
         self._store.note(drained=True)
         self._tell("drained", cause)
 
@@ -154,12 +153,12 @@ class TrainingLoop:
 
     def _loop(self) -> Exit:
         while not self._stopped_by:
-            self._store.count()
-            self._pace.step_limit = step_limit(self._plan, self._counters)
-            action = decide(self._plan, self._counters)
+            counters = self._counters  # one look: the collector goes on meanwhile
+            self._pace.step_limit = step_limit(self._plan, counters)
+            action = decide(self._plan, counters)
             if action is Action.FINISH:
                 return Exit.FINISHED
-            self._reporter.tell(self._counters, phase(self._plan, self._counters, action))
+            self._reporter.tell(counters, phase(self._plan, counters, action))
             self._perform(action)
             self._supervisor.hear(self._wait_s(action))
             if not self._counters.drained:
@@ -202,7 +201,6 @@ class TrainingLoop:
         refused = self._store.close("stop requested" if code is Exit.STOPPED else "last try", code is Exit.STOPPED)
         self._reporter.tell(self._counters, "stopping")
         self._supervisor.stop()
-        self._store.count()
         self._reporter.log(self._counters)
         if refused is not None:
             raise refused

@@ -13,7 +13,7 @@ from agent.run_directory import RunDirectory
 from agent.td3.layout import bytes_for
 from agent.td3.reshaping import reshape
 from agent.td3.ring import NoRoomError, free_bytes
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 
 _MIB = 2**20
 

@@ -20,7 +20,7 @@ from agent.memory.allocator import Choice, Settings
 from agent.memory.footprint import MIB
 from agent.memory.survey import Survey, survey
 from agent.run_directory import RunDirectory
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 
 NOT_APPLICABLE = "not applicable on the CPU"
 

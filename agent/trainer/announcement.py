@@ -12,7 +12,7 @@ import yaml
 
 from agent.config import AgentConfig, dump
 from agent.run_directory import RunDirectory, provenance
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.pacing import Counters
 
 

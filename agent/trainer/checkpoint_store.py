@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint import CheckpointError
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters

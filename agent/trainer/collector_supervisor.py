@@ -13,7 +13,7 @@ from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, O
 from agent.exchange.status import Status
 from agent.exits import AgentError, Exit
 from agent.run_directory import RunDirectory
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_process import CollectorProcess
 from agent.trainer.learner import Learner

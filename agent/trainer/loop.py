@@ -16,8 +16,8 @@ from agent.exits import AgentError, Exit, exit_code
 from agent.memory.admission import Admitted
 from agent.run_directory import RunDirectory
 from agent.signals import StopRequest
+from agent.telemetry.events import EventLog
 from agent.telemetry.heartbeat import last_exit_code
-from agent.telemetry.metrics import EventLog
 from agent.trainer.announcement import announce
 from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_supervisor import CollectorSupervisor

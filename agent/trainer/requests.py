@@ -14,7 +14,7 @@ from agent import config, layered_yaml
 from agent.config import AgentConfig, ConfigError, dump
 from agent.exchange.request_files import Answer, Inbox, Request, Result, Unfit
 from agent.run_directory import RunDirectory
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint import CheckpointError
 
 APPLICABLE = ("device", "td3.micro_batch", "training.checkpoint_every_steps", "training.learner_threads")

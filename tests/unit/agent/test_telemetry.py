@@ -15,8 +15,9 @@ from agent.exchange.status import CollectorState, Status
 from agent.memory.resident import memory_mib
 from agent.memory.watermarks import Watermarks
 from agent.run_directory import RunDirectory
+from agent.telemetry.events import EventLog, JsonLines
 from agent.telemetry.heartbeat import Heartbeat, Vitals
-from agent.telemetry.metrics import Episodes, EventLog, JsonLines, Metrics
+from agent.telemetry.metrics import Episodes, Metrics
 from tests.disks import fill, small_disk
 
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from agent.exchange.status import CollectorState, Status
 from agent.memory.watermarks import Watermarks
 from agent.run_directory import RunDirectory as AgentRun
+from agent.telemetry.events import EventLog
 from agent.telemetry.heartbeat import Heartbeat as Writer
 from agent.telemetry.heartbeat import Vitals
-from agent.telemetry.metrics import EventLog
 from launcher import config
 from launcher.memory.pools import Reading
 from launcher.run_directory import RunDirectory

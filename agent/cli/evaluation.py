@@ -1,6 +1,6 @@
 """``python -m agent evaluate`` and the visual test: trained and other drivers on held-out routes, in this process.
 
-Owns finding a checkpoint and its configuration, and the outputs. Whoever calls it leaves by ``os._exit``.
+Owns finding a checkpoint and its configuration, and the outputs. The caller leaves by ``os._exit``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Trained:
 
     @property
     def drivers(self) -> tuple[str, ...]:
-        """Everybody who can drive."""
+        """Names of the drivers that can drive."""
         return BASELINES if self.policy is None else (TD3_DRIVER, *BASELINES)
 
 

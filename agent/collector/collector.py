@@ -1,6 +1,7 @@
-"""The collector: the process that touches the ``carla`` client. Drives, stores, evaluates, records.
+"""The collector's loop: drive and store a step, evaluate on order, wait, stop.
 
-Owns the environment, the writing end of the replay and the obedience to orders. Never trains.
+Owns the environment and the writing end of the replay. Orders are looked at between two steps, never inside one; a call
+that hangs ends with the process, which the trainer kills. Never trains.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WAIT_S = 0.001
 
 
 class Collector:
-    """Obeys one learner."""
+    """Takes orders from one trainer, over ``channel``."""
 
     def __init__(self, config: AgentConfig, run: RunDirectory, channel: Channel) -> None:
         self._config = config
@@ -51,7 +52,7 @@ class Collector:
         return self._config.environment.traffic.vehicles > 0
 
     def run(self, rehearse: bool) -> None:
-        """Rehearse an evaluation if that is wanted, then obey until told to stop.
+        """Rehearse an evaluation if that is wanted, then drive and evaluate until a stop is ordered.
 
         Raises:
             NoSimulator, ConfigError, RouteError: a new collector couldn't do better.
@@ -109,7 +110,6 @@ class Collector:
         if weights is not None:
             self._policy.load_state_dict(unflatten(weights.flat, self._policy.state_dict()))
             self._weights_version = weights.version
-            self._status.acting_with(weights.version)
 
     def _evaluate(self, order: Evaluate) -> None:
         """Break the training episode off and evaluate; nothing of this enters the replay."""

@@ -21,7 +21,7 @@ ROUNDS = 3
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work that pauses before each call into the simulator and returns a T: who runs it may leave it at any pause."""
+"""Work that pauses before each call into the simulator and returns a T: it can be left at any pause."""
 
 
 def completed(work: Steps[T]) -> T:

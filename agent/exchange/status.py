@@ -39,7 +39,6 @@ _STATUS = np.dtype(
         ("state", "i8"),
         ("episodes", "i8"),
         ("ticks", "i8"),
-        ("weights_version", "i8"),
         ("in_call", "i8"),
         ("sign_s", "f8"),
         ("limit_s", "f8"),
@@ -58,7 +57,6 @@ class Snapshot:
     """Ended in all collectors of this run."""
     ticks: int
     """Of the simulator, in all collectors of this run."""
-    weights_version: int
     in_call: bool
     """Whether a call into the environment is in flight."""
     silent_s: float
@@ -131,10 +129,6 @@ class Status:
     def episodes(self, episodes: int) -> None:
         self._block["episodes"] = episodes
 
-    def acting_with(self, weights_version: int) -> None:
-        """Publish which weights drive."""
-        self._block["weights_version"] = weights_version
-
     @contextlib.contextmanager
     def calling(self, limit_s: float) -> Iterator[None]:
         """Mark a call that the client library may never return from."""
@@ -153,7 +147,6 @@ class Status:
             state=self.state,
             episodes=self.episodes,
             ticks=self.ticks,
-            weights_version=int(block["weights_version"]),
             in_call=bool(block["in_call"]),
             silent_s=max(0.0, time.monotonic() - float(block["sign_s"])),
             limit_s=float(block["limit_s"]),

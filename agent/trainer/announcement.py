@@ -1,4 +1,4 @@
-"""What a run says of itself when its learner begins: that it does, with what, and what is different from last time.
+"""The first event of a learner: that the run starts or goes on, with what, and what is different from last time.
 
 Owns the events ``started`` and ``resumed``, and that ``config.yaml`` is replaced after them. Decides nothing.
 """
@@ -17,7 +17,7 @@ from agent.trainer.pacing import Counters
 
 
 def announce(events: EventLog, run: RunDirectory, config: AgentConfig, counters: Counters) -> None:
-    """Tell that the run begins or goes on, then save its configuration.
+    """Log that the run begins or goes on, then save its configuration.
 
     Raises:
         OSError: the configuration can't be saved.

@@ -1,7 +1,7 @@
 """Where a run stands, and how much of that is on disk: its counters, and the checkpoints that keep them.
 
-Owns the counters, when a checkpoint is superfluous, and what follows from a disk that refuses one: nothing is lost by
-that but time, so training goes on and tries again, and only the end of the run insists. Knows no collector, no file.
+Owns the counters, when a checkpoint is superfluous, and what follows from a disk that refuses one: that costs no more
+than time, so training goes on and tries again, and only the end of the run insists. Files are ``checkpoint``'s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Refused:
 
 
 class CheckpointStore:
-    """The books of one run. ``counters`` is where it stands."""
+    """Counters and checkpoints of one run."""
 
     def __init__(self, learner: Learner, reporter: Reporter, events: EventLog) -> None:
         self._counters = learner.counters()
@@ -54,7 +54,7 @@ class CheckpointStore:
         """Write a checkpoint; ``score`` where these very weights were evaluated, now or when the disk refused it.
 
         Raises:
-            CheckpointError: the disk refuses it, which is told as an event; training may go on.
+            CheckpointError: the disk refuses it, which is in the event log; training may go on.
         """
         counters = self.counters
         if score is None and self._refused is not None and self._refused.updates == counters.updates:
@@ -78,7 +78,7 @@ class CheckpointStore:
         try:
             self.save(cause, score)
         except CheckpointError:
-            return  # told as an event
+            return  # it is in the event log
 
     def save_what_is_new(self, cause: str) -> None:
         """Write a checkpoint, unless the last one is of this very moment: that one may bear a score.

@@ -1,7 +1,6 @@
 """One training run: the loop that asks ``pacing`` what is next and has learner and collector do it.
 
-Owns the loop, what a request does to it, and the order in which a run ends. Knows no ``carla`` (the client can abort
-its process; this one must live) and no arithmetic of the update.
+Owns the loop, what a request does to it, and the order in which a run ends. Knows no arithmetic of the update.
 """
 
 from __future__ import annotations
@@ -90,15 +89,15 @@ class TrainingLoop:
         self._reporter.summarise(self._counters)
         return code
 
-    def say_finished(self) -> None:
-        """Say what a learner that was killed after its final checkpoint couldn't; one that could has the last word."""
+    def report_finished(self) -> None:
+        """Report the end that a learner killed after its final checkpoint couldn't report; else leave its last word."""
         if last_exit_code(self._run.heartbeat) == Exit.FINISHED:
             return
         self._status.end_collector()
         with self._reporter:
             self._reporter.tell(self._counters, "finished")
             self._reporter.vitals.exit_code = Exit.FINISHED
-        self._tell("finished", "nothing was left to do")
+        self._record("finished", "nothing was left to do")
 
     @property
     def standing(self) -> Standing:
@@ -123,13 +122,13 @@ class TrainingLoop:
         self._supervisor.hear()
         self._supervisor.close()
         self._store.note(drained=True)
-        self._tell("drained", cause)
+        self._record("drained", cause)
 
     def resume(self, cause: str) -> None:
-        """Start a collector after a drain; whether it finds a simulator is told by the phase."""
+        """Start a collector after a drain; the phase says whether it finds a simulator."""
         if self._counters.drained:
             self._store.note(drained=False)
-            self._tell("drain_ended", cause)
+            self._record("drain_ended", cause)
             self._supervisor.start()
 
     def apply(self, values: Mapping[str, Any], cause: str) -> None:
@@ -143,7 +142,7 @@ class TrainingLoop:
         """End soon, as after SIGTERM."""
         self._stop_asked = cause
 
-    def _tell(self, event: str, cause: str) -> None:
+    def _record(self, event: str, cause: str) -> None:
         self._events.append(event, cause, steps=self._counters.steps, updates=self._counters.updates)
 
     def _prepare(self) -> None:
@@ -173,7 +172,7 @@ class TrainingLoop:
 
     @property
     def _stopped_by(self) -> str:
-        """Who wants the run to end; empty while nobody does."""
+        """What asked the run to end, a signal or a request; empty before."""
         return self._stop_asked if self._stop.signal is None else self._stop.signal.name
 
     def _perform(self, action: Action) -> None:
@@ -207,7 +206,7 @@ class TrainingLoop:
         word = "finished" if code is Exit.FINISHED else "stopped"
         self._reporter.tell(self._counters, word)
         self._reporter.vitals.exit_code = code
-        self._tell(word, self._stopped_by)
+        self._record(word, self._stopped_by)
         self._requests.end(self.standing)
 
     def _fail(self, error: Exception, code: Exit) -> None:

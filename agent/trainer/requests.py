@@ -64,7 +64,7 @@ class Requests:
         self._open: Request | None = None
 
     def begin(self, standing: Standing) -> None:
-        """Refuse what nobody answered before this process: a forgotten drain or stop must not hold up a new start."""
+        """Refuse what an earlier process left unanswered: a forgotten drain or stop must not hold up a new start."""
         self._turn_down(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
 
     def obey(self, training: Training) -> None:

@@ -23,7 +23,6 @@ from tests.disks import fill, small_disk
 
 def episode(reward: float, success: bool = False) -> EpisodeEnded:
     return EpisodeEnded(
-        steps=10,
         length=5,
         reward=reward,
         reward_terms={"progress": reward},

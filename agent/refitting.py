@@ -12,7 +12,7 @@ from agent.exits import AgentError
 from agent.td3.layout import bytes_for
 from agent.td3.reshaping import reshape
 from agent.td3.ring import NoRoomError, free_bytes
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from contract.exits import Exit
 from contract.paths import RunPaths
 

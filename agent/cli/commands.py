@@ -84,7 +84,7 @@ def train(
                 out.print(f"{emulated}.", highlight=False, soft_wrap=True)
             training = TrainingLoop(admitted, run, out, stop)
             if training.finished:
-                training.say_finished()
+                training.report_finished()
                 out.print(f"{run.path} is finished; raise --max-timesteps to train on.", highlight=False)
                 return
             code = training.run()

@@ -1,6 +1,6 @@
 """``python -m agent evaluate`` and the visual test: trained and other drivers on held-out routes, in this process.
 
-Owns finding a checkpoint and its configuration, and the outputs. Whoever calls it leaves by ``os._exit``.
+Owns finding a checkpoint and its configuration, and the outputs. The caller leaves by ``os._exit``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from agent import places
 from agent.cli import options
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER, driver
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER
 from agent.evaluation.metrics import table, write_csv, write_json
-from agent.evaluation.routes import held_out
-from agent.evaluation.runner import assess
-from agent.evaluation.video import VideoSummary, record
+from agent.evaluation.routes import completed
+from agent.evaluation.runner import EvaluationRunner
+from agent.evaluation.video import VideoSummary
 from agent.exits import AgentError, sentence
 from agent.td3.networks import Policy
 from agent.td3.resampling import adapted
@@ -42,7 +42,7 @@ class Trained:
 
     @property
     def drivers(self) -> tuple[str, ...]:
-        """Everybody who can drive."""
+        """Names of the drivers that can drive."""
         return BASELINES if self.policy is None else (TD3_DRIVER, *BASELINES)
 
 
@@ -97,15 +97,16 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
     """
     outputs.make_room()
     with _environment(trained.config) as env:
-        routes = held_out(env, trained.config, count, min_turns)
-        found = assess(env, trained.config, trained.policy, names, routes)
+        runner = EvaluationRunner(trained.config, env, trained.policy, count, min_turns)
+        routes = runner.routes()
+        found = completed(runner.compare(names, routes))
         out.print(table(found))
         if outputs.csv is not None:
             write_csv(found, outputs.csv)
         if outputs.json is not None:
             write_json(found, outputs.json)
         if outputs.video is not None:
-            record(env, driver(names[0], trained.policy, trained.config), routes, outputs.video)
+            completed(runner.film(names[0], routes, outputs.video))
 
 
 def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
@@ -117,9 +118,9 @@ def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
     Outputs(video=path).make_room()
     seconds = steps * trained.config.simulator.fixed_delta_s
     with _environment(trained.config) as env:
-        routes = held_out(env, trained.config, trained.config.evaluation.episodes)
-        filmed = driver(name, trained.policy, trained.config)
-        return record(env, filmed, routes, path, min_seconds=seconds, min_metres=0.0, max_seconds=seconds)
+        runner = EvaluationRunner(trained.config, env, trained.policy, trained.config.evaluation.episodes)
+        limits = {"min_seconds": seconds, "min_metres": 0.0, "max_seconds": seconds}
+        return completed(runner.film(name, runner.routes(), path, **limits))
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from statistics import linear_regression
 
 from rich.table import Table
 
-from agent.exchange.status import Status
 from agent.exits import AgentError
+from agent.td3.replay import Replay, ReplayError
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.processes import held_mib
@@ -135,7 +135,10 @@ def _sample(run: RunPaths, pid: int) -> Sample | None:
     learner_mib, collector_mib = held_mib(pid), held_mib(beat["collector"]["pid"])
     if learner_mib is None or collector_mib is None:
         return None
-    return Sample(Status(run.exchange / "status.bin").read().steps, learner_mib, collector_mib)
+    try:
+        return Sample(Replay.open(run.replay).steps, learner_mib, collector_mib)
+    except ReplayError:  # the collector hasn't made it yet
+        return None
 
 
 def _code(returncode: int) -> Exit:

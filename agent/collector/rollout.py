@@ -36,7 +36,7 @@ class _Episode:
 
 
 class Rollout:
-    """The driver of training episodes."""
+    """Drives training episodes into one replay."""
 
     def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: PolicyDriver) -> None:
         self._config = config
@@ -85,7 +85,6 @@ class Rollout:
     def _ended(self, episode: _Episode, info: dict[str, Any]) -> EpisodeEnded:
         self._episode = None
         return EpisodeEnded(
-            steps=self._replay.steps,
             length=episode.length,
             reward=episode.reward,
             reward_terms=dict(episode.terms),

@@ -1,4 +1,4 @@
-"""The environment as the collector uses it: every call that may hang is marked, every step looks for orders.
+"""The environment as the collector uses it: every call that may hang is marked, so that the learner can see it.
 
 Owns the marks in the status block. Adds nothing to the environment's behaviour.
 """
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import Observation
+from agent.env.route import Planner
 from agent.exchange.status import CollectorState, Status
 
 
@@ -23,7 +24,6 @@ class WatchdogEnv(DrivingEnv):
 
     Args:
         status: the block in which calls are marked.
-        on_step: called before each step; raises to end whatever is going on.
         on_lost: see ``Session``.
     """
 
@@ -31,33 +31,31 @@ class WatchdogEnv(DrivingEnv):
         self,
         config: AgentConfig,
         status: Status,
-        on_step: Callable[[], None],
         on_lost: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(config.environment, config.simulator, config.seed, on_lost)
         self._status = status
-        self._on_step = on_step
         self._ticks_before = status.ticks
         self._call_limit_s = config.simulator.timeout_s + config.collector.hang_margin_s
         self._connect_limit_s = config.simulator.patience_s + self._call_limit_s
+
+    @property
+    def planner(self) -> Planner:
+        """Routes of the simulator's map; connects if needed, and waiting for a simulator is no hang."""
+        if self._planner is not None and self.session.connected:
+            return self._planner
+        with self._reaching():
+            return super().planner
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin a drive; waiting for a simulator is no hang."""
-        self._on_step()
         with self._reaching():
             return super().reset(seed=seed, options=options)
 
-    def connect(self) -> None:
-        """Reach the simulator and learn its map, if that isn't done; waiting for one is no hang."""
-        self._on_step()
-        with self._reaching():
-            _ = self.planner
-
     def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Drive one step."""
-        self._on_step()
         with self._status.calling(self._call_limit_s):
             result = super().step(action)
         self._status.ticks = self._ticks_before + self.session.ticks

@@ -1,4 +1,4 @@
-"""Who drives in an evaluation: the trained policy, and three to compare it with (stop, random, PID with pure pursuit).
+"""The drivers of evaluations: the trained policy, and three to compare it with (stop, random, PID with pure pursuit).
 
 Owns the ``Driver`` protocol that evaluation and video speak, and the drivers' names. Knows no simulator: a driver sees
 an observation and the car's state on its route.

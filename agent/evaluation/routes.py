@@ -1,16 +1,15 @@
-"""Held-out routes, and a driver on them.
+"""A driver on a list of routes, a step at a time.
 
-Owns which routes drivers are compared on, and what becomes of one that is lost with the simulator or whose start is
-taken. Writes no replay, draws no training route.
+Owns what becomes of a route that is lost with the simulator, or whose start is taken. Writes no replay, draws no route.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import TypeVar
 
-from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.env.route import Route, held_out_routes
+from agent.env.route import Route
 from agent.env.session import BlockedStart
 from agent.evaluation.drivers import Driver
 from agent.evaluation.metrics import Evaluation, RouteResult, Tally
@@ -20,17 +19,22 @@ ROUNDS = 3
 """How often a route is tried whose start is taken; between two tries the others are driven."""
 
 
-def held_out(env: DrivingEnv, config: AgentConfig, count: int, min_turns: int | None = None) -> list[Route]:
-    """Return the held-out routes of this configuration: the same ones every time, for every driver.
-
-    Raises:
-        RouteError: the map doesn't have that many.
-    """
-    turns = config.evaluation.min_turns if min_turns is None else min_turns
-    return held_out_routes(env.planner, config.environment.route, count, config.seed, turns)
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that pauses before each call into the simulator and returns a T: it can be left at any pause."""
 
 
-def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str, seed: int = 0) -> Evaluation:
+def completed(work: Steps[T]) -> T:
+    """Do all of it and return what it returns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str, seed: int = 0) -> Steps[Evaluation]:
     """Drive every route once and return the figures; a route lost with the simulator is repeated.
 
     A route whose start is taken comes once more after the others, and is named if it is taken each time.
@@ -49,7 +53,7 @@ def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str
     for _ in range(ROUNDS):
         for number in [number for number in range(len(routes)) if number not in results]:
             try:
-                results[number] = _drive_again_if_lost(env, driver, routes[number])
+                results[number] = yield from _drive_again_if_lost(env, driver, routes[number])
             except BlockedStart as blocked:
                 last = blocked
     if routes and not results:
@@ -58,21 +62,23 @@ def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str
     return Evaluation(name, env.planner.name, seed, tuple(results[number] for number in sorted(results)), left)
 
 
-def drive(env: DrivingEnv, driver: Driver, route: Route) -> RouteResult | None:
+def drive(env: DrivingEnv, driver: Driver, route: Route) -> Steps[RouteResult | None]:
     """Drive one route; None if the simulator was lost on the way."""
+    yield
     observation, info = env.reset(options={"route": route})
     tally = Tally()
     over = False
     while not over:
+        yield
         observation, reward, terminated, truncated, info = env.step(driver.act(observation, env.state))
         tally.add(reward, info["jerk_mps3"])
         over = terminated or truncated
     return None if info["simulator_lost"] else tally.result(route, info, env.session.config.fixed_delta_s)
 
 
-def _drive_again_if_lost(env: DrivingEnv, driver: Driver, route: Route) -> RouteResult:
+def _drive_again_if_lost(env: DrivingEnv, driver: Driver, route: Route) -> Steps[RouteResult]:
     for _ in range(LOSSES_A_ROUTE):
-        result = drive(env, driver, route)
+        result = yield from drive(env, driver, route)
         if result is not None:
             return result
     raise RuntimeError(

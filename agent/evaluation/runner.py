@@ -1,133 +1,73 @@
-"""The evaluations of a training run: rehearsed before training, driven when ordered, in the collector's environment.
+"""Drivers compared on the same held-out routes, and filmed there: for a run's evaluations and for the command.
 
-Owns the held-out routes (drawn once a map), the choice of drivers, the results' files and the film. Writes no replay
-and draws nothing from training's random state.
+Owns which routes these are, drawn once a map. Writes no replay, and draws nothing from training's random state.
 """
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Sequence
+from pathlib import Path
 
-import numpy as np
-from rich.console import Console
-
-from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.env.observation import FRAMES, VECTOR_SIZE
-from agent.env.route import Planner, Route
+from agent.env.route import Planner, Route, held_out_routes
 from agent.evaluation import video
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER, PolicyDriver, driver
-from agent.evaluation.metrics import Evaluation, table, write_csv, write_json
-from agent.evaluation.routes import evaluate, held_out
+from agent.evaluation.drivers import driver
+from agent.evaluation.metrics import Evaluation
+from agent.evaluation.routes import Steps, evaluate
 from agent.evaluation.video import VideoSummary
-from agent.exchange.messages import Evaluate, Evaluated, Rehearsed
-from agent.exchange.status import CollectorState, Status
 from agent.td3.networks import Policy
-from contract.paths import RunPaths
-from contract.processes import held_mib
-
-WATCHABLE_M = 50.0
-TABLE_COLUMNS = 120
-
-
-def assess(
-    env: DrivingEnv, config: AgentConfig, policy: Policy | None, names: Sequence[str], routes: Sequence[Route]
-) -> list[Evaluation]:
-    """Let each driver drive the same routes and return the figures, in the given order."""
-    drivers = [(name, driver(name, policy, config)) for name in names]
-    return [evaluate(env, each, routes, name, config.seed) for name, each in drivers]
 
 
 class EvaluationRunner:
-    """Evaluates one policy, which its owner keeps new."""
+    """Evaluates in one environment.
 
-    def __init__(self, config: AgentConfig, run: RunPaths, env: WatchdogEnv, policy: Policy, status: Status) -> None:
+    Args:
+        config: of the run or the command.
+        env: is used, never closed.
+        policy: the trained one, which its owner may change between two calls; None without one.
+        count: held-out routes to draw.
+        min_turns: junction turns that each of them has; None for ``evaluation.min_turns``.
+    """
+
+    def __init__(
+        self, config: AgentConfig, env: DrivingEnv, policy: Policy | None, count: int, min_turns: int | None = None
+    ) -> None:
         self._config = config
-        self._run = run
         self._env = env
         self._policy = policy
-        self._status = status
+        self._count = count
+        self._min_turns = config.evaluation.min_turns if min_turns is None else min_turns
         self._routes: list[Route] = []
         self._planner: Planner | None = None
 
-    @property
-    def expected(self) -> bool:
-        """Whether the run has evaluations at all."""
-        return self._most > 0
-
-    @property
-    def _most(self) -> int:
-        """Routes of the largest evaluation to come."""
-        settings = self._config.evaluation
-        return max(settings.episodes if settings.every_steps > 0 else 0, settings.final_episodes)
-
-    def rehearse(self) -> Rehearsed:
-        """Allocate what evaluations need beyond driving, and say what that is; the simulator takes no step.
+    def routes(self) -> list[Route]:
+        """Return the held-out routes of the simulator's map, the same ones every time; connects if needed.
 
         Raises:
             NoSimulator, ConfigError: see ``Session.connect``.
-            RouteError: the map has too few held-out routes for the evaluations to come.
+            RouteError: the map doesn't have that many.
         """
-        self._status.state = CollectorState.REHEARSING
-        self._env.connect()
-        before_mib = held_mib(os.getpid())
-        side = self._config.environment.camera.width
-        self._policy.act(np.zeros((FRAMES, side, side), np.uint8), np.zeros(VECTOR_SIZE, np.float32))
-        routes = self._held_out(self._most)
-        _text(())
-        encoder_mib = video.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None
-        after_mib = held_mib(os.getpid())
-        return Rehearsed(before_mib=before_mib, after_mib=after_mib, encoder_mib=encoder_mib, routes=len(routes))
+        planner = self._env.planner
+        if planner is not self._planner:  # a new simulator may bring another map
+            route, seed = self._config.environment.route, self._config.seed
+            self._routes = held_out_routes(planner, route, self._count, seed, self._min_turns)
+            self._planner = planner
+        return self._routes
 
-    def evaluate(self, order: Evaluate) -> Evaluated:
-        """Drive the held-out routes and say how it went; a final one also writes files, and films."""
-        self._status.state = CollectorState.EVALUATING
-        settings = self._config.evaluation
-        self._env.connect()
-        routes = self._held_out(settings.final_episodes if order.final else settings.episodes)
-        names = (TD3_DRIVER, *(BASELINES if order.final and settings.baselines else ()))
-        found = assess(self._env, self._config, self._policy, names, routes)
-        if order.final:
-            write_json(found, self._run.evaluation_json)
-            write_csv(found, self._run.evaluation_csv)
-        film = self._film(routes) if order.final and self._films else None
-        return Evaluated(
-            step=order.step,
-            final=order.final,
-            totals={each.name: each.scalars() for each in found},
-            score=found[0].score,
-            table=_text(found),
-            collector_mib=held_mib(os.getpid()),
-            encoder_mib=None if film is None else film.encoder_mib,
-            video=None if film is None else str(film.path.relative_to(self._run.path)),
-        )
+    def compare(self, names: Sequence[str], routes: Sequence[Route]) -> Steps[list[Evaluation]]:
+        """Let each driver drive the same routes and return the figures, in the given order.
 
-    @property
-    def _films(self) -> bool:
-        return self._config.evaluation.video and self._config.evaluation.final_episodes > 0
+        Raises:
+            AgentError: there is no such driver, or ``td3`` without a policy.
+            NoSimulator, BlockedStart, RuntimeError: see ``evaluate``.
+        """
+        drivers = [(name, driver(name, self._policy, self._config)) for name in names]
+        found = []
+        for name, each in drivers:
+            found.append((yield from evaluate(self._env, each, routes, name, self._config.seed)))
+        return found
 
-    def _held_out(self, count: int) -> list[Route]:
-        """Return the first so many routes of the map; a new simulator may bring a new one."""
-        if self._env.planner is not self._planner:
-            self._routes = held_out(self._env, self._config, self._most)
-            self._planner = self._env.planner
-        return self._routes[:count]
-
-    def _film(self, routes: Sequence[Route]) -> VideoSummary:
-        """Film the trained driver; where it hardly moves, also one that does, so that there is something to watch."""
-        self._status.state = CollectorState.RECORDING
-        film = video.record(self._env, PolicyDriver(self._policy), routes, self._run.videos / f"{TD3_DRIVER}.mp4")
-        if film.metres < WATCHABLE_M:
-            video.record(self._env, driver("pid", None, self._config), routes, self._run.videos / "pid.mp4")
-        return film
-
-
-def _text(found: Sequence[Evaluation]) -> str:
-    """Return the table as text: the learner, which has the terminal, can't import what makes it."""
-    page = Console(file=io.StringIO(), width=TABLE_COLUMNS)
-    with page.capture() as capture:
-        page.print(table(found))
-    return capture.get()
+    def film(self, name: str, routes: Sequence[Route], path: Path, **limits: float) -> Steps[VideoSummary]:
+        """Film a driver on some routes; ``limits`` and errors as of ``video.record``."""
+        return video.record(self._env, driver(name, self._policy, self._config), routes, path, **limits)

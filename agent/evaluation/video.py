@@ -24,6 +24,7 @@ from agent.env.route import Route
 from agent.env.sensors import FrameCamera
 from agent.env.session import BlockedStart, SimulatorLost
 from agent.evaluation.drivers import Driver
+from agent.evaluation.routes import Steps
 from contract.processes import held_mib
 
 Picture = NDArray[np.uint8]
@@ -60,7 +61,7 @@ def record(
     min_seconds: float = 10.0,
     min_metres: float = 50.0,
     max_seconds: float = 120.0,
-) -> VideoSummary:
+) -> Steps[VideoSummary]:
     """Film route after route until the video is long enough and the car moved far enough, or no route is left.
 
     Args:
@@ -80,11 +81,13 @@ def record(
                 break
             driven += 1
             before = metres
+            yield
             try:
                 with contextlib.closing(_drive(env, driver, route)) as drive:
                     for picture, distance_m in drive:
                         encoder.send(picture)
                         frames, metres = frames + 1, before + distance_m
+                        yield
                         if frames >= max_seconds * fps:
                             break
             except (SimulatorLost, BlockedStart):

@@ -37,10 +37,8 @@ class CollectorState(IntEnum):
 _STATUS = np.dtype(
     [
         ("state", "i8"),
-        ("steps", "i8"),
         ("episodes", "i8"),
         ("ticks", "i8"),
-        ("weights_version", "i8"),
         ("in_call", "i8"),
         ("sign_s", "f8"),
         ("limit_s", "f8"),
@@ -55,11 +53,10 @@ class Snapshot:
     """The status at one moment."""
 
     state: CollectorState
-    steps: int
     episodes: int
+    """Ended in all collectors of this run."""
     ticks: int
     """Of the simulator, in all collectors of this run."""
-    weights_version: int
     in_call: bool
     """Whether a call into the environment is in flight."""
     silent_s: float
@@ -123,14 +120,14 @@ class Status:
     def ticks(self, ticks: int) -> None:
         self._block["ticks"] = ticks
 
-    def count(self, steps: int, episodes: int) -> None:
-        """Publish how many steps the replay holds on disk, and how many episodes ended."""
-        self._block["steps"] = steps
-        self._block["episodes"] = episodes
+    @property
+    def episodes(self) -> int:
+        """Training episodes that ended, in all collectors of this run."""
+        return int(self._block["episodes"][0])
 
-    def acting_with(self, weights_version: int) -> None:
-        """Publish which weights drive."""
-        self._block["weights_version"] = weights_version
+    @episodes.setter
+    def episodes(self, episodes: int) -> None:
+        self._block["episodes"] = episodes
 
     @contextlib.contextmanager
     def calling(self, limit_s: float) -> Iterator[None]:
@@ -148,10 +145,8 @@ class Status:
         block = self._block[0]
         return Snapshot(
             state=self.state,
-            steps=int(block["steps"]),
-            episodes=int(block["episodes"]),
+            episodes=self.episodes,
             ticks=self.ticks,
-            weights_version=int(block["weights_version"]),
             in_call=bool(block["in_call"]),
             silent_s=max(0.0, time.monotonic() - float(block["sign_s"])),
             limit_s=float(block["limit_s"]),

@@ -19,7 +19,7 @@ from agent.memory import aftermath, allocator, footprint
 from agent.memory.allocator import Choice, Settings
 from agent.memory.footprint import MIB
 from agent.memory.survey import Survey, survey
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from contract.exits import Exit
 from contract.paths import RunPaths
 

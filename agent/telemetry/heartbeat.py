@@ -11,12 +11,12 @@ import json
 import os
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from agent.exchange.status import CollectorState, Status
-from agent.memory.watermarks import Watermarks
 from contract.files import write_whole
 from contract.paths import RunPaths
 
@@ -47,10 +47,27 @@ class Vitals:
     exit_code: int | None = None
 
 
+class MemoryReadings(Protocol):
+    """What the beat asks of memory (``agent.memory.watermarks``, which this room doesn't enter)."""
+
+    collector_pid: int | None
+
+    @property
+    def now(self) -> Mapping[str, float]:
+        """The last reading, MiB by name."""
+
+    @property
+    def peaks(self) -> Mapping[str, Mapping[str, float]]:
+        """The maxima by phase, MiB by name."""
+
+    def read(self, phase: str) -> None:
+        """Read what is held now, and raise the maxima of a phase."""
+
+
 class Heartbeat:
     """The thread. Use as a context manager: the last line is written when it ends."""
 
-    def __init__(self, run: RunPaths, vitals: Vitals, status: Status, memory: Watermarks) -> None:
+    def __init__(self, run: RunPaths, vitals: Vitals, status: Status, memory: MemoryReadings) -> None:
         self._run = run
         self._vitals = vitals
         self._status = status

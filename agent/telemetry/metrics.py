@@ -1,70 +1,23 @@
-"""What a run tells: events and metrics, one JSON object a line, and TensorBoard beside them.
+"""The metrics of a run, ``metrics.jsonl`` and ``tensorboard/``, and the averages over its last episodes.
 
-Owns ``agent-events.jsonl``, ``metrics.jsonl`` and ``tensorboard/``. A disk that refuses a line never stops
-training: the line is lost, and that is said once on stderr.
+A disk that refuses a row never stops training: the row is lost, and that is said once on stderr.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
-import math
-import os
 import sys
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
 from agent.exchange.messages import EpisodeEnded
+from agent.telemetry.events import JsonLines
 
 EPISODES_AVERAGED = 100
 """As Stable-Baselines3's ``stats_window_size``, so that curves compare."""
-
-
-class JsonLines:
-    """A file of JSON objects, one a line, appended to; every line is flushed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._complained = False
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Add one line; NaN and infinity become null, since JSON has none."""
-        line = json.dumps({key: _finite(value) for key, value in row.items()}) + "\n"
-        try:
-            self._write(line.encode())
-        except OSError as error:
-            self._complain(error)
-
-    def _write(self, line: bytes) -> None:
-        """Write the line in one call, or nothing: a filling disk takes a part, which would spoil the next line too."""
-        with self._path.open("ab", buffering=0) as file:
-            before = file.seek(0, os.SEEK_END)
-            if file.write(line) < len(line):
-                file.truncate(before)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def _complain(self, error: OSError) -> None:
-        if not self._complained:
-            print(f"{self._path}: lines are being lost ({error.strerror}); training goes on.", file=sys.stderr)
-        self._complained = True
-
-
-class EventLog:
-    """Why things happened: time, event, cause, and the numbers that decided."""
-
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._lines = JsonLines(path)
-        self._clock = clock
-
-    def append(self, event: str, cause: str = "", **numbers: Any) -> None:
-        """Add one event. ``event`` is a word with underscores, ``cause`` a few words for a person."""
-        self._lines.append({"time": round(self._clock(), 3), "event": event, "cause": cause, **numbers})
 
 
 class Metrics:
@@ -139,7 +92,3 @@ class Episodes:
 
 def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

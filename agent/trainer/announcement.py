@@ -1,4 +1,4 @@
-"""What a run says of itself when its learner begins: that it does, with what, and what is different from last time.
+"""The first event of a learner: that the run starts or goes on, with what, and what is different from last time.
 
 Owns the events ``started`` and ``resumed``, and that ``config.yaml`` is replaced after them. Decides nothing.
 """
@@ -12,13 +12,13 @@ import yaml
 
 from agent.config import AgentConfig, dump
 from agent.run_directory import provenance, read_overrides, save_config
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.pacing import Counters
 from contract.paths import RunPaths
 
 
 def announce(events: EventLog, run: RunPaths, config: AgentConfig, counters: Counters) -> None:
-    """Tell that the run begins or goes on, then save its configuration.
+    """Log that the run begins or goes on, then save its configuration.
 
     Raises:
         OSError: the configuration can't be saved.

@@ -1,16 +1,17 @@
 """Where a run stands, and how much of that is on disk: its counters, and the checkpoints that keep them.
 
-Owns the counters, when a checkpoint is superfluous, and what follows from a disk that refuses one: nothing is lost by
-that but time, so training goes on and tries again, and only the end of the run insists. Knows no collector, no file.
+Owns the counters, when a checkpoint is superfluous, and what follows from a disk that refuses one: that costs no more
+than time, so training goes on and tries again, and only the end of the run insists. Files are ``checkpoint``'s.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint import CheckpointError
 from agent.trainer.learner import Learner
+from agent.trainer.pacing import Counters
 from agent.trainer.reporter import Reporter
 from agent.trainer.requests import Standing
 
@@ -24,14 +25,19 @@ class _Refused:
 
 
 class CheckpointStore:
-    """The books of one run. ``counters`` is where it stands."""
+    """Counters and checkpoints of one run."""
 
     def __init__(self, learner: Learner, reporter: Reporter, events: EventLog) -> None:
-        self.counters = learner.counters()
+        self._counters = learner.counters()
         self._learner = learner
         self._reporter = reporter
         self._events = events
         self._refused: _Refused | None = None
+
+    @property
+    def counters(self) -> Counters:
+        """Where the run stands now. Steps are counted by the replay and updates by the learner, nowhere else."""
+        return replace(self._counters, steps=self._learner.steps, updates=self._learner.updates)
 
     @property
     def standing(self) -> Standing:
@@ -40,21 +46,16 @@ class CheckpointStore:
         saved = counters.saved_updates == counters.updates
         return Standing(counters.steps, counters.updates, self._learner.checkpoint if saved else None)
 
-    def count(self) -> None:
-        """Read steps and updates anew."""
-        self.counters = replace(self.counters, steps=self._learner.steps, updates=self._learner.updates)
-
     def note(self, **changes: bool | int) -> None:
         """Change counters that only the loop knows of."""
-        self.counters = replace(self.counters, **changes)  # type: ignore[arg-type]
+        self._counters = replace(self._counters, **changes)  # type: ignore[arg-type]
 
     def save(self, cause: str, score: float | None = None) -> None:
         """Write a checkpoint; ``score`` where these very weights were evaluated, now or when the disk refused it.
 
         Raises:
-            CheckpointError: the disk refuses it, which is told as an event; training may go on.
+            CheckpointError: the disk refuses it, which is in the event log; training may go on.
         """
-        self.count()
         counters = self.counters
         if score is None and self._refused is not None and self._refused.updates == counters.updates:
             score = self._refused.score
@@ -64,12 +65,12 @@ class CheckpointStore:
             self._learner.save(counters, score)
         except CheckpointError as error:
             self._refused = _Refused(counters.updates, score)
-            self.counters = replace(counters, tried_updates=counters.updates)
+            self._counters = replace(counters, tried_updates=counters.updates)
             self._events.append("checkpoint_failed", str(error), wanted=cause, kept=self._learner.checkpoint, **where)
             self._reporter.say(str(error))
             raise
         self._refused = None
-        self.counters = replace(counters, saved_updates=counters.updates, saved_steps=counters.steps)
+        self._counters = replace(counters, saved_updates=counters.updates, saved_steps=counters.steps)
         self._events.append("checkpoint", cause, **where)
 
     def save_if_possible(self, cause: str, score: float | None = None) -> None:
@@ -77,7 +78,7 @@ class CheckpointStore:
         try:
             self.save(cause, score)
         except CheckpointError:
-            return  # told as an event
+            return  # it is in the event log
 
     def save_what_is_new(self, cause: str) -> None:
         """Write a checkpoint, unless the last one is of this very moment: that one may bear a score.
@@ -85,7 +86,6 @@ class CheckpointStore:
         Raises:
             CheckpointError: the disk refuses it.
         """
-        self.count()
         counters = self.counters
         known = (counters.saved_steps, counters.saved_updates) == (counters.steps, counters.updates)
         if self._refused is not None or not known:

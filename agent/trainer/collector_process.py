@@ -1,4 +1,4 @@
-"""The collector, seen from the learner: started, listened to, watched, ended.
+"""The collector's process, seen from the trainer: started, listened to, watched, ended.
 
 Owns the child process and the learner's end of the channel. The client library can abort or hang the process it
 lives in (facts.md section 5), so an end of any kind is an ordinary event here. Decides nothing about restarts.
@@ -52,7 +52,7 @@ class CollectorProcess:
         ours, theirs = socket.socketpair()
         limits = self._config.collector
         self._status.begin_collector(limits.start_limit_s, self._config.simulator.timeout_s + limits.hang_margin_s)
-        # A session of its own: Ctrl-C is for the learner, which then tells the collector in order.
+        # A session of its own: Ctrl-C is for the learner, which then stops the collector in order.
         with theirs, self._run.collector_log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "agent.collector", str(theirs.fileno()), str(os.getpid())],

@@ -1,7 +1,7 @@
-"""The loop's dealings with the collector: started, given orders, listened to, replaced when it dies, sent home.
+"""The supervision of the collector: started, given orders, listened to, replaced when it dies, stopped.
 
-Owns which collector drives, how many were lost, and what each of its reports means for the run. Decides nothing about
-steps and updates (``pacing`` does) and knows no ``carla``.
+Owns how many collectors were lost, when that is too many, and what each report means for the run. Decides nothing about
+steps and updates: ``pacing`` does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from agent.config import AgentConfig
 from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report
 from agent.exchange.status import Status
 from agent.exits import AgentError
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_process import CollectorProcess
 from agent.trainer.learner import Learner
@@ -22,7 +22,7 @@ from contract.paths import RunPaths
 
 
 class CrashLoopGuard:
-    """A chance event ends one collector; what ends each of them is no chance.
+    """Ends the run where one collector after another ends without a step: that is no chance event any more.
 
     Args:
         attempts: fruitless collectors in a row that end the run.
@@ -39,8 +39,8 @@ class CrashLoopGuard:
         """Note the steps that a new collector starts with."""
         self._steps = steps
 
-    def rewarded(self) -> None:
-        """Note that the present collector did something else than steps: an evaluation."""
+    def progressed(self) -> None:
+        """Note that the present collector finished an evaluation, which takes no steps."""
         self._fruitless = 0
 
     def ended(self, cause: str, steps: int) -> None:
@@ -73,7 +73,7 @@ class CollectorSupervisor:
         events: EventLog,
     ) -> None:
         self._collector = CollectorProcess(config, run, status)
-        self._crash_loop_guard = CrashLoopGuard(config.collector.attempts, run.collector_log)
+        self._guard = CrashLoopGuard(config.collector.attempts, run.collector_log)
         self._total_steps = config.training.total_steps
         self._grace_s = config.collector.stop_grace_s
         self._learner, self._store, self._reporter, self._events = learner, store, reporter, events
@@ -84,7 +84,7 @@ class CollectorSupervisor:
         counters = self._store.counters
         self._collector.start(rehearse=not self._rehearsed)
         self._reporter.memory.collector_pid = self._collector.pid
-        self._crash_loop_guard.begin(counters.steps)
+        self._guard.begin(counters.steps)
         if counters.evaluating:
             self._order_evaluation()
 
@@ -94,7 +94,7 @@ class CollectorSupervisor:
         self._order_evaluation()
 
     def hear(self, timeout_s: float = 0.0) -> None:
-        """Take in what the collector reports; wait so long for it where there is nothing yet.
+        """Handle what the collector reports; wait up to ``timeout_s`` where there is nothing yet.
 
         Raises:
             AgentError: no collector could go on.
@@ -112,9 +112,8 @@ class CollectorSupervisor:
         if cause is None:
             return
         self.hear()
-        self._store.count()
         steps = self._store.counters.steps
-        self._crash_loop_guard.ended(cause, steps)
+        self._guard.ended(cause, steps)
         self._reporter.vitals.collector_restarts += 1
         restarts = self._reporter.vitals.collector_restarts
         self._events.append("collector_restarted", cause, restarts=restarts, steps=steps)
@@ -126,7 +125,7 @@ class CollectorSupervisor:
         self._collector.stop(self._grace_s)
 
     def close(self) -> None:
-        """Have no collector any more."""
+        """End the collector if it still runs, and forget it."""
         self._collector.close()
         self._reporter.memory.collector_pid = None
 
@@ -149,7 +148,7 @@ class CollectorSupervisor:
             self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps)
 
     def _take_evaluation(self, report: Evaluated) -> None:
-        self._crash_loop_guard.rewarded()
+        self._guard.progressed()
         self._reporter.take_evaluation(report)
         self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))
         self._store.note(evaluating=False, evaluated_at=report.step, finally_evaluated=report.final)

@@ -29,7 +29,7 @@ from agent.td3.means import Means
 from agent.td3.replay import Replay, ReplayError
 from agent.td3.resampling import adapted
 from agent.td3.td3 import TD3
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer import checkpoint
 from agent.trainer.pacing import Counters, Pacing
 from contract.paths import RunPaths

@@ -1,7 +1,6 @@
 """One training run: the loop that asks ``pacing`` what is next and has learner and collector do it.
 
-Owns the loop, what a request does to it, and the order in which a run ends. Knows no ``carla`` (the client can abort
-its process; this one must live) and no arithmetic of the update.
+Owns the loop, what a request does to it, and the order in which a run ends. Knows no arithmetic of the update.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from rich.console import Console
 from agent.exchange.status import Pace, Status
 from agent.exits import AgentError, exit_code
 from agent.memory.admission import Admitted
+from agent.telemetry.events import EventLog
 from agent.telemetry.heartbeat import last_exit_code
-from agent.telemetry.metrics import EventLog
 from agent.trainer.announcement import announce
 from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_supervisor import CollectorSupervisor
@@ -91,15 +90,15 @@ class TrainingLoop:
         self._reporter.summarise(self._counters)
         return code
 
-    def say_finished(self) -> None:
-        """Say what a learner that was killed after its final checkpoint couldn't; one that could has the last word."""
+    def report_finished(self) -> None:
+        """Report the end that a learner killed after its final checkpoint couldn't report; else leave its last word."""
         if last_exit_code(self._run.heartbeat) == Exit.FINISHED:
             return
         self._status.end_collector()
         with self._reporter:
             self._reporter.tell(self._counters, "finished")
             self._reporter.vitals.exit_code = Exit.FINISHED
-        self._tell("finished", "nothing was left to do")
+        self._record("finished", "nothing was left to do")
 
     @property
     def standing(self) -> Standing:
@@ -123,15 +122,14 @@ class TrainingLoop:
         self._supervisor.stop()
         self._supervisor.hear()
         self._supervisor.close()
-        self._store.count()
         self._store.note(drained=True)
-        self._tell("drained", cause)
+        self._record("drained", cause)
 
     def resume(self, cause: str) -> None:
-        """Start a collector after a drain; whether it finds a simulator is told by the phase."""
+        """Start a collector after a drain; the phase says whether it finds a simulator."""
         if self._counters.drained:
             self._store.note(drained=False)
-            self._tell("drain_ended", cause)
+            self._record("drain_ended", cause)
             self._supervisor.start()
 
     def apply(self, values: Mapping[str, Any], cause: str) -> None:
@@ -145,7 +143,7 @@ class TrainingLoop:
         """End soon, as after SIGTERM."""
         self._stop_asked = cause
 
-    def _tell(self, event: str, cause: str) -> None:
+    def _record(self, event: str, cause: str) -> None:
         self._events.append(event, cause, steps=self._counters.steps, updates=self._counters.updates)
 
     def _prepare(self) -> None:
@@ -155,12 +153,12 @@ class TrainingLoop:
 
     def _loop(self) -> Exit:
         while not self._stopped_by:
-            self._store.count()
-            self._pace.step_limit = step_limit(self._plan, self._counters)
-            action = decide(self._plan, self._counters)
+            counters = self._counters  # one look: the collector goes on meanwhile
+            self._pace.step_limit = step_limit(self._plan, counters)
+            action = decide(self._plan, counters)
             if action is Action.FINISH:
                 return Exit.FINISHED
-            self._reporter.tell(self._counters, phase(self._plan, self._counters, action))
+            self._reporter.tell(counters, phase(self._plan, counters, action))
             self._perform(action)
             self._supervisor.hear(self._wait_s(action))
             if not self._counters.drained:
@@ -175,7 +173,7 @@ class TrainingLoop:
 
     @property
     def _stopped_by(self) -> str:
-        """Who wants the run to end; empty while nobody does."""
+        """What asked the run to end, a signal or a request; empty before."""
         return self._stop_asked if self._stop.signal is None else self._stop.signal.name
 
     def _perform(self, action: Action) -> None:
@@ -203,14 +201,13 @@ class TrainingLoop:
         refused = self._store.close("stop requested" if code is Exit.STOPPED else "last try", code is Exit.STOPPED)
         self._reporter.tell(self._counters, "stopping")
         self._supervisor.stop()
-        self._store.count()
         self._reporter.log(self._counters)
         if refused is not None:
             raise refused
         word = "finished" if code is Exit.FINISHED else "stopped"
         self._reporter.tell(self._counters, word)
         self._reporter.vitals.exit_code = code
-        self._tell(word, self._stopped_by)
+        self._record(word, self._stopped_by)
         self._requests.end(self.standing)
 
     def _fail(self, error: Exception, code: Exit) -> None:

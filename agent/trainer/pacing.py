@@ -1,4 +1,4 @@
-"""Who does what next: pure decisions over counters, one mechanism for free-running and lockstep training.
+"""What learner and collector do next: pure decisions over counters, one mechanism for free-running and lockstep runs.
 
 The learner publishes a ``step_limit``; the collector takes steps while it has fewer. Everything else follows
 from the two counters that survive a crash: steps (rows in the replay) and updates (of the last checkpoint).
@@ -117,7 +117,7 @@ class Counters:
     finally_evaluated: bool = False
     """The last evaluation, after the last update, is done."""
     drained: bool = False
-    """The simulator was given back on request: nobody drives, and nothing is learned until somebody does again."""
+    """The simulator was given back on request: no collector runs, and nothing is learned until one does again."""
 
 
 def updates_owed(plan: Plan, steps: int) -> int:

@@ -1,4 +1,4 @@
-"""Everything a running training tells: heartbeat, metrics, progress line. One object, so that the loop has one line.
+"""What a running training reports: heartbeat, metrics, progress line. One object, so that the loop has one line.
 
 Owns the vitals, the averages and the rates. Decides nothing and never waits.
 """
@@ -105,7 +105,7 @@ class Reporter:
                 **{f"train/{name}": value for name, value in self._learner.losses().items()},
                 **self.memory.scalars(),
                 "train/n_updates": counters.updates,
-                "time/fps": self._rate.mean_steps_per_s,
+                "time/fps": self._rate.mean_steps_per_s(counters.steps),
                 "time/total_timesteps": counters.steps,
             },
         )
@@ -129,17 +129,14 @@ class _Rate:
 
     def __init__(self, steps: int, updates: int) -> None:
         self._first = self._last = (time.monotonic(), steps, updates)
-        self._steps = steps
         self.steps_per_s = 0.0
         self.updates_per_s = 0.0
 
-    @property
-    def mean_steps_per_s(self) -> float:
+    def mean_steps_per_s(self, steps: int) -> float:
         """Since this process began, as Stable-Baselines3 counts."""
-        return (self._steps - self._first[1]) / max(1e-9, time.monotonic() - self._first[0])
+        return (steps - self._first[1]) / max(1e-9, time.monotonic() - self._first[0])
 
     def see(self, steps: int, updates: int) -> None:
-        self._steps = steps
         now_s = time.monotonic()
         then_s, steps_then, updates_then = self._last
         if (elapsed_s := now_s - then_s) >= RATE_WINDOW_S:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from agent import config, layered_yaml
 from agent.config import AgentConfig, ConfigError, dump
 from agent.exchange.request_files import Answer, Inbox, Request, Result, Unfit
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint import CheckpointError
 from contract.paths import RunPaths
 
@@ -64,7 +64,7 @@ class Requests:
         self._open: Request | None = None
 
     def begin(self, standing: Standing) -> None:
-        """Refuse what nobody answered before this process: a forgotten drain or stop must not hold up a new start."""
+        """Refuse what an earlier process left unanswered: a forgotten drain or stop must not hold up a new start."""
         self._turn_down(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
 
     def obey(self, training: Training) -> None:

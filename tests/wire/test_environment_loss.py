@@ -20,7 +20,7 @@ from agent.env.observation import DriverState, Observation
 from agent.env.route import held_out_routes
 from agent.env.session import NoSimulator, Session
 from agent.evaluation.drivers import PidPurePursuit
-from agent.evaluation.routes import evaluate
+from agent.evaluation.routes import completed, evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, port_pair
 
 GO = np.array((0.0, 0.3), np.float32)
@@ -237,7 +237,7 @@ def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServ
     server = start_server()
     env = make(server.port)
     chosen = held_out_routes(env.planner, env.config.route, 2, seed=1)
-    evaluation = evaluate(env, Killer(server, start_server), chosen, "pid")
+    evaluation = completed(evaluate(env, Killer(server, start_server), chosen, "pid"))
     assert [result.route for result in evaluation.routes] == [route.name for route in chosen]
     assert all(result.success for result in evaluation.routes)
     env.close()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import psutil
 
+from agent.collector.evaluations import RunEvaluations
 from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig, validate
-from agent.evaluation.runner import EvaluationRunner
+from agent.evaluation.routes import completed
 from agent.exchange.status import CollectorState, Status
 from agent.td3.networks import Policy
 from contract.paths import RunPaths
@@ -88,7 +89,7 @@ def test_a_second_collector_rehearses_nothing(start_server: StartServer, new_run
 def watched_env(server: Server, folder: Path) -> tuple[AgentConfig, WatchdogEnv, Status]:
     settings = validate({**SMALL, "evaluation": {"video": False}, "simulator": {"port": server.port}}, source="test")
     status = Status(folder / "status.bin")
-    return settings, WatchdogEnv(settings, status, on_step=lambda: None), status
+    return settings, WatchdogEnv(settings, status), status
 
 
 def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
@@ -100,8 +101,9 @@ def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
         settings, env, status = watched_env(server, tmp_path)
         try:
             if rehearse:
-                examiner = EvaluationRunner(settings, RunPaths(tmp_path), env, Policy(settings.td3.network), status)
-                assert examiner.rehearse().routes == settings.evaluation.final_episodes
+                policy = Policy(settings.td3.network)
+                evaluations = RunEvaluations(settings, RunPaths(tmp_path), env, policy, status)
+                assert completed(evaluations.rehearse()).routes == settings.evaluation.final_episodes
                 assert env.session.ticks == 0
                 vehicles = connect(server, synchronous=False).world.get_actors().filter("vehicle.*")
                 assert len(vehicles) == 0

@@ -20,7 +20,7 @@ from agent.run_directory import prepare, settled_precision
 from agent.td3 import arithmetic, td3
 from agent.td3.arithmetic import computed, cpu_has_bfloat16
 from agent.td3.td3 import TD3
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.announcement import announce
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters

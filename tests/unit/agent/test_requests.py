@@ -18,7 +18,7 @@ from agent.config import AgentConfig, ConfigError
 from agent.exchange.request_files import Answer, Inbox, Request, Unfit, await_answer, send
 from agent.exits import AgentError
 from agent.run_directory import prepare
-from agent.telemetry.metrics import EventLog
+from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint import CheckpointError
 from agent.trainer.learner import Learner
 from agent.trainer.requests import Requests, Standing, patched

@@ -13,8 +13,9 @@ import torch
 from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
 from agent.exchange.status import CollectorState, Status
 from agent.memory.watermarks import Watermarks
+from agent.telemetry.events import EventLog, JsonLines
 from agent.telemetry.heartbeat import Heartbeat, Vitals
-from agent.telemetry.metrics import Episodes, EventLog, JsonLines, Metrics
+from agent.telemetry.metrics import Episodes, Metrics
 from contract.paths import RunPaths
 from contract.processes import held_mib
 from tests.disks import fill, small_disk
@@ -22,7 +23,6 @@ from tests.disks import fill, small_disk
 
 def episode(reward: float, success: bool = False) -> EpisodeEnded:
     return EpisodeEnded(
-        steps=10,
         length=5,
         reward=reward,
         reward_terms={"progress": reward},

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from agent.exchange.status import CollectorState, Status
 from agent.memory.watermarks import Watermarks
+from agent.telemetry.events import EventLog
 from agent.telemetry.heartbeat import Heartbeat as Writer
 from agent.telemetry.heartbeat import Vitals
-from agent.telemetry.metrics import EventLog
 from contract.paths import RunPaths
 from contract.paths import RunPaths as AgentRun
 from launcher import config

@@ -18,7 +18,7 @@ def test_a_simulator_that_hangs_as_an_episode_begins_is_waited_for_as_any_other(
     simulator = {"port": faulty.server.port, "timeout_s": TIMEOUT_S}
     settings = validate({**SMALL, "simulator": simulator}, source="test")
     status = Status(tmp_path / "status.bin")
-    env = WatchdogEnv(settings, status, on_step=lambda: None)
+    env = WatchdogEnv(settings, status)
     env.reset(seed=5)
     status.state = CollectorState.STEPPING
     faulty.tell("fault hang")

@@ -12,8 +12,7 @@ from itertools import islice
 from typing import Any
 
 from contract.readers import number
-from launcher.show.incident import HUNG, Incident, Pause
-from launcher.show.incidents import moment
+from launcher.show.incidents import HUNG, Incident, Pause, moment
 from launcher.show.timeline import DRIVES, Progress, Timeline
 
 PATIENCE_S = 300.0

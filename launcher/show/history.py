@@ -17,8 +17,7 @@ from launcher.decide.policy import RAN_OUT
 from launcher.memory.pools import PoolKind
 from launcher.show import timeline
 from launcher.show.downtime import Cost, Downtime, union
-from launcher.show.incident import Incident
-from launcher.show.incidents import joined, moment, words
+from launcher.show.incidents import Incident, moment, read_incidents, words
 from launcher.show.timeline import Sample, Timeline
 
 BEFORE_S, AFTER_S = 15.0, 1.5
@@ -114,7 +113,7 @@ def examine(run: RunPaths) -> RunHistory | None:
     # Nothing may happen for hours: a launcher that was killed lived until its last line of either file.
     signs = [{"time": each.time_s, "event": "alive"} for each in rows.progress]
     heard = list(heapq.merge(events, signs, key=moment))
-    incidents = joined(heard)
+    incidents = read_incidents(heard)
     mattered = [each for each in incidents if each.matters]
     starts = [*(each.began_s for each in mattered[1:]), float("inf")]
     told = [_told(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]

@@ -1,21 +1,26 @@
-"""Incidents out of ``launcher-events.jsonl``: each finding joined with what was done about it, until training goes on.
+"""Incidents out of ``launcher-events.jsonl``: what was found, what was done about it, when training stood still for it.
 
-Pure: rows in, incidents out. Which event belongs to which incident is decided here and nowhere else: by its cause's
-sentence, else by what is under repair, else by what holds.
+Pure: rows in, incidents out. The launcher says which row belongs to which incident (``incident``, see
+``supervising/incidents``); here they are only gathered. A launcher that was killed is an incident, too.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from contract.readers import inner, number
+from launcher.decide import policy
 from launcher.decide.detectors.causes import Cause
-from launcher.show.incident import CLIMB, FAILED, GONE, PLANNED, Action, Found, Incident, Pause
 
-JOINT_S = 1.0
-"""What is found at one look is journalled within this time."""
+CLIMB, GONE, PLANNED = "climb", "launcher_gone", "planned"
+"""What else than a cause an incident may begin with: a rung that is left, a launcher that was killed, a request."""
+FAILED = frozenset(cause.value for cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED))
+"""Causes that mean: something has ended, or must be ended."""
+HUNG = frozenset({Cause.SIMULATOR_HANG.value, Cause.AGENT_HANG.value, Cause.COLLECTOR_HANG.value})
+"""Causes that are noticed only after a while in which nothing went on."""
+GRAVEST_FIRST = [cause.value for cause in policy.ORDER]
 ACTIONS = {
     "simulator_restart": "simulator started again",
     "simulator_failed": "a start of the simulator failed",
@@ -32,6 +37,7 @@ ACTIONS = {
     "crash_loop": "no restart is left",
     "agent_adopted": "agent found alive, taken over",
     "simulator_adopted": "simulator found alive, taken over",
+    "run_started": "launcher started again",
 }
 """Events that are something done, in words for people."""
 DOWN = {
@@ -39,21 +45,159 @@ DOWN = {
     "simulator_failed": "simulator",
     "agent_restart": "agent",
     "draining": "draining",
+    "run_started": "agent",
 }
 """Events with which something is taken from training until it is back."""
 UP = {"simulator_healthy": "simulator", "verified": "agent"}
-ORDERLY = (0, 2, 65, 75)
-"""Exit codes of an agent that ended by its contract."""
 
 Row = Mapping[str, Any]
 
 
-def joined(rows: Iterable[Row]) -> list[Incident]:
+@dataclass(frozen=True)
+class Found:
+    """One thing that was found wrong.
+
+    Attributes:
+        time_s: since 1970, as everywhere here.
+        cause: a ``Cause`` value, or one of the words above.
+        sentence: for people.
+        pool: that was short; empty if none was.
+        owner: who grew, leaked or took; empty if nobody did.
+        unanswered_s: for how long nothing had gone on by then.
+    """
+
+    time_s: float
+    cause: str
+    sentence: str
+    pool: str = ""
+    owner: str = ""
+    unanswered_s: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """By what its end is recognised."""
+        return self.cause, self.pool, self.owner
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that was done: the event's name and half a sentence."""
+
+    time_s: float
+    event: str
+    words: str
+
+
+@dataclass
+class Pause:
+    """Training stood still; ``until_s`` is None where it never went on."""
+
+    from_s: float
+    until_s: float | None = None
+
+
+@dataclass
+class Incident:
+    """From the first thing found to training again, or to the end of what was found.
+
+    Attributes:
+        name: its id.
+        found: the first one first; never empty.
+        held: keys of findings that still hold.
+        missing: what training still lacks.
+        over_s: when nothing of it held or was under repair any more; None if the files end before.
+        ended_run: the run ended because of it.
+    """
+
+    name: str
+    found: list[Found]
+    actions: list[Action] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
+    held: set[tuple[str, str, str]] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
+    over_s: float | None = None
+    ended_run: bool = False
+
+    @property
+    def began_s(self) -> float:
+        """When it was noticed."""
+        return self.found[0].time_s
+
+    @property
+    def cause(self) -> str:
+        """The gravest of its causes."""
+        known = [each.cause for each in self.found if each.cause in GRAVEST_FIRST]
+        return min(known, key=GRAVEST_FIRST.index) if known else self.found[0].cause
+
+    @property
+    def sentences(self) -> list[str]:
+        """What was found, each thing once, the gravest first."""
+        gravest = sorted(self.found, key=lambda each: each.cause != self.cause)
+        return list(dict.fromkeys(each.sentence for each in gravest if each.sentence))
+
+    @property
+    def is_fault(self) -> bool:
+        """Return whether something had gone wrong that needed more than a look."""
+        return self.matters and self.cause not in (CLIMB, PLANNED)
+
+    @property
+    def matters(self) -> bool:
+        """Return whether anything failed, was done, or stood still because of it."""
+        return bool(self.actions or self.pauses or self.ended_run) or self.cause in FAILED | HUNG
+
+    @property
+    def stands(self) -> bool:
+        """Return whether training stands still for it now."""
+        return bool(self.pauses) and self.pauses[-1].until_s is None
+
+    def add(self, row: Row) -> None:
+        """Take up one row that belongs to it."""
+        event, now_s = words(row, "event"), moment(row)
+        if event == "finding":
+            found = finding_of(row)
+            if found not in self.found:
+                self.found.append(found)
+            self.held.add(found.key)
+        elif event == "finding_over":
+            self.held.discard(finding_of(row).key)
+        elif event == "agent_adopted" and self.cause == GONE:
+            self.pauses, self.missing = [], set()  # the agent had gone on all the while
+        if event in ACTIONS:
+            self.actions.append(Action(now_s, event, ACTIONS[event].format_map(_Known(row))))
+        if event in DOWN:
+            self._stand_still(now_s)
+        self._count_missing(event, row)
+
+    def _stand_still(self, now_s: float) -> None:
+        if not self.stands:
+            whole = not self.pauses and self.cause in FAILED | {GONE}
+            self.pauses.append(Pause(self.began_s if whole else now_s))
+
+    def _count_missing(self, event: str, row: Row) -> None:
+        """Count what training lacks: a program that is started again, or the simulator that a drained agent gave up."""
+        if event in DOWN:
+            self.missing.add(DOWN[event])
+        elif event == "agent_starts" and self.stands:
+            self.missing = self.missing - {"draining", "drained"} | {"agent"}
+        elif event in ("request_answered", "request_unanswered"):
+            kind = words(row, "kind")
+            self.missing.discard({"drain": "draining", "resume": "drained"}.get(kind, ""))
+            self.missing |= {"drained"} if kind == "drain" and row.get("ok") else set()
+
+    def settle(self, now_s: float, back: str = "") -> None:
+        """See whether training goes on, and whether it is over; ``back``: what training has again."""
+        self.missing.discard(back)
+        if self.stands and not self.missing:
+            self.pauses[-1].until_s = now_s
+        self.over_s = None if self.held or self.stands else now_s
+
+
+def read_incidents(rows: Iterable[Row]) -> list[Incident]:
     """Return all incidents, in the order in which they began; rows of any content are survived."""
-    joiner = _Joiner()
+    reader = _Reader()
     for row in rows:
-        joiner.hear(row)
-    return joiner.incidents
+        reader.add(row)
+    return list(reader.incidents.values())
 
 
 def moment(row: Row) -> float:
@@ -67,169 +211,68 @@ def words(row: Row, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-class _Joiner:
-    """Hears one event after the other."""
+def finding_of(row: Row) -> Found:
+    """Return what an event ``finding`` says."""
+    unanswered_s = number(inner(row, "numbers").get("no_tick_for_s")) or 0.0
+    cause, sentence, pool, owner = (words(row, key) for key in ("diagnosis", "cause", "pool", "owner"))
+    return Found(moment(row), cause, sentence, pool, owner, max(0.0, unanswered_s))
+
+
+class _Reader:
+    """Takes one event after the other."""
 
     def __init__(self) -> None:
-        self.incidents: list[Incident] = []
-        self._open: list[Incident] = []
-        self._repair: Incident | None = None
-        self._missing: set[str] = set()
+        self.incidents: dict[str, Incident] = {}
+        self._open: dict[str, Incident] = {}
         self._last_s: float | None = None
-        self._agent_code: float | None = None
 
-    def hear(self, row: Row) -> None:
-        event = words(row, "event")
-        if event == "finding":
-            self._found(row)
-        elif event == "finding_over":
-            self._over(row)
-        elif event == "run_started":
-            self._started(row)
-        elif event == "run_ended":
-            self._ended(row)
-        elif event == "agent_ended":
-            self._agent_code = number(row.get("exit_code"))
-        elif event in ACTIONS:
-            self._done(event, row)
-        self._count_missing(event, row)
-        self._last_s = None if event == "run_ended" else moment(row)
+    def add(self, row: Row) -> None:
+        event, name, now_s = words(row, "event"), words(row, "incident"), moment(row)
+        if event == "run_started":
+            self._open.clear()  # what a launcher that was killed had at hand is never heard of again
+        if event in UP:
+            for incident in [each for each in self._open.values() if each.stands]:
+                self._settle(incident, now_s, UP[event])
+        if name and words(row, "diagnosis") != Cause.OUT_OF_BAND.value:
+            self._belongs(self._named(name, row), event, row)
+        if event == "run_ended":
+            for incident in self._open.values():
+                incident.over_s = now_s
+            self._open.clear()
+        self._last_s = now_s
 
-    # What is found
-
-    def _found(self, row: Row) -> None:
-        found = _finding(row)
-        if found.cause == Cause.OUT_OF_BAND.value:
+    def _belongs(self, incident: Incident, event: str, row: Row) -> None:
+        if event == "run_ended":
+            incident.ended_run = True
             return
-        incident = self._same_look(found.time_s)
-        if incident is None and found.cause in FAILED:
-            incident = self._repair
-        incident = incident or self._begin(found)
-        if found not in incident.found:
-            incident.found.append(found)
-        incident.held.add(found.key)
+        self._open[incident.name] = incident
+        incident.add(row)
+        self._settle(incident, moment(row))
 
-    def _same_look(self, now_s: float) -> Incident | None:
-        """Return the incident that was noticed by the very look which found this."""
-        last = self._open[-1] if self._open else None
-        return last if last and last.cause != CLIMB and 0 <= now_s - last.found[-1].time_s <= JOINT_S else None
+    def _settle(self, incident: Incident, now_s: float, back: str = "") -> None:
+        incident.settle(now_s, back)
+        if incident.over_s is not None:
+            self._open.pop(incident.name, None)
 
-    def _over(self, row: Row) -> None:
-        key = _finding(row).key
-        for incident in [each for each in self._open if key in each.held]:
-            incident.held.discard(key)
-            self._close_if_done(incident, moment(row))
+    def _named(self, name: str, row: Row) -> Incident:
+        return self.incidents.setdefault(name, Incident(name, [_first(row, self._last_s)]))
 
-    # What is done
 
-    def _done(self, event: str, row: Row) -> None:
-        now_s = moment(row)
-        if event.endswith("_adopted") and event != "rung_adopted" and self._repair is None and not self._open:
-            return  # the launcher before had ended by itself
-        incident = self._concerned(event, row)
-        incident.actions.append(Action(now_s, event, ACTIONS[event].format_map(_Known(row))))
-        if event in DOWN:
-            self._stands(incident, now_s)
-        elif event == "agent_adopted" and incident.cause == GONE:
-            incident.pauses.clear()  # the agent had gone on all the while
-            self._repair, self._missing = None, set()
-            self._close_if_done(incident, now_s)
-
-    def _concerned(self, event: str, row: Row) -> Incident:
-        """Return the incident about which this was done; a new one where none fits."""
-        if event == "rung_left":
-            self._end_climbs(moment(row))
-            return self._begin(Found(moment(row), CLIMB, f"climbs back from {words(row, 'rung')}"))
-        said, now_s = _skeleton(words(row, "cause")), moment(row)
-        recent = [each for each in self.incidents[-20:] if each.over_s is None or 0 <= now_s - each.over_s <= JOINT_S]
-        same = [each for each in recent if said and any(_skeleton(found.sentence) == said for found in each.found)]
-        fitting = [*([self._repair] if self._repair else []), *same]
-        if fitting:
-            return fitting[-1]
-        return self._open[-1] if self._open else self._begin(Found(now_s, self._label(event, row), words(row, "cause")))
-
-    def _label(self, event: str, row: Row) -> str:
-        """Return the cause of something done that no finding came before."""
-        if words(row, "diagnosis"):
-            return words(row, "diagnosis")
-        if event == "rung_adopted":
-            vram = words(row, "kind") == "vram"
-            return Cause.AGENT_CUDA_OOM.value if vram else Cause.AGENT_HOST_OOM.value
-        if event == "rung_taken":
-            return Cause.PRESSURE.value
-        crashed = event == "agent_restart" and self._agent_code not in (None, *ORDERLY)
-        return Cause.AGENT_CRASH.value if crashed else PLANNED
-
-    def _begin(self, found: Found) -> Incident:
-        incident = Incident([found])
-        self.incidents.append(incident)
-        self._open.append(incident)
-        return incident
-
-    # Standing still
-
-    def _stands(self, incident: Incident, now_s: float) -> None:
-        if self._repair not in (None, incident):
-            return  # it stands already
-        self._repair = incident
-        if not incident.pauses or incident.pauses[-1].until_s is not None:
-            first = not incident.pauses and incident.cause in FAILED
-            incident.pauses.append(Pause(incident.began_s if first else now_s))
-
-    def _count_missing(self, event: str, row: Row) -> None:
-        if event in DOWN:
-            self._missing.add(DOWN[event])
-        elif event == "agent_starts" and self._repair is not None:
-            self._missing = self._missing - {"draining", "drained"} | {"agent"}
-        elif event in ("request_answered", "request_unanswered"):
-            self._answered(words(row, "kind"), row)
-        self._missing.discard(UP.get(event, ""))
-        if self._repair is not None and not self._missing:
-            self._goes_on(moment(row))
-
-    def _answered(self, kind: str, row: Row) -> None:
-        if kind == "drain":
-            self._missing.discard("draining")
-            self._missing |= {"drained"} if row.get("ok") else set()
-        elif kind == "resume":
-            self._missing.discard("drained")
-        elif kind == "apply" and row.get("ok") and self._repair is None:
-            self._end_climbs(moment(row))
-
-    def _goes_on(self, now_s: float) -> None:
-        incident, self._repair = self._repair, None
-        assert incident is not None
-        incident.pauses[-1].until_s = now_s
-        self._close_if_done(incident, now_s)
-
-    def _end_climbs(self, now_s: float) -> None:
-        for climb in [each for each in self._open if each.cause == CLIMB and each is not self._repair]:
-            self._close_if_done(climb, now_s)
-
-    def _close_if_done(self, incident: Incident, now_s: float) -> None:
-        if incident in self._open and not incident.held and incident is not self._repair:
-            incident.over_s = now_s
-            self._open.remove(incident)
-
-    # Launchers
-
-    def _started(self, row: Row) -> None:
-        if self._last_s is not None:
-            self._leave_open()
-            gone = "the launcher ended without a word; another one went on"
-            self._repair, self._missing = self._begin(Found(self._last_s, GONE, gone)), {"agent"}
-            self._repair.actions.append(Action(moment(row), "run_started", "launcher started again"))
-            self._repair.pauses.append(Pause(self._last_s))
-
-    def _ended(self, row: Row) -> None:
-        reason = words(row, "cause")
-        for incident in self._open:
-            incident.ended_run = any(each.sentence and reason.startswith(each.sentence) for each in incident.found)
-            incident.over_s = moment(row)
-        self._leave_open()
-
-    def _leave_open(self) -> None:
-        self._open, self._repair, self._missing = [], None, set()
+def _first(row: Row, last_s: float | None) -> Found:
+    """Return what an incident begins with: a finding, else what was done without one."""
+    event, now_s = words(row, "event"), moment(row)
+    if event == "finding":
+        return finding_of(row)
+    if event == "run_started":
+        before_s = now_s if last_s is None else min(last_s, now_s)
+        return Found(before_s, GONE, "the launcher ended without a word; another one went on")
+    if event == "rung_left":
+        return Found(now_s, CLIMB, f"climbs back from {words(row, 'rung')}")
+    causes = {
+        "rung_taken": Cause.PRESSURE.value,
+        "rung_adopted": Cause.AGENT_CUDA_OOM.value if words(row, "kind") == "vram" else Cause.AGENT_HOST_OOM.value,
+    }
+    return Found(now_s, words(row, "diagnosis") or causes.get(event, PLANNED), words(row, "cause"))
 
 
 class _Known(dict[str, Any]):
@@ -237,20 +280,3 @@ class _Known(dict[str, Any]):
 
     def __missing__(self, key: str) -> str:
         return "?"
-
-
-def _finding(row: Row) -> Found:
-    unanswered_s = number(inner(row, "numbers").get("no_tick_for_s")) or 0.0
-    return Found(
-        moment(row),
-        words(row, "diagnosis"),
-        words(row, "cause"),
-        words(row, "pool"),
-        words(row, "owner"),
-        max(0.0, unanswered_s),
-    )
-
-
-def _skeleton(sentence: str) -> str:
-    """Return a sentence without its figures: the same finding says others at every look."""
-    return re.sub(r"[\d.,]+", "#", sentence)

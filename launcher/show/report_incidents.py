@@ -10,7 +10,7 @@ from launcher.show import sentences
 from launcher.show.axis import Axis
 from launcher.show.formatting import cause, clock, grouped
 from launcher.show.history import IncidentReport, RunHistory, kind_of
-from launcher.show.incident import CLIMB
+from launcher.show.incidents import CLIMB
 from launcher.show.layers import stacked
 from launcher.show.memory_chart import Mark, across, column_of, events_chart, key, memory_chart, signs_key
 from launcher.show.page import safe

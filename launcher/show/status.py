@@ -139,6 +139,7 @@ def _rung(taken: Row) -> str:
 
 def _held(row: Row) -> dict[str, Any]:
     return {
+        "incident": words(row, "incident"),
         "cause": words(row, "diagnosis"),
         "sentence": words(row, "cause"),
         "pool": words(row, "pool"),

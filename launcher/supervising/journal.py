@@ -58,6 +58,8 @@ class LauncherState:
         leak_restarts: in a row, by program: before it was short of memory.
         hold_s: what a climb waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
+        incidents: how many there were; their ids are ``i1``, ``i2``, …
+        incident: the one that is being dealt with, or that ended the run; empty if none is.
         agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
     """
 
@@ -84,6 +86,8 @@ class LauncherState:
     leak_restarts: dict[str, int] = field(default_factory=dict)
     simulator_peak_mib: dict[str, dict[str, float]] = field(default_factory=dict)
     agent_context_mib: float | None = None
+    incidents: int = 0
+    incident: str = ""
     exit_code: int | None = None
     reason: str = ""
 
@@ -124,8 +128,11 @@ def recall(run: RunPaths) -> Recalled | None:
         state = STATE.validate_python(object_of(text))
     except ValidationError as error:
         raise UnusableStateError(f"{run.launcher_state} can't be used: {_reason(error)}") from None
-    fresh = replace(state, pid=os.getpid(), exit_code=None, reason="")
-    return Recalled(fresh, state.state != "stopped", open_to(run.launcher_state, saved) or open_to(run.path, folder))
+    killed = state.state != "stopped"
+    incidents = state.incidents + killed  # that a launcher was killed is an incident: the next one begins with it
+    incident = f"i{incidents}" if killed else ""
+    fresh = replace(state, pid=os.getpid(), exit_code=None, reason="", incidents=incidents, incident=incident)
+    return Recalled(fresh, killed, open_to(run.launcher_state, saved) or open_to(run.path, folder))
 
 
 def _reason(error: ValidationError) -> str:
@@ -176,12 +183,15 @@ class Journal:
         self.state = state
         state.started = now()
 
-    def event(self, event: str, cause: str = "", **numbers: Any) -> None:
+    def event(self, event: str, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
         """Add a line: what happened, why, and the numbers that decided; then save the state that it led to.
 
-        A disk that is full costs the line, never the run.
+        ``incident`` is what it belongs to: by default the one that is being dealt with, "" for none. A disk
+        that is full costs the line, never the run.
         """
-        row = {"time": round(self._now(), 3), "event": event, "cause": cause, **numbers}
+        about = self.state.incident if incident is None else incident
+        belongs = {"incident": about} if about else {}
+        row = {"time": round(self._now(), 3), "event": event, "cause": cause, **belongs, **numbers}
         with contextlib.suppress(OSError):
             self._append(self._run.launcher_events, row)
         self.save()

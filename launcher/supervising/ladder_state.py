@@ -99,17 +99,18 @@ class LadderState:
         self._journal.event("rung_left", f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
         return taken, {key: left.get(key, self._brief.base.get(key)) for key in taken.values}
 
-    def adopt(self, seen: Observation, now_s: float) -> Taken | None:
-        """Record what the agent gave up by itself for memory's sake; None if that is nothing new."""
+    def given_up(self, seen: Observation, now_s: float) -> dict[str, Any]:
+        """Return what the agent gave up by itself for memory's sake, by dotted key; empty if that is nothing new."""
         beat = self._telling_beat(seen, now_s)
-        values = {} if beat is None else given_up(beat, self._expected)
-        if beat is None or not values:
-            return None
+        return {} if beat is None else given_up(beat, self._expected)
+
+    def adopt(self, values: dict[str, Any], step: int, now_s: float) -> Taken:
+        """Record what the agent gave up by itself, by then at this training step, as a rung that was taken."""
         kind = PoolKind.VRAM if self._expected.get("device") == "cuda" else PoolKind.RAM
         taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
         self._journal.state.taken.append(taken)
         self.stepped_down(now_s)
-        self._journal.event("rung_adopted", taken.cause, rung=str(taken), kind=taken.kind, step=beat.step)
+        self._journal.event("rung_adopted", taken.cause, rung=str(taken), kind=taken.kind, step=step)
         self.changed(now_s)
         return taken
 
@@ -174,13 +175,13 @@ class LadderState:
         """Forget what the last simulator took when it was fresh."""
         self._fresh_known = False
 
-    def verified(self, seen: Observation) -> None:
-        """Record what all hold once the agent is warm: the reservation stands."""
+    def verified(self, seen: Observation, incident: str) -> None:
+        """Record what all hold once the agent is warm: the reservation stands, and ``incident`` is mended."""
         free = {pool.name: pool.free.mib for pool in seen.memory.pools}
         held = {
             pool.name: {whose.value: round(pool.held_by(whose), 1) for whose in OwnerKind} for pool in seen.memory.pools
         }
-        self._journal.event("verified", free_mib=free, held_mib=held)
+        self._journal.event("verified", incident=incident, free_mib=free, held_mib=held)
 
     def measure(self, seen: Observation, quality: str | None, simulator_age_s: float) -> None:
         """Keep the simulator's watermark, and what it takes when it is fresh and the agent drives in it.

@@ -23,6 +23,7 @@ from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.failures import OverError, SimulatorFailedError
+from launcher.supervising.incidents import Incidents
 from launcher.supervising.journal import Journal
 from launcher.supervising.judge import Judge
 from launcher.supervising.ladder_state import LadderState
@@ -46,16 +47,23 @@ class Repairs:
         sight: Sight,
         ladder: LadderState,
         judge: Judge,
+        incidents: Incidents,
     ) -> None:
         self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
         self._crew, self._sight, self._ladder, self._judge = crew, sight, ladder, judge
+        self._incidents = incidents
 
-    def perform(self, decision: Decision) -> Script:
-        """Carry a decision out.
+    def perform(self, decision: Decision, incident: str = "") -> Script:
+        """Carry a decision out; all that is recorded meanwhile carries the incident, a new one where none is given.
 
         Raises:
-            OverError: the decision, or what came of it, ends the run.
+            OverError: the decision, or what came of it, ends the run; the incident stays at hand.
         """
+        before = self._incidents.handle(incident or self._incidents.open())
+        yield from self._carry_out(decision)
+        self._incidents.handle(before)
+
+    def _carry_out(self, decision: Decision) -> Script:
         if isinstance(decision, Stop):
             if decision.ending.code == Exit.BUDGET_SPENT:
                 self._journal.event("crash_loop", decision.ending.reason)
@@ -76,6 +84,7 @@ class Repairs:
 
     def have_simulator(self, delay_s: float = 0.0) -> Script:
         """Return when a simulator answers and ticks; start it again as often as the budget allows."""
+        before = self._journal.state.incident
         while True:
             yield from self._let_strangers_go()
             try:
@@ -88,22 +97,29 @@ class Repairs:
                 seen = self._sight.look()
                 self._sight.fresh = False  # this look is spent, and the one before was of another simulator
                 for fatal in (each for each in self._sight.findings if each.cause in policy.FATAL):
-                    yield from self.perform(self._judge.decide(fatal, seen))
+                    yield from self.perform(self._judge.decide(fatal, seen), fatal.incident)
+                self._incidents.handle(before)
                 return
 
     def _let_strangers_go(self) -> Script:
         """Wait while somebody else has the memory that a new simulator needs: it would only crash again."""
         seen = self._sight.look()
         while self._simulator_is_dead and (taken := self._ladder.stranger_in_the_way(seen)):
+            self._belongs_to(self._sight.incident_of(taken))
             self._sight.remark(taken, WAITS)
             yield
             seen = self._sight.last
 
+    def _belongs_to(self, incident: str) -> None:
+        """Have what follows carry the incident at hand, else this one, else a new one."""
+        self._incidents.handle(self._journal.state.incident or incident or self._incidents.open())
+
     def have_room(self) -> Script:
         """Return when what the agent will take is free, by steps down if need be; wait for a stranger's memory."""
-        since_s, seen = self._crew.now_s, self._sight.look()
+        since_s, seen, before = self._crew.now_s, self._sight.look(), self._journal.state.incident
         while (short := self._missing(seen)) is not None:
             kind, finding = short
+            self._belongs_to(self._sight.incident_of(finding))
             step = next_step(self._ladder.ground(seen), kind, finding.deficit_mib, finding.pool)
             if step is not None and step.stays:
                 self._ladder.take(StepDown(step, kind.value, finding.sentence))
@@ -115,6 +131,7 @@ class Repairs:
                 raise OverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
             yield
             seen = self._sight.last
+        self._incidents.handle(before)
 
     def start_agent(self, resume: bool) -> None:
         """Start the agent; one that can't be started at all ends the run."""
@@ -122,6 +139,7 @@ class Repairs:
             self._crew.start_agent(resume)
         except StartError as error:
             raise OverError(Ending(Exit.BAD_CONFIG, str(error))) from error
+        self._incidents.agent_starts()
         self._sight.fresh = False  # what was seen last is of the agent before
 
     def replace_agent(
@@ -148,6 +166,7 @@ class Repairs:
         """Return the delay before the next start."""
         seen = self._sight.look()
         finding = self._named(failure)
+        self._belongs_to(finding.incident)
         decision = self._judge.decide(finding, seen)
         if not self._judge.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
             self._show_log()
@@ -163,7 +182,7 @@ class Repairs:
             if decision.step.does is Does.RESTART_AGENT and self._crew.agent is not None:
                 yield from self._crew.stop_agent(decision.cause)
             return 0.0
-        yield from self.perform(decision)
+        yield from self.perform(decision, self._journal.state.incident)
         return 0.0
 
     def _show_log(self) -> None:

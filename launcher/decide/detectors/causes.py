@@ -43,6 +43,7 @@ class Finding:
         exhausted_in_s: at the present slope; None if the pool isn't running out.
         exit_code: of whatever ended; None if nothing did.
         numbers: what decided, for the journal.
+        incident: its id; empty until the supervisor has recorded the finding.
     """
 
     cause: Cause
@@ -53,3 +54,9 @@ class Finding:
     exhausted_in_s: float | None = None
     exit_code: int | None = None
     numbers: Mapping[str, float | int | str | None] = field(default_factory=dict)
+    incident: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Which trouble it is: found again with the same key, it is the same one."""
+        return self.cause.value, self.pool, self.owner

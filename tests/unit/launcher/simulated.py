@@ -106,9 +106,9 @@ class MortalJournal(Journal):
 
     world: World
 
-    def event(self, event: str, cause: str = "", **numbers: Any) -> None:
+    def event(self, event: str, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
         with self.world.point(f"event {event}", quiet=True):
-            super().event(event, cause, **numbers)
+            super().event(event, cause, incident, **numbers)
 
     def save(self) -> None:
         with self.world.point("save", quiet=True):

@@ -146,7 +146,18 @@ def test_what_is_in_the_files_is_text_and_never_markup(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     owner = {"total": 100, "free": 10, "owners": {evil: 80, "agent": 10}}
     event = "\n".join(
-        json.dumps({"time": 1, "event": name, "cause": evil, "diagnosis": evil, "pool": evil, "rung": evil, evil: evil})
+        json.dumps(
+            {
+                "time": 1,
+                "event": name,
+                "cause": evil,
+                "diagnosis": evil,
+                "pool": evil,
+                "rung": evil,
+                "incident": "i1",
+                evil: evil,
+            }
+        )
         for name in (evil, "finding", "rung_taken", "simulator_restart", "simulator_healthy")
     )
     files = {
@@ -194,7 +205,7 @@ def test_values_of_any_kind_never_stop_the_report(
         return data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(keys, ANYTHING)))
 
     def launcher_event() -> dict[str, Any]:
-        keys = ("time", "cause", "diagnosis", "pool", "owner", "numbers", "kind", "ok", "rung", "exit_code")
+        keys = ("time", "cause", "diagnosis", "pool", "owner", "numbers", "kind", "ok", "rung", "exit_code", "incident")
         return {"event": data.draw(st.sampled_from(NAMES)), "time": data.draw(st.integers(0, 99)), **anything(keys)}
 
     def memory_row() -> dict[str, Any]:
@@ -248,12 +259,13 @@ def crashes(count: int, said: str = "the simulator ended by itself (signal 11)")
     rows: list[dict[str, Any]] = [{"time": 1e9, "event": "run_started", "cause": ""}]
     for start in range(30, 30 + 60 * count, 60):
         at = 1e9 + start
-        rows += [
+        repaired = [
             {"time": at, "event": "finding", "cause": said, "diagnosis": "simulator_crash", "owner": "simulator"},
             {"time": at, "event": "simulator_restart", "cause": said, "delay_s": 0.5},
             {"time": at, "event": "finding_over", "cause": "", "diagnosis": "simulator_crash", "owner": "simulator"},
             {"time": at + 15, "event": "simulator_healthy", "cause": "", "took_s": 14.5},
         ]
+        rows += [{**row, "incident": f"i{start}"} for row in repaired]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 

@@ -14,8 +14,7 @@ from contract.readers import read_lines
 from launcher.runtimes.runtime import Role
 from launcher.show import history, sentences
 from launcher.show.history import RunHistory
-from launcher.show.incident import Incident
-from launcher.show.incidents import joined
+from launcher.show.incidents import Incident, read_incidents
 from launcher.supervising.edges import State
 from tests.unit.launcher.simulated import World
 
@@ -26,12 +25,26 @@ def event(time_s: float, name: str, cause: str = "", **more: Any) -> Row:
     return {"time": time_s, "event": name, "cause": cause, **more}
 
 
-def finding(time_s: float, diagnosis: str, sentence: str, pool: str = "", owner: str = "", **numbers: float) -> Row:
-    return event(time_s, "finding", sentence, diagnosis=diagnosis, pool=pool, owner=owner, numbers=numbers)
+def finding(
+    time_s: float,
+    diagnosis: str,
+    sentence: str,
+    pool: str = "",
+    owner: str = "",
+    incident: str = "i1",
+    **numbers: float,
+) -> Row:
+    about = {"incident": incident, "diagnosis": diagnosis, "pool": pool, "owner": owner}
+    return event(time_s, "finding", sentence, **about, numbers=numbers)
 
 
-def over(time_s: float, diagnosis: str, pool: str = "", owner: str = "") -> Row:
-    return event(time_s, "finding_over", diagnosis=diagnosis, pool=pool, owner=owner)
+def over(time_s: float, diagnosis: str, pool: str = "", owner: str = "", incident: str = "i1") -> Row:
+    return event(time_s, "finding_over", incident=incident, diagnosis=diagnosis, pool=pool, owner=owner)
+
+
+def of(incident: str, rows: Sequence[Row]) -> list[Row]:
+    """Return rows as those of one incident."""
+    return [{**row, "incident": incident} for row in rows]
 
 
 def memory(time_s: float, step: float | None, free: float = 500.0, **more: Any) -> Row:
@@ -39,24 +52,26 @@ def memory(time_s: float, step: float | None, free: float = 500.0, **more: Any) 
     return {"time": time_s, "state": "running", "phase": "updating", "step": step, "taken": [], "pools": pools, **more}
 
 
-def crash(time_s: float, back_s: float) -> list[Row]:
+def crash(time_s: float, back_s: float, incident: str = "i1") -> list[Row]:
     said = "the simulator ended by itself (signal 11)"
-    return [
+    rows = [
         finding(time_s, "simulator_crash", said, owner="simulator"),
         event(time_s, "simulator_restart", said, delay_s=0.5),
         over(time_s, "simulator_crash", owner="simulator"),
         event(time_s + 1, "simulator_starts"),
         event(back_s, "simulator_healthy", took_s=back_s - time_s - 1),
     ]
+    return of(incident, rows)
 
 
 def agent_again(time_s: float, said: str, back_s: float) -> list[Row]:
-    return [
+    rows = [
         event(time_s, "agent_restart", said, delay_s=0.5),
         event(time_s, "agent_killed", said),
         event(time_s + 1, "agent_starts", resume=True, overrides={}),
         event(back_s, "verified"),
     ]
+    return of("i1", rows)
 
 
 def examined(
@@ -109,7 +124,7 @@ def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(t
     world.last(Role.AGENT).end(71)
     world.steps_for(5)
     world.steps_until(State.RUNNING)
-    incident = only(joined(read_lines(world.run.launcher_events)))
+    incident = only(read_incidents(read_lines(world.run.launcher_events)))
     assert incident.cause == "agent_cuda_oom"
     assert [action.event for action in incident.actions] == ["rung_taken", "agent_restart"]
     assert incident.pauses[0].until_s == world.events("verified")[-1]["time"]
@@ -134,12 +149,12 @@ def test_a_climb_is_told_apart_from_faults(tmp_path: Path) -> None:
 
 
 def test_two_crashes_are_two_incidents_and_the_order_is_kept() -> None:
-    assert [each.began_s for each in joined([*crash(100, 115), *crash(300, 320)])] == [100, 300]
+    assert [each.began_s for each in read_incidents([*crash(100, 115), *crash(300, 320, "i2")])] == [100, 300]
 
 
 def test_what_is_found_at_one_look_is_one_incident_named_by_its_gravest_cause() -> None:
     rows = [finding(100, "foreign_process", "blender took 1200 MiB", "vram:0", "blender"), *crash(100.01, 115)]
-    incident = only(joined(rows))
+    incident = only(read_incidents(rows))
     assert incident.cause == "simulator_crash"
     assert incident.sentences[-1] == "blender took 1200 MiB"
 
@@ -148,13 +163,15 @@ def test_what_fails_during_a_repair_belongs_to_it() -> None:
     said = "the agent crashed (signal 6)"
     repair = crash(100, 200)
     within = [finding(150, "agent_crash", said, owner="agent"), over(155, "agent_crash", owner="agent")]
-    incident = only(joined([*repair[:-1], *within, repair[-1], *agent_again(200, said, 215)]))
+    incident = only(read_incidents([*repair[:-1], *within, repair[-1], *agent_again(200, said, 215)]))
     assert [(pause.from_s, pause.until_s) for pause in incident.pauses] == [(100, 200), (200, 215)]
 
 
 def test_a_stranger_who_comes_during_a_repair_is_a_matter_of_his_own() -> None:
     *repair, healthy = crash(100, 200)
-    crashed, stranger = joined([*repair, finding(150, "foreign_process", "blender took the disk", "disk"), healthy])
+    crashed, stranger = read_incidents(
+        [*repair, finding(150, "foreign_process", "blender took the disk", "disk", incident="i2"), healthy]
+    )
     assert (crashed.cause, crashed.over_s) == ("simulator_crash", 200)
     assert (stranger.cause, stranger.over_s) == ("foreign_process", None)
 
@@ -163,28 +180,28 @@ def test_a_crash_while_memory_is_short_for_an_hour_is_an_incident_of_its_own() -
     short = "disk has 95 MiB free, 512 should be"
     rows = [
         finding(50, "pressure", short, "disk"),
-        event(50, "waiting", short, diagnosis="pressure", reason="no rung is left that helps"),
-        *crash(100, 115),
+        event(50, "waiting", short, incident="i1", diagnosis="pressure", reason="no rung is left that helps"),
+        *crash(100, 115, "i2"),
         over(3600, "pressure", "disk"),
     ]
-    short_of_disk, crashed = joined(rows)
+    short_of_disk, crashed = read_incidents(rows)
     assert [action.event for action in short_of_disk.actions] == ["waiting"]
     assert short_of_disk.over_s == 3600
     assert [action.event for action in crashed.actions] == ["simulator_restart"]
     assert crashed.over_s == 115
 
 
-def test_what_is_done_is_joined_by_its_cause_though_its_figures_have_moved_on() -> None:
+def test_what_is_done_belongs_to_the_incident_that_it_names_whatever_its_sentence_says() -> None:
     rows = [
         finding(10, "leak", "simulator holds 4900 MiB and grows by 20 MiB a minute", "vram:0", "simulator"),
-        finding(20, "pressure", "ram has 100 MiB free, 256 should be", "ram"),
-        event(70, "draining", "simulator holds 4920 MiB and grows by 21 MiB a minute"),
-        event(71, "request_answered", kind="drain", ok=True),
-        event(71, "simulator_restart", "simulator holds 4920 MiB and grows by 21 MiB a minute"),
-        event(90, "simulator_healthy"),
-        event(92, "request_answered", kind="resume", ok=True),
+        finding(20, "pressure", "ram has 100 MiB free, 256 should be", "ram", incident="i2"),
+        event(70, "draining", "a sentence that was worded anew", incident="i1"),
+        event(71, "request_answered", incident="i1", kind="drain", ok=True),
+        event(71, "simulator_restart", "another one", incident="i1"),
+        event(90, "simulator_healthy", incident="i1"),
+        event(92, "request_answered", incident="i1", kind="resume", ok=True),
     ]
-    leak, pressure = joined(rows)
+    leak, pressure = read_incidents(rows)
     assert [action.event for action in leak.actions] == ["draining", "simulator_restart"]
     assert [(pause.from_s, pause.until_s) for pause in leak.pauses] == [(70, 92)]
     assert not pressure.actions
@@ -199,7 +216,7 @@ def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
         event(70, "simulator_restart", said),
         event(85, "simulator_healthy"),
     ]
-    climb = only(joined(rows))
+    climb = only(read_incidents(of("i1", rows)))
     assert climb.cause == "climb"
     assert climb.pauses[-1].until_s == 85
 
@@ -207,15 +224,15 @@ def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
 def test_a_launcher_that_was_killed_is_an_incident_and_one_that_ended_is_none() -> None:
     first = [event(10, "run_started"), event(20, "verified")]
     again = [event(100, "run_started"), event(101, "agent_starts", resume=True), event(120, "verified")]
-    gone = only(joined([*first, *again]))
+    gone = only(read_incidents([*first, *of("i1", again)]))
     assert (gone.cause, gone.began_s, gone.pauses[0].until_s) == ("launcher_gone", 20, 120)
-    assert not joined([*first, event(30, "run_ended", exit_code=75), *again])
+    assert not read_incidents([*first, event(30, "run_ended", exit_code=75), *again])
 
 
 def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     first = [event(10, "run_started"), event(20, "verified")]
-    again = [event(100, "run_started"), event(120, "verified"), event(150, "run_ended", exit_code=0)]
+    again = [*of("i1", [event(100, "run_started"), event(120, "verified")]), event(150, "run_ended", exit_code=0)]
     alive = [{"time": at, "phase": "collecting", "step": at} for at in (30, 60, 90, 130)]
     for path, rows in ((run.launcher_events, [*first, *again]), (run.launcher_memory, alive)):
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
@@ -228,22 +245,29 @@ def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> 
 
 def test_an_agent_that_goes_on_without_its_launcher_never_stood() -> None:
     adopted = [event(100, "run_started"), event(100, "simulator_adopted"), event(100, "agent_adopted")]
-    gone = only(joined([event(10, "run_started"), event(20, "verified"), *adopted, event(101, "simulator_healthy")]))
+    adopted = of("i1", [*adopted, event(101, "simulator_healthy")])
+    gone = only(read_incidents([event(10, "run_started"), event(20, "verified"), *adopted]))
     assert not gone.pauses
 
 
-def test_a_crash_without_a_finding_is_named_by_how_the_agent_ended() -> None:
-    said = "the agent ended (exit code 3)"
-    incident = only(joined([event(10, "agent_ended", exit_code=3), *agent_again(10, said, 30)]))
-    assert incident.cause == "agent_crash"
+def test_an_agent_that_no_finding_explains_is_an_incident_too(tmp_path: Path) -> None:
+    world = World(RunPaths(tmp_path / "run"))
+    world.steps_until(State.RUNNING)
+    world.diagnose = lambda _seen: ()
+    world.last(Role.AGENT).end(3)
+    world.steps_for(5)
+    world.steps_until(State.RUNNING)
+    incident = only(read_incidents(read_lines(world.run.launcher_events)))
+    assert (incident.cause, incident.sentences) == ("agent_crash", ["the agent ended (exit code 3)"])
+    assert [action.event for action in incident.actions] == ["agent_restart"]
 
 
 def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
     said = "the simulator ended by itself (signal 11)"
     rows = [
         finding(10, "simulator_crash", said, owner="simulator"),
-        event(10, "crash_loop", f"{said}, and its 5 restarts are spent"),
-        event(11, "run_ended", f"{said}, and its 5 restarts are spent", exit_code=70),
+        event(10, "crash_loop", f"{said}, and its 5 restarts are spent", incident="i1"),
+        event(11, "run_ended", "another sentence", incident="i1", exit_code=70),
     ]
     (told,) = examined(tmp_path, rows).told
     assert told.incident.ended_run
@@ -259,8 +283,8 @@ def test_what_failed_is_told_even_if_the_files_end_before_anything_was_done(tmp_
 def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path) -> None:
     rows = [
         finding(10, "out_of_band", "the simulator holds 2600 MiB", "ram", "simulator"),
-        finding(20, "foreign_process", "blender took 300 MiB", "vram:0", "blender"),
-        over(30, "foreign_process", "vram:0", "blender"),
+        finding(20, "foreign_process", "blender took 300 MiB", "vram:0", "blender", "i2"),
+        over(30, "foreign_process", "vram:0", "blender", "i2"),
     ]
     found = examined(tmp_path, rows)
     assert not found.told

@@ -97,7 +97,7 @@ class World:
         parent = self.actor(parent_id, Actor) if parent_id else None
         if isinstance(blueprint, VehicleBlueprint):
             where = compose(parent.pose, place) if parent else place
-            return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint.model, where))
+            return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint, where))
         identity = Identity(self._new_id(), blueprint, attributes, parent)
         if name not in SENSORS:
             return self._add(Actor(identity, place))

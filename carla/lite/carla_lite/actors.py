@@ -65,7 +65,7 @@ class Actor:
 
     def box(self) -> list[Any]:
         """Return the BoundingBox struct, relative to the actor."""
-        return wire.bounding_box((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+        return wire.EMPTY_BOX
 
     def describe(self) -> list[Any]:
         """Return the Actor struct (protocol, section 2.3)."""
@@ -114,12 +114,6 @@ class Vehicle(Actor):
             self.body.control = self.ackermann.control(self.body)
         if self.constant_velocity is not None:
             self.body.vx, self.body.vy = self.constant_velocity
-
-    def push(self, impulse: Vector) -> None:
-        """Add an impulse in the world's frame (N s)."""
-        mass = self.body.model.mass_kg
-        vx, vy, vz = self.body.world_velocity()
-        self.body.set_world_velocity(vx + impulse[0] / mass, vy + impulse[1] / mass, vz + impulse[2] / mass)
 
     def box(self) -> list[Any]:
         """Return the BoundingBox struct: its centre lies above the origin, which is on the ground."""

@@ -107,12 +107,13 @@ def _van(body: BGR) -> Iterator[_Panel]:
 
 def _truck(body: BGR) -> Iterator[_Panel]:
     """Yield a cab and, behind it and higher, the load: where the two meet nothing overlaps, whatever the view."""
+    load = (min(255, 40 + body[0]), min(255, 40 + body[1]), min(255, 40 + body[2]))
     yield from _underneath((0.72, -0.35, -0.66), 0.09, 0.13)
     yield from _block((0.5, 1.0), 0.97, (0.1, 0.8), body)
     yield _across(1.005, 0.88, 0.45, 0.74, GLASS)
     for side in (0.98, -0.98):
         yield _Panel([(x, side, z) for x, z in ((0.94, 0.46), (0.94, 0.72), (0.62, 0.72), (0.62, 0.46))], GLASS)
-    yield from _block((-1.0, 0.46), 1.0, (0.16, 1.0), tuple(min(255, 40 + c) for c in body), front=False)
+    yield from _block((-1.0, 0.46), 1.0, (0.16, 1.0), load, front=False)
     yield _across(0.46, 1.0, 0.8, 1.0, body)
     yield from _lights(0.18, 0.26)
 

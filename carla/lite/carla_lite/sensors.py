@@ -189,7 +189,7 @@ class CollisionSensor(Sensor):
 def _static(tag: int) -> list[object]:
     """Return the stand-in that CARLA gives for things that are no actors: id 0, ``static.`` and the label's name."""
     name = f"static.{wire.LABELS.get(tag, 'unknown')}"
-    return [0, 0, [0, name, []], wire.bounding_box((0.0, 0.0, 0.0), (0.0, 0.0, 0.0)), bytes((tag,)), b""]
+    return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]
 
 
 register(Blueprint("sensor.other.lane_invasion", (role("front", "back", "left", "right"),)))

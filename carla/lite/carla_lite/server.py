@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -76,6 +76,11 @@ class Server:
     def frame(self) -> int:
         """The number of the last frame: how many ticks there were."""
         return self._world.frame
+
+    @property
+    def unsupported(self) -> Mapping[str, int]:
+        """How often clients called what has no effect here, by name."""
+        return self._world.unsupported
 
     def attach(self, hook: FaultHook) -> None:
         """Let the hook come between clients and world from now on."""

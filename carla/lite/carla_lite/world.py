@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -51,6 +52,8 @@ class World:
         self.settings = wire.default_settings()
         self.hooked: Callable[[Sensor, TickSnapshot], Iterable[Message]] | None = None
         """What leaves a sensor, as a ``server.FaultHook`` leaves it; None: its own messages."""
+        self.unsupported: Counter[str] = Counter()
+        """How often clients called what has no effect here, by name."""
         self.frame = 0
         self.episode = secrets.randbelow(1 << 31)
         self._seed = seed
@@ -70,6 +73,16 @@ class World:
         self.sensors: list[Sensor] = []
         self._limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), find("spectator"), {}), _ABOVE))
+
+    def report_unsupported(self, name: str) -> None:
+        """Count a call that changes nothing here, and log the first of its name: one that is asynchronous has no reply
+        in which its caller could read it."""
+        self.unsupported[name] += 1
+        if self.unsupported[name] == 1:
+            print(
+                f"carla-lite: {name} is not supported: calls of it change nothing that is simulated or shown",
+                flush=True,
+            )
 
     def actor(self, number: int, kind: type[A]) -> A:
         """Return the actor of this id.
@@ -97,7 +110,7 @@ class World:
         parent = self.actor(parent_id, Actor) if parent_id else None
         if isinstance(blueprint, VehicleBlueprint):
             where = compose(parent.pose, place) if parent else place
-            return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint.model, where))
+            return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint, where))
         identity = Identity(self._new_id(), blueprint, attributes, parent)
         if name not in SENSORS:
             return self._add(Actor(identity, place))

@@ -69,7 +69,7 @@ def test_a_step_out_of_range_is_refused(fixed):
 def test_a_vehicles_record_has_the_references_offsets():
     blueprint = CATALOGUE["vehicle.tesla.model3"]
     assert isinstance(blueprint, VehicleBlueprint)
-    vehicle = Vehicle(Identity(7, blueprint, blueprint.values({})), blueprint.model, Pose(1, 2, 3, 0.1, 0.2, 0.3))
+    vehicle = Vehicle(Identity(7, blueprint, blueprint.values({})), blueprint, Pose(1, 2, 3, 0.1, 0.2, 0.3))
     vehicle.body.vx, vehicle.body.yaw_rate = 4.0, math.pi
     vehicle.body.control.throttle, vehicle.body.control.steer = 0.25, -0.5
     vehicle.speed_limit_kmh = 50.0

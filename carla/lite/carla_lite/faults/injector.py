@@ -75,11 +75,14 @@ class Injector:
             self._end(active)
 
     def status(self) -> str:
-        """Return the frame, the MiB held, and the faults at work and waiting, as ``key=value`` with blanks between."""
+        """Return the frame, the MiB held, the faults at work and waiting, and how often clients called what is not
+        supported, as ``key=value`` with blanks between."""
         held_mib = sum(active.fault.held_mib for active in self._active if isinstance(active.fault, Memory))
         at_work = ";".join(str(active.fault) for active in self._active)
         waiting = ";".join(str(waiting.fault) for waiting in self._waiting)
-        return f"frame={self._frame} held_mib={held_mib} active={at_work} waiting={waiting}"
+        calls = self._server.unsupported if self._server is not None else {}
+        unsupported = ";".join(f"{name}:{count}" for name, count in sorted(calls.items()))
+        return f"frame={self._frame} held_mib={held_mib} active={at_work} waiting={waiting} unsupported={unsupported}"
 
     @property
     def halts(self) -> bool:

@@ -40,6 +40,7 @@ def call(world: World, name: str, args: list[Any]) -> Any:
         RpcError: no such method, or it refuses.
     """
     if name not in _METHODS:
+        world.report_unsupported(name)
         raise RpcError(f"carla-lite has no method {name}")
     return _METHODS[name](world, *args)
 

@@ -124,6 +124,9 @@ def bounding_box(centre: Vector, extent: Vector, yaw: float = 0.0) -> list[Any]:
     return [list(centre), list(extent), [0.0, math.degrees(yaw), 0.0], 0]
 
 
+EMPTY_BOX = bounding_box((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+
+
 def token(stream: int, port: int) -> bytes:
     """Return a stream token without an address: the client uses the host that it was made with (section 3.1)."""
     return _TOKEN.pack(stream, port, 1, 0)

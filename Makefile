@@ -8,6 +8,7 @@ LONG ?= yes
 CARLA ?= yes
 VENV := .venv
 BIN := $(VENV)/bin
+# Which tests `test` runs; CI names some at a time.
 PARTS := lint unit wire stack $(if $(filter no,$(LONG)),,long)
 
 # What each purpose installs: extras of pyproject.toml. mypy reads the tests too, so lint has theirs.
@@ -17,12 +18,14 @@ lint_NEEDS := $(test_NEEDS),lint
 verify_NEEDS := $(test_NEEDS),benchmark
 READY_FOR := $(VENV)/ready-for-
 
-.PHONY: run test unit wire stack long soak verify-gpu lint clean
+.PHONY: run test ready unit wire stack long soak verify-gpu lint clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 run: $(READY_FOR)run  ## train a short run against carla-lite, evaluate it, leave a video and a report
 	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml
+
+ready: $(READY_FOR)test $(READY_FOR)lint  ## only the environment of every part of `test`
 
 test:  ## every test that this machine can run, whatever fails before; says at the end what did
 	@failed=; for part in $(PARTS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
@@ -53,10 +56,10 @@ verify-gpu: $(READY_FOR)verify
 endif
 
 lint: $(READY_FOR)lint
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/codespell
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -m codespell_lib
 
 clean:  ## the environment and caches, never a run
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -131,6 +131,7 @@ def test_pressure_in_the_container_is_given_way_to_and_a_kill_by_the_kernel_surv
     assert run.left() == []
 
 
+@pytest.mark.long
 def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(command: Command) -> None:
     """Scenario 8: an agent that computes in small parts is told to take the whole batch, and has no room for it."""
     settings = {
@@ -168,6 +169,7 @@ def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(co
     assert run.left() == []
 
 
+@pytest.mark.long
 def test_a_simulator_out_of_vram_is_made_anew_beside_the_same_agent(command: Command) -> None:
     """Scenario 1."""
     run = command(endless(SMALL), LITE_CONTROL_PORT=str(CONTROL_PORT))

@@ -13,6 +13,7 @@ from agent.learner import Learner
 from agent.reporting.reporter import Reporter
 from agent.reporting.telemetry import EventLog
 from agent.requests import Standing
+from contract.heartbeat import Phase
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Ledger:
         counters = self.counters
         if score is None and self._refused is not None and self._refused.updates == counters.updates:
             score = self._refused.score
-        self._reporter.tell(counters, "saving")
+        self._reporter.tell(counters, Phase.SAVING)
         where = {"steps": counters.steps, "updates": counters.updates}
         try:
             self._learner.save(counters, score)

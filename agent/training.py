@@ -19,11 +19,11 @@ from agent.ledger import Ledger
 from agent.memory.admission import Admitted
 from agent.pacing import Action, Counters, Plan, decide, phase, step_limit
 from agent.reporting.announcement import announce
-from agent.reporting.heartbeat import last_exit_code
 from agent.reporting.reporter import Reporter
 from agent.reporting.telemetry import EventLog
 from agent.requests import Requests, Standing, patched
 from contract.exits import Exit
+from contract.heartbeat import Phase, read_heartbeat
 from contract.paths import RunPaths
 from contract.signals import StopRequests
 
@@ -47,7 +47,7 @@ class Training:
         self._learner = Learner(config, run, admitted.device, admitted.gave_way)
         self._plan = Plan.of(config, self._learner.pacing)
         self._reporter = Reporter(config, run, self._learner, self._status, out)
-        self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda.value
+        self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda
         self._ledger = Ledger(self._learner, self._reporter, self._events)
         self._crew = Crew(
             *(config, run, self._status),
@@ -93,11 +93,12 @@ class Training:
 
     def say_finished(self) -> None:
         """Say what a learner that was killed after its final checkpoint couldn't; one that could has the last word."""
-        if last_exit_code(self._run.heartbeat) == Exit.FINISHED:
+        last = read_heartbeat(self._run.heartbeat)
+        if last is not None and last.exit_code == Exit.FINISHED:
             return
         self._status.end_collector()
         with self._reporter:
-            self._reporter.tell(self._counters, "finished")
+            self._reporter.tell(self._counters, Phase.FINISHED)
             self._reporter.vitals.exit_code = Exit.FINISHED
         self._tell("finished", "nothing was left to do")
 
@@ -119,7 +120,7 @@ class Training:
             return
         self._pace.step_limit = 0
         self.checkpoint(cause)
-        self._reporter.tell(self._counters, "draining")
+        self._reporter.tell(self._counters, Phase.DRAINING)
         self._crew.stop()
         self._crew.hear()
         self._crew.close()
@@ -201,13 +202,13 @@ class Training:
         """
         self._pace.step_limit = 0
         refused = self._ledger.close("stop requested" if code is Exit.STOPPED else "last try", code is Exit.STOPPED)
-        self._reporter.tell(self._counters, "stopping")
+        self._reporter.tell(self._counters, Phase.STOPPING)
         self._crew.stop()
         self._ledger.count()
         self._reporter.log(self._counters)
         if refused is not None:
             raise refused
-        word = "finished" if code is Exit.FINISHED else "stopped"
+        word = Phase.FINISHED if code is Exit.FINISHED else Phase.STOPPED
         self._reporter.tell(self._counters, word)
         self._reporter.vitals.exit_code = code
         self._tell(word, self._stopped_by)

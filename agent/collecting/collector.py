@@ -24,13 +24,14 @@ from agent.collecting.rollout import Rollout
 from agent.collecting.watched import WatchedEnv
 from agent.config import AgentConfig
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Evaluate, Failed, Ready, Stop
-from agent.exchange.status import Doing, Pace, Status
+from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
 from agent.exits import exit_code, sentence
 from agent.judging.assessment import PolicyDriver
 from agent.td3.networks import Policy
 from agent.td3.replay import Replay
 from contract.exits import Exit
+from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 
 WAIT_S = 0.001
@@ -78,7 +79,7 @@ class Collector:
             while True:
                 self._turn()
         except StopOrderedError:
-            self._status.doing = Doing.STOPPING
+            self._status.state = CollectorState.STOPPING
             self._env.close()
 
     def _turn(self) -> None:
@@ -88,7 +89,7 @@ class Collector:
         elif self._replay.steps < self._pace.step_limit:
             self._step()
         else:
-            self._status.doing = Doing.WAITING
+            self._status.state = CollectorState.WAITING
             self._look_for_orders(WAIT_S)
 
     def _look_for_orders(self, timeout_s: float = 0.0) -> None:
@@ -101,7 +102,7 @@ class Collector:
             timeout_s = 0.0
 
     def _step(self) -> None:
-        self._status.doing = Doing.STEPPING
+        self._status.state = CollectorState.STEPPING
         self._take_weights()
         ended = self._rollout.step()
         if ended is not None:

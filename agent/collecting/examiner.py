@@ -18,12 +18,13 @@ from agent.config import AgentConfig
 from agent.env.observation import FRAMES, VECTOR_SIZE
 from agent.env.route import Planner, Route
 from agent.exchange.messages import Evaluate, Evaluated, Rehearsed
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import Status
 from agent.judging import assessment, visual
 from agent.judging.assessment import BASELINES, TD3_DRIVER, PolicyDriver, driver
 from agent.judging.evaluation import Evaluation, table, write_csv, write_json
 from agent.judging.visual import VideoSummary
 from agent.td3.networks import Policy
+from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 from contract.processes import held_mib
 
@@ -61,7 +62,7 @@ class Examiner:
             NoSimulator, ConfigError: see ``Session.connect``.
             RouteError: the map has too few held-out routes for the evaluations to come.
         """
-        self._status.doing = Doing.REHEARSING
+        self._status.state = CollectorState.REHEARSING
         self._env.connect()
         before_mib = held_mib(os.getpid())
         side = self._config.environment.camera.width
@@ -74,7 +75,7 @@ class Examiner:
 
     def evaluate(self, order: Evaluate) -> Evaluated:
         """Drive the held-out routes and say how it went; a final one also writes files, and films."""
-        self._status.doing = Doing.EVALUATING
+        self._status.state = CollectorState.EVALUATING
         settings = self._config.evaluation
         self._env.connect()
         routes = self._held_out(settings.final_episodes if order.final else settings.episodes)
@@ -108,7 +109,7 @@ class Examiner:
 
     def _film(self, routes: Sequence[Route]) -> VideoSummary:
         """Film the trained driver; where it hardly moves, also one that does, so that there is something to watch."""
-        self._status.doing = Doing.RECORDING
+        self._status.state = CollectorState.RECORDING
         film = visual.record(self._env, PolicyDriver(self._policy), routes, self._run.videos / f"{TD3_DRIVER}.mp4")
         if film.metres < WATCHABLE_M:
             visual.record(self._env, driver("pid", None, self._config), routes, self._run.videos / "pid.mp4")

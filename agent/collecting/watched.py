@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import Observation
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import Status
+from contract.heartbeat import CollectorState
 
 
 class WatchedEnv(DrivingEnv):
@@ -72,13 +73,13 @@ class WatchedEnv(DrivingEnv):
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
         """Mark a call that waits for a simulator where none is connected."""
-        before = self._status.doing
+        before = self._status.state
         connected = self.session.connected
         if not connected:
-            self._status.doing = Doing.CONNECTING
+            self._status.state = CollectorState.CONNECTING
         try:
             with self._status.calling(self._call_limit_s if connected else self._connect_limit_s):
                 yield
         finally:
-            self._status.doing = before
+            self._status.state = before
             self._status.ticks = self._ticks_before + self.session.ticks

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from launcher.agent_requests import Answer
+from contract.requests import Answer
 from launcher.diagnosis.causes import Finding
 from launcher.ladder.relief import Needs
 from launcher.ladder.rungs import Ladder
@@ -63,7 +63,7 @@ class Requests(Protocol):
     def answer(self, number: int) -> Answer | None:
         """Return the answer, None while there is none."""
 
-    def lay(self, values: Mapping[str, Any]) -> None:
+    def write_overrides(self, values: Mapping[str, Any]) -> None:
         """Write the values for the agent's next start."""
 
     def started_with(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from contract.heartbeat import Heartbeat
 from launcher.config import LauncherConfig
 from launcher.diagnosis.causes import Cause, Finding
 from launcher.ladder.relief import relief
@@ -22,7 +23,7 @@ from launcher.policy.decisions import StepDown, Taken, overrides
 from launcher.policy.descent import Ground
 from launcher.supervising.edges import Brief
 from launcher.supervising.journal import Journal
-from launcher.watching.observation import Heartbeat, Observation
+from launcher.watching.observation import Observation
 
 BEATS_SETTLE_S = 5.0
 """After a change the heartbeat may be a second old and tell of the time before it."""

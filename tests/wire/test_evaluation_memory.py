@@ -11,8 +11,9 @@ import psutil
 from agent.collecting.examiner import Examiner
 from agent.collecting.watched import WatchedEnv
 from agent.config import AgentConfig, validate
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import Status
 from agent.td3.networks import Policy
+from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 from contract.processes import held_mib
 from tests.conftest import Server, StartServer
@@ -37,10 +38,10 @@ class Peaks:
         assert run.process is not None
         status = Status(run.path / "exchange" / "status.bin")
         while run.process.poll() is None:
-            doing = status.read().doing
-            if doing is Doing.EVALUATING:
+            doing = status.read().state
+            if doing is CollectorState.EVALUATING:
                 self.evaluating = max(self.evaluating, _family_mib(run))
-            elif doing is Doing.RECORDING:
+            elif doing is CollectorState.RECORDING:
                 self.recording = max(self.recording, _family_mib(run))
             time.sleep(0.01)
 

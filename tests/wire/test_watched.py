@@ -7,7 +7,8 @@ from pathlib import Path
 
 from agent.collecting.watched import WatchedEnv
 from agent.config import validate
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import Status
+from contract.heartbeat import CollectorState
 from tests.faults import Faulty, until
 from tests.wire.trainee import SMALL
 
@@ -20,13 +21,13 @@ def test_a_simulator_that_hangs_as_an_episode_begins_is_waited_for_as_any_other(
     status = Status(tmp_path / "status.bin")
     env = WatchedEnv(settings, status, on_step=lambda: None)
     env.reset(seed=5)
-    status.doing = Doing.STEPPING
+    status.state = CollectorState.STEPPING
     faulty.tell("fault hang")
     beginning = threading.Thread(target=env.reset, daemon=True)
     beginning.start()
-    until(lambda: status.doing is Doing.CONNECTING)
+    until(lambda: status.state is CollectorState.CONNECTING)
     assert status.read().limit_s > settings.simulator.patience_s
     faulty.tell("clear")
     beginning.join()
-    assert status.doing is Doing.STEPPING
+    assert status.state is CollectorState.STEPPING
     env.close()

@@ -9,28 +9,14 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.layered_yaml import ConfigError
+from contract.heartbeat import Cuda
 
 if TYPE_CHECKING:
     import torch
-
-
-class Cuda(str, Enum):
-    """What PyTorch makes of CUDA here; the launcher reads these words in ``agent.json``."""
-
-    USABLE = "usable"
-    CPU_BUILD = "cpu_build"
-    """This PyTorch was built without CUDA."""
-    HIDDEN = "hidden"
-    """CUDA_VISIBLE_DEVICES leaves no card over."""
-    NO_DEVICE = "no_device"
-    """The kernel shows this process no card: there is none, its driver isn't loaded, or a container lacks it."""
-    REFUSED = "refused"
-    """The card is there, and the driver or its library refuses: too old, say."""
 
 
 @dataclass(frozen=True)

@@ -197,12 +197,12 @@ def request(
     Exit codes: 0 asked, or with --wait done; 1 the run ended first; 65 refused, or nobody runs there.
     """
     with sentences(debug):
-        from agent.exchange import request_files
+        from contract import requests
 
         run = options.run_directory(run_dir, run_name)
-        asked = request_files.send(run, kind, options.parsed(settings or ()))
-        answer = request_files.await_answer(run, asked) if wait else None
-        if answer is not None and answer.result == "refused":
+        asked = requests.send(run, kind, options.parsed(settings or ()))
+        answer = requests.await_answer(run, asked) if wait else None
+        if answer is not None and not answer.ok:
             raise AgentError(answer.sentence, Exit.BAD_CONFIG)
     if answer is None:
         typer.echo(f"Request {asked} waits in {run.request}.")

@@ -17,11 +17,12 @@ from agent.config import AgentConfig
 from agent.evaluation.drivers import PolicyDriver
 from agent.evaluation.routes import Steps
 from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Stop
-from agent.exchange.status import CollectorState, Pace, Status
+from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
 from agent.td3.networks import Policy
 from agent.td3.replay import Replay
 from contract.exits import Exit
+from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 
 WAIT_S = 0.001

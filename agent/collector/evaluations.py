@@ -23,8 +23,9 @@ from agent.evaluation.routes import Steps
 from agent.evaluation.runner import EvaluationRunner
 from agent.evaluation.video import VideoSummary
 from agent.exchange.messages import Evaluate, Evaluated, Rehearsed
-from agent.exchange.status import CollectorState, Status
+from agent.exchange.status import Status
 from agent.td3.networks import Policy
+from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 from contract.processes import held_mib
 

@@ -16,7 +16,8 @@ from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import Observation
 from agent.env.route import Planner
-from agent.exchange.status import CollectorState, Status
+from agent.exchange.status import Status
+from contract.heartbeat import CollectorState
 
 
 class WatchdogEnv(DrivingEnv):

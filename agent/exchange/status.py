@@ -11,29 +11,13 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
 
+from contract.heartbeat import CollectorState
 
-class CollectorState(IntEnum):
-    """What the collector is at, and so why it takes no step."""
-
-    STARTING = 0
-    CONNECTING = 1
-    REHEARSING = 2
-    """An evaluation, as far as that goes without driving."""
-    STEPPING = 3
-    WAITING = 4
-    """For the learner: it has taken all steps that it may."""
-    EVALUATING = 5
-    RECORDING = 6
-    STOPPING = 7
-    ABSENT = 8
-    """There is no collector."""
-
-
+_STATES = tuple(CollectorState)
 _STATUS = np.dtype(
     [
         ("state", "i8"),
@@ -105,11 +89,11 @@ class Status:
     @property
     def state(self) -> CollectorState:
         """What the collector is at."""
-        return CollectorState(int(self._block["state"][0]))
+        return _STATES[int(self._block["state"][0])]
 
     @state.setter
     def state(self, state: CollectorState) -> None:
-        self._block["state"] = state
+        self._block["state"] = _STATES.index(state)
 
     @property
     def ticks(self) -> int:

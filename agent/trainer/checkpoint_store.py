@@ -14,6 +14,7 @@ from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
 from agent.trainer.reporter import Reporter
 from agent.trainer.requests import Standing
+from contract.heartbeat import Phase
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class CheckpointStore:
         counters = self.counters
         if score is None and self._refused is not None and self._refused.updates == counters.updates:
             score = self._refused.score
-        self._reporter.tell(counters, "saving")
+        self._reporter.tell(counters, Phase.SAVING)
         where = {"steps": counters.steps, "updates": counters.updates}
         try:
             self._learner.save(counters, score)

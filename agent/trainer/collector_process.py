@@ -16,7 +16,8 @@ import time
 
 from agent.config import AgentConfig, dump
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
-from agent.exchange.status import CollectorState, Status
+from agent.exchange.status import Status
+from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 
 # One thread for every library that would start more: acting at batch 1 gains nothing from them, and the learner
@@ -95,7 +96,7 @@ class CollectorProcess:
         if not snapshot.overdue:
             return None
         self.kill()
-        return f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.state.name.lower()}"
+        return f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.state}"
 
     def stop(self, grace_s: float) -> None:
         """Ask it to give the simulator back and end; kill it after ``grace_s``, or at once if it has none yet."""

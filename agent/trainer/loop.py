@@ -14,7 +14,6 @@ from agent.exchange.status import Pace, Status
 from agent.exits import AgentError, exit_code
 from agent.memory.admission import Admitted
 from agent.telemetry.events import EventLog
-from agent.telemetry.heartbeat import last_exit_code
 from agent.trainer.announcement import announce
 from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_supervisor import CollectorSupervisor
@@ -23,6 +22,7 @@ from agent.trainer.pacing import Action, Counters, Plan, decide, phase, step_lim
 from agent.trainer.reporter import Reporter
 from agent.trainer.requests import Requests, Standing, patched
 from contract.exits import Exit
+from contract.heartbeat import Phase, read_heartbeat
 from contract.paths import RunPaths
 from contract.signals import StopRequests
 
@@ -46,7 +46,7 @@ class TrainingLoop:
         self._learner = Learner(config, run, admitted.device, admitted.gave_way)
         self._plan = Plan.of(config, self._learner.pacing)
         self._reporter = Reporter(config, run, self._learner, self._status, out)
-        self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda.value
+        self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda
         self._store = CheckpointStore(self._learner, self._reporter, self._events)
         self._supervisor = CollectorSupervisor(
             *(config, run, self._status),
@@ -92,11 +92,12 @@ class TrainingLoop:
 
     def report_finished(self) -> None:
         """Report the end that a learner killed after its final checkpoint couldn't report; else leave its last word."""
-        if last_exit_code(self._run.heartbeat) == Exit.FINISHED:
+        last = read_heartbeat(self._run.heartbeat)
+        if last is not None and last.exit_code == Exit.FINISHED:
             return
         self._status.end_collector()
         with self._reporter:
-            self._reporter.tell(self._counters, "finished")
+            self._reporter.tell(self._counters, Phase.FINISHED)
             self._reporter.vitals.exit_code = Exit.FINISHED
         self._record("finished", "nothing was left to do")
 
@@ -118,7 +119,7 @@ class TrainingLoop:
             return
         self._pace.step_limit = 0
         self.checkpoint(cause)
-        self._reporter.tell(self._counters, "draining")
+        self._reporter.tell(self._counters, Phase.DRAINING)
         self._supervisor.stop()
         self._supervisor.hear()
         self._supervisor.close()
@@ -199,12 +200,12 @@ class TrainingLoop:
         """
         self._pace.step_limit = 0
         refused = self._store.close("stop requested" if code is Exit.STOPPED else "last try", code is Exit.STOPPED)
-        self._reporter.tell(self._counters, "stopping")
+        self._reporter.tell(self._counters, Phase.STOPPING)
         self._supervisor.stop()
         self._reporter.log(self._counters)
         if refused is not None:
             raise refused
-        word = "finished" if code is Exit.FINISHED else "stopped"
+        word = Phase.FINISHED if code is Exit.FINISHED else Phase.STOPPED
         self._reporter.tell(self._counters, word)
         self._reporter.vitals.exit_code = code
         self._record(word, self._stopped_by)

@@ -15,6 +15,7 @@ from math import ceil, floor
 from typing import Any
 
 from agent.config import AgentConfig
+from contract.heartbeat import Phase
 
 
 class Action(Enum):
@@ -169,17 +170,17 @@ def decide(plan: Plan, counters: Counters) -> Action:
     return _last_actions(plan, counters)
 
 
-def phase(plan: Plan, counters: Counters, action: Action) -> str:
-    """Return what the run is at, in the heartbeat's word."""
+def phase(plan: Plan, counters: Counters, action: Action) -> Phase:
+    """Return what the run is at."""
     if counters.drained:
-        return "drained"
+        return Phase.DRAINED
     if counters.evaluating or action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
-        return "evaluating"
+        return Phase.EVALUATING
     if action in (Action.SAVE, Action.SECURE):
-        return "saving"
+        return Phase.SAVING
     if counters.steps < plan.warmup_steps:
-        return "warming"
-    return "updating" if action is Action.UPDATE else "collecting"
+        return Phase.WARMING
+    return Phase.UPDATING if action is Action.UPDATE else Phase.COLLECTING
 
 
 def _last_actions(plan: Plan, counters: Counters) -> Action:

@@ -15,11 +15,12 @@ from agent.config import AgentConfig
 from agent.exchange.messages import EpisodeEnded, Evaluated
 from agent.exchange.status import Status
 from agent.memory.watermarks import Watermarks
-from agent.telemetry.heartbeat import Heartbeat, Vitals
+from agent.telemetry.heartbeat import Pulse, Vitals
 from agent.telemetry.metrics import Episodes, Metrics
 from agent.telemetry.progress import ProgressLine, Shown
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
+from contract.heartbeat import Phase
 from contract.paths import RunPaths
 
 RATE_WINDOW_S = 2.0
@@ -47,7 +48,7 @@ class Reporter:
         self._metrics = Metrics(run.tensorboard, run.metrics)
         self._progress = ProgressLine(config.training.total_steps, out)
         self.memory = Watermarks(learner.device)
-        self._heartbeat = Heartbeat(run, self.vitals, status, self.memory)
+        self._heartbeat = Pulse(run, self.vitals, status, self.memory)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Reporter:
@@ -70,7 +71,7 @@ class Reporter:
         self._evaluated = found
         self._metrics.write(found.step, {f"eval/{name}": value for name, value in found.totals["td3"].items()})
 
-    def tell(self, counters: Counters, phase: str) -> None:
+    def tell(self, counters: Counters, phase: Phase) -> None:
         """Show where the run stands; cheap, called at every turn of the loop."""
         vitals = self.vitals
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
@@ -78,7 +79,7 @@ class Reporter:
         vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
         vitals.gave_way = self._learner.gave_way
         self.memory.follow(self._learner.device)
-        self.memory.enter(phase)
+        self.memory.enter(phase.value)
         self._rate.see(counters.steps, counters.updates)
         self._progress.show(
             Shown(
@@ -87,7 +88,7 @@ class Reporter:
                 updates_per_s=self._rate.updates_per_s,
                 mean_return=self._episodes.mean_return,
                 mean_completion=self._episodes.mean_completion,
-                phase=phase,
+                phase=phase.value,
             )
         )
         if counters.steps // self._every_steps > self._logged_at // self._every_steps:

@@ -1,7 +1,7 @@
 """Requests to a running training: each new one is handed to it, and answered when it is done.
 
 Owns the choice of what may change in a running process, and the answers' wording. Knows the training only as the few
-things that can be asked of it, and no file but through ``agent.exchange.request_files``.
+things that can be asked of it, and no file but through ``contract.requests``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from agent import config, layered_yaml
 from agent.config import AgentConfig, ConfigError, dump
-from agent.exchange.request_files import Answer, Inbox, Request, Result, Unfit
 from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint import CheckpointError
 from contract.paths import RunPaths
+from contract.requests import Answer, Inbox, Request, RequestKind, Result, Unfit
 
 APPLICABLE = ("device", "td3.micro_batch", "training.checkpoint_every_steps", "training.learner_threads")
 """Keys whose change in mid-run is exact: the tensors move, gradients add up to the batch's, and the rest is pace.
@@ -80,14 +80,14 @@ class Requests:
             except (ConfigError, CheckpointError) as error:
                 self._answer(found, str(error), training.standing, refused=True)
             else:
-                if found.kind != "stop":
+                if found.kind is not RequestKind.STOP:
                     self._answer(found, _DONE[found.kind], training.standing)
 
     def end(self, standing: Standing, failure: str | None = None) -> None:
         """Answer what is still open, for the run has ended: well, or with a failure."""
         for request in (self._open, self._inbox.poll()):
-            if isinstance(request, Request) and request.kind == "stop" and failure is None:
-                self._answer(request, _DONE["stop"], standing)
+            if isinstance(request, Request) and request.kind is RequestKind.STOP and failure is None:
+                self._answer(request, _DONE[RequestKind.STOP], standing)
             else:
                 self._turn_down(request, failure or "The run has ended.", standing)
 
@@ -108,7 +108,7 @@ class Requests:
             self._give(unfit.id, unfit.kind, unfit.sentence, standing, refused=True)
 
     def _give(self, request_id: int, kind: str, sentence: str, standing: Standing, refused: bool) -> None:
-        result: Result = "refused" if refused else "ok"
+        result = Result.REFUSED if refused else Result.OK
         self._inbox.answer(Answer(id=request_id, kind=kind, result=result, sentence=sentence, **asdict(standing)))
         self._events.append("request_answered", sentence, id=request_id, kind=kind, result=result)
 
@@ -139,17 +139,17 @@ def _cause(request: Request) -> str:
     return f"request {request.id}"
 
 
-_ACTIONS: dict[str, Callable[[Training, Request], None]] = {
-    "checkpoint": lambda training, request: training.checkpoint(_cause(request)),
-    "drain": lambda training, request: training.drain(_cause(request)),
-    "resume": lambda training, request: training.resume(_cause(request)),
-    "apply": lambda training, request: training.apply(request.values, _cause(request)),
-    "stop": lambda training, request: training.stop(_cause(request)),
+_ACTIONS: dict[RequestKind, Callable[[Training, Request], None]] = {
+    RequestKind.CHECKPOINT: lambda training, request: training.checkpoint(_cause(request)),
+    RequestKind.DRAIN: lambda training, request: training.drain(_cause(request)),
+    RequestKind.RESUME: lambda training, request: training.resume(_cause(request)),
+    RequestKind.APPLY: lambda training, request: training.apply(request.values, _cause(request)),
+    RequestKind.STOP: lambda training, request: training.stop(_cause(request)),
 }
 _DONE = {
-    "checkpoint": "A checkpoint is written.",
-    "drain": "A checkpoint is written and the simulator given back; the agent waits for resume.",
-    "resume": "A collector is started.",
-    "apply": "The agent goes on with these values.",
-    "stop": "The run has ended.",
+    RequestKind.CHECKPOINT: "A checkpoint is written.",
+    RequestKind.DRAIN: "A checkpoint is written and the simulator given back; the agent waits for resume.",
+    RequestKind.RESUME: "A collector is started.",
+    RequestKind.APPLY: "The agent goes on with these values.",
+    RequestKind.STOP: "The run has ended.",
 }

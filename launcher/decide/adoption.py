@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.watching.observation import Heartbeat
+from contract.heartbeat import Cuda, Heartbeat
 
 FOR_MEMORY = frozenset({"out_of_memory", "micro_batch_lowered", "device"})
 """The agent's events that say so: in mid-update, after one that ended without a word, at the start for want of VRAM."""
 LEAVES_CARD = frozenset({"out_of_memory", "device"})
 """Those of them by which an agent leaves the card."""
-USABLE = "usable"
 WITHOUT_CUDA = {
-    "cpu_build": "its PyTorch is a build without CUDA",
-    "hidden": "CUDA_VISIBLE_DEVICES hides every card from its PyTorch",
-    "no_device": "the kernel shows it no card (a container needs the NVIDIA Container Toolkit)",
-    "refused": "the driver refuses its PyTorch, as one that is too old does",
-    USABLE: "its PyTorch sees the card, and somebody asked it to",
-    "": "it was told to",
+    Cuda.CPU_BUILD: "its PyTorch is a build without CUDA",
+    Cuda.HIDDEN: "CUDA_VISIBLE_DEVICES hides every card from its PyTorch",
+    Cuda.NO_DEVICE: "the kernel shows it no card (a container needs the NVIDIA Container Toolkit)",
+    Cuda.REFUSED: "the driver refuses its PyTorch, as one that is too old does",
+    Cuda.USABLE: "its PyTorch sees the card, and somebody asked it to",
+    None: "it was told to",
 }
-"""Why an agent computes on the CPU, by the word in its heartbeat, if memory isn't why."""
+"""Why an agent computes on the CPU, by its heartbeat, if memory isn't why."""
 
 
 def given_up(beat: Heartbeat, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,10 +43,10 @@ def given_up(beat: Heartbeat, expected: Mapping[str, Any]) -> dict[str, Any]:
 
 def why_without_cuda(beat: Heartbeat, expected: Mapping[str, Any]) -> str | None:
     """Return why an agent planned on the card computes on the CPU; None if it doesn't, or does for memory's sake."""
-    for_memory = beat.gave_way in LEAVES_CARD and beat.cuda in ("", USABLE)
+    for_memory = beat.gave_way in LEAVES_CARD and beat.cuda in (None, Cuda.USABLE)
     if not _left_the_card(beat, expected) or for_memory:
         return None
-    return WITHOUT_CUDA.get(beat.cuda, f"it can't use CUDA ({beat.cuda})")
+    return WITHOUT_CUDA[beat.cuda]
 
 
 def _left_the_card(beat: Heartbeat, expected: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from launcher.agent_requests import Answer
+from contract.requests import Answer
 from launcher.decide.detectors.causes import Finding
 from launcher.decide.ladder import Ladder, Needs
 from launcher.runtimes.runtime import Child, Runtime
@@ -62,7 +62,7 @@ class Requests(Protocol):
     def answer(self, number: int) -> Answer | None:
         """Return the answer, None while there is none."""
 
-    def lay(self, values: Mapping[str, Any]) -> None:
+    def write_overrides(self, values: Mapping[str, Any]) -> None:
         """Write the values for the agent's next start."""
 
     def started_with(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from contract.heartbeat import Heartbeat
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.adoption import given_up, why_without_cuda
@@ -21,7 +22,7 @@ from launcher.decide.restore import Hold, fits_without_last
 from launcher.memory.pools import OwnerKind, PoolKind, Provenance
 from launcher.supervising.edges import Brief
 from launcher.supervising.journal import Journal
-from launcher.watching.observation import Heartbeat, Observation
+from launcher.watching.observation import Observation
 
 BEATS_SETTLE_S = 5.0
 """After a change the heartbeat may be a second old and tell of the time before it."""

@@ -9,8 +9,9 @@ import json
 
 import psutil
 
-from agent.exchange.status import CollectorState, Status
+from agent.exchange.status import Status
 from agent.exchange.weights import WeightsFile
+from contract.heartbeat import CollectorState
 from tests.wire.trainee import Run
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.exchange.status import CollectorState
 from contract.exits import Exit
+from contract.heartbeat import CollectorState
 from tests.conftest import serve
 from tests.soak import census
 from tests.soak.instants import Instant, Moment, Victim, chain
@@ -149,7 +149,7 @@ class Struck:
             # Some moments are over before they can be looked at: it is stopped where it is, and SIGKILL ends it there.
             self.run.process.send_signal(signal.SIGSTOP)
         outcome.phase = str(self.run.beat["phase"])
-        outcome.collector = self.sight.state.name.lower()
+        outcome.collector = self.sight.state
         outcome.updates_before = self.sight.published_updates
         outcome.steps_before = self.witness.look()
 

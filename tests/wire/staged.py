@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from agent.exchange import request_files
+from contract import requests
 from contract.paths import RunPaths
 from launcher.config import SHIPPED
 from launcher.memory.gpu_lock import SHARED
@@ -109,7 +109,7 @@ def overrides(run: Launched) -> dict[str, Any]:
 def ask(run: Launched, kind: str, values: dict[str, Any]) -> None:
     """Ask the agent, as a person beside the launcher may."""
     directory = RunPaths(run.run)
-    answer = request_files.await_answer(directory, request_files.send(directory, kind, values))
+    answer = requests.await_answer(directory, requests.send(directory, kind, values))
     assert answer.result == "ok", answer.sentence
 
 

@@ -12,8 +12,9 @@ from agent.collector.evaluations import RunEvaluations
 from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig, validate
 from agent.evaluation.routes import completed
-from agent.exchange.status import CollectorState, Status
+from agent.exchange.status import Status
 from agent.td3.networks import Policy
+from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 from contract.processes import held_mib
 from tests.conftest import Server, StartServer

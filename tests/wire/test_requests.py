@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from agent import config
-from agent.exchange.request_files import Answer, await_answer, send
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
 from contract.exits import Exit
 from contract.paths import RunPaths
+from contract.requests import Answer, await_answer, send
 from tests.conftest import Server, StartServer, port_pair
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import Run, program, running
@@ -74,7 +74,7 @@ def test_a_drain_gives_the_simulator_back_and_a_resume_goes_on(
     time.sleep(1.2)
     beat = run.beat
     assert (beat["step"], beat["updates"]) == (drained.steps, drained.updates)
-    assert (beat["collector"], beat["tick_outstanding_s"]) == ({"pid": None, "doing": "absent"}, 0.0)
+    assert (beat["collector"], beat["tick_outstanding_s"]) == ({"pid": None, "state": "absent"}, 0.0)
     assert ask(run, "drain").result == "ok", "it is drained: nothing is left to do"
     assert ask(run, "resume").result == "ok"
     run.finish()
@@ -119,7 +119,7 @@ def test_an_evaluation_that_a_drain_breaks_off_is_repeated(start_server: StartSe
         *("--max-timesteps", "80", "--eval-freq", "40", "--num-eval-episodes", "12"),
         *("--set", "environment.max_steps=200", "--set", "environment.stuck_s=60"),
     )
-    run.wait(lambda: run.beat.get("collector", {}).get("doing") == "evaluating")
+    run.wait(lambda: run.beat.get("collector", {}).get("state") == "evaluating")
     drained = ask(run, "drain")
     assert drained.steps == 40
     assert saved_updates(run, drained.checkpoint) == drained.updates

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.exchange.status import CollectorState
 from contract.exits import Exit
+from contract.heartbeat import CollectorState
 from tests.conftest import Server, StartServer
 from tests.soak.sight import Sight
 from tests.wire.conftest import NewRun

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from agent.exchange.status import CollectorState
 from agent.trainer import checkpoint
 from contract.exits import Exit
+from contract.heartbeat import CollectorState
 from tests.conftest import StartServer
 from tests.crowd import assert_within
 from tests.soak.sight import Sight

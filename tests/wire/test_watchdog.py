@@ -7,7 +7,8 @@ from pathlib import Path
 
 from agent.collector.watchdog import WatchdogEnv
 from agent.config import validate
-from agent.exchange.status import CollectorState, Status
+from agent.exchange.status import Status
+from contract.heartbeat import CollectorState
 from tests.faults import Faulty, until
 from tests.wire.trainee import SMALL
 

@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.exits import exit_in_words
+from contract.heartbeat import CollectorState, Heartbeat, Phase
 from contract.readers import number
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.kills import OomKills
-from launcher.watching.observation import AgentSeen, Ended, Heartbeat, Observation
+from launcher.watching.observation import AgentSeen, Ended, Observation
 
 FINISHED, USAGE, CONFIGURATION, NO_SIMULATOR, OUT_OF_MEMORY, STOPPED = 0, 2, 65, 69, 71, 75
 """The agent's exit codes (DESIGN.md); any other is a crash."""
 KILLED = 128 + 9
-PATIENT_PHASES = ("waiting_for_simulator", "drained", "draining", "stopping", "finished", "stopped")
+PATIENT_PHASES = (
+    *(Phase.WAITING_FOR_SIMULATOR, Phase.DRAINED, Phase.DRAINING, Phase.STOPPING),
+    *(Phase.FINISHED, Phase.STOPPED),
+)
 """Phases in which nothing moves without being hung: what they wait for has limits of its own."""
 
 REFUSED = {
@@ -90,7 +94,7 @@ class Agent:
 
     def _end(self, ended: Ended) -> Finding | None:
         code, beat = ended.code, self._beat
-        if code == FINISHED and beat is not None and beat.phase == "finished" and beat.exit_code == FINISHED:
+        if code == FINISHED and beat is not None and beat.phase is Phase.FINISHED and beat.exit_code == FINISHED:
             return None  # a child that was killed on the way was replaced: the learner itself says that all is done
         self._killed_in = self._killed_in or self._kills.lately("agent")
         if ended.oom_killed or (self._killed_in and code in (FINISHED, KILLED)):
@@ -139,8 +143,8 @@ class Agent:
 
     def _stuck(self, now_s: float, beat: Heartbeat) -> Finding | None:
         """Return that the heartbeat's thread lives, and nothing else."""
-        place = (beat.phase, beat.step, beat.updates, beat.ticks, beat.collector_restarts, beat.doing)
-        if place != self._place or beat.phase in PATIENT_PHASES or beat.doing == "connecting":
+        place = (beat.phase, beat.step, beat.updates, beat.ticks, beat.collector_restarts, beat.collector.state)
+        if place != self._place or beat.phase in PATIENT_PHASES or beat.collector.state is CollectorState.CONNECTING:
             self._place, self._moved_s = place, now_s
         still_s = now_s - self._moved_s
         if still_s <= self._limits.warming_limit_s:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from contract.heartbeat import CollectorState, Heartbeat
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import Expectations
-from launcher.watching.observation import Heartbeat, Observation
+from launcher.watching.observation import Observation
 
-WANTING = ("connecting", "stepping", "evaluating")
+WANTING = (CollectorState.CONNECTING, CollectorState.STEPPING, CollectorState.EVALUATING)
 """What a collector is at when it wants ticks."""
 PAUSE_S = 3.0
 """Not wanting any for so long, it has stopped wanting; heartbeats come once a second, between two calls too."""
@@ -58,11 +59,11 @@ class Ticks:
         return self._last is not None and self._ticked and now_s - self._waiting_s <= seconds
 
     def _count(self, seen: Observation, beat: Heartbeat) -> None:
-        now_s, last = seen.time_s, self._last
+        now_s, last, state = seen.time_s, self._last, beat.collector.state
         programs = (seen.simulator.pid, seen.agent.pid)
         if programs != self._programs:
             self._programs, self._ticked, self._fresh = programs, False, False
-        if beat.doing in WANTING or (beat.tick_outstanding_s > 0 and beat.doing != "rehearsing"):
+        if state in WANTING or (beat.tick_outstanding_s > 0 and state is not CollectorState.REHEARSING):
             self._wanted_s = now_s
         if last is None:
             self._waiting_s = self._wanted_s = now_s
@@ -70,7 +71,7 @@ class Ticks:
             self._waiting_s, self._ticked, self._fresh = now_s, True, False
         elif beat.collector_restarts > last.collector_restarts:
             self._waiting_s, self._fresh = now_s, True
-        elif now_s - self._wanted_s > PAUSE_S or beat.doing in ("starting", "absent"):
+        elif now_s - self._wanted_s > PAUSE_S or state in (CollectorState.STARTING, CollectorState.ABSENT):
             self._waiting_s = now_s
         self._last = beat
 
@@ -90,7 +91,8 @@ class Ticks:
         limit_s = self._limit_s + (0.0 if self._ticked or self._fresh else self._timeout_s)
         if waited_s <= limit_s:
             return None
-        own = "" if self._fresh or beat.doing == "connecting" else self._its_own(beat, min(out_s, waited_s), waited_s)
+        connects = beat.collector.state is CollectorState.CONNECTING
+        own = "" if self._fresh or connects else self._its_own(beat, min(out_s, waited_s), waited_s)
         if own:
             words = f"{own}; the agent replaces its collector after {self._replaced_s:g} s by itself"
             return _finding(Cause.COLLECTOR_HANG, words, waited_s, beat)
@@ -114,6 +116,6 @@ def _finding(cause: Cause, sentence: str, waited_s: float, beat: Heartbeat | Non
             "tick_outstanding_s": beat.tick_outstanding_s,
             "ticks": beat.ticks,
             "collector_restarts": beat.collector_restarts,
-            "doing": beat.doing,
+            "collector_state": beat.collector.state,
         }
     return Finding(cause, sentence, owner="agent" if cause is Cause.COLLECTOR_HANG else "simulator", numbers=numbers)

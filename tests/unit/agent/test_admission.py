@@ -17,6 +17,7 @@ from agent.memory import admission, free, survey
 from agent.memory.allocator import Choice
 from agent.memory.footprint import MIB, Free
 from contract.exits import Exit
+from contract.heartbeat import Cuda
 from contract.paths import RunPaths
 
 CHOICE = Choice("expandable_segments:True", "a test")
@@ -83,7 +84,7 @@ def test_what_was_given_up_for_memory_is_told_apart_from_what_was_asked_for(
     machine["device"] = ROOMY if room_mib is None else room_mib * MIB
     found = admission.admit(configured(device=device), RunPaths(tmp_path), CHOICE)
     assert found.gave_way == gave_way
-    assert (None if found.cuda is None else found.cuda.cuda) == (None if device == "cpu" else cuda.Cuda.USABLE)
+    assert (None if found.cuda is None else found.cuda.cuda) == (None if device == "cpu" else Cuda.USABLE)
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])

@@ -15,19 +15,27 @@ import torch
 
 from agent import config
 from agent.config import AgentConfig, ConfigError
-from agent.exchange.request_files import Answer, Inbox, Request, Unfit, await_answer, send
 from agent.exits import AgentError
 from agent.run_directory import prepare
 from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint import CheckpointError
 from agent.trainer.learner import Learner
 from agent.trainer.requests import Requests, Standing, patched
-from contract.exits import Exit
+from contract.exits import Exit, ExitError
 from contract.paths import RunPaths
+from contract.requests import Answer, Inbox, Request, RequestKind, Result, Unfit, await_answer, send
 from tests.conftest import REPOSITORY
 
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
-DONE = Answer(id=4, kind="checkpoint", result="ok", sentence="Done.", steps=7, updates=3, checkpoint="step-000000007")
+DONE = Answer(
+    id=4,
+    kind="checkpoint",
+    result=Result.OK,
+    sentence="Done.",
+    steps=7,
+    updates=3,
+    checkpoint="step-000000007",
+)
 
 
 @pytest.fixture
@@ -93,7 +101,7 @@ def test_what_was_answered_is_ignored_and_so_is_what_is_older(run: RunPaths, req
 def test_a_later_request_is_new(run: RunPaths) -> None:
     Inbox(run).answer(DONE)
     ask(run, {"id": 5, "kind": "drain"})
-    assert Inbox(run).poll() == Request(id=5, kind="drain")
+    assert Inbox(run).poll() == Request(id=5, kind=RequestKind.DRAIN)
 
 
 def test_a_half_written_request_is_taken_when_it_is_whole(run: RunPaths) -> None:
@@ -104,7 +112,7 @@ def test_a_half_written_request_is_taken_when_it_is_whole(run: RunPaths) -> None
     assert half.id is None
     assert inbox.poll() is None, "said once"
     ask(run, '{"id": 5, "kind": "drain"}')
-    assert inbox.poll() == Request(id=5, kind="drain")
+    assert inbox.poll() == Request(id=5, kind=RequestKind.DRAIN)
 
 
 @pytest.mark.parametrize(
@@ -286,13 +294,13 @@ def test_each_request_has_a_greater_id_than_the_last(run: RunPaths) -> None:
     with prepare(run, resume=False):
         inbox = Inbox(run)
         assert send(run, "checkpoint", {}) == 1
-        with pytest.raises(AgentError, match="request 1 isn't answered yet"):
+        with pytest.raises(ExitError, match="request 1 isn't answered yet"):
             send(run, "checkpoint", {})
         inbox.answer(DONE)
         assert send(run, "apply", {"td3.micro_batch": 8}) == 5
-        assert inbox.poll() == Request(id=5, kind="apply", values={"td3.micro_batch": 8})
+        assert inbox.poll() == Request(id=5, kind=RequestKind.APPLY, values={"td3.micro_batch": 8})
         inbox.answer(DONE.model_copy(update={"id": 5}))
-        with pytest.raises(AgentError, match="`kind` is 'explode'"):
+        with pytest.raises(ExitError, match="`kind` is 'explode'"):
             send(run, "explode", {})
 
 
@@ -301,8 +309,8 @@ def test_waiting_ends_with_the_answer_or_with_the_agent(run: RunPaths) -> None:
         inbox = Inbox(run)
         inbox.answer(DONE)
         assert await_answer(run, 4) == DONE
-        with pytest.raises(AgentError, match="request 4 came in its place"):
+        with pytest.raises(ExitError, match="request 4 came in its place"):
             await_answer(run, 3)
         fcntl.flock(lock.descriptor, fcntl.LOCK_UN)
-        with pytest.raises(AgentError, match="the agent ended first"):
+        with pytest.raises(ExitError, match="the agent ended first"):
             await_answer(run, 5)

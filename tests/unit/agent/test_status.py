@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.exchange.status import CollectorState, Pace, Status
+from agent.exchange.status import Pace, Status
+from contract.heartbeat import CollectorState
 
 
 def test_another_process_reads_what_was_written(tmp_path: Path) -> None:

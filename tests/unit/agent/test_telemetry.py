@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
-from agent.exchange.status import CollectorState, Status
+from agent.exchange.status import Status
 from agent.memory.watermarks import Watermarks
 from agent.telemetry.events import EventLog, JsonLines
-from agent.telemetry.heartbeat import Heartbeat, Vitals
+from agent.telemetry.heartbeat import Pulse, Vitals
 from agent.telemetry.metrics import Episodes, Metrics
+from contract.heartbeat import CollectorState, Phase
 from contract.paths import RunPaths
 from contract.processes import held_mib
 from tests.disks import fill, small_disk
@@ -109,10 +110,10 @@ def test_episodes_are_averaged_over_the_window() -> None:
 def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
     run, vitals = RunPaths(tmp_path), Vitals(total_steps=100, device="cpu")
     status = Status(tmp_path / "status.bin")
-    with Heartbeat(run, vitals, status, Watermarks(torch.device("cpu"))):
+    with Pulse(run, vitals, status, Watermarks(torch.device("cpu"))):
         first = json.loads(run.heartbeat.read_text())
         assert first["phase"] == "starting"
-        assert first["collector"] == {"pid": None, "doing": "starting"}
+        assert first["collector"] == {"pid": None, "state": "starting"}
         assert first["memory"]["learner_mib"] > 10
         assert first["memory"]["device_mib"] is None
         status.state = CollectorState.CONNECTING
@@ -122,7 +123,7 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
         assert second["phase"] == "waiting_for_simulator"
         assert second["tick_outstanding_s"] > 0
         status.state = CollectorState.STEPPING
-        vitals.phase, vitals.step, vitals.exit_code = "finished", 100, 0
+        vitals.phase, vitals.step, vitals.exit_code = Phase.FINISHED, 100, 0
     last = json.loads(run.heartbeat.read_text())
     assert (last["phase"], last["step"], last["exit_code"]) == ("finished", 100, 0)
     assert set(last["memory"]["peak_by_phase_mib"]) == {"starting", "waiting_for_simulator", "finished"}
@@ -131,7 +132,7 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
 
 def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     memory = Watermarks(torch.device("cpu"))
-    with Heartbeat(RunPaths(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
+    with Pulse(RunPaths(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
         pass
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from contract.heartbeat import Heartbeat, Phase
 from launcher import config
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.diagnostician import Diagnostician
@@ -19,7 +20,7 @@ from launcher.decide.ladder import Ladder, build_ladder, picked_rungs
 from launcher.decide.sizes import Simulator, Sizes, Values
 from launcher.memory.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
 from launcher.runtimes.runtime import Child, Role, Start
-from launcher.watching.observation import AgentSeen, Heartbeat, Observation, Sign, SimulatorSeen
+from launcher.watching.observation import AgentSeen, Observation, Sign, SimulatorSeen
 from tests.unit.launcher.simulated import Program, World
 
 TOTAL_MIB = {PoolKind.VRAM: 5745.0, PoolKind.RAM: 15_800.0, PoolKind.DISK: 60_000.0}
@@ -264,20 +265,21 @@ class Machine(World):
         age_s = self._age_s(program)
         waits = not any(self._age_s(each) > READY_AFTER_S for each in self.living(Role.SIMULATOR))
         hung_s = 0.0 if self.collector_hangs_since_s is None else self.clock.now_s - self.collector_hangs_since_s
-        phase = "drained" if self.drained else "waiting_for_simulator" if waits else "updating"
+        phase = Phase.DRAINED if self.drained else Phase.WAITING_FOR_SIMULATOR if waits else Phase.UPDATING
         return Heartbeat(
+            time=self.clock.now_s,
             pid=program.pid,
-            phase="starting" if age_s < WARM_AFTER_S else phase,
+            phase=Phase.STARTING if age_s < WARM_AFTER_S else phase,
             step=int(self.learned.steps),
             total_steps=10_000_000,
             updates=int(self.learned.updates),
             episode=self.learned.episodes,
             device=values["device"],
+            batch=values["td3.batch_size"],
             micro_batch=values["td3.micro_batch"] or values["td3.batch_size"],
             ticks=int(self.learned.steps),
             tick_outstanding_s=hung_s,
             collector_restarts=self.collector_restarts,
-            peak_by_phase_mib={},
             cuda=self.cuda,
             gave_way=program.gave_way,
         )

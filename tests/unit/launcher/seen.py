@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from contract.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
 from launcher import config
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.diagnostician import Diagnostician
 from launcher.decide.detectors.expectations import Expectations
 from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
-from launcher.watching.observation import AgentSeen, Heartbeat, Observation, SimulatorSeen
+from launcher.watching.observation import AgentSeen, Observation, SimulatorSeen
 
 LIMITS = config.load()
 TIMEOUT_S = 20.0
@@ -20,19 +21,20 @@ EXPECTED = Expectations(timeout_s=TIMEOUT_S, collector_margin_s=5.0)
 TOTAL_MIB = 5745.0
 
 BEAT = Heartbeat(
+    time=0.0,
     pid=7,
-    phase="updating",
+    phase=Phase.UPDATING,
     step=5000,
     total_steps=100_000,
     updates=4000,
     episode=20,
     device="cuda",
+    batch=64,
     micro_batch=64,
     ticks=9000,
     tick_outstanding_s=0.0,
     collector_restarts=0,
-    peak_by_phase_mib={},
-    doing="stepping",
+    collector=CollectorFigures(8, CollectorState.STEPPING),
 )
 SIMULATOR = SimulatorSeen(running=True, healthy=True, pid=100)
 AGENT = AgentSeen(running=True, beat=BEAT, beat_age_s=0.3, pid=200)
@@ -80,8 +82,13 @@ def holding(simulator: Value = 3000.0, agent: Value = 1200.0, foreign: Value = 8
 
 def with_beat(seen: Observation, age_s: float = 0.3, **changed: Any) -> Observation:
     """Return the look with other figures in the heartbeat."""
-    assert seen.agent.beat is not None
-    return replace(seen, agent=replace(seen.agent, beat=replace(seen.agent.beat, **changed), beat_age_s=age_s))
+    beat = seen.agent.beat
+    assert beat is not None
+    if "phase" in changed:
+        changed["phase"] = Phase(changed["phase"])
+    if "state" in changed:
+        changed["collector"] = CollectorFigures(8, CollectorState(changed.pop("state")))
+    return replace(seen, agent=replace(seen.agent, beat=replace(beat, **changed), beat_age_s=age_s))
 
 
 def with_simulator(seen: Observation, **changed: Any) -> Observation:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from contract.heartbeat import Cuda, Heartbeat, Phase
 from contract.paths import RunPaths
 from contract.readers import read_lines
+from contract.requests import Answer, Result
 from launcher import config
-from launcher.agent_requests import Answer
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ladder import Does, Ladder, Needs, Step
@@ -20,7 +21,7 @@ from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.journal import Journal, LauncherState, recall
 from launcher.supervising.supervisor import Supervisor
 from launcher.watching.health import Address, Health
-from launcher.watching.observation import AgentSeen, Ended, Heartbeat, Observation, SimulatorSeen
+from launcher.watching.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from launcher.wish import Options
 
 LIMITS = config.load()
@@ -151,7 +152,7 @@ class World:
     total_mib: float = 5745.0
     agent_mib: float = 0.0
     needs: Needs | None = None
-    cuda: str = "usable"
+    cuda: Cuda = Cuda.USABLE
     stranger_mib: float = 0.0
     newcomer_mib: float = 0.0
     episode_s: float = 60.0
@@ -250,9 +251,11 @@ class World:
     def answer(self, number: int) -> Answer | None:
         if self.answers is None or number in self.unheard:
             return None
-        return Answer(self.answers(self.asked[number - 1][0]), "Done.", 0)
+        kind = self.asked[number - 1][0]
+        result = Result.OK if self.answers(kind) else Result.REFUSED
+        return Answer(id=number, kind=kind, result=result, sentence="Done.", steps=0, updates=0, checkpoint=None)
 
-    def lay(self, values: Mapping[str, Any]) -> None:
+    def write_overrides(self, values: Mapping[str, Any]) -> None:
         with self.point("lay", quiet=True):
             self.laid = dict(values)
 
@@ -299,18 +302,19 @@ class World:
         driven_s = self.clock.now_s - program.began_s
         values = {**BASE, **program.overrides}
         return Heartbeat(
+            time=self.clock.now_s,
             pid=program.pid,
-            phase="starting" if driven_s < 3 else "drained" if self.drained else "updating",
+            phase=Phase.STARTING if driven_s < 3 else Phase.DRAINED if self.drained else Phase.UPDATING,
             step=int(10 * driven_s),
             total_steps=1_000_000,
             updates=int(10 * driven_s),
             episode=int(driven_s / self.episode_s),
-            device="cpu" if self.cuda not in ("", "usable") else values["device"],
+            device="cpu" if self.cuda not in (None, Cuda.USABLE) else values["device"],
+            batch=values["td3.batch_size"],
             micro_batch=values["td3.micro_batch"] or values["td3.batch_size"],
             ticks=int(10 * driven_s),
             tick_outstanding_s=0.0,
             collector_restarts=0,
-            peak_by_phase_mib={},
             cuda=self.cuda,
             gave_way=program.gave_way,
         )

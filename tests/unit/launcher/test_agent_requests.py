@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.exchange.request_files import Answer, Inbox, Request
 from agent.run_directory import read_overrides
 from contract.paths import RunPaths
 from contract.paths import RunPaths as AgentRun
+from contract.requests import Answer, Inbox, Request
 from launcher.agent_requests import AgentRequests
 
 
@@ -70,10 +70,10 @@ def test_ids_go_on_from_whoever_asked_last(requests: AgentRequests, tmp_path: Pa
 def test_the_values_of_the_rung_are_what_the_agent_lays_over_its_configuration(
     requests: AgentRequests, tmp_path: Path
 ) -> None:
-    requests.lay({"td3.micro_batch": 32, "memory.offload": ["optimizer"]})
+    requests.write_overrides({"td3.micro_batch": 32, "memory.offload": ["optimizer"]})
     assert read_overrides(RunPaths(tmp_path)) == {"td3.micro_batch": 32, "memory.offload": ["optimizer"]}
     assert yaml.safe_load((tmp_path / "overrides.yaml").read_text()) == read_overrides(RunPaths(tmp_path))
-    requests.lay({})
+    requests.write_overrides({})
     assert not (tmp_path / "overrides.yaml").exists()
 
 

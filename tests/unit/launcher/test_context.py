@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.heartbeat import MemoryFigures
 from contract.paths import RunPaths
 from launcher import watermarks
 from launcher.decide import plan
@@ -18,9 +19,8 @@ from launcher.memory.pools import Figure, Owner, OwnerKind, PoolKind, Provenance
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from launcher.supervising.ladder_state import context_mib
-from launcher.watching.heartbeat import heartbeat
 from tests.unit.launcher.planned import CONTEXT_MIB, LIMITS, Rule, card, reading, simulator, situation
-from tests.unit.launcher.seen import driving, vram, with_beat
+from tests.unit.launcher.seen import BEAT, driving, vram, with_beat
 from tests.unit.launcher.simulated import World
 
 RULE = Rule()
@@ -30,12 +30,12 @@ PHASES = st.sampled_from([{}, {"td3.micro_batch": 32}, {"memory.offload": ["opti
 @pytest.mark.parametrize(
     ("beat", "known", "expected"),
     [
-        ({"device_reserved_mib": 850.0}, Provenance.MEASURED, 350.0),
-        ({"device_reserved_mib": 850.0, "phase": "collecting"}, Provenance.MEASURED, 350.0),
-        ({"device_reserved_mib": 850.0, "phase": "starting"}, Provenance.MEASURED, None),
-        ({"device_reserved_mib": 850.0}, Provenance.ESTIMATED, None),
-        ({"device_reserved_mib": 1300.0}, Provenance.MEASURED, None),
-        ({"device_reserved_mib": None}, Provenance.MEASURED, None),
+        ({"memory": MemoryFigures(device_mib={"reserved": 850.0})}, Provenance.MEASURED, 350.0),
+        ({"memory": MemoryFigures(device_mib={"reserved": 850.0}), "phase": "collecting"}, Provenance.MEASURED, 350.0),
+        ({"memory": MemoryFigures(device_mib={"reserved": 850.0}), "phase": "starting"}, Provenance.MEASURED, None),
+        ({"memory": MemoryFigures(device_mib={"reserved": 850.0})}, Provenance.ESTIMATED, None),
+        ({"memory": MemoryFigures(device_mib={"reserved": 1300.0})}, Provenance.MEASURED, None),
+        ({"memory": MemoryFigures()}, Provenance.MEASURED, None),
     ],
 )
 def test_what_the_agent_holds_beyond_its_allocator_is_its_context_where_both_are_known(
@@ -48,19 +48,19 @@ def test_what_the_agent_holds_beyond_its_allocator_is_its_context_where_both_are
 
 
 def test_the_heartbeat_tells_what_the_allocator_has() -> None:
-    assert heartbeat({"memory": {"device_mib": {"reserved": 850.5}}}).device_reserved_mib == 850.5
-    assert heartbeat({"memory": {"device_mib": None}}).device_reserved_mib is None
+    assert replace(BEAT, memory=MemoryFigures(device_mib={"reserved": 850.5})).device_reserved_mib == 850.5
+    assert BEAT.device_reserved_mib is None
 
 
 def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(RunPaths(tmp_path / "runs" / "earlier"))
-    plain = world.beat
+    plain, reserved = world.beat, MemoryFigures(device_mib={"reserved": 330.0})
     monkeypatch.setattr(
         world,
         "beat",
-        lambda agent: None if (beat := plain(agent)) is None else replace(beat, device_reserved_mib=330.0),
+        lambda agent: None if (beat := plain(agent)) is None else replace(beat, memory=reserved),
     )
     world.steps_until(State.RUNNING)
     world.steps_for(20)

@@ -154,7 +154,7 @@ def test_each_phase_has_a_band_of_its_own() -> None:
     def look(time_s: float) -> Observation:
         evaluating = time_s % 200 >= 100
         seen = holding(agent=1600 if evaluating else 1200, simulator=2000)(time_s)
-        return with_beat(seen, phase="evaluating" if evaluating else "collecting", doing="evaluating")
+        return with_beat(seen, phase="evaluating" if evaluating else "collecting", state="evaluating")
 
     assert not diagnosed(map(look, seconds(900)))
 

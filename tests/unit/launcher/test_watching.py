@@ -1,4 +1,4 @@
-"""The watch as a whole, with real processes and a real heartbeat."""
+"""The watch as a whole, with real processes and a real read_heartbeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -17,23 +17,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.exchange.status import CollectorState, Status
+from agent.exchange.status import Status
 from agent.memory.watermarks import Watermarks
 from agent.telemetry.events import EventLog
-from agent.telemetry.heartbeat import Heartbeat as Writer
+from agent.telemetry.heartbeat import Pulse as Writer
 from agent.telemetry.heartbeat import Vitals
+from contract.heartbeat import CollectorFigures, CollectorState, Phase, read_heartbeat
 from contract.paths import RunPaths
 from contract.paths import RunPaths as AgentRun
 from launcher import config
 from launcher.memory.pools import Reading
 from launcher.watching import health
 from launcher.watching.health import Address, Health
-from launcher.watching.heartbeat import AgentFiles, heartbeat
+from launcher.watching.heartbeat import AgentFiles
 from launcher.watching.observation import Ended, Sign
 from launcher.watching.simulator import Questions
 from launcher.watching.watch import Watch
 from tests.conftest import StartServer
-from tests.unit.launcher.seen import until
+from tests.unit.launcher.seen import BEAT, until
 
 LIMITS = config.load().watch
 PATIENCE_S = 20.0
@@ -50,7 +51,7 @@ def run(tmp_path: Path) -> AgentRun:
 
 @pytest.fixture
 def writer(run: AgentRun) -> Iterator[tuple[Vitals, Status]]:
-    """A real heartbeat, once a second."""
+    """A real read_heartbeat, once a second."""
     vitals, status = Vitals(total_steps=1000, device="cpu", micro_batch=16), Status(run.exchange / "status.bin")
     with Writer(run, vitals, status, Watermarks(torch.device("cpu"))):
         yield vitals, status
@@ -59,19 +60,21 @@ def writer(run: AgentRun) -> Iterator[tuple[Vitals, Status]]:
 def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tuple[Vitals, Status]) -> None:
     vitals, status = writer
     files = AgentFiles(RunPaths(run.path))
-    vitals.phase, vitals.step, vitals.updates = "updating", 7, 3
+    vitals.phase, vitals.step, vitals.updates = Phase.UPDATING, 7, 3
     status.state, status.ticks = CollectorState.STEPPING, 41
-    until(lambda: (files.look(time.monotonic()).beat or heartbeat({})).step == 7)
+    until(lambda: (beat := files.look(time.monotonic()).beat) is not None and beat.step == 7)
     beat = files.look(time.monotonic()).beat
     assert beat is not None
-    assert (beat.pid, beat.phase, beat.updates, beat.doing, beat.ticks) == (os.getpid(), "updating", 3, "stepping", 41)
+    assert (beat.pid, beat.phase, beat.updates, beat.ticks) == (os.getpid(), Phase.UPDATING, 3, 41)
+    assert beat.collector == CollectorFigures(None, CollectorState.STEPPING)
     assert (beat.total_steps, beat.device, beat.micro_batch, beat.exit_code) == (1000, "cpu", 16, None)
-    assert beat.peak_by_phase_mib["updating"]["learner"] > 1
+    assert beat.memory.peak_by_phase_mib is not None
+    assert beat.memory.peak_by_phase_mib["updating"]["learner"] > 1
     assert files.look(time.monotonic()).age_s < PATIENCE_S
 
 
-def agent_json(run: AgentRun, time_: object, **values: object) -> None:
-    run.heartbeat.write_text(json.dumps({"time": time_, "pid": 7, "phase": "updating", **values}))
+def agent_json(run: AgentRun, time_s: float) -> None:
+    run.heartbeat.write_text(replace(BEAT, time=time_s).json())
 
 
 def test_only_a_change_is_a_beat_and_its_age_is_the_launchers_own(run: AgentRun) -> None:
@@ -94,20 +97,27 @@ def test_only_a_change_is_a_beat_and_its_age_is_the_launchers_own(run: AgentRun)
     assert files.look(4002.0).beat is None
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-        lambda inner: st.dictionaries(
-            st.sampled_from(["pid", "phase", "ticks", "memory", "collector", "doing", "peak_by_phase_mib", "x"]), inner
-        ),
-        max_leaves=12,
-    )
-)
-def test_odd_values_count_as_missing(value) -> None:
-    beat = heartbeat(value if isinstance(value, dict) else {"memory": value, "step": value, "phase": value})
-    assert isinstance(beat.step, int)
-    assert isinstance(beat.phase, str)
-    assert beat.tick_outstanding_s >= 0
+WHOLE = json.loads(BEAT.json())
+
+
+@given(st.sampled_from(sorted(WHOLE)), st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.just({}))
+def test_a_heartbeat_is_whole_or_none(tmp_path_factory: pytest.TempPathFactory, name: str, value: object) -> None:
+    path = tmp_path_factory.getbasetemp() / "foreign.json"
+    path.write_text(json.dumps({**WHOLE, name: value}))
+    beat = read_heartbeat(path)
+    assert beat is None or json.loads(beat.json()).keys() == WHOLE.keys()
+    if name in ("phase", "pid", "step", "ticks") and not isinstance(value, float | bool):
+        assert beat is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"time": 1, "pid": 7}', json.dumps({**WHOLE, "more": 1})])
+def test_a_torn_or_foreign_file_is_no_heartbeat(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "agent.json"
+    assert read_heartbeat(path) is None
+    path.write_text(text)
+    assert read_heartbeat(path) is None
+    path.write_text(BEAT.json())
+    assert read_heartbeat(path) == BEAT
 
 
 def test_events_are_given_once(run: AgentRun) -> None:

@@ -1,7 +1,6 @@
-"""Requests to a running agent and its answers: two files in the run directory, each with one writer at a time.
+"""Requests to a running agent and its answers: ``request.json`` and ``request.ack.json``, one writer each at a time.
 
-Owns the format of ``request.json`` and ``request.ack.json`` (DESIGN.md, "What passes between the rooms") and which
-requests are new. Knows nothing of what the agent then does.
+Launcher and command line ask, the agent polls its inbox and answers.
 """
 
 from __future__ import annotations
@@ -9,45 +8,61 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from agent.exits import AgentError
-from contract.exits import Exit
+from contract.enums import StrEnum
+from contract.exits import Exit, ExitError
 from contract.files import write_whole
 from contract.locks import is_held
 from contract.paths import RunPaths
-
-Kind = Literal["checkpoint", "drain", "resume", "apply", "stop"]
-Result = Literal["ok", "refused"]
+from contract.section import Section
 
 
-class Request(BaseModel):
-    """What somebody wants of the agent."""
+class RequestKind(StrEnum):
+    """What can be asked."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    CHECKPOINT = "checkpoint"
+    DRAIN = "drain"
+    """Write a checkpoint, give the simulator back, and wait."""
+    RESUME = "resume"
+    """Drive again after a drain."""
+    APPLY = "apply"
+    """Go on with other values of the configuration."""
+    STOP = "stop"
+
+
+class Result(StrEnum):
+    """What became of a request."""
+
+    OK = "ok"
+    REFUSED = "refused"
+
+
+class Request(Section):
+    """What is asked of the agent."""
 
     id: int = Field(ge=1, strict=True)
     """Greater than that of every earlier request of this run."""
-    kind: Kind
-    values: dict[str, Any] = {}
+    kind: RequestKind
+    values: Mapping[str, Any] = Field(default_factory=dict)
     """For apply: configuration keys with dots, and their new values."""
 
     @model_validator(mode="after")
     def _values_belong_to_apply(self) -> Request:
-        if bool(self.values) != (self.kind == "apply"):
-            expected = "expected some keys" if self.kind == "apply" else "only apply has any"
+        applies = self.kind is RequestKind.APPLY
+        if bool(self.values) != applies:
+            expected = "expected some keys" if applies else "only apply has any"
             raise ValueError(f"`values` of {self.kind} is {self.values!r}; {expected}")
         return self
 
 
-class Answer(BaseModel):
+class Answer(Section):
     """What became of a request; written when it is done."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: int
     kind: str
@@ -61,6 +76,11 @@ class Answer(BaseModel):
     """Name of the checkpoint, ``step-…``, that holds what was learned until now; None where it isn't saved."""
     time: float = Field(default_factory=lambda: round(time.time(), 3))
     """Seconds since 1970."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was done."""
+        return self.result is Result.OK
 
 
 @dataclass(frozen=True)
@@ -105,40 +125,59 @@ class Inbox:
             self._unwritten = answer
 
 
-def send(run: RunPaths, kind: str, values: dict[str, Any]) -> int:
-    """Write the next request and return its id. One asks at a time: an unanswered request would be lost.
+def write_request(run: RunPaths, kind: str, values: Mapping[str, Any] | None = None) -> int:
+    """Write the next request, in the place of one that isn't answered yet, and return its id.
 
     Raises:
-        AgentError: nobody runs there to read it, the last one isn't answered yet, or it is none.
+        ExitError: it is none.
+        OSError: the run directory can't be written.
+    """
+    number = 1 + max(_id(_read(path)) or 0 for path in (run.request, run.answer))
+    try:
+        request = Request.model_validate({"id": number, "kind": kind, "values": dict(values or {})})
+    except ValidationError as error:
+        raise ExitError(_sentence(error), Exit.BAD_CONFIG) from None
+    write_whole(run.request, request.model_dump_json() + "\n")
+    return number
+
+
+def send(run: RunPaths, kind: str, values: Mapping[str, Any]) -> int:
+    """Send a request that no other is waiting before, to an agent that runs; return its id.
+
+    Raises:
+        ExitError: no agent runs there to read it, the last one isn't answered yet, or it is none.
     """
     if not is_held(run.learner_lock):
-        raise AgentError(f"{run.path}: no agent runs there; start it, or name another --run-dir.", Exit.BAD_CONFIG)
-    last, answered = _id(_read(run.request)) or 0, _id(_read(run.answer)) or 0
-    if last > answered:
-        raise AgentError(f"{run.path}: request {last} isn't answered yet; wait for it.", Exit.BAD_CONFIG)
+        raise ExitError(f"{run.path}: no agent runs there; start it, or name another --run-dir.", Exit.BAD_CONFIG)
+    last = _id(_read(run.request)) or 0
+    if last > (_id(_read(run.answer)) or 0):
+        raise ExitError(f"{run.path}: request {last} isn't answered yet; wait for it.", Exit.BAD_CONFIG)
+    return write_request(run, kind, values)
+
+
+def answer_to(run: RunPaths, request_id: int) -> Answer | None:
+    """Return the answer to a request; None while there is none."""
     try:
-        request = Request.model_validate({"id": max(last, answered) + 1, "kind": kind, "values": values})
-    except ValidationError as error:
-        raise AgentError(_sentence(error), Exit.BAD_CONFIG) from None
-    write_whole(run.request, request.model_dump_json() + "\n")
-    return request.id
+        found = Answer.model_validate(_read(run.answer))
+    except ValidationError:
+        return None
+    return found if found.id == request_id else None
 
 
 def await_answer(run: RunPaths, request_id: int, look_s: float = 0.1) -> Answer:
     """Return the answer to a request, however long it takes.
 
     Raises:
-        AgentError: the agent ended without one, or answered a later request first.
+        ExitError: the agent ended without one, or answered a later request first.
     """
     while True:
         runs = is_held(run.learner_lock)  # asked first: the answer comes before the end
-        raw = _read(run.answer)
-        answered = _id(raw) or 0
-        if answered == request_id:
-            return Answer.model_validate(raw)
+        if (found := answer_to(run, request_id)) is not None:
+            return found
+        answered = _id(_read(run.answer)) or 0
         if answered > request_id or not runs:
             reason = f"request {answered} came in its place" if answered > request_id else "the agent ended first"
-            raise AgentError(f"{run.path}: request {request_id} was never answered, {reason}.", Exit.CRASH)
+            raise ExitError(f"{run.path}: request {request_id} was never answered, {reason}.", Exit.CRASH)
         time.sleep(look_s)
 
 

@@ -48,7 +48,7 @@ class RestartAgent:
 
 
 @dataclass(frozen=True)
-class StepDown:
+class Degrade:
     """Take a step of a pool's ladder."""
 
     step: Step
@@ -57,7 +57,7 @@ class StepDown:
 
 
 @dataclass(frozen=True)
-class Climb:
+class Restore:
     """Take back the last step that was taken."""
 
     taken: Taken
@@ -70,4 +70,4 @@ class Stop:
     ending: Ending
 
 
-Decision = Nothing | RestartSimulator | RestartAgent | StepDown | Climb | Stop
+Decision = Nothing | RestartSimulator | RestartAgent | Degrade | Restore | Stop

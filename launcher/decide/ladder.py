@@ -84,7 +84,7 @@ class Step:
 
     @property
     def stays(self) -> bool:
-        """Return whether it lasts until it is taken back: only such a step is climbed from."""
+        """Return whether it lasts until it is taken back: only such a step is restored from."""
         return self.does in (Does.APPLY, Does.RESTART_AGENT, Does.QUALITY)
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ import contextlib
 
 from launcher.config import LauncherConfig
 from launcher.decide import policy
-from launcher.decide.decisions import Climb, Decision, Nothing, RestartAgent, RestartSimulator
+from launcher.decide.decisions import Decision, Nothing, RestartAgent, RestartSimulator, Restore
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.exits import Ending, Exit, exit_in_words
 from launcher.runtimes.runtime import StartError
@@ -117,19 +117,19 @@ class Supervisor:
         yield from self._repairs.perform(decision)
 
     def _decision(self, seen: Observation) -> Decision:
-        """Return the first thing that is to be done about what is wrong; where nothing is, a climb may be due."""
+        """Return the first thing that is to be done about what is wrong; where nothing is, a restore may be due."""
         for finding in policy.gravest(self._sight.findings):
             decision = self._judge.decide(finding, seen)
             if not isinstance(decision, Nothing):
                 return decision
             if decision.reason:
                 self._sight.remark(finding, decision.reason)
-        if self._ladder.may_climb(seen, self._crew.now_s, self._sight.findings):
-            return Climb(self._journal.state.taken[-1])
+        if self._ladder.may_restore(seen, self._crew.now_s, self._sight.findings):
+            return Restore(self._journal.state.taken[-1])
         return Nothing()
 
     def _gate_opens_for(self, decision: Decision, seen: Observation) -> bool:
-        waits = isinstance(decision, Climb) or (
+        waits = isinstance(decision, Restore) or (
             isinstance(decision, RestartSimulator | RestartAgent) and decision.waits
         )
         return not waits or self._gate.is_open(self._crew.now_s, seen.agent)

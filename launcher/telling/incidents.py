@@ -25,7 +25,7 @@ DEEDS = {
     "rung_taken": "gave way: {rung}",
     "rung_adopted": "the agent gave way by itself: {rung}",
     "rung_left": "taken back: {rung}",
-    "climb_failed": "the climb before had failed: holds for {hold_s} s next time",
+    "restore_failed": "the climb before had failed: holds for {hold_s} s next time",
     "draining": "checkpoint, simulator given back",
     "waiting": "{reason}",
     "request_unanswered": "the agent didn't answer `{kind}`",
@@ -139,7 +139,7 @@ class _Joiner:
         """Return the incident about which this was done; a new one where none fits."""
         if event == "rung_left":
             self._end_climbs(moment(row))
-            return self._begin(Found(moment(row), CLIMB, f"climbs back from {words(row, 'rung')}"))
+            return self._begin(Found(moment(row), CLIMB, f"restores {words(row, 'rung')}"))
         said, now_s = _skeleton(words(row, "cause")), moment(row)
         recent = [each for each in self.incidents[-20:] if each.over_s is None or 0 <= now_s - each.over_s <= JOINT_S]
         same = [each for each in recent if said and any(_skeleton(found.sentence) == said for found in each.found)]

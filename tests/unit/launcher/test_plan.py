@@ -76,7 +76,7 @@ def test_while_the_driver_hides_what_this_run_holds_the_rest_is_taken_for_it() -
     assert "others, unnamed" not in items(planned(Reading((pool,), Gpu.OK)).asked)
 
 
-def test_a_stranger_whose_memory_the_driver_hides_is_named_and_counted_among_the_unnamed() -> None:
+def test_a_foreign_process_whose_memory_the_driver_hides_is_named_and_counted_among_the_unnamed() -> None:
     pool = Pool(
         "vram:0", PoolKind.VRAM, measured(5745), measured(5545), (Owner("game", OwnerKind.FOREIGN, (7,), UNKNOWN),)
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from launcher import config
 from launcher.decide import policy
 from launcher.decide.choose import Ground, frees, is_taken, next_step
-from launcher.decide.decisions import Nothing, RestartAgent, RestartSimulator, StepDown, Stop
+from launcher.decide.decisions import Degrade, Nothing, RestartAgent, RestartSimulator, Stop
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ladder import Does, Ladder, Step, Taken, overrides
 from launcher.decide.restarts import delay_s, failures_in_a_row
@@ -184,8 +184,8 @@ def test_a_step_that_is_chosen_is_new_and_helps_and_stop_comes_only_when_all_tha
 
 LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
 WITH_RAM = Step("less_ahead", Does.RESTART_AGENT, "", {"training.max_lead_steps": 16}, frees_mib={PoolKind.RAM: 60})
-CLIMB = LIMITS.climb
-KEPT = {kind: LIMITS.memory.reserve_mib[kind] + CLIMB.margin_mib for kind in (PoolKind.VRAM, PoolKind.RAM)}
+RESTORE = LIMITS.restore
+KEPT = {kind: LIMITS.memory.reserve_mib[kind] + RESTORE.margin_mib for kind in (PoolKind.VRAM, PoolKind.RAM)}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ KEPT = {kind: LIMITS.memory.reserve_mib[kind] + CLIMB.margin_mib for kind in (Po
         ((WITH_RAM,), 0, 60),
     ],
 )
-def test_a_climb_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
+def test_a_restore_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
     taken: tuple[Step, ...], vram_costs_mib: float, ram_costs_mib: float | None
 ) -> None:
     """A pool that it fills no further hinders it only if the step was taken for it; ``None``: it may be full."""
@@ -212,7 +212,7 @@ def test_a_climb_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
             for kind, mib in free.items()
         )
         stands = dataclasses.replace(ground(tuple(map(took, taken)), ladder=ladder), reading=Reading(pools))
-        return fits_without_last(stands, CLIMB)
+        return fits_without_last(stands, RESTORE)
 
     vram, ram = (
         KEPT[PoolKind.VRAM] + vram_costs_mib,
@@ -237,39 +237,39 @@ def test_a_hold_counts_from_when_it_began_to_fit_without_a_break() -> None:
     assert not hold.is_over(1000)
 
 
-def test_a_climb_that_is_stepped_down_from_on_probation_doubles_the_hold_up_to_its_limit() -> None:
-    hold = Hold(CLIMB.hold_s)
-    assert not hold.stepped_down(0, CLIMB), "there was no climb"
-    assert hold.hold_s == CLIMB.hold_s
-    hold.climbed(0)
-    assert not hold.passed(CLIMB.probation_s, CLIMB)
-    assert hold.stepped_down(CLIMB.probation_s, CLIMB)
-    assert hold.hold_s == 2 * CLIMB.hold_s
-    assert not hold.stepped_down(CLIMB.probation_s, CLIMB), "one climb fails once"
-    hold.climbed(0)
-    assert not hold.stepped_down(CLIMB.probation_s + 1, CLIMB)
+def test_a_restore_that_is_degraded_from_on_probation_doubles_the_hold_up_to_its_limit() -> None:
+    hold = Hold(RESTORE.hold_s)
+    assert not hold.degraded(0, RESTORE), "there was no restore"
+    assert hold.hold_s == RESTORE.hold_s
+    hold.restored(0)
+    assert not hold.passed(RESTORE.probation_s, RESTORE)
+    assert hold.degraded(RESTORE.probation_s, RESTORE)
+    assert hold.hold_s == 2 * RESTORE.hold_s
+    assert not hold.degraded(RESTORE.probation_s, RESTORE), "one restore fails once"
+    hold.restored(0)
+    assert not hold.degraded(RESTORE.probation_s + 1, RESTORE)
     for _ in range(20):
-        hold.climbed(0)
-        hold.stepped_down(1, CLIMB)
-    assert hold.hold_s == CLIMB.longest_hold_s
+        hold.restored(0)
+        hold.degraded(1, RESTORE)
+    assert hold.hold_s == RESTORE.longest_hold_s
 
 
-def test_a_climb_that_stood_its_probation_forgives_once() -> None:
-    hold = Hold(4 * CLIMB.hold_s)
+def test_a_restore_that_stood_its_probation_forgives_once() -> None:
+    hold = Hold(4 * RESTORE.hold_s)
     hold.look(0, True)
-    hold.climbed(0)
+    hold.restored(0)
     assert not hold.is_over(1e9), "what is above that rung has yet to fit"
-    assert hold.passed(CLIMB.probation_s + 1, CLIMB)
-    assert hold.hold_s == CLIMB.hold_s
-    assert not hold.passed(CLIMB.probation_s + 2, CLIMB)
+    assert hold.passed(RESTORE.probation_s + 1, RESTORE)
+    assert hold.hold_s == RESTORE.hold_s
+    assert not hold.passed(RESTORE.probation_s + 2, RESTORE)
 
 
 def decide(
     cause: Cause, failures: int = 1, ever_healthy: bool = True, stands: Ground | None = None, **given_: object
-) -> Nothing | RestartSimulator | RestartAgent | StepDown | Stop:
+) -> Nothing | RestartSimulator | RestartAgent | Degrade | Stop:
     finding = Finding(cause, "something happened", **given_)  # type: ignore[arg-type]
     decision = policy.decide(finding, failures, ever_healthy, stands or ground(), LIMITS, 0.0)
-    assert isinstance(decision, Nothing | RestartSimulator | RestartAgent | StepDown | Stop)
+    assert isinstance(decision, Nothing | RestartSimulator | RestartAgent | Degrade | Stop)
     return decision
 
 
@@ -317,7 +317,7 @@ def test_a_first_start_that_crashes_is_tried_again() -> None:
 
 def test_a_simulator_that_ran_out_of_memory_once_is_started_again_and_twice_something_gives_way() -> None:
     assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, exit_code=139), RestartSimulator)
-    assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures=2, exit_code=139), StepDown)
+    assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures=2, exit_code=139), Degrade)
 
 
 @pytest.mark.parametrize("cause", [Cause.SIMULATOR_OUT_OF_VRAM, Cause.AGENT_CUDA_OOM])
@@ -326,7 +326,7 @@ def test_what_ran_out_gives_way_by_what_it_lacked_but_never_by_less_than_a_short
     ladder: Ladder = {PoolKind.VRAM: (micro(128, least_mib - 1), micro(64, 1), micro(32, 100), STOP)}
     for deficit_mib, size in ((0.0, 64), (least_mib, 64), (least_mib + 1, 32)):
         decision = decide(cause, 2, stands=ground(ladder=ladder), exit_code=71, deficit_mib=deficit_mib)
-        assert isinstance(decision, StepDown)
+        assert isinstance(decision, Degrade)
         assert decision.step.values == {"td3.micro_batch": size}
         assert (decision.kind, decision.cause) == ("vram", "something happened")
 
@@ -365,7 +365,7 @@ def test_what_no_restart_mends_ends_the_run_and_takes_no_rung(cause: Cause, code
     assert decision.ending.code == code
 
 
-def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_and_a_strangers_isnt_ours() -> None:
+def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_and_a_foreign_ones_is_not_ours() -> None:
     calm = decide(Cause.LEAK, pool="vram:0", owner="simulator", exhausted_in_s=500)
     assert calm == RestartSimulator("something happened", failed=False, waits=True)
     hasty = decide(Cause.LEAK, pool="vram:0", owner="agent", exhausted_in_s=60)
@@ -391,7 +391,7 @@ def test_an_agent_refused_for_disk_gives_way_on_the_disks_ladder_and_never_cuts_
     finding = Finding(Cause.AGENT_DISK_FULL, "refused for disk", "disk", deficit_mib=deficit_mib, exit_code=71)
     stands = dataclasses.replace(ground(ladder=DISK), needs=lambda _: {})
     decision = policy.decide(finding, 1, True, stands, LIMITS, 0.0)
-    assert isinstance(decision, StepDown if expected else RestartAgent)
+    assert isinstance(decision, Degrade if expected else RestartAgent)
     assert not expected or (decision.step.rung, decision.kind) == (expected, "disk")  # type: ignore[union-attr]
 
 

@@ -190,7 +190,7 @@ def test_what_is_done_is_joined_by_its_cause_though_its_figures_have_moved_on() 
 
 
 def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
-    said = "climbs back from carla_low (Low)"
+    said = "restores carla_low (Low)"
     rows = [
         event(10, "rung_left", "carla_low (Low) fitted for 600 s", rung="carla_low (Low)"),
         event(10, "draining", said),

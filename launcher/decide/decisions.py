@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from launcher.decide.ladder import Step, Taken
 from launcher.exits import Ending
+from launcher.memory.pools import PoolKind
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,15 @@ class RestartAgent:
 
 @dataclass(frozen=True)
 class Degrade:
-    """Take a step of a pool's ladder."""
+    """Take steps, all at once.
 
-    step: Step
-    kind: str
+    Attributes:
+        steps: of each rung one at most.
+        kind: of the memory that is short.
+    """
+
+    steps: tuple[Step, ...]
+    kind: PoolKind
     cause: str
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from launcher.config import RestoreLimits
 from launcher.decide.choose import Ground
-from launcher.decide.ladder import overrides
+from launcher.decide.ladder import held_step, overrides, relief
 from launcher.memory.pools import PoolKind
 
 
@@ -59,25 +59,28 @@ class Hold:
         return True
 
 
-def fits_without_last(ground: Ground, restore: RestoreLimits) -> bool:
-    """Return whether every pool would keep its reserve and the restore's margin if the last step were taken back.
+def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
+    """Return whether every pool would keep its reserve and a margin if the last step were taken back.
 
     Args:
         ground: at least one step is taken.
-        restore: the margin beyond the reserve.
+        limits: the margin beyond the reserve.
     """
-    last = ground.taken[-1]
-    left = overrides(list(ground.taken[:-1]))
+    *before, last = ground.taken
+    step = held_step(last.rung, ground.ladder, ground.taken)
     costs = {kind: 0.0 for kind in PoolKind if kind.value == last.kind}
+    now, then = ground.needs(overrides(ground.taken)), ground.needs(overrides(before))
     if last.quality is not None:
-        steps = [step for steps in ground.ladder.values() for step in steps if step.rung == last.rung]
-        costs |= dict(steps[0].frees_mib) if steps else {}
-    else:
-        now, then = ground.needs(overrides(list(ground.taken))), ground.needs(left)
+        costs |= {} if step is None else step.frees_mib
+    elif now and then:
         costs |= {kind: then[kind] - now[kind] for kind in now.keys() & then.keys()}
+    elif step is None:
+        return False  # nobody knows yet what comes back
+    else:
+        costs |= relief([step], ground.ladder, before, ground.needs)
     return all(
         pool.free.mib is not None
-        and pool.free.mib >= max(0.0, cost) + ground.limits.reserve_mib.get(kind, 0.0) + restore.margin_mib
+        and pool.free.mib >= max(0.0, cost) + ground.reserve_mib.get(kind, 0.0) + limits.margin_mib
         for kind, cost in costs.items()
         if cost > 0 or kind.value == last.kind
         for pool in ground.reading.of(kind)

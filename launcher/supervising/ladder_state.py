@@ -16,7 +16,7 @@ from launcher.decide.adoption import given_up, why_without_cuda
 from launcher.decide.choose import Ground
 from launcher.decide.decisions import Degrade
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does, Step, Taken, overrides, relief
+from launcher.decide.ladder import Does, Step, Taken, kind_of, overrides, predicted, relief
 from launcher.decide.restore import Hold, fits_without_last
 from launcher.memory.pools import OwnerKind, PoolKind, Provenance
 from launcher.supervising.edges import Brief
@@ -65,7 +65,7 @@ class LadderState:
             self._brief.ladder,
             self._journal.state.taken,
             seen.memory,
-            self._config.memory,
+            self._config.memory.reserve_mib,
             self._brief.needs,
             self._fresh_mib,
             self._brief.simulator_ours,
@@ -74,16 +74,16 @@ class LadderState:
     # Changes
 
     def take(self, decision: Degrade) -> None:
-        """Record a step down."""
-        step = decision.step
-        freed = {kind.value: round(mib, 1) for kind, mib in self._relief(step).items()}
-        if step.stays:
-            taken = Taken(step.rung, decision.kind, decision.cause, dict(step.values), step.quality)
-            self._journal.state.taken.append(taken)
-        self._journal.event("rung_taken", decision.cause, rung=str(step), kind=decision.kind, frees_mib=freed)
-
-    def _relief(self, step: Step) -> Mapping[PoolKind, float]:
-        return relief(step, None, self.overrides, self._brief.needs)
+        """Record steps down: all of them before the first event, for a launcher may be killed between two."""
+        taken, ladder, rows = self._journal.state.taken, self._brief.ladder, []
+        for step in decision.steps:
+            freed = relief([step], ladder, taken, self._brief.needs) if step.values else step.frees_mib
+            kind = kind_of(step, ladder, decision.kind).value
+            rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
+            if step.stays:
+                taken.append(Taken(step.rung, kind, decision.cause, dict(step.values), step.quality))
+        for rung, kind, freed_mib in rows:
+            self._journal.event("rung_taken", decision.cause, rung=rung, kind=kind, frees_mib=freed_mib)
 
     def degraded(self, now_s: float) -> None:
         """See whether the last restore has failed by this step down."""
@@ -166,7 +166,7 @@ class LadderState:
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
         """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
-        return self._brief.needs(self.overrides)
+        return predicted(self._brief.ladder, self._journal.state.taken, self._brief.needs)
 
     # Measures
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from launcher.config import LauncherConfig
 from launcher.decide import policy
-from launcher.decide.choose import next_step
+from launcher.decide.choose import Lack
 from launcher.decide.decisions import Decision, Degrade, RestartAgent, RestartSimulator, Restore, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does
+from launcher.decide.ladder import Does, Step, laid_over
 from launcher.exits import Ending, Exit
 from launcher.memory.pools import OwnerKind, PoolKind
 from launcher.run_directory import last_lines
@@ -103,10 +103,10 @@ class Repairs:
         since_s, seen = self._crew.now_s, self._sight.look()
         while (short := self._missing(seen)) is not None:
             kind, finding = short
-            step = next_step(self._ladder.ground(seen), kind, finding.deficit_mib, finding.pool)
-            if step is not None and step.stays:
-                self._ladder.take(Degrade(step, kind.value, finding.sentence))
-                self._edges.say(f"{finding.sentence}: starts with {step} ({step.cost})")
+            lack = Lack(kind, finding.deficit_mib, finding.pool)
+            if steps := self._ladder.ground(seen).choose(lack, lasting=True):
+                self._ladder.take(Degrade(steps, kind, finding.sentence))
+                self._edges.say(f"{finding.sentence}: starts with {_told(steps)}")
                 continue
             self._sight.remark(finding, WAITS)
             first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
@@ -133,15 +133,18 @@ class Repairs:
         if failed:
             self._crew.kill_agent(cause)
         else:
-            if self._crew.agent_listens:
-                yield from self._crew.ask("checkpoint")
-            yield from self._crew.stop_agent(cause)
+            yield from self._put_agent_away(cause)
         yield from self._crew.pause(delay_s)
         if self._simulator_is_dead or (simulator_too and self._brief.simulator_ours):
             self._crew.lose_simulator()
             yield from self.have_simulator()
         yield from self.have_room()
         self.start_agent(resume=True)
+
+    def _put_agent_away(self, cause: str) -> Script:
+        if self._crew.agent_listens:
+            yield from self._crew.ask("checkpoint")
+        yield from self._crew.stop_agent(cause)
 
     def _start_failed(self, failure: SimulatorFailedError) -> Generator[None, None, float]:
         """Return the delay before the next start."""
@@ -159,7 +162,7 @@ class Repairs:
             return decision.delay_s
         if isinstance(decision, Degrade):
             self._ladder.take(decision)
-            if decision.step.does is Does.RESTART_AGENT and self._crew.agent is not None:
+            if any(step.does is Does.RESTART_AGENT for step in decision.steps) and self._crew.agent is not None:
                 yield from self._crew.stop_agent(decision.cause)
             return 0.0
         yield from self.perform(decision)
@@ -197,16 +200,21 @@ class Repairs:
         self._edges.say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
 
     def _degrade(self, decision: Degrade) -> Script:
-        step, cause, crew = decision.step, decision.cause, self._crew
+        """Take all steps with one restart of either program at most."""
+        steps, cause, crew = decision.steps, decision.cause, self._crew
         self._ladder.take(decision)
         self._ladder.degraded(crew.now_s)
-        self._edges.say(f"{cause}: gives way by {step} ({step.cost})")
-        if step.does in (Does.RESTART_SIMULATOR, Does.QUALITY) or self._simulator_is_dead:
+        self._edges.say(f"{cause}: gives way by {_told(steps)}")
+        does = {step.does for step in steps}
+        if does & {Does.RESTART_SIMULATOR, Does.QUALITY} or self._simulator_is_dead:
+            if Does.RESTART_AGENT in does:
+                yield from self._put_agent_away(cause)
             yield from self._replace_simulator(cause, failed=self._simulator_is_dead)
-        if step.does is Does.RESTART_AGENT or not crew.agent_lives:
+        if Does.RESTART_AGENT in does or not crew.agent_lives:
             yield from self.replace_agent(cause, failed=not crew.agent_lives)
-        elif step.does is Does.APPLY:
-            yield from self._apply(dict(step.values), cause)
+        elif Does.APPLY in does:
+            values = laid_over({}, *(step.values for step in steps if step.does is Does.APPLY))
+            yield from self._apply(values, cause)
 
     def _restore(self) -> Script:
         taken, back = self._ladder.restore(self._crew.now_s)
@@ -256,3 +264,7 @@ class Repairs:
     def _simulator_is_dead(self) -> bool:
         simulator = self._crew.simulator
         return self._brief.simulator_ours and (simulator is None or simulator.poll() is not None)
+
+
+def _told(steps: Sequence[Step]) -> str:
+    return ", ".join(f"{step} ({step.cost})" for step in steps)

@@ -79,10 +79,20 @@ def test_a_lower_quality_restarts_the_simulator_alone_while_the_agent_is_drained
     assert len([program for program in world.programs if program.role is Role.AGENT]) == 1
 
 
-def test_where_no_single_step_helps_but_all_together_would_the_one_that_frees_most_is_taken(world: World) -> None:
+def test_where_no_single_step_is_enough_several_are_taken_at_once_with_one_restart_for_all(world: World) -> None:
     settle(world)
     press(world, 1000)
-    assert taken(world) == ["carla_low (Low)"]
+    assert taken(world) == ["agent_cpu (device = cpu)", "carla_low (Low)"]
+    assert [row["frees_mib"]["vram"] for row in world.events("rung_taken")] == [600, 700]
+    assert len({row["cause"] for row in world.events("rung_taken")}) == 1
+    assert world.diary[2:] == [
+        "ask checkpoint",
+        "terminate agent",
+        "terminate simulator",
+        "start simulator",
+        "start agent",
+    ]
+    assert (world.last(Role.AGENT).overrides, world.last(Role.SIMULATOR).start.quality) == ({"device": "cpu"}, "Low")
 
 
 def test_pressure_that_nothing_helps_against_and_that_doesnt_grow_lets_the_run_go_on(world: World) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from launcher import config
 from launcher.decide import policy
-from launcher.decide.choose import Ground, frees, is_taken, next_step
+from launcher.decide.choose import Ground, Lack
 from launcher.decide.decisions import Degrade, Nothing, RestartAgent, RestartSimulator, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does, Ladder, Step, Taken, overrides
+from launcher.decide.ladder import Does, Ladder, Step, Taken, is_taken, overrides
 from launcher.decide.restarts import delay_s, failures_in_a_row
 from launcher.decide.restore import Hold, fits_without_last
 from launcher.exits import Ending, Exit
@@ -29,6 +29,7 @@ def micro(size: int, frees_mib: float) -> Step:
     return Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": size}, frees_mib={PoolKind.VRAM: frees_mib})
 
 
+OFFLOADS = "offload (memory.offload = ['optimizer'])"
 OFFLOAD = Step(
     "offload",
     Does.RESTART_AGENT,
@@ -52,7 +53,7 @@ def ground(
         ladder,
         taken,
         Reading(pools),
-        LIMITS.memory,
+        LIMITS.memory.reserve_mib,
         lambda values: needs_by(ladder, 1000, values),
         {PoolKind.VRAM: 4700},
     )
@@ -62,8 +63,8 @@ def took(step: Step) -> Taken:
     return Taken(step.rung, "vram", "short", dict(step.values), step.quality)
 
 
-def name(step: Step | None) -> str:
-    return "none" if step is None else str(step)
+def chosen(stands: Ground, kind: PoolKind, deficit_mib: float, pool: str = "") -> list[str]:
+    return [str(step) for step in stands.choose(Lack(kind, deficit_mib, pool))]
 
 
 def test_exactly_the_budget_of_restarts_is_given() -> None:
@@ -88,27 +89,31 @@ def test_a_stable_time_forgives_earlier_failures() -> None:
     [
         (60, "micro_batches (td3.micro_batch = 128)"),
         (100, "micro_batches (td3.micro_batch = 64)"),
-        (121, "micro_batches (td3.micro_batch = 64)"),
-        (500, "stop"),
+        (121, "micro_batches (td3.micro_batch = 128), restart_simulator"),
+        (150, "micro_batches (td3.micro_batch = 128), restart_simulator"),
+        (210, "micro_batches (td3.micro_batch = 64), restart_simulator"),
+        (230, f"micro_batches (td3.micro_batch = 128), restart_simulator, {OFFLOADS}"),
+        (270, f"micro_batches (td3.micro_batch = 64), restart_simulator, {OFFLOADS}"),
+        (271, ""),
     ],
 )
 def test_the_first_step_that_frees_the_deficit_is_next_and_a_rungs_steps_add_up(
     deficit_mib: float, expected: str
 ) -> None:
-    assert name(next_step(ground(), PoolKind.VRAM, deficit_mib)) == expected
+    assert ", ".join(chosen(ground(), PoolKind.VRAM, deficit_mib)) == expected
 
 
 def test_the_simulators_restart_frees_what_it_grew_by_and_counts_only_if_that_is_enough() -> None:
     taken = (took(micro(64, 40)),)
-    assert name(next_step(ground(taken), PoolKind.VRAM, 60)) == "restart_simulator"
-    assert name(next_step(ground(taken, simulator_mib=4720), PoolKind.VRAM, 45)).startswith("offload")
+    assert chosen(ground(taken), PoolKind.VRAM, 60) == ["restart_simulator"]
+    assert chosen(ground(taken, simulator_mib=4720), PoolKind.VRAM, 45) == [OFFLOADS]
 
 
 def test_a_step_that_would_overfill_another_pool_is_skipped() -> None:
     taken = (took(micro(64, 40)),)
     room = LIMITS.memory.reserve_mib[PoolKind.RAM] + 50
-    assert name(next_step(ground(taken, room, 4700), PoolKind.VRAM, 40)).startswith("offload")
-    assert name(next_step(ground(taken, room - 1, 4700), PoolKind.VRAM, 40)) == "stop"
+    assert chosen(ground(taken, room, 4700), PoolKind.VRAM, 40) == [OFFLOADS]
+    assert chosen(ground(taken, room - 1, 4700), PoolKind.VRAM, 40) == []
 
 
 def test_in_the_pool_of_a_container_only_its_own_programs_steps_help() -> None:
@@ -124,16 +129,16 @@ def test_in_the_pool_of_a_container_only_its_own_programs_steps_help() -> None:
         ),
         fresh_mib={PoolKind.RAM: 100},
     )
-    assert name(next_step(stands, PoolKind.RAM, 30, "ram")) == "restart_simulator"
-    assert name(next_step(stands, PoolKind.RAM, 30, "ram:agent")) == "micro_batches (td3.micro_batch = 64)"
-    assert name(next_step(stands, PoolKind.RAM, 30, "ram:simulator")) == "restart_simulator"
+    assert chosen(stands, PoolKind.RAM, 30, "ram") == ["restart_simulator"]
+    assert chosen(stands, PoolKind.RAM, 30, "ram:agent") == ["micro_batches (td3.micro_batch = 64)"]
+    assert chosen(stands, PoolKind.RAM, 30, "ram:simulator") == ["restart_simulator"]
     grown_by_nothing = dataclasses.replace(stands, fresh_mib={PoolKind.RAM: 900})
-    assert name(next_step(grown_by_nothing, PoolKind.RAM, 30, "ram:simulator")) == "stop"
+    assert chosen(grown_by_nothing, PoolKind.RAM, 30, "ram:simulator") == []
 
 
 def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
-    assert is_taken(micro(128, 80), ground((took(micro(64, 40)),)))
-    assert not is_taken(micro(64, 40), ground((took(micro(128, 80)),)))
+    assert is_taken(micro(128, 80), LADDER, (took(micro(64, 40)),))
+    assert not is_taken(micro(64, 40), LADDER, (took(micro(128, 80)),))
 
 
 def test_a_rung_that_only_another_pools_ladder_has_goes_on_from_where_it_stands() -> None:
@@ -148,22 +153,22 @@ def test_a_rung_that_only_another_pools_ladder_has_goes_on_from_where_it_stands(
         for count in (10, 5)
     )
     stands = ground((took(cars[0]),), ladder={PoolKind.VRAM: (micro(128, 80), STOP), PoolKind.RAM: (*cars, STOP)})
-    assert is_taken(cars[0], stands)
-    assert next_step(stands, PoolKind.RAM, 30) == cars[1]
+    assert is_taken(cars[0], stands.ladder, stands.taken)
+    assert stands.choose(Lack(PoolKind.RAM, 30)) == (cars[1],)
 
 
 def test_a_step_frees_what_is_left_to_free_and_what_only_the_configuration_knows() -> None:
     stands = ground((took(micro(128, 80)),))
-    assert frees(stands, micro(64, 40))[PoolKind.VRAM] == 40
+    assert stands.frees((micro(64, 40),))[PoolKind.VRAM] == 40
     assert overrides([took(micro(128, 80)), took(micro(64, 40))]) == {"td3.micro_batch": 64}
     told = dataclasses.replace(micro(64, 40), unseen_mib={PoolKind.VRAM: 7.0})
-    assert frees(stands, told)[PoolKind.VRAM] == 47
+    assert stands.frees((told,))[PoolKind.VRAM] == 47
 
 
 @given(
     st.lists(st.integers(1, 500), min_size=1, max_size=8), st.integers(1, 3000), st.sets(st.integers(0, 7), max_size=4)
 )
-def test_a_step_that_is_chosen_is_new_and_helps_and_stop_comes_only_when_all_that_is_left_is_too_little(
+def test_steps_that_are_chosen_are_new_and_needed_and_none_are_only_where_all_that_is_left_is_too_little(
     frees_mib: list[int], deficit_mib: int, taken_at: set[int]
 ) -> None:
     steps = tuple(
@@ -171,15 +176,17 @@ def test_a_step_that_is_chosen_is_new_and_helps_and_stop_comes_only_when_all_tha
         for index, mib in enumerate(frees_mib)
     )
     taken = tuple(took(steps[index]) for index in taken_at if index < len(steps))
-    chosen = next_step(ground(taken, ladder={PoolKind.VRAM: (*steps, STOP)}), PoolKind.VRAM, deficit_mib)
+    way = ground(taken, ladder={PoolKind.VRAM: (*steps, STOP)}).choose(Lack(PoolKind.VRAM, deficit_mib))
     left = [step for step in steps if took(step) not in taken]
-    assert chosen is not None
-    if chosen.does is Does.STOP:
+    freed = sum(step.frees_mib[PoolKind.VRAM] for step in way)
+    if not way:
         assert sum(step.frees_mib[PoolKind.VRAM] for step in left) < deficit_mib
-    else:
-        assert chosen in left
-        enough = [step for step in left if step.frees_mib[PoolKind.VRAM] >= deficit_mib]
-        assert chosen == (enough[0] if enough else max(left, key=lambda step: step.frees_mib[PoolKind.VRAM]))
+        return
+    assert set(map(id, way)) <= set(map(id, left))
+    assert freed >= deficit_mib
+    assert all(freed - step.frees_mib[PoolKind.VRAM] < deficit_mib for step in way), "each is needed"
+    if enough := [step for step in left if step.frees_mib[PoolKind.VRAM] >= deficit_mib]:
+        assert way == (enough[0],)
 
 
 LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
@@ -327,8 +334,8 @@ def test_what_ran_out_gives_way_by_what_it_lacked_but_never_by_less_than_a_short
     for deficit_mib, size in ((0.0, 64), (least_mib, 64), (least_mib + 1, 32)):
         decision = decide(cause, 2, stands=ground(ladder=ladder), exit_code=71, deficit_mib=deficit_mib)
         assert isinstance(decision, Degrade)
-        assert decision.step.values == {"td3.micro_batch": size}
-        assert (decision.kind, decision.cause) == ("vram", "something happened")
+        assert decision.steps[0].values == {"td3.micro_batch": size}
+        assert (decision.kind, decision.cause) == (PoolKind.VRAM, "something happened")
 
 
 def test_with_no_rung_left_what_ran_out_is_started_again_while_the_budget_lasts() -> None:
@@ -392,7 +399,7 @@ def test_an_agent_refused_for_disk_gives_way_on_the_disks_ladder_and_never_cuts_
     stands = dataclasses.replace(ground(ladder=DISK), needs=lambda _: {})
     decision = policy.decide(finding, 1, True, stands, LIMITS, 0.0)
     assert isinstance(decision, Degrade if expected else RestartAgent)
-    assert not expected or (decision.step.rung, decision.kind) == (expected, "disk")  # type: ignore[union-attr]
+    assert not expected or (decision.steps[0].rung, decision.kind.value) == (expected, "disk")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ LIMITS: dict[str, Any] = {
     "simulator": {"restarts": {"stable_after_s": 45}},
     "agent": {"beat_limit_s": 30, "restarts": {"stable_after_s": 45}},
     "memory": {"slope_window_s": 60},
-    "climb": {"settle_s": 10, "hold_s": 60},
+    "restore": {"settle_s": 10, "hold_s": 60},
 }
 NAMING = ("finding", "waiting", "simulator_restart", "agent_restart", "rung_taken", "rung_left", "run_started")
 AGENT_NAMING = ("collector_restarted", "resumed", "drained", "drain_ended")

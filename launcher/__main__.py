@@ -138,7 +138,7 @@ def up(
     launcher_config: Settings = None,
     stack: Stack = None,
 ) -> None:
-    """Plan what fits, start a simulator and the agent, watch them, give way and climb back, leave a report.
+    """Plan what fits, start a simulator and the agent, watch them, give way and restore, leave a report.
 
     A run that goes on is what it was asked for the first time: no option need be given again. One that is given again
     wins, of AGENT_ARGS each key by itself, and what it changes is said. '' takes back --on-event, --policy, --map,

@@ -119,19 +119,21 @@ class MemoryLimits(Section):
     oom_step_mib: dict[PoolKind, float] = Field(description="Freed at least after memory ran out by an unknown amount.")
     leak_restarts: LeakRestarts
     timeline_s: float = Field(gt=0, description="Between two lines of the memory's timeline.")
-    stranger_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
-    stranger_share: float = Field(ge=0, lt=1, description="If that is also this share of what was free before.")
-    stranger_patience_s: float = Field(ge=0, description="To wait for a stranger's memory before the run can start.")
+    foreign_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
+    foreign_share: float = Field(ge=0, lt=1, description="If that is also this share of what was free before.")
+    foreign_patience_s: float = Field(
+        ge=0, description="To wait for a foreign process's memory before the run can start."
+    )
 
 
-class ClimbLimits(Section):
+class RestoreLimits(Section):
     """When what was given up is taken back."""
 
     settle_s: float = Field(ge=0, description="After a change of rung, until the next is judged.")
-    hold_s: float = Field(gt=0, description="The rung above has fitted for this long; doubles with a failed climb.")
+    hold_s: float = Field(gt=0, description="The rung above has fitted for this long; doubles with a failed restore.")
     longest_hold_s: float = Field(gt=0, description="Where the doubling ends.")
     margin_mib: float = Field(ge=0, description="Free beyond reserve and what the rung above takes.")
-    probation_s: float = Field(gt=0, description="Memory running out within this time after a climb: it has failed.")
+    probation_s: float = Field(gt=0, description="Memory running out within this time after a restore: it has failed.")
 
 
 class WatchLimits(Section):
@@ -159,7 +161,7 @@ class LauncherConfig(Section):
     simulator: SimulatorLimits
     agent: AgentLimits
     memory: MemoryLimits
-    climb: ClimbLimits
+    restore: RestoreLimits
     watch: WatchLimits
     sizes: CarlaSizes
     ladder: dict[PoolKind, tuple[Rung, ...]] = Field(description="For each pool, first choice first.")

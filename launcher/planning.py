@@ -93,7 +93,7 @@ def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, foot
     ladder = build_ladder(rungs, base, simulator, sizes_of)
     pool = f"vram:{asked.gpu}"
     situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool, str(asked.runs))
-    return PlanResult(situation, plan.choose(situation, sizes_of), sizes_of, rungs)
+    return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs)
 
 
 def on_cpu(found: PlanResult) -> PlanResult:

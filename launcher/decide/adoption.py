@@ -1,6 +1,6 @@
 """What the agent's heartbeat shows it to compute with other than was planned, and whether memory is why. Pure.
 
-Only what was given up for memory's sake is a rung: it can be climbed back from once memory is there. A card that
+Only what was given up for memory's sake is a rung: it can be restored once memory is there. A card that
 PyTorch can't use is none; nothing frees itself there, and starting again mends nothing.
 """
 

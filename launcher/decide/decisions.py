@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from launcher.decide.ladder import Step, Taken
 from launcher.ending import Ending
+from launcher.memory.pools import PoolKind
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,21 @@ class RestartAgent:
 
 
 @dataclass(frozen=True)
-class StepDown:
-    """Take a step of a pool's ladder."""
+class Degrade:
+    """Take steps, all at once.
 
-    step: Step
-    kind: str
+    Attributes:
+        steps: of each rung one at most.
+        kind: of the memory that is short.
+    """
+
+    steps: tuple[Step, ...]
+    kind: PoolKind
     cause: str
 
 
 @dataclass(frozen=True)
-class Climb:
+class Restore:
     """Take back the last step that was taken."""
 
     taken: Taken
@@ -70,4 +76,4 @@ class Stop:
     ending: Ending
 
 
-Decision = Nothing | RestartSimulator | RestartAgent | StepDown | Climb | Stop
+Decision = Nothing | RestartSimulator | RestartAgent | Degrade | Restore | Stop

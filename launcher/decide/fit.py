@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.decide.ladder import Ladder, Step
+from launcher.decide.ladder import Ladder, Step, laid_over
 from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
 from launcher.memory.pools import Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
 
 _ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
-_ROLES = {"ram:agent": ("agent",), "ram:simulator": ("simulator",)}
+_BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)
+_OWNERS = {"ram:agent": (OwnerKind.AGENT,), "ram:simulator": (OwnerKind.SIMULATOR,)}
 """Pools that hold only a part of the run; disk is the agent's alone, every other RAM holds both."""
 _SHOWN = {None: "simulator elsewhere", LITE: "carla-lite"}
 
@@ -146,12 +147,8 @@ class Fits:
         return [self._candidate(steps, found, quality) for steps, found in zip(ways, sizes, strict=True)]
 
     @staticmethod
-    def _values(steps: Sequence[Step], device: str) -> dict[str, object]:
-        values: dict[str, object] = {"device": device}
-        for step in steps:
-            for key, value in step.values.items():
-                values[key] = _further(values.get(key), value)
-        return values
+    def _values(steps: Sequence[Step], device: str) -> Values:
+        return laid_over({"device": device}, *(step.values for step in steps))
 
     def _candidate(self, steps: tuple[Step, ...], sizes: Sizes, quality: str | None) -> Candidate:
         simulator = self._situation.simulator
@@ -168,14 +165,14 @@ class Fits:
 
     def _simulator(self, pool: Pool, quality: str | None) -> list[Line]:
         simulator = self._situation.simulator
-        if simulator is None or quality is None or not self._has(pool, "simulator"):
+        if simulator is None or quality is None or not self._has(pool, OwnerKind.SIMULATOR):
             return []
         figure = simulator.peak(quality, pool.kind)
         name = simulator.name if simulator.name == "carla-lite" else f"{simulator.name} at {quality}"
         return [Line(name, figure)] if figure.mib else []
 
     def _agent(self, pool: Pool, sizes: Sizes, steps: Sequence[Step]) -> list[Line]:
-        if not self._has(pool, "agent"):
+        if not self._has(pool, OwnerKind.AGENT):
             return []
         unseen = sum(step.unseen_mib.get(pool.kind, 0.0) for step in steps)
         peak = sizes.figure(pool.kind)
@@ -184,10 +181,23 @@ class Fits:
         lines = [Line("CUDA context", Figure(context, sizes.context_known))] if context else []
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
-    def _has(self, pool: Pool, role: str) -> bool:
-        if pool.kind is PoolKind.VRAM:
-            return pool.name == (self._situation.simulator_gpu if role == "simulator" else self._situation.agent_gpu)
-        return role in _ROLES.get(pool.name, ("agent",) if pool.kind is PoolKind.DISK else ("agent", "simulator"))
+    def _has(self, pool: Pool, whose: OwnerKind) -> bool:
+        card = self._situation.simulator_gpu if whose is OwnerKind.SIMULATOR else self._situation.agent_gpu
+        return lives_in(whose, pool.name, pool.kind, card)
+
+
+def lives_in(whose: OwnerKind, pool: str, kind: PoolKind, card: str = "") -> bool:
+    """Return whether a pool holds what a program takes of its kind of memory.
+
+    Args:
+        whose: simulator or agent.
+        pool: its name.
+        kind: of memory.
+        card: name of the program's VRAM pool; empty where there is one card at most.
+    """
+    if kind is PoolKind.VRAM:
+        return pool == card or not card
+    return whose in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else _BOTH)
 
 
 def _others(pool: Pool) -> list[Line]:
@@ -200,10 +210,3 @@ def _others(pool: Pool) -> list[Line]:
         return lines  # the rest is this run's own, as far as anybody knows
     rest = pool.total.mib - pool.free.mib - sum(owner.held.mib or 0.0 for owner in pool.owners)
     return [*lines, Line("others, unnamed", Figure(round(rest, 1), Provenance.ESTIMATED))] if rest >= 1 else lines
-
-
-def _further(one: object, other: object) -> object:
-    """Return which of two values of a key gives way more."""
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return min(one, other)
-    return other

@@ -85,7 +85,7 @@ class Step:
 
     @property
     def stays(self) -> bool:
-        """Return whether it lasts until it is taken back: only such a step is climbed from."""
+        """Return whether it lasts until it is taken back: only such a step is restored from."""
         return self.does in (Does.APPLY, Does.RESTART_AGENT, Does.QUALITY)
 
     def __str__(self) -> str:
@@ -116,12 +116,28 @@ class Taken:
         return in_words(self.rung, self.values, self.quality)
 
 
-def overrides(taken: list[Taken]) -> dict[str, Any]:
-    """Return the values that hold, for ``overrides.yaml``: later steps win."""
-    merged: Mapping[str, Any] = {}
-    for each in taken:
-        merged = {**merged, **each.values}
-    return dict(merged)
+def overrides(taken: Sequence[Taken]) -> dict[str, Any]:
+    """Return the values that hold, for ``overrides.yaml``."""
+    return laid_over({}, *(each.values for each in taken))
+
+
+def laid_over(values: Mapping[str, Any], *more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with others over them: of two numbers the smaller holds, which gives way more."""
+    found = dict(values)
+    for each in more:
+        found |= {key: _further(found.get(key), value) for key, value in each.items()}
+    return found
+
+
+def _further(one: object, other: object) -> object:
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return min(one, other)
+    return other
+
+
+def kind_of(step: Step, ladder: Ladder, default: PoolKind = PoolKind.RAM) -> PoolKind:
+    """Return in whose ladder this very step stands."""
+    return next((kind for kind, steps in ladder.items() if any(each is step for each in steps)), default)
 
 
 # The steps of a configuration
@@ -269,27 +285,77 @@ def _key(values: Values) -> str:
     return repr(sorted(values.items()))
 
 
-# What a step frees
+# What steps free
 
 Needs = Callable[[Mapping[str, Any]], Mapping[PoolKind, float]]
-"""From overrides to the agent's predicted peak, MiB by pool kind; kinds that nobody can predict are left out."""
+"""From overrides to the agent's predicted peak, MiB by pool kind, as far as it is known; empty where it isn't."""
 
 
-def relief(step: Step, before: Step | None, overrides: Mapping[str, Any], needs: Needs) -> dict[PoolKind, float]:
-    """Return what a step frees in each pool, against what holds; negative where it costs.
+def relief(way: Sequence[Step], ladder: Ladder, taken: Sequence[Taken], needs: Needs) -> dict[PoolKind, float]:
+    """Return what the agent's steps free together in each pool, against what holds; negative where they cost.
 
-    Args:
-        step: to be taken.
-        before: the step of the same rung that holds already.
-        overrides: that hold now.
-        needs: of the agent.
+    Where nobody knows yet what the agent takes then, each step's own figures hold.
     """
-    if not step.values:
-        return dict(step.frees_mib)
-    now, then = needs(overrides), needs({**overrides, **step.values})
-    seen = {kind: now[kind] - then[kind] for kind in now.keys() & then.keys()}
-    unseen = {} if before is None else before.unseen_mib
-    extra = {kind: mib - unseen.get(kind, 0.0) for kind, mib in step.unseen_mib.items()}
-    if not seen:
-        return dict(step.frees_mib)
-    return {kind: seen.get(kind, 0.0) + extra.get(kind, 0.0) for kind in seen.keys() | extra.keys()}
+    steps = [step for step in way if step.values]
+    if not steps:
+        return {}
+    holds = overrides(taken)
+    now, then = needs(holds), needs(laid_over(holds, *(step.values for step in steps)))
+    freed = {kind: now[kind] - then[kind] for kind in now.keys() & then.keys()}
+    for step in steps:
+        held = held_step(step.rung, ladder, taken)
+        unseen = {} if held is None else held.unseen_mib
+        more = (
+            {kind: mib - unseen.get(kind, 0.0) for kind, mib in step.unseen_mib.items()}
+            if now and then
+            else _configured(step, held, ladder)
+        )
+        freed = {kind: freed.get(kind, 0.0) + more.get(kind, 0.0) for kind in freed.keys() | more.keys()}
+    return freed
+
+
+def predicted(ladder: Ladder, taken: Sequence[Taken], needs: Needs) -> Mapping[PoolKind, float]:
+    """Return what the agent takes at its peak on a rung; empty where nobody knows what it takes on any."""
+    known = needs(overrides(taken))
+    if known:
+        return known
+    steps = [step for rung in {each.rung: None for each in taken} if (step := held_step(rung, ladder, taken))]
+    freed = relief(steps, ladder, (), lambda _: {})
+    return {kind: mib - freed.get(kind, 0.0) for kind, mib in needs({}).items()}
+
+
+def is_taken(step: Step, ladder: Ladder, taken: Sequence[Taken]) -> bool:
+    """Return whether a step, or one further down the same rung, holds already."""
+    if not any(each.rung == step.rung for each in taken):
+        return False
+    held, same = held_step(step.rung, ladder, taken), _steps_of(step.rung, ladder)
+    places = [index for index, each in enumerate(same) if _alike(each, step.values, step.quality)]
+    return held is None or not places or places[0] <= same.index(held)
+
+
+def held_step(rung: str, ladder: Ladder, taken: Sequence[Taken]) -> Step | None:
+    """Return the step of a rung that holds; None if none does, or one that this ladder doesn't have."""
+    held = [each for each in taken if each.rung == rung]
+    steps = (step for step in _steps_of(rung, ladder) if held and _alike(step, held[-1].values, held[-1].quality))
+    return next(steps, None)
+
+
+def _configured(step: Step, held: Step | None, ladder: Ladder) -> dict[PoolKind, float]:
+    """Return what the ladder says that a step frees, with those between it and the one of its rung that holds."""
+    same = _steps_of(step.rung, ladder)
+    first = 0 if held is None else same.index(held) + 1
+    last = next((index for index, each in enumerate(same) if _alike(each, step.values, step.quality)), len(same))
+    freed: dict[PoolKind, float] = {}
+    for each in (*same[first:last], step):
+        freed = {kind: freed.get(kind, 0.0) + each.frees_mib.get(kind, 0.0) for kind in freed.keys() | each.frees_mib}
+    return freed
+
+
+def _alike(step: Step, values: Mapping[str, Any], quality: str | None) -> bool:
+    return dict(step.values) == dict(values) and step.quality == quality
+
+
+def _steps_of(rung: str, ladder: Ladder) -> list[Step]:
+    """Return a rung's steps in the first ladder that has it."""
+    found = ([step for step in steps if step.rung == rung] for steps in ladder.values())
+    return next((steps for steps in found if steps), [])

@@ -1,7 +1,6 @@
 """Where in the ladder a run can start: the first configuration that fits, and why it is that one.
 
-Pure: the judging is ``fit``'s, the order is the ladder's. A step that isn't enough by itself is passed over while
-another one is, and none may overfill another pool; only where no single step is enough are several taken together.
+Pure: the judging is ``fit``'s, the search ``choose``'s; the sentences are for people.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from launcher.decide.choose import Short, Way, choose
 from launcher.decide.fit import Candidate, Fits, Situation, Sum
-from launcher.decide.ladder import Step
 from launcher.decide.sizes import LITE, SizesOf
 from launcher.memory.pools import Gpu, PoolKind, Provenance, Reading
 
@@ -36,7 +35,7 @@ class Plan:
         return self.configurations[0]
 
 
-def choose(situation: Situation, sizes_of: SizesOf) -> Plan:
+def make_plan(situation: Situation, sizes_of: SizesOf) -> Plan:
     """Return the plan for a situation."""
     fits = Fits(situation, sizes_of)
     (asked,) = fits.judge([()])
@@ -83,60 +82,12 @@ def _distinct(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _first_that_fits(fits: Fits, asked: Candidate, situation: Situation) -> Candidate | None:
-    for overfilling in (False, True):  # another pool is filled only if its own ladder can then empty it
-        found = _descend(fits, asked, situation, overfilling)
-        if found is not None:
-            return _lightened(fits, found, situation)
-    return None
+    def shortages(ways: Sequence[Way]) -> list[Short | None]:
+        return [None if each.refusal else {one.pool: one.short_mib for one in each.sums} for each in fits.judge(ways)]
 
-
-def _descend(fits: Fits, at: Candidate, situation: Situation, overfilling: bool) -> Candidate | None:
-    for _ in range(1 + sum(map(len, situation.ladder.values()))):
-        if at.fits:
-            return at
-        lower = _one_lower(fits, at, situation, overfilling)
-        if lower is None:
-            return None
-        at = lower
-    return None
-
-
-def _one_lower(fits: Fits, at: Candidate, situation: Situation, overfilling: bool) -> Candidate | None:
-    """Return the candidate with one step more: the first that is enough for the first short pool, else the first rung
-    that helps at all, as far as it goes."""
-    short = next(each for each in at.sums if each.short_mib)
-    steps = [step for step in situation.ladder.get(short.kind, ()) if step.stays]
-    helpful = [
-        each
-        for each in fits.judge([_with(at.steps, step) for step in steps])
-        if not each.refusal
-        and each.sum_of(short.pool).short_mib < short.short_mib
-        and (overfilling or _spares(at, each))
-    ]
-    for each in helpful:
-        if not each.sum_of(short.pool).short_mib:
-            return each
-    rungs = [list(rung) for _, rung in groupby(helpful, key=lambda each: each.steps[-1].rung)]
-    return rungs[0][-1] if rungs else None
-
-
-def _with(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
-    return (*(each for each in steps if each.rung != step.rung), step)
-
-
-def _spares(before: Candidate, after: Candidate) -> bool:
-    """Return whether no pool is shorter than it was."""
-    return all(each.short_mib <= before.sum_of(each.pool).short_mib for each in after.sums)
-
-
-def _lightened(fits: Fits, found: Candidate, situation: Situation) -> Candidate:
-    """Return it without what turned out not to be needed, the dearest first: whole steps, or a part of the way."""
-    for step in reversed(found.steps if len(found.steps) > 1 else ()):
-        others = tuple(each for each in found.steps if each != step)
-        rung = [each for ladder in situation.ladder.values() for each in ladder if each.rung == step.rung]
-        lighter = [(*others, each) for each in rung[: rung.index(step)]]
-        found = next((each for each in fits.judge([others, *lighter]) if each.fits), found)
-    return found
+    lasting = {kind: tuple(step for step in steps if step.stays) for kind, steps in situation.ladder.items()}
+    way = choose(lasting, {each.pool: each.kind for each in asked.sums}, shortages)
+    return None if way is None else asked if not way else fits.judge([way])[0]
 
 
 def _why(asked: Candidate, start: Candidate, ways: Sequence[Candidate]) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from contract.exits import Exit
 from launcher.config import LauncherConfig, Restarts
-from launcher.decide.choose import Ground, next_step
-from launcher.decide.decisions import Decision, Nothing, RestartAgent, RestartSimulator, StepDown, Stop
+from launcher.decide.choose import Ground, Lack
+from launcher.decide.decisions import Decision, Degrade, Nothing, RestartAgent, RestartSimulator, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does
 from launcher.decide.restarts import delay_s
 from launcher.ending import Ending
 from launcher.memory.pools import PoolKind
@@ -72,9 +71,9 @@ def of_simulator(
         return Stop(Ending(code, finding.sentence))
     kind = RAN_OUT.get(finding.cause)
     if kind is not None and failures > 1:
-        step = next_step(ground, kind, max(finding.deficit_mib, config.memory.oom_step_mib[kind]), finding.pool)
-        if step is not None and step.does is not Does.STOP:
-            return StepDown(step, kind.value, finding.sentence)
+        least_mib = config.memory.oom_step_mib[kind]
+        if steps := ground.choose(Lack(kind, max(finding.deficit_mib, least_mib), finding.pool)):
+            return Degrade(steps, kind, finding.sentence)
     wait_s = delay_s(failures, config.simulator.restarts, draw)
     if wait_s is None:
         never = not ever_healthy and too_slow
@@ -85,13 +84,13 @@ def of_simulator(
 def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherConfig, draw: float) -> Decision:
     """Return what to do about an agent that ended or hangs: give way where memory ran out, else start it again.
 
-    Where nothing is left to give way by, a stranger may still leave: that is waited for as long as the budget lasts.
+    Where no rung is left, a foreign process may still leave: that is waited for as long as the budget lasts.
     """
     kind = RAN_OUT.get(finding.cause)
     if kind is not None:
-        step = next_step(ground, kind, max(finding.deficit_mib, config.memory.oom_step_mib[kind]), finding.pool)
-        if step is not None and step.does is not Does.STOP:
-            return StepDown(step, kind.value, finding.sentence)
+        least_mib = config.memory.oom_step_mib[kind]
+        if steps := ground.choose(Lack(kind, max(finding.deficit_mib, least_mib), finding.pool)):
+            return Degrade(steps, kind, finding.sentence)
         if finding.exit_code is None:
             return Nothing("the agent lives on, and no rung is left that helps")
     wait_s = delay_s(failures, config.agent.restarts, draw)
@@ -135,9 +134,8 @@ def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decis
     if finding.deficit_mib <= 0:
         return Nothing()
     kind = PoolKind(finding.pool.partition(":")[0])
-    step = next_step(ground, kind, finding.deficit_mib, finding.pool)
-    if step is not None and step.does is not Does.STOP:
-        return StepDown(step, kind.value, finding.sentence)
+    if steps := ground.choose(Lack(kind, finding.deficit_mib, finding.pool)):
+        return Degrade(steps, kind, finding.sentence)
     return _without_a_rung(finding, kind, _soon(finding, config))
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.config import ClimbLimits
+from launcher.config import RestoreLimits
 from launcher.decide.choose import Ground
-from launcher.decide.ladder import overrides
+from launcher.decide.ladder import held_step, overrides, relief
 from launcher.memory.pools import PoolKind
 
 
 @dataclass
 class Hold:
-    """How long is waited before a climb, and since when the rung above fits.
+    """How long is waited before a restore, and since when the rung above fits.
 
     Attributes:
-        hold_s: doubles with every climb that failed; kept across launchers.
+        hold_s: doubles with every restore that failed; kept across launchers.
         fits_since_s: None while the rung above doesn't fit.
-        climbed_s: when the last climb was, while it is on probation.
+        restored_s: when the last restore was, while it is on probation.
     """
 
     hold_s: float
     fits_since_s: float | None = None
-    climbed_s: float | None = None
+    restored_s: float | None = None
 
     def look(self, now_s: float, fits: bool) -> None:
         """Take note whether the rung above fits at this moment."""
@@ -39,45 +39,48 @@ class Hold:
         """Forget how long it has fitted: something changed."""
         self.fits_since_s = None
 
-    def climbed(self, now_s: float) -> None:
-        """Put a climb on probation."""
-        self.climbed_s, self.fits_since_s = now_s, None
+    def restored(self, now_s: float) -> None:
+        """Put a restore on probation."""
+        self.restored_s, self.fits_since_s = now_s, None
 
-    def stepped_down(self, now_s: float, limits: ClimbLimits) -> bool:
-        """Return whether the step down shows that the last climb failed; if so the hold has doubled."""
-        failed = self.climbed_s is not None and now_s - self.climbed_s <= limits.probation_s
+    def degraded(self, now_s: float, limits: RestoreLimits) -> bool:
+        """Return whether the step down shows that the last restore failed; if so the hold has doubled."""
+        failed = self.restored_s is not None and now_s - self.restored_s <= limits.probation_s
         if failed:
             self.hold_s = min(2 * self.hold_s, limits.longest_hold_s)
-        self.climbed_s, self.fits_since_s = None, None
+        self.restored_s, self.fits_since_s = None, None
         return failed
 
-    def passed(self, now_s: float, limits: ClimbLimits) -> bool:
-        """Return whether a climb has just passed its probation: the hold is the first one again."""
-        if self.climbed_s is None or now_s - self.climbed_s <= limits.probation_s:
+    def passed(self, now_s: float, limits: RestoreLimits) -> bool:
+        """Return whether a restore has just passed its probation: the hold is the first one again."""
+        if self.restored_s is None or now_s - self.restored_s <= limits.probation_s:
             return False
-        self.climbed_s, self.hold_s = None, limits.hold_s
+        self.restored_s, self.hold_s = None, limits.hold_s
         return True
 
 
-def fits_without_last(ground: Ground, climb: ClimbLimits) -> bool:
-    """Return whether every pool would keep its reserve and the climb's margin if the last step were taken back.
+def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
+    """Return whether every pool would keep its reserve and a margin if the last step were taken back.
 
     Args:
         ground: at least one step is taken.
-        climb: the margin beyond the reserve.
+        limits: the margin beyond the reserve.
     """
-    last = ground.taken[-1]
-    left = overrides(list(ground.taken[:-1]))
+    *before, last = ground.taken
+    step = held_step(last.rung, ground.ladder, ground.taken)
     costs = {kind: 0.0 for kind in PoolKind if kind.value == last.kind}
+    now, then = ground.needs(overrides(ground.taken)), ground.needs(overrides(before))
     if last.quality is not None:
-        steps = [step for steps in ground.ladder.values() for step in steps if step.rung == last.rung]
-        costs |= dict(steps[0].frees_mib) if steps else {}
-    else:
-        now, then = ground.needs(overrides(list(ground.taken))), ground.needs(left)
+        costs |= {} if step is None else step.frees_mib
+    elif now and then:
         costs |= {kind: then[kind] - now[kind] for kind in now.keys() & then.keys()}
+    elif step is None:
+        return False  # nobody knows yet what comes back
+    else:
+        costs |= relief([step], ground.ladder, before, ground.needs)
     return all(
         pool.free.mib is not None
-        and pool.free.mib >= max(0.0, cost) + ground.limits.reserve_mib.get(kind, 0.0) + climb.margin_mib
+        and pool.free.mib >= max(0.0, cost) + ground.reserve_mib.get(kind, 0.0) + limits.margin_mib
         for kind, cost in costs.items()
         if cost > 0 or kind.value == last.kind
         for pool in ground.reading.of(kind)

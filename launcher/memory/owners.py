@@ -1,4 +1,4 @@
-"""Whose a process is: the simulator's, the agent's, the launcher's, or a stranger's with his program and container.
+"""Whose a process is: the simulator's, the agent's, the launcher's, or foreign, with its program and container.
 
 Owns the names that people read. What a process holds is the readers' to say.
 """
@@ -62,7 +62,7 @@ class Names:
         """Return the owner of a process.
 
         Args:
-            program: what else names programs; asked for strangers first, and /proc where that says nothing.
+            program: what else names programs; asked for foreign processes first, and /proc where that says nothing.
         """
         whose = ours.whose(pid)
         if whose is not OwnerKind.FOREIGN:

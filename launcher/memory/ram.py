@@ -15,10 +15,10 @@ from launcher.memory.owners import PROC, Names, Ours, grouped
 from launcher.memory.pools import Owner, OwnerKind, Pool, PoolKind, measured
 
 NAMED_MIB = 32.0
-"""A stranger's process below this is not worth naming."""
+"""A foreign process's process below this is not worth naming."""
 
 SMALL_FOR = 5
-"""Readings for which a stranger found small is taken to be so still: most of the cost of a reading was these."""
+"""Readings for which one found small is taken to be so still: most of the cost of a reading was these."""
 
 
 class Ram:

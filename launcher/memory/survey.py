@@ -24,7 +24,7 @@ class Survey:
         Args:
             run: the run's directory; it needn't exist yet.
             nvml: the reader of the GPU that the run uses.
-            container_name: names strangers' containers; each is asked for once.
+            container_name: names foreign processes' containers; each is asked for once.
         """
         self._run = run
         self._nvml = nvml
@@ -32,7 +32,7 @@ class Survey:
         self._ram = Ram(self._names, proc)
 
     def name_containers(self, container_name: ContainerName) -> None:
-        """Have strangers' containers named by this from now on."""
+        """Have foreign processes' containers named by this from now on."""
         self._names.ask_engine(container_name)
 
     def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:

@@ -56,7 +56,7 @@ class LauncherState:
         gpu_uuid: of the card that simulator and agent share; empty if they need none.
         taken: steps that last, in the order in which they were taken: the rung on which the run stands.
         leak_restarts: in a row, by program: before it was short of memory.
-        hold_s: what a climb waits for; doubles with failed ones.
+        hold_s: what a restore waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
         incidents: how many there were; their ids are ``i1``, ``i2``, …
         incident: the one that is being dealt with, or that ended the run; empty if none is.

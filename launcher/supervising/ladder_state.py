@@ -15,9 +15,9 @@ from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.adoption import given_up, why_without_cuda
 from launcher.decide.choose import Ground
-from launcher.decide.decisions import StepDown
+from launcher.decide.decisions import Degrade
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does, Step, Taken, overrides, relief
+from launcher.decide.ladder import Does, Step, Taken, kind_of, overrides, predicted, relief
 from launcher.decide.restore import Hold, fits_without_last
 from launcher.memory.pools import OwnerKind, PoolKind, Provenance
 from launcher.supervising.edges import Brief
@@ -49,11 +49,11 @@ class LadderState:
 
     def __init__(self, brief: Brief, config: LauncherConfig, journal: Journal) -> None:
         self._brief, self._config, self._journal = brief, config, journal
-        self._hold = Hold(journal.state.hold_s or config.climb.hold_s)
+        self._hold = Hold(journal.state.hold_s or config.restore.hold_s)
         self._changed_s = float("-inf")
         self._fresh_mib: dict[PoolKind, float] = {}
         self._fresh_known = False
-        self._strangers_mib: dict[str, float] = {}
+        self._foreign_mib: dict[str, float] = {}
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class LadderState:
             self._brief.ladder,
             self._journal.state.taken,
             seen.memory,
-            self._config.memory,
+            self._config.memory.reserve_mib,
             self._brief.needs,
             self._fresh_mib,
             self._brief.simulator_ours,
@@ -74,29 +74,29 @@ class LadderState:
 
     # Changes
 
-    def take(self, decision: StepDown) -> None:
-        """Record a step down."""
-        step = decision.step
-        freed = {kind.value: round(mib, 1) for kind, mib in self._relief(step).items()}
-        if step.stays:
-            taken = Taken(step.rung, decision.kind, decision.cause, dict(step.values), step.quality)
-            self._journal.state.taken.append(taken)
-        self._journal.event("rung_taken", decision.cause, rung=str(step), kind=decision.kind, frees_mib=freed)
+    def take(self, decision: Degrade) -> None:
+        """Record steps down: all of them before the first event, for a launcher may be killed between two."""
+        taken, ladder, rows = self._journal.state.taken, self._brief.ladder, []
+        for step in decision.steps:
+            freed = relief([step], ladder, taken, self._brief.needs) if step.values else step.frees_mib
+            kind = kind_of(step, ladder, decision.kind).value
+            rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
+            if step.stays:
+                taken.append(Taken(step.rung, kind, decision.cause, dict(step.values), step.quality))
+        for rung, kind, freed_mib in rows:
+            self._journal.event("rung_taken", decision.cause, rung=rung, kind=kind, frees_mib=freed_mib)
 
-    def _relief(self, step: Step) -> Mapping[PoolKind, float]:
-        return relief(step, None, self.overrides, self._brief.needs)
-
-    def stepped_down(self, now_s: float) -> None:
-        """See whether the last climb has failed by this step down."""
-        if self._hold.stepped_down(now_s, self._config.climb):
-            self._journal.event("climb_failed", hold_s=self._hold.hold_s)
+    def degraded(self, now_s: float) -> None:
+        """See whether the last restore has failed by this step down."""
+        if self._hold.degraded(now_s, self._config.restore):
+            self._journal.event("restore_failed", hold_s=self._hold.hold_s)
         self._remember_hold()
 
-    def climb(self, now_s: float) -> tuple[Taken, dict[str, Any]]:
+    def restore(self, now_s: float) -> tuple[Taken, dict[str, Any]]:
         """Take the last step back; return it, and the values that hold without it."""
         taken = self._journal.state.taken.pop()
         left = self.overrides
-        self._hold.climbed(now_s)
+        self._hold.restored(now_s)
         self._journal.event("rung_left", f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
         return taken, {key: left.get(key, self._brief.base.get(key)) for key in taken.values}
 
@@ -110,7 +110,7 @@ class LadderState:
         kind = PoolKind.VRAM if self._expected.get("device") == "cuda" else PoolKind.RAM
         taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
         self._journal.state.taken.append(taken)
-        self.stepped_down(now_s)
+        self.degraded(now_s)
         self._journal.event("rung_adopted", taken.cause, rung=str(taken), kind=taken.kind, step=step)
         self.changed(now_s)
         return taken
@@ -118,7 +118,7 @@ class LadderState:
     def plan_without_cuda(self, seen: Observation, now_s: float) -> str | None:
         """Plan from now on with an agent on the CPU if it computes there for another reason than memory; return why.
 
-        That is no rung: there is nothing to climb back to, and the next launcher's plan begins with the card again.
+        That is no rung: there is nothing to restore to, and the next launcher's plan begins with the card again.
         """
         beat = self._telling_beat(seen, now_s)
         why = None if beat is None else why_without_cuda(beat, self._expected)
@@ -157,7 +157,7 @@ class LadderState:
 
     def settled(self, now_s: float) -> bool:
         """Return whether the last change is long enough ago."""
-        return now_s - self._changed_s >= self._config.climb.settle_s
+        return now_s - self._changed_s >= self._config.restore.settle_s
 
     def does(self, taken: Taken) -> Does:
         """Return how a step that was taken is carried out."""
@@ -168,7 +168,7 @@ class LadderState:
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
         """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
-        return self._brief.needs(self.overrides)
+        return predicted(self._brief.ladder, self._journal.state.taken, self._brief.needs)
 
     # Measures
 
@@ -201,18 +201,18 @@ class LadderState:
                 self._fresh_mib[kind] = held
         for pool in seen.memory.pools:
             held = pool.held_by(OwnerKind.FOREIGN)
-            self._strangers_mib[pool.name] = min(held, self._strangers_mib.get(pool.name, held))
+            self._foreign_mib[pool.name] = min(held, self._foreign_mib.get(pool.name, held))
         self._journal.state.agent_context_mib = context_mib(seen) or self._journal.state.agent_context_mib
         beat = seen.agent.beat
         if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
             self._fresh_known = True
 
-    def stranger_in_the_way(self, seen: Observation) -> Finding | None:
-        """Return who took the memory that a new simulator needs; None if it is there, or strangers haven't got it."""
+    def foreign_process_in_the_way(self, seen: Observation) -> Finding | None:
+        """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
         for kind, needed in self._fresh_mib.items():
             for pool in seen.memory.of(kind):
                 missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
-                usual = self._strangers_mib.get(pool.name, 0.0)
+                usual = self._foreign_mib.get(pool.name, 0.0)
                 if missing <= 0 or pool.held_by(OwnerKind.FOREIGN) - usual < missing:
                     continue
                 owner = max(
@@ -225,16 +225,16 @@ class LadderState:
                 return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=missing)
         return None
 
-    def may_climb(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
+    def may_restore(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
         """Return whether the last step could have been taken back for the whole hold time."""
-        if self._hold.passed(now_s, self._config.climb):
+        if self._hold.passed(now_s, self._config.restore):
             self._remember_hold()
-            self._journal.event("climb_stands", hold_s=self._hold.hold_s)
+            self._journal.event("restore_stands", hold_s=self._hold.hold_s)
         taken, beat = self._journal.state.taken, seen.agent.beat
         if not taken or beat is None or beat.phase == "starting":
             return False
         short = any(finding.cause in policy.SHORT for finding in findings)
-        fits = not short and fits_without_last(self.ground(seen), self._config.climb)
+        fits = not short and fits_without_last(self.ground(seen), self._config.restore)
         self._hold.look(now_s, fits)
         return self._hold.is_over(now_s)
 

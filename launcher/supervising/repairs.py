@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from contract.exits import Exit
 from contract.readers import last_lines
 from launcher.config import LauncherConfig
 from launcher.decide import policy
-from launcher.decide.choose import next_step
-from launcher.decide.decisions import Climb, Decision, RestartAgent, RestartSimulator, StepDown, Stop
+from launcher.decide.choose import Lack
+from launcher.decide.decisions import Decision, Degrade, RestartAgent, RestartSimulator, Restore, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does
+from launcher.decide.ladder import Does, Step, laid_over
 from launcher.ending import Ending
 from launcher.memory.pools import OwnerKind, PoolKind
 from launcher.runtimes.runtime import StartError
@@ -76,17 +76,17 @@ class Repairs:
             yield from self.replace_agent(
                 decision.cause, decision.failed, decision.delay_s, simulator_too=decision.simulator_too
             )
-        elif isinstance(decision, StepDown):
-            yield from self._step_down(decision)
-        elif isinstance(decision, Climb):
-            yield from self._climb()
+        elif isinstance(decision, Degrade):
+            yield from self._degrade(decision)
+        elif isinstance(decision, Restore):
+            yield from self._restore()
         self._ladder.changed(self._crew.now_s)
 
     def have_simulator(self, delay_s: float = 0.0) -> Script:
         """Return when a simulator answers and ticks; start it again as often as the budget allows."""
         before = self._journal.state.incident
         while True:
-            yield from self._let_strangers_go()
+            yield from self._let_foreign_processes_go()
             try:
                 yield from self._crew.bring_simulator(delay_s)
             except SimulatorFailedError as failure:
@@ -101,10 +101,10 @@ class Repairs:
                 self._incidents.handle(before)
                 return
 
-    def _let_strangers_go(self) -> Script:
+    def _let_foreign_processes_go(self) -> Script:
         """Wait while somebody else has the memory that a new simulator needs: it would only crash again."""
         seen = self._sight.look()
-        while self._simulator_is_dead and (taken := self._ladder.stranger_in_the_way(seen)):
+        while self._simulator_is_dead and (taken := self._ladder.foreign_process_in_the_way(seen)):
             self._belongs_to(self._sight.incident_of(taken))
             self._sight.remark(taken, WAITS)
             yield
@@ -115,19 +115,19 @@ class Repairs:
         self._incidents.handle(self._journal.state.incident or incident or self._incidents.open())
 
     def have_room(self) -> Script:
-        """Return when what the agent will take is free, by steps down if need be; wait for a stranger's memory."""
+        """Return when what the agent will take is free, by steps down if need be; wait for foreign memory."""
         since_s, seen, before = self._crew.now_s, self._sight.look(), self._journal.state.incident
         while (short := self._missing(seen)) is not None:
             kind, finding = short
             self._belongs_to(self._sight.incident_of(finding))
-            step = next_step(self._ladder.ground(seen), kind, finding.deficit_mib, finding.pool)
-            if step is not None and step.stays:
-                self._ladder.take(StepDown(step, kind.value, finding.sentence))
-                self._edges.say(f"{finding.sentence}: starts with {step} ({step.cost})")
+            lack = Lack(kind, finding.deficit_mib, finding.pool)
+            if steps := self._ladder.ground(seen).choose(lack, lasting=True):
+                self._ladder.take(Degrade(steps, kind, finding.sentence))
+                self._edges.say(f"{finding.sentence}: starts with {_told(steps)}")
                 continue
             self._sight.remark(finding, WAITS)
             first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
-            if first and self._crew.now_s - since_s >= self._config.memory.stranger_patience_s:
+            if first and self._crew.now_s - since_s >= self._config.memory.foreign_patience_s:
                 raise OverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
             yield
             seen = self._sight.last
@@ -152,15 +152,18 @@ class Repairs:
         if failed:
             self._crew.kill_agent(cause)
         else:
-            if self._crew.agent_listens:
-                yield from self._crew.ask("checkpoint")
-            yield from self._crew.stop_agent(cause)
+            yield from self._put_agent_away(cause)
         yield from self._crew.pause(delay_s)
         if self._simulator_is_dead or (simulator_too and self._brief.simulator_ours):
             self._crew.lose_simulator()
             yield from self.have_simulator()
         yield from self.have_room()
         self.start_agent(resume=True)
+
+    def _put_agent_away(self, cause: str) -> Script:
+        if self._crew.agent_listens:
+            yield from self._crew.ask("checkpoint")
+        yield from self._crew.stop_agent(cause)
 
     def _start_failed(self, failure: SimulatorFailedError) -> Generator[None, None, float]:
         """Return the delay before the next start."""
@@ -177,9 +180,9 @@ class Repairs:
         if isinstance(decision, RestartSimulator):
             self._tell_restart(decision.cause, decision.delay_s)
             return decision.delay_s
-        if isinstance(decision, StepDown):
+        if isinstance(decision, Degrade):
             self._ladder.take(decision)
-            if decision.step.does is Does.RESTART_AGENT and self._crew.agent is not None:
+            if any(step.does is Does.RESTART_AGENT for step in decision.steps) and self._crew.agent is not None:
                 yield from self._crew.stop_agent(decision.cause)
             return 0.0
         yield from self.perform(decision, self._journal.state.incident)
@@ -216,22 +219,27 @@ class Repairs:
         self._journal.event("simulator_restart", cause, delay_s=round(delay_s, 2))
         self._edges.say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
 
-    def _step_down(self, decision: StepDown) -> Script:
-        step, cause, crew = decision.step, decision.cause, self._crew
+    def _degrade(self, decision: Degrade) -> Script:
+        """Take all steps with one restart of either program at most."""
+        steps, cause, crew = decision.steps, decision.cause, self._crew
         self._ladder.take(decision)
-        self._ladder.stepped_down(crew.now_s)
-        self._edges.say(f"{cause}: gives way by {step} ({step.cost})")
-        if step.does in (Does.RESTART_SIMULATOR, Does.QUALITY) or self._simulator_is_dead:
+        self._ladder.degraded(crew.now_s)
+        self._edges.say(f"{cause}: gives way by {_told(steps)}")
+        does = {step.does for step in steps}
+        if does & {Does.RESTART_SIMULATOR, Does.QUALITY} or self._simulator_is_dead:
+            if Does.RESTART_AGENT in does:
+                yield from self._put_agent_away(cause)
             yield from self._replace_simulator(cause, failed=self._simulator_is_dead)
-        if step.does is Does.RESTART_AGENT or not crew.agent_lives:
+        if Does.RESTART_AGENT in does or not crew.agent_lives:
             yield from self.replace_agent(cause, failed=not crew.agent_lives)
-        elif step.does is Does.APPLY:
-            yield from self._apply(dict(step.values), cause)
+        elif Does.APPLY in does:
+            values = laid_over({}, *(step.values for step in steps if step.does is Does.APPLY))
+            yield from self._apply(values, cause)
 
-    def _climb(self) -> Script:
-        taken, back = self._ladder.climb(self._crew.now_s)
+    def _restore(self) -> Script:
+        taken, back = self._ladder.restore(self._crew.now_s)
         self._edges.say(f"memory is back: {taken} is taken back")
-        does, cause = self._ladder.does(taken), f"climbs back from {taken}"
+        does, cause = self._ladder.does(taken), f"restores {taken}"
         if does is Does.QUALITY:
             yield from self._replace_simulator(cause, failed=False)
         elif does is Does.APPLY:
@@ -261,14 +269,14 @@ class Repairs:
                 deficit = needed + reserve - pool.free.mib
                 if deficit <= 0:
                     continue
-                stranger = self._sight.stranger(pool)
-                owner = "" if stranger is None else stranger.name
-                held = "" if stranger is None else f"; {owner} holds {stranger.held}"
+                foreign_process = self._sight.foreign_process(pool)
+                owner = "" if foreign_process is None else foreign_process.name
+                held = "" if foreign_process is None else f"; {owner} holds {foreign_process.held}"
                 sentence = (
                     f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of "
                     f"{reserve:.0f}{held}"
                 )
-                cause = Cause.PRESSURE if stranger is None else Cause.FOREIGN_PROCESS
+                cause = Cause.PRESSURE if foreign_process is None else Cause.FOREIGN_PROCESS
                 return kind, Finding(cause, sentence, pool=pool.name, owner=owner, deficit_mib=deficit)
         return None
 
@@ -276,3 +284,7 @@ class Repairs:
     def _simulator_is_dead(self) -> bool:
         simulator = self._crew.simulator
         return self._brief.simulator_ours and (simulator is None or simulator.poll() is not None)
+
+
+def _told(steps: Sequence[Step]) -> str:
+    return ", ".join(f"{step} ({step.cost})" for step in steps)

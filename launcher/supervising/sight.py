@@ -58,7 +58,7 @@ class Sight:
         self.findings = tuple(map(self._identified, self._edges.diagnose(seen)))
         self._journal_findings()
         self._draw_timeline(seen)
-        self._note_strangers(seen)
+        self._note_foreign_processes(seen)
         return seen
 
     @property
@@ -90,7 +90,7 @@ class Sight:
             )
             self._edges.say(f"{finding.sentence}: {reason}")
 
-    def stranger(self, pool: Pool) -> Owner | None:
+    def foreign_process(self, pool: Pool) -> Owner | None:
         """Return the foreign owner who took most of a pool since the first look; if nobody took any, who holds most."""
         least = self._least_mib or {}
 
@@ -98,11 +98,11 @@ class Sight:
             held = owner.held.mib or 0.0
             return held - least.get((pool.name, owner.name), 0.0), held
 
-        strangers = (owner for owner in pool.owners if owner.whose is OwnerKind.FOREIGN and owner.held.mib)
-        return max(strangers, key=grown, default=None)
+        foreign_processes = (owner for owner in pool.owners if owner.whose is OwnerKind.FOREIGN and owner.held.mib)
+        return max(foreign_processes, key=grown, default=None)
 
-    def _note_strangers(self, seen: Observation) -> None:
-        """Keep the least that each stranger was seen to hold; who wasn't there at the first look, held nothing."""
+    def _note_foreign_processes(self, seen: Observation) -> None:
+        """Keep the least that each foreign process was seen to hold; one that came later held nothing."""
         held = {
             (pool.name, owner.name): owner.held.mib or 0.0
             for pool in seen.memory.pools

@@ -12,7 +12,7 @@ from typing import Any
 from contract.exits import Exit, exit_in_words
 from launcher.config import LauncherConfig
 from launcher.decide import policy
-from launcher.decide.decisions import Climb, Decision, Nothing, RestartAgent, RestartSimulator
+from launcher.decide.decisions import Decision, Nothing, RestartAgent, RestartSimulator, Restore
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.ending import Ending
 from launcher.runtimes.runtime import StartError
@@ -141,12 +141,12 @@ class Supervisor:
                 return decision, finding.incident
             if decision.reason:
                 self._sight.remark(finding, decision.reason)
-        if self._ladder.may_climb(seen, self._crew.now_s, self._sight.findings):
-            return Climb(self._journal.state.taken[-1]), ""
+        if self._ladder.may_restore(seen, self._crew.now_s, self._sight.findings):
+            return Restore(self._journal.state.taken[-1]), ""
         return Nothing(), ""
 
     def _gate_opens_for(self, decision: Decision, seen: Observation) -> bool:
-        waits = isinstance(decision, Climb) or (
+        waits = isinstance(decision, Restore) or (
             isinstance(decision, RestartSimulator | RestartAgent) and decision.waits
         )
         return not waits or self._gate.is_open(self._crew.now_s, seen.agent)

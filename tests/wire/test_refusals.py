@@ -84,7 +84,7 @@ def test_a_disk_that_no_rung_helps_ends_the_run_with_71_and_says_what_to_free(di
 def test_a_card_that_torch_cant_use_is_said_once_and_the_run_goes_on_as_one_on_the_cpu(
     launch: Launch, tmp_path: Path, card: Figures
 ) -> None:
-    limits = own_limits(tmp_path, {**SOON, "climb.hold_s": 1})
+    limits = own_limits(tmp_path, {**SOON, "restore.hold_s": 1})
     run = launch(ENDLESS, "--simulator", "carla-lite", *limits, environment=card.environment)
     run.until(lambda: bool(run.events("planned_without_cuda")))
     agent = run.beat["pid"]

@@ -209,7 +209,7 @@ def leaked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaked]:
     reserve_mib = free_mib(folder) - ROOM_MIB
     memory = {"slope_window_s": 300 / SHORTER, "horizon_s": 600 / SHORTER, "urgent_s": 120 / SHORTER}
     changes = {f"memory.{name}": value for name, value in memory.items()}
-    changes |= {"memory.reserve_mib.ram": reserve_mib, "climb.settle_s": 1, "watch.interval_s": 0.25}
+    changes |= {"memory.reserve_mib.ram": reserve_mib, "restore.settle_s": 1, "watch.interval_s": 0.25}
     limits = own_limits(folder, {**changes, "simulator.stop_grace_s": 1})
     launched = Launched(folder, ENDLESS, *limits, environment={"LITE_CONTROL_PORT": str(control)})
     try:

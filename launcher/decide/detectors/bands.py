@@ -41,7 +41,7 @@ class Bands:
     """Watches simulator and agent in every pool."""
 
     def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
-        self._limits, self._settle_s = config.memory, config.climb.settle_s
+        self._limits, self._settle_s = config.memory, config.restore.settle_s
         self._expectations = expectations
         self._bands: dict[Key, _Band] = {}
         self._setup: dict[OwnerKind, object] = {}

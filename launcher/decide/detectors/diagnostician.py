@@ -11,7 +11,7 @@ from launcher.decide.detectors.agent import Agent
 from launcher.decide.detectors.bands import Bands
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import Expectations
-from launcher.decide.detectors.foreign import Strangers
+from launcher.decide.detectors.foreign import ForeignProcesses
 from launcher.decide.detectors.kills import OomKills
 from launcher.decide.detectors.leaks import Leaks
 from launcher.decide.detectors.shortage import Shortages
@@ -35,7 +35,7 @@ class Diagnostician:
         self._agent = Agent(config, self._kills)
         self._ticks = Ticks(config, expectations)
         self._leaks, self._shortages = Leaks(config), Shortages(config)
-        self._strangers, self._bands = Strangers(config), Bands(config, expectations)
+        self._foreign_processes, self._bands = ForeignProcesses(config), Bands(config, expectations)
         self._looked_s: float | None = None
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
@@ -68,7 +68,7 @@ class Diagnostician:
     def _memory(self, seen: Observation) -> list[Finding]:
         short = self._shortages.look(seen)
         pools = {finding.pool for finding in short}
-        named = (finding for finding in self._strangers.look(seen) if finding.pool not in pools)
+        named = (finding for finding in self._foreign_processes.look(seen) if finding.pool not in pools)
         return [*self._leaks.look(seen), *short, *named, *self._bands.look(seen)]
 
 

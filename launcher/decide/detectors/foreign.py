@@ -18,7 +18,7 @@ class _Low:
     last_s: float
 
 
-class Strangers:
+class ForeignProcesses:
     """Watches every foreign owner of every pool, from before the agent runs."""
 
     def __init__(self, config: LauncherConfig) -> None:
@@ -52,7 +52,7 @@ class Strangers:
     def _counts(self, held_mib: float, low: _Low, pool: Pool) -> bool:
         grown_mib = held_mib - low.mib
         was_free_mib = (pool.free.mib or 0.0) + grown_mib
-        return grown_mib >= max(self._limits.stranger_mib, self._limits.stranger_share * was_free_mib)
+        return grown_mib >= max(self._limits.foreign_mib, self._limits.foreign_share * was_free_mib)
 
 
 def _foreign(pool: Pool) -> dict[str, float]:

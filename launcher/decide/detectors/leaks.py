@@ -40,7 +40,7 @@ class Leaks:
     """Watches simulator and agent in every pool."""
 
     def __init__(self, config: LauncherConfig) -> None:
-        self._limits, self._settle_s = config.memory, config.climb.settle_s
+        self._limits, self._settle_s = config.memory, config.restore.settle_s
         self._owned: dict[tuple[str, OwnerKind], _Owned] = {}
 
     def forget(self) -> None:

@@ -119,8 +119,8 @@ def _finding(pool: Pool, free_mib: float, reserve_mib: float, deficit_mib: float
     foreign = grown is not None and grown.who[1] is OwnerKind.FOREIGN
     if grown is not None:
         numbers |= {"grown_mib": round(grown.mib, 1), "held_mib": round(grown.held_mib, 1), "for_s": round(grown.for_s)}
-        stranger = ", which isn't this run's," if foreign else ""
-        sentence += f"; {grown.who[0]}{stranger} took {grown.mib:.0f} MiB in the last {grown.for_s:.0f} s"
+        not_ours = ", which isn't this run's," if foreign else ""
+        sentence += f"; {grown.who[0]}{not_ours} took {grown.mib:.0f} MiB in the last {grown.for_s:.0f} s"
     return Finding(
         Cause.FOREIGN_PROCESS if foreign else Cause.PRESSURE,
         sentence,

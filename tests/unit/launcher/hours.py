@@ -26,8 +26,8 @@ CHANGES = ("rung_taken", "rung_left", "rung_adopted", "simulator_restart", "agen
 
 
 def take(machine: Machine, kind: PoolKind, low_mib: float, high_mib: float) -> None:
-    machine.stranger = {kind: machine.rng.uniform(low_mib, high_mib)}
-    machine.stranger_leaves_s = machine.clock.now_s + machine.rng.uniform(60, 1800)
+    machine.foreign_process = {kind: machine.rng.uniform(low_mib, high_mib)}
+    machine.foreign_process_leaves_s = machine.clock.now_s + machine.rng.uniform(60, 1800)
 
 
 def take_a_little(machine: Machine) -> None:
@@ -89,11 +89,11 @@ FAULTS: dict[str, Callable[[Machine], None]] = {
     "agent killed for memory": lambda machine: end_agent(machine, 137, oom_killed=True),
     "agent hangs": hang_agent,
     "agent leaks": lambda machine: leak(machine, Role.AGENT, 5, 100),
-    "stranger on the card": lambda machine: take(machine, PoolKind.VRAM, 100, 900),
-    "stranger takes the card": lambda machine: take(machine, PoolKind.VRAM, 900, 1500),
-    "stranger in a little RAM": take_a_little,
-    "stranger in RAM": lambda machine: take(machine, PoolKind.RAM, 4000, 8500),
-    "stranger on the disk": lambda machine: take(machine, PoolKind.DISK, 58_000, 59_400),
+    "foreign process on the card": lambda machine: take(machine, PoolKind.VRAM, 100, 900),
+    "foreign process takes the card": lambda machine: take(machine, PoolKind.VRAM, 900, 1500),
+    "foreign process in a little RAM": take_a_little,
+    "foreign process in RAM": lambda machine: take(machine, PoolKind.RAM, 4000, 8500),
+    "foreign process on the disk": lambda machine: take(machine, PoolKind.DISK, 58_000, 59_400),
     "clock jumps": jump,
 }
 LAST = {"GPU lost": lose_gpu, "lavapipe": misconfigure}

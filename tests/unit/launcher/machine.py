@@ -1,4 +1,4 @@
-"""A machine in simulated time: a card, RAM, a simulator, an agent and strangers that behave as such things do.
+"""A machine in simulated time: a card, RAM, a simulator, an agent and foreign processes that behave as such things do.
 
 The supervisor, the diagnosis, the policy and the ladder are the real ones; only what they look at and act on is
 simulated. Memory is arithmetic: whoever asks for more than there is ends as the real one would.
@@ -98,8 +98,8 @@ class Machine(World):
     seed: int = 0
     rng: random.Random = field(default_factory=random.Random)
     learned: Agent = field(default_factory=Agent)
-    stranger: dict[PoolKind, float] = field(default_factory=dict)
-    stranger_leaves_s: float = 0.0
+    foreign_process: dict[PoolKind, float] = field(default_factory=dict)
+    foreign_process_leaves_s: float = 0.0
     leak_mib_s: dict[Role, float] = field(default_factory=dict)
     simulator_hangs: bool = False
     next_start_sticks: bool = False
@@ -135,15 +135,15 @@ class Machine(World):
         self.pass_time(self.config.poll_s)
 
     def pass_time(self, seconds: float) -> None:
-        if self.clock.now_s >= self.stranger_leaves_s:
-            self.stranger = {}
+        if self.clock.now_s >= self.foreign_process_leaves_s:
+            self.foreign_process = {}
         for program in self.living(Role.SIMULATOR):
             program.grown_mib += self.leak_mib_s.get(Role.SIMULATOR, 0.0) * seconds
         for program in self.living(Role.AGENT):
             program.grown_mib += self.leak_mib_s.get(Role.AGENT, 0.0) * seconds
             self._drive(program, seconds)
         self._run_out()
-        if self.stranger or not self.moved_s:  # who waits for a stranger isn't stuck
+        if self.foreign_process or not self.moved_s:  # who waits for a foreign process isn't stuck
             self.moved_s = self.clock.now_s
         self.longest_stall_s = max(self.longest_stall_s, self.clock.now_s - self.moved_s)
 
@@ -240,8 +240,8 @@ class Machine(World):
         pools = []
         for kind, name in ((PoolKind.VRAM, "vram:0"), (PoolKind.RAM, "ram"), (PoolKind.DISK, "disk")):
             owners = [Owner("Xorg", OwnerKind.FOREIGN, (7,), measured(DESKTOP_MIB[kind]))]
-            if self.stranger.get(kind):
-                owners.append(Owner("blender", OwnerKind.FOREIGN, (9,), measured(self.stranger[kind])))
+            if self.foreign_process.get(kind):
+                owners.append(Owner("blender", OwnerKind.FOREIGN, (9,), measured(self.foreign_process[kind])))
             for whose, role in ((OwnerKind.SIMULATOR, Role.SIMULATOR), (OwnerKind.AGENT, Role.AGENT)):
                 living = self.living(role)
                 mib = sum(self._takes(program, kind) for program in living)
@@ -304,7 +304,7 @@ class Machine(World):
         return agent_mib(program.overrides)[kind] * share + leaked
 
     def _free(self, kind: PoolKind) -> float:
-        held = DESKTOP_MIB[kind] + self.stranger.get(kind, 0.0)
+        held = DESKTOP_MIB[kind] + self.foreign_process.get(kind, 0.0)
         held += self.learned.disk_mib if kind is PoolKind.DISK else 0.0
         held += sum(self._takes(program, kind) for role in Role for program in self.living(role))
         return TOTAL_MIB[kind] - held

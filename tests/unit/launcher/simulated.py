@@ -153,7 +153,7 @@ class World:
     agent_mib: float = 0.0
     needs: Needs | None = None
     cuda: Cuda = Cuda.USABLE
-    stranger_mib: float = 0.0
+    foreign_mib: float = 0.0
     newcomer_mib: float = 0.0
     episode_s: float = 60.0
     answers: Callable[[str], bool] | None = lambda _kind: True
@@ -284,14 +284,14 @@ class World:
         return None if ended is None else replace(ended, planned=any(child is each for each in self.expected))
 
     def reading(self) -> Reading:
-        owners = [Owner("Xorg", OwnerKind.FOREIGN, (7,), measured(85 + self.stranger_mib))]
+        owners = [Owner("Xorg", OwnerKind.FOREIGN, (7,), measured(85 + self.foreign_mib))]
         owners += [
             Owner("simulator", OwnerKind.SIMULATOR, (p.pid,), measured(3000)) for p in self.living(Role.SIMULATOR)
         ]
         owners += [Owner("agent", OwnerKind.AGENT, (p.pid,), measured(600)) for p in self.living(Role.AGENT)]
         if self.newcomer_mib:
             owners.append(Owner("game", OwnerKind.FOREIGN, (8,), measured(self.newcomer_mib)))
-        free_mib = self.free_mib - self.stranger_mib - self.newcomer_mib
+        free_mib = self.free_mib - self.foreign_mib - self.newcomer_mib
         vram = Pool("vram:0", PoolKind.VRAM, measured(self.total_mib), measured(free_mib), tuple(owners))
         return Reading((vram, Pool("ram", PoolKind.RAM, measured(16000), measured(8000))), Gpu.OK)
 

@@ -57,12 +57,12 @@ def test_every_case_of_the_agent_has_its_words() -> None:
 
 
 @pytest.mark.parametrize("cuda", [Cuda.CPU_BUILD, Cuda.NO_DEVICE, Cuda.REFUSED])
-def test_a_card_that_torch_cant_use_is_said_once_and_planned_without_and_neither_climbed_nor_restarted_for(
+def test_a_card_that_torch_cant_use_is_said_once_and_planned_without_and_neither_restored_nor_restarted_for(
     tmp_path: Path, cuda: Cuda
 ) -> None:
     world = World(RunPaths(tmp_path / "run"), cuda=cuda)
     world.steps_until(State.RUNNING)
-    world.steps_for(2 * LIMITS.climb.hold_s + 4 * world.episode_s)
+    world.steps_for(2 * LIMITS.restore.hold_s + 4 * world.episode_s)
     (planned,) = world.events("planned_without_cuda")
     assert planned["reason"] == cuda
     assert len([line for line in world.said if WITHOUT_CUDA[cuda] in line]) == 1

@@ -69,7 +69,7 @@ def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(
     assert json.loads(world.run.launcher_state.read_text())["agent_context_mib"] == 270.0
     assert watermarks.agent_context_mib(tmp_path / "runs") == 270.0
     sizes_of = watermarks.with_context(RULE, watermarks.agent_context_mib(tmp_path / "runs"))
-    found = plan.choose(situation(reading(vram=8192), sizes_of), sizes_of).asked
+    found = plan.make_plan(situation(reading(vram=8192), sizes_of), sizes_of).asked
     (line,) = [line for line in found.sum_of("vram:0").lines if line.what == "CUDA context"]
     assert line.figure == measured(270.0)
     assert watermarks.agent_context_mib(tmp_path / "none") is None
@@ -104,6 +104,6 @@ def test_once_a_context_is_there_the_verdict_does_not_depend_on_its_size(
         total = 4813 + 85 + LIMITS.memory.reserve_mib[PoolKind.VRAM] + beside + size + round(room) + 0.5
         seen = reading()
         pools = (card(total, Owner("Xorg", OwnerKind.FOREIGN, (99,), measured(85))), *seen.pools[1:])
-        return plan.choose(situation(replace(seen, pools=pools), sizes_of, simulator("Low")), sizes_of).asked.fits
+        return plan.make_plan(situation(replace(seen, pools=pools), sizes_of, simulator("Low")), sizes_of).asked.fits
 
     assert fits(round(context)) is fits(round(other)) is (round(room) + 0.5 > 0)

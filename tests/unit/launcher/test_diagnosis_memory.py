@@ -1,4 +1,4 @@
-"""What memory's series come to: shortages, strangers, bands; and what they never come to."""
+"""What memory's series come to: shortages, foreign processes, bands; and what they never come to."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def test_nobody_is_blamed_for_a_pool_that_was_short_before() -> None:
     assert pressure.deficit_mib == pytest.approx(RESERVE_MIB - 50)
 
 
-# Strangers
+# Foreign processes
 
 
-def test_a_stranger_is_named_before_the_agent_runs() -> None:
+def test_a_foreign_process_is_named_before_the_agent_runs() -> None:
     def look(time_s: float) -> Observation:
         memory = vram(agent=0, foreign=2048 if time_s >= 50 else 0, name="blender")
         return replace(driving(time_s), memory=memory, agent=AgentSeen(running=False))
@@ -97,7 +97,7 @@ def test_a_stranger_is_named_before_the_agent_runs() -> None:
     assert told[0][1].deficit_mib == 0
 
 
-def test_a_stranger_that_makes_the_pool_short_is_the_cause_for_as_long_as_it_is() -> None:
+def test_a_foreign_process_that_makes_the_pool_short_is_the_cause_for_as_long_as_it_is() -> None:
     series = holding(simulator=3000, foreign=lambda t: 1450 if 50 <= t < 150 else 10, name="blender")
     told = diagnosed(map(series, seconds(300)))
     assert causes(told) == {Cause.FOREIGN_PROCESS}
@@ -110,13 +110,13 @@ def test_a_stranger_that_makes_the_pool_short_is_the_cause_for_as_long_as_it_is(
     assert max(time_s for time_s, _ in told) < 160
 
 
-def test_a_stranger_who_takes_more_of_a_short_pool_is_told_of_once_a_look() -> None:
+def test_a_foreign_process_that_takes_more_of_a_short_pool_is_told_of_once_a_look() -> None:
     series = holding(simulator=3000, foreign=lambda t: 10 if t < 50 else 1480 if t < 100 else 1545, name="blender")
     told = diagnosed(map(series, seconds(150)))
     assert len({time_s for time_s, _ in told}) == len(told)
 
 
-def test_a_stranger_who_takes_little_of_much_is_nobodys_business() -> None:
+def test_a_foreign_process_that_takes_little_of_much_is_nobodys_business() -> None:
     series = holding(simulator=1000, agent=500, foreign=lambda t: 85 + 200 * (t >= 50))
     assert not diagnosed(map(series, seconds(120)))
 
@@ -147,7 +147,7 @@ def test_what_the_plan_did_not_expect_is_told_once_and_then_expected() -> None:
     )
     told = diagnosed(map(holding(agent=1200, simulator=2000), seconds(300)), expected)
     assert [finding.numbers["expected"] for _, finding in told] == ["planned"]
-    assert told[0][0] == pytest.approx(LIMITS.climb.settle_s, abs=1)
+    assert told[0][0] == pytest.approx(LIMITS.restore.settle_s, abs=1)
 
 
 def test_each_phase_has_a_band_of_its_own() -> None:

@@ -34,8 +34,8 @@ def test_free_memory_that_swings_about_the_threshold_for_half_an_hour_changes_on
     spare_mib = machine._free(PoolKind.VRAM) - machine.config.memory.reserve_mib[PoolKind.VRAM]
     before = len(changes(machine))
     for second in range(1800):
-        machine.stranger = {PoolKind.VRAM: spare_mib + (50 if second // 7 % 2 else -50)}
-        machine.stranger_leaves_s = machine.clock.now_s + 10
+        machine.foreign_process = {PoolKind.VRAM: spare_mib + (50 if second // 7 % 2 else -50)}
+        machine.foreign_process_leaves_s = machine.clock.now_s + 10
         machine.step()
     assert len(changes(machine)) - before <= 1
 
@@ -62,9 +62,9 @@ def timeline(machine: Machine) -> list[dict[str, Any]]:
     return read_lines(machine.run.launcher_memory)
 
 
-def test_a_strangers_memory_makes_the_run_give_way_and_climb_back_when_he_leaves(tmp_path: Path) -> None:
+def test_a_foreign_processes_memory_makes_the_run_give_way_and_restore_when_it_leaves(tmp_path: Path) -> None:
     machine = settled(tmp_path)
-    machine.stranger, machine.stranger_leaves_s = {PoolKind.VRAM: 300.0}, machine.clock.now_s + 600
+    machine.foreign_process, machine.foreign_process_leaves_s = {PoolKind.VRAM: 300.0}, machine.clock.now_s + 600
     machine.steps_for(300)
     assert machine.journal.state.taken
     machine.steps_for(6 * HOUR_S)

@@ -23,7 +23,7 @@ def short(deficit_mib: float) -> tuple[Finding, ...]:
 
 
 def story(world: World) -> None:
-    """A life with everything in it: start, crash, a live step, a step by restart, a quality, a climb."""
+    """A life with everything in it: start, crash, a live step, a step by restart, a quality, a restore."""
     world.steps_until(State.RUNNING)
     world.last(Role.SIMULATOR).end(139)
     world.steps_for(10)

@@ -1,4 +1,4 @@
-"""Whose a process is, how strangers are named, and what owners hold together."""
+"""Whose a process is, how foreign processes are named, and what owners hold together."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_processes_of_this_run_bear_its_names_and_all_others_are_foreign() -> No
     assert names.who(31, ours, lambda _pid: "Xorg").whose is OwnerKind.FOREIGN
 
 
-def test_a_real_stranger_is_named_by_his_program() -> None:
+def test_a_real_foreign_process_is_named_by_its_program() -> None:
     python = Path(sys.executable).name
-    with Hog() as stranger:
-        assert program_name(stranger.pid) == python
-        assert Names(lambda _id: None).who(stranger.pid, Ours()).name.startswith(python)
-    assert program_name(stranger.pid) == ""
+    with Hog() as foreign_process:
+        assert program_name(foreign_process.pid) == python
+        assert Names(lambda _id: None).who(foreign_process.pid, Ours()).name.startswith(python)
+    assert program_name(foreign_process.pid) == ""
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,9 @@ def test_a_real_stranger_is_named_by_his_program() -> None:
         f"0::/machine.slice/libpod-{CONTAINER}.scope/container",
     ],
 )
-def test_a_stranger_in_a_container_is_named_with_it_and_its_name_asked_for_once(tmp_path: Path, line: str) -> None:
+def test_a_foreign_process_in_a_container_is_named_with_it_and_its_name_asked_for_once(
+    tmp_path: Path, line: str
+) -> None:
     (tmp_path / "77").mkdir()
     (tmp_path / "77" / "cgroup").write_text(line + "\n")
     (tmp_path / "77" / "cmdline").write_bytes(b"/usr/bin/python3\0train.py\0")

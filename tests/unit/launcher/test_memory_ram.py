@@ -41,16 +41,16 @@ def test_touched_memory_counts_and_a_mapped_file_does_not(tmp_path: Path) -> Non
         assert resident_mib(hog.pid) == pytest.approx(resident + 200, abs=6), "the kernel did read the file"
 
 
-def test_owners_are_the_sums_of_their_processes_and_a_stranger_is_named() -> None:
-    with Hog() as server, Hog() as learner, Hog() as collector, Hog() as stranger:
-        for hog, mib in ((server, 40), (learner, 80), (collector, 20), (stranger, 120)):
+def test_owners_are_the_sums_of_their_processes_and_a_foreign_process_is_named() -> None:
+    with Hog() as server, Hog() as learner, Hog() as collector, Hog() as foreign_process:
+        for hog, mib in ((server, 40), (learner, 80), (collector, 20), (foreign_process, 120)):
             assert hog.touch(mib)
         ours = Ours(simulator=frozenset({server.pid}), agent=frozenset({learner.pid, collector.pid}))
         pool = host(ours)
         assert owner(pool, OwnerKind.AGENT).pids == tuple(sorted((learner.pid, collector.pid)))
         assert owner(pool, OwnerKind.AGENT).held.mib == pytest.approx(100 + 14, abs=10)  # and two interpreters
         assert owner(pool, OwnerKind.SIMULATOR).held.mib == pytest.approx(40 + 7, abs=6)
-        found = next(each for each in pool.owners if stranger.pid in each.pids)
+        found = next(each for each in pool.owners if foreign_process.pid in each.pids)
         assert found.name.startswith(Path(sys.executable).name)
         assert found.held.mib is not None
         assert found.held.mib >= 120
@@ -59,7 +59,7 @@ def test_owners_are_the_sums_of_their_processes_and_a_stranger_is_named() -> Non
         assert 0 < pool.free.mib < pool.total.mib
 
 
-def test_this_process_is_the_launcher_and_small_strangers_are_left_out() -> None:
+def test_this_process_is_the_launcher_and_small_foreign_processes_are_left_out() -> None:
     with Hog() as small:
         pool = host(Ours())
         assert owner(pool, OwnerKind.LAUNCHER).pids == (os.getpid(),)
@@ -69,12 +69,14 @@ def test_this_process_is_the_launcher_and_small_strangers_are_left_out() -> None
         assert any(small.pid in each.pids for each in host(Ours()).owners)
 
 
-def test_a_stranger_who_grows_is_seen_within_a_few_readings_and_a_new_one_at_once() -> None:
+def test_a_foreign_process_that_grows_is_seen_within_a_few_readings_and_a_new_one_at_once() -> None:
     reader = ram()
-    with Hog() as stranger:
+    with Hog() as foreign_process:
         reader.pools(Ours())
-        stranger.touch(100)
-        seen = [any(stranger.pid in each.pids for each in reader.pools(Ours())[0].owners) for _ in range(SMALL_FOR)]
+        foreign_process.touch(100)
+        seen = [
+            any(foreign_process.pid in each.pids for each in reader.pools(Ours())[0].owners) for _ in range(SMALL_FOR)
+        ]
         assert seen[-1]
         with Hog() as another:
             another.touch(100)
@@ -89,7 +91,7 @@ def test_a_process_that_becomes_this_run_s_counts_at_once() -> None:
         assert owner(reader.pools(Ours(agent={child.pid}))[0], OwnerKind.AGENT).pids == (child.pid,)
 
 
-def test_a_stranger_who_only_maps_a_big_file_is_none(tmp_path: Path) -> None:
+def test_a_foreign_process_that_only_maps_a_big_file_is_none(tmp_path: Path) -> None:
     file = write_file(tmp_path / "ring", 2 * int(NAMED_MIB))
     with Hog() as reader:
         assert reader.map(file)

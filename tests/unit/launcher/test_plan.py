@@ -23,7 +23,7 @@ RESERVE = LIMITS.memory.reserve_mib[PoolKind.VRAM]
 
 def planned(seen: Reading, agent: Rule = RULE, quality: str = "Epic", policy: list[str] | None = None) -> Plan:
     runs = simulator(quality if seen.gpu is Gpu.OK else LITE)
-    return plan.choose(situation(seen, agent, runs, policy), agent)
+    return plan.make_plan(situation(seen, agent, runs, policy), agent)
 
 
 def items(found: Candidate, pool: str = "vram:0") -> dict[str, float | None]:
@@ -76,7 +76,7 @@ def test_while_the_driver_hides_what_this_run_holds_the_rest_is_taken_for_it() -
     assert "others, unnamed" not in items(planned(Reading((pool,), Gpu.OK)).asked)
 
 
-def test_a_stranger_whose_memory_the_driver_hides_is_named_and_counted_among_the_unnamed() -> None:
+def test_a_foreign_process_whose_memory_the_driver_hides_is_named_and_counted_among_the_unnamed() -> None:
     pool = Pool(
         "vram:0", PoolKind.VRAM, measured(5745), measured(5545), (Owner("game", OwnerKind.FOREIGN, (7,), UNKNOWN),)
     )
@@ -184,14 +184,14 @@ def test_a_refusal_that_rests_on_an_estimate_of_carla_names_it_and_where_it_is_c
 def test_a_figure_that_was_measured_or_would_change_nothing_is_not_named(known: Provenance) -> None:
     small = 4813.0 if known is Provenance.MEASURED else 10.0
     peaks = {"Low": {PoolKind.VRAM: Figure(small, known)}}
-    found = plan.choose(situation(reading(vram=150), RULE, Simulator("Low", peaks)), RULE)
+    found = plan.make_plan(situation(reading(vram=150), RULE, Simulator("Low", peaks)), RULE)
     assert found.start is None
     assert "sizes.vram_mib" not in found.reason
 
 
 def test_a_disk_that_nothing_helps_is_said_to_be_the_disk_and_where_it_is() -> None:
     stands = situation(reading(vram=8192, disk=10), RULE, simulator("Low"))
-    reason = plan.choose(replace(stands, folder="runs/night"), RULE).reason
+    reason = plan.make_plan(replace(stands, folder="runs/night"), RULE).reason
     assert "MiB short in disk; free some disk in runs/night, or choose a smaller replay.capacity" in reason
     assert "memory" not in reason
 

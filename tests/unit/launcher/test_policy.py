@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from contract.exits import Exit
 from launcher import config
 from launcher.decide import policy
-from launcher.decide.choose import Ground, frees, is_taken, next_step
-from launcher.decide.decisions import Nothing, RestartAgent, RestartSimulator, StepDown, Stop
+from launcher.decide.choose import Ground, Lack
+from launcher.decide.decisions import Degrade, Nothing, RestartAgent, RestartSimulator, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does, Ladder, Step, Taken, overrides
+from launcher.decide.ladder import Does, Ladder, Step, Taken, is_taken, overrides
 from launcher.decide.restarts import delay_s, failures_in_a_row
 from launcher.decide.restore import Hold, fits_without_last
 from launcher.ending import Ending
@@ -30,6 +30,7 @@ def micro(size: int, frees_mib: float) -> Step:
     return Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": size}, frees_mib={PoolKind.VRAM: frees_mib})
 
 
+OFFLOADS = "offload (memory.offload = ['optimizer'])"
 OFFLOAD = Step(
     "offload",
     Does.RESTART_AGENT,
@@ -53,7 +54,7 @@ def ground(
         ladder,
         taken,
         Reading(pools),
-        LIMITS.memory,
+        LIMITS.memory.reserve_mib,
         lambda values: needs_by(ladder, 1000, values),
         {PoolKind.VRAM: 4700},
     )
@@ -63,8 +64,8 @@ def took(step: Step) -> Taken:
     return Taken(step.rung, "vram", "short", dict(step.values), step.quality)
 
 
-def name(step: Step | None) -> str:
-    return "none" if step is None else str(step)
+def chosen(stands: Ground, kind: PoolKind, deficit_mib: float, pool: str = "") -> list[str]:
+    return [str(step) for step in stands.choose(Lack(kind, deficit_mib, pool))]
 
 
 def test_exactly_the_budget_of_restarts_is_given() -> None:
@@ -89,27 +90,31 @@ def test_a_stable_time_forgives_earlier_failures() -> None:
     [
         (60, "micro_batches (td3.micro_batch = 128)"),
         (100, "micro_batches (td3.micro_batch = 64)"),
-        (121, "micro_batches (td3.micro_batch = 64)"),
-        (500, "stop"),
+        (121, "micro_batches (td3.micro_batch = 128), restart_simulator"),
+        (150, "micro_batches (td3.micro_batch = 128), restart_simulator"),
+        (210, "micro_batches (td3.micro_batch = 64), restart_simulator"),
+        (230, f"micro_batches (td3.micro_batch = 128), restart_simulator, {OFFLOADS}"),
+        (270, f"micro_batches (td3.micro_batch = 64), restart_simulator, {OFFLOADS}"),
+        (271, ""),
     ],
 )
 def test_the_first_step_that_frees_the_deficit_is_next_and_a_rungs_steps_add_up(
     deficit_mib: float, expected: str
 ) -> None:
-    assert name(next_step(ground(), PoolKind.VRAM, deficit_mib)) == expected
+    assert ", ".join(chosen(ground(), PoolKind.VRAM, deficit_mib)) == expected
 
 
 def test_the_simulators_restart_frees_what_it_grew_by_and_counts_only_if_that_is_enough() -> None:
     taken = (took(micro(64, 40)),)
-    assert name(next_step(ground(taken), PoolKind.VRAM, 60)) == "restart_simulator"
-    assert name(next_step(ground(taken, simulator_mib=4720), PoolKind.VRAM, 45)).startswith("offload")
+    assert chosen(ground(taken), PoolKind.VRAM, 60) == ["restart_simulator"]
+    assert chosen(ground(taken, simulator_mib=4720), PoolKind.VRAM, 45) == [OFFLOADS]
 
 
 def test_a_step_that_would_overfill_another_pool_is_skipped() -> None:
     taken = (took(micro(64, 40)),)
     room = LIMITS.memory.reserve_mib[PoolKind.RAM] + 50
-    assert name(next_step(ground(taken, room, 4700), PoolKind.VRAM, 40)).startswith("offload")
-    assert name(next_step(ground(taken, room - 1, 4700), PoolKind.VRAM, 40)) == "stop"
+    assert chosen(ground(taken, room, 4700), PoolKind.VRAM, 40) == [OFFLOADS]
+    assert chosen(ground(taken, room - 1, 4700), PoolKind.VRAM, 40) == []
 
 
 def test_in_the_pool_of_a_container_only_its_own_programs_steps_help() -> None:
@@ -125,16 +130,16 @@ def test_in_the_pool_of_a_container_only_its_own_programs_steps_help() -> None:
         ),
         fresh_mib={PoolKind.RAM: 100},
     )
-    assert name(next_step(stands, PoolKind.RAM, 30, "ram")) == "restart_simulator"
-    assert name(next_step(stands, PoolKind.RAM, 30, "ram:agent")) == "micro_batches (td3.micro_batch = 64)"
-    assert name(next_step(stands, PoolKind.RAM, 30, "ram:simulator")) == "restart_simulator"
+    assert chosen(stands, PoolKind.RAM, 30, "ram") == ["restart_simulator"]
+    assert chosen(stands, PoolKind.RAM, 30, "ram:agent") == ["micro_batches (td3.micro_batch = 64)"]
+    assert chosen(stands, PoolKind.RAM, 30, "ram:simulator") == ["restart_simulator"]
     grown_by_nothing = dataclasses.replace(stands, fresh_mib={PoolKind.RAM: 900})
-    assert name(next_step(grown_by_nothing, PoolKind.RAM, 30, "ram:simulator")) == "stop"
+    assert chosen(grown_by_nothing, PoolKind.RAM, 30, "ram:simulator") == []
 
 
 def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
-    assert is_taken(micro(128, 80), ground((took(micro(64, 40)),)))
-    assert not is_taken(micro(64, 40), ground((took(micro(128, 80)),)))
+    assert is_taken(micro(128, 80), LADDER, (took(micro(64, 40)),))
+    assert not is_taken(micro(64, 40), LADDER, (took(micro(128, 80)),))
 
 
 def test_a_rung_that_only_another_pools_ladder_has_goes_on_from_where_it_stands() -> None:
@@ -149,22 +154,22 @@ def test_a_rung_that_only_another_pools_ladder_has_goes_on_from_where_it_stands(
         for count in (10, 5)
     )
     stands = ground((took(cars[0]),), ladder={PoolKind.VRAM: (micro(128, 80), STOP), PoolKind.RAM: (*cars, STOP)})
-    assert is_taken(cars[0], stands)
-    assert next_step(stands, PoolKind.RAM, 30) == cars[1]
+    assert is_taken(cars[0], stands.ladder, stands.taken)
+    assert stands.choose(Lack(PoolKind.RAM, 30)) == (cars[1],)
 
 
 def test_a_step_frees_what_is_left_to_free_and_what_only_the_configuration_knows() -> None:
     stands = ground((took(micro(128, 80)),))
-    assert frees(stands, micro(64, 40))[PoolKind.VRAM] == 40
+    assert stands.frees((micro(64, 40),))[PoolKind.VRAM] == 40
     assert overrides([took(micro(128, 80)), took(micro(64, 40))]) == {"td3.micro_batch": 64}
     told = dataclasses.replace(micro(64, 40), unseen_mib={PoolKind.VRAM: 7.0})
-    assert frees(stands, told)[PoolKind.VRAM] == 47
+    assert stands.frees((told,))[PoolKind.VRAM] == 47
 
 
 @given(
     st.lists(st.integers(1, 500), min_size=1, max_size=8), st.integers(1, 3000), st.sets(st.integers(0, 7), max_size=4)
 )
-def test_a_step_that_is_chosen_is_new_and_helps_and_stop_comes_only_when_all_that_is_left_is_too_little(
+def test_steps_that_are_chosen_are_new_and_needed_and_none_are_only_where_all_that_is_left_is_too_little(
     frees_mib: list[int], deficit_mib: int, taken_at: set[int]
 ) -> None:
     steps = tuple(
@@ -172,21 +177,23 @@ def test_a_step_that_is_chosen_is_new_and_helps_and_stop_comes_only_when_all_tha
         for index, mib in enumerate(frees_mib)
     )
     taken = tuple(took(steps[index]) for index in taken_at if index < len(steps))
-    chosen = next_step(ground(taken, ladder={PoolKind.VRAM: (*steps, STOP)}), PoolKind.VRAM, deficit_mib)
+    way = ground(taken, ladder={PoolKind.VRAM: (*steps, STOP)}).choose(Lack(PoolKind.VRAM, deficit_mib))
     left = [step for step in steps if took(step) not in taken]
-    assert chosen is not None
-    if chosen.does is Does.STOP:
+    freed = sum(step.frees_mib[PoolKind.VRAM] for step in way)
+    if not way:
         assert sum(step.frees_mib[PoolKind.VRAM] for step in left) < deficit_mib
-    else:
-        assert chosen in left
-        enough = [step for step in left if step.frees_mib[PoolKind.VRAM] >= deficit_mib]
-        assert chosen == (enough[0] if enough else max(left, key=lambda step: step.frees_mib[PoolKind.VRAM]))
+        return
+    assert set(map(id, way)) <= set(map(id, left))
+    assert freed >= deficit_mib
+    assert all(freed - step.frees_mib[PoolKind.VRAM] < deficit_mib for step in way), "each is needed"
+    if enough := [step for step in left if step.frees_mib[PoolKind.VRAM] >= deficit_mib]:
+        assert way == (enough[0],)
 
 
 LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
 WITH_RAM = Step("less_ahead", Does.RESTART_AGENT, "", {"training.max_lead_steps": 16}, frees_mib={PoolKind.RAM: 60})
-CLIMB = LIMITS.climb
-KEPT = {kind: LIMITS.memory.reserve_mib[kind] + CLIMB.margin_mib for kind in (PoolKind.VRAM, PoolKind.RAM)}
+RESTORE = LIMITS.restore
+KEPT = {kind: LIMITS.memory.reserve_mib[kind] + RESTORE.margin_mib for kind in (PoolKind.VRAM, PoolKind.RAM)}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +207,7 @@ KEPT = {kind: LIMITS.memory.reserve_mib[kind] + CLIMB.margin_mib for kind in (Po
         ((WITH_RAM,), 0, 60),
     ],
 )
-def test_a_climb_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
+def test_a_restore_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
     taken: tuple[Step, ...], vram_costs_mib: float, ram_costs_mib: float | None
 ) -> None:
     """A pool that it fills no further hinders it only if the step was taken for it; ``None``: it may be full."""
@@ -213,7 +220,7 @@ def test_a_climb_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
             for kind, mib in free.items()
         )
         stands = dataclasses.replace(ground(tuple(map(took, taken)), ladder=ladder), reading=Reading(pools))
-        return fits_without_last(stands, CLIMB)
+        return fits_without_last(stands, RESTORE)
 
     vram, ram = (
         KEPT[PoolKind.VRAM] + vram_costs_mib,
@@ -238,39 +245,39 @@ def test_a_hold_counts_from_when_it_began_to_fit_without_a_break() -> None:
     assert not hold.is_over(1000)
 
 
-def test_a_climb_that_is_stepped_down_from_on_probation_doubles_the_hold_up_to_its_limit() -> None:
-    hold = Hold(CLIMB.hold_s)
-    assert not hold.stepped_down(0, CLIMB), "there was no climb"
-    assert hold.hold_s == CLIMB.hold_s
-    hold.climbed(0)
-    assert not hold.passed(CLIMB.probation_s, CLIMB)
-    assert hold.stepped_down(CLIMB.probation_s, CLIMB)
-    assert hold.hold_s == 2 * CLIMB.hold_s
-    assert not hold.stepped_down(CLIMB.probation_s, CLIMB), "one climb fails once"
-    hold.climbed(0)
-    assert not hold.stepped_down(CLIMB.probation_s + 1, CLIMB)
+def test_a_restore_that_is_degraded_from_on_probation_doubles_the_hold_up_to_its_limit() -> None:
+    hold = Hold(RESTORE.hold_s)
+    assert not hold.degraded(0, RESTORE), "there was no restore"
+    assert hold.hold_s == RESTORE.hold_s
+    hold.restored(0)
+    assert not hold.passed(RESTORE.probation_s, RESTORE)
+    assert hold.degraded(RESTORE.probation_s, RESTORE)
+    assert hold.hold_s == 2 * RESTORE.hold_s
+    assert not hold.degraded(RESTORE.probation_s, RESTORE), "one restore fails once"
+    hold.restored(0)
+    assert not hold.degraded(RESTORE.probation_s + 1, RESTORE)
     for _ in range(20):
-        hold.climbed(0)
-        hold.stepped_down(1, CLIMB)
-    assert hold.hold_s == CLIMB.longest_hold_s
+        hold.restored(0)
+        hold.degraded(1, RESTORE)
+    assert hold.hold_s == RESTORE.longest_hold_s
 
 
-def test_a_climb_that_stood_its_probation_forgives_once() -> None:
-    hold = Hold(4 * CLIMB.hold_s)
+def test_a_restore_that_stood_its_probation_forgives_once() -> None:
+    hold = Hold(4 * RESTORE.hold_s)
     hold.look(0, True)
-    hold.climbed(0)
+    hold.restored(0)
     assert not hold.is_over(1e9), "what is above that rung has yet to fit"
-    assert hold.passed(CLIMB.probation_s + 1, CLIMB)
-    assert hold.hold_s == CLIMB.hold_s
-    assert not hold.passed(CLIMB.probation_s + 2, CLIMB)
+    assert hold.passed(RESTORE.probation_s + 1, RESTORE)
+    assert hold.hold_s == RESTORE.hold_s
+    assert not hold.passed(RESTORE.probation_s + 2, RESTORE)
 
 
 def decide(
     cause: Cause, failures: int = 1, ever_healthy: bool = True, stands: Ground | None = None, **given_: object
-) -> Nothing | RestartSimulator | RestartAgent | StepDown | Stop:
+) -> Nothing | RestartSimulator | RestartAgent | Degrade | Stop:
     finding = Finding(cause, "something happened", **given_)  # type: ignore[arg-type]
     decision = policy.decide(finding, failures, ever_healthy, stands or ground(), LIMITS, 0.0)
-    assert isinstance(decision, Nothing | RestartSimulator | RestartAgent | StepDown | Stop)
+    assert isinstance(decision, Nothing | RestartSimulator | RestartAgent | Degrade | Stop)
     return decision
 
 
@@ -318,7 +325,7 @@ def test_a_first_start_that_crashes_is_tried_again() -> None:
 
 def test_a_simulator_that_ran_out_of_memory_once_is_started_again_and_twice_something_gives_way() -> None:
     assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, exit_code=139), RestartSimulator)
-    assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures=2, exit_code=139), StepDown)
+    assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures=2, exit_code=139), Degrade)
 
 
 @pytest.mark.parametrize("cause", [Cause.SIMULATOR_OUT_OF_VRAM, Cause.AGENT_CUDA_OOM])
@@ -327,9 +334,9 @@ def test_what_ran_out_gives_way_by_what_it_lacked_but_never_by_less_than_a_short
     ladder: Ladder = {PoolKind.VRAM: (micro(128, least_mib - 1), micro(64, 1), micro(32, 100), STOP)}
     for deficit_mib, size in ((0.0, 64), (least_mib, 64), (least_mib + 1, 32)):
         decision = decide(cause, 2, stands=ground(ladder=ladder), exit_code=71, deficit_mib=deficit_mib)
-        assert isinstance(decision, StepDown)
-        assert decision.step.values == {"td3.micro_batch": size}
-        assert (decision.kind, decision.cause) == ("vram", "something happened")
+        assert isinstance(decision, Degrade)
+        assert decision.steps[0].values == {"td3.micro_batch": size}
+        assert (decision.kind, decision.cause) == (PoolKind.VRAM, "something happened")
 
 
 def test_with_no_rung_left_what_ran_out_is_started_again_while_the_budget_lasts() -> None:
@@ -366,7 +373,7 @@ def test_what_no_restart_mends_ends_the_run_and_takes_no_rung(cause: Cause, code
     assert decision.ending.code == code
 
 
-def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_and_a_strangers_isnt_ours() -> None:
+def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_and_a_foreign_ones_is_not_ours() -> None:
     calm = decide(Cause.LEAK, pool="vram:0", owner="simulator", exhausted_in_s=500)
     assert calm == RestartSimulator("something happened", failed=False, waits=True)
     hasty = decide(Cause.LEAK, pool="vram:0", owner="agent", exhausted_in_s=60)
@@ -392,8 +399,8 @@ def test_an_agent_refused_for_disk_gives_way_on_the_disks_ladder_and_never_cuts_
     finding = Finding(Cause.AGENT_DISK_FULL, "refused for disk", "disk", deficit_mib=deficit_mib, exit_code=71)
     stands = dataclasses.replace(ground(ladder=DISK), needs=lambda _: {})
     decision = policy.decide(finding, 1, True, stands, LIMITS, 0.0)
-    assert isinstance(decision, StepDown if expected else RestartAgent)
-    assert not expected or (decision.step.rung, decision.kind) == (expected, "disk")  # type: ignore[union-attr]
+    assert isinstance(decision, Degrade if expected else RestartAgent)
+    assert not expected or (decision.steps[0].rung, decision.kind.value) == (expected, "disk")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

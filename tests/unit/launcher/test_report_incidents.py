@@ -208,7 +208,7 @@ def test_what_is_done_belongs_to_the_incident_that_it_names_whatever_its_sentenc
 
 
 def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
-    said = "climbs back from carla_low (Low)"
+    said = "restores carla_low (Low)"
     rows = [
         event(10, "rung_left", "carla_low (Low) fitted for 600 s", rung="carla_low (Low)"),
         event(10, "draining", said),

@@ -1,4 +1,4 @@
-"""Steps down, repairs and climbs, with simulated programs and time: what is done, in which order, and what is kept."""
+"""Steps down, repairs and restores, what is done, in which order; what is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from tests.unit.launcher.simulated import BASE, HEALTHY, LIMITS, World
 
-CLIMB = LIMITS.climb
+RESTORE = LIMITS.restore
 SHORT = Finding(Cause.PRESSURE, "vram:0 has 40 MiB free, 100 are reserved", pool="vram:0", deficit_mib=60)
 
 
@@ -27,7 +27,7 @@ def world(tmp_path: Path) -> World:
 
 def settle(world: World) -> None:
     world.steps_until(State.RUNNING)
-    world.steps_for(CLIMB.settle_s)
+    world.steps_for(RESTORE.settle_s)
 
 
 def press(world: World, deficit_mib: float) -> None:
@@ -80,10 +80,20 @@ def test_a_lower_quality_restarts_the_simulator_alone_while_the_agent_is_drained
     assert len([program for program in world.programs if program.role is Role.AGENT]) == 1
 
 
-def test_where_no_single_step_helps_but_all_together_would_the_one_that_frees_most_is_taken(world: World) -> None:
+def test_where_no_single_step_is_enough_several_are_taken_at_once_with_one_restart_for_all(world: World) -> None:
     settle(world)
     press(world, 1000)
-    assert taken(world) == ["carla_low (Low)"]
+    assert taken(world) == ["agent_cpu (device = cpu)", "carla_low (Low)"]
+    assert [row["frees_mib"]["vram"] for row in world.events("rung_taken")] == [600, 700]
+    assert len({row["cause"] for row in world.events("rung_taken")}) == 1
+    assert world.diary[2:] == [
+        "ask checkpoint",
+        "terminate agent",
+        "terminate simulator",
+        "start simulator",
+        "start agent",
+    ]
+    assert (world.last(Role.AGENT).overrides, world.last(Role.SIMULATOR).start.quality) == ({"device": "cpu"}, "Low")
 
 
 def test_pressure_that_nothing_helps_against_and_that_doesnt_grow_lets_the_run_go_on(world: World) -> None:
@@ -103,7 +113,7 @@ def test_exhaustion_that_nothing_helps_against_ends_the_run_with_a_checkpoint_an
     assert world.diary[-2:] == ["terminate agent", "terminate simulator"]
 
 
-def test_a_stranger_is_named_and_waited_for_and_never_touched(world: World) -> None:
+def test_a_foreign_process_is_named_and_waited_for_and_never_touched(world: World) -> None:
     settle(world)
     world.findings = (
         Finding(Cause.FOREIGN_PROCESS, "blender took 2048 MiB", pool="vram:0", owner="blender", deficit_mib=9000),
@@ -237,7 +247,7 @@ def test_a_planned_stop_that_ends_in_137_is_no_crash(world: World) -> None:
     assert world.journal.state.simulator_failures == 0
 
 
-def test_memory_that_comes_back_is_climbed_to_once_a_hold_at_an_episodes_end(world: World) -> None:
+def test_memory_that_comes_back_is_restored_once_a_hold_at_an_episodes_end(world: World) -> None:
     settle(world)
     press(world, 60)
     press(world, 30)
@@ -245,38 +255,38 @@ def test_memory_that_comes_back_is_climbed_to_once_a_hold_at_an_episodes_end(wor
     world.free_mib = 2000
     went_down_s = world.clock.now_s
     world.steps_while(lambda: len(taken(world)) == 2)
-    assert CLIMB.hold_s <= world.clock.now_s - went_down_s <= CLIMB.hold_s + CLIMB.settle_s + 2 * world.episode_s
+    assert RESTORE.hold_s <= world.clock.now_s - went_down_s <= RESTORE.hold_s + RESTORE.settle_s + 2 * world.episode_s
     assert world.asked[-1][1] == {"td3.micro_batch": 128}
-    climbed_s = world.clock.now_s
+    restored_s = world.clock.now_s
     world.steps_while(lambda: len(taken(world)) == 1)
-    assert world.clock.now_s - climbed_s >= CLIMB.hold_s
+    assert world.clock.now_s - restored_s >= RESTORE.hold_s
     assert world.asked[-1][1] == {"td3.micro_batch": None}, "as the configuration has it"
     assert world.laid == {}
 
 
-def test_memory_that_is_only_just_enough_is_not_climbed_to(world: World) -> None:
+def test_memory_that_is_only_just_enough_is_not_restored(world: World) -> None:
     settle(world)
     press(world, 60)
-    world.free_mib = LIMITS.memory.reserve_mib["vram"] + 80 + CLIMB.margin_mib - 1  # type: ignore[index]
-    world.steps_for(2 * CLIMB.hold_s)
+    world.free_mib = LIMITS.memory.reserve_mib["vram"] + 80 + RESTORE.margin_mib - 1  # type: ignore[index]
+    world.steps_for(2 * RESTORE.hold_s)
     assert len(taken(world)) == 1
 
 
-def test_a_climb_that_fails_doubles_the_hold_and_one_that_stands_forgives(world: World) -> None:
+def test_a_restore_that_fails_doubles_the_hold_and_one_that_stands_forgives(world: World) -> None:
     settle(world)
     press(world, 60)
     world.free_mib = 2000
     world.steps_while(lambda: bool(taken(world)))
     press(world, 60)
-    assert world.events("climb_failed")[0]["hold_s"] == 2 * CLIMB.hold_s
-    assert read_object(world.run.launcher_state)["hold_s"] == 2 * CLIMB.hold_s
+    assert world.events("restore_failed")[0]["hold_s"] == 2 * RESTORE.hold_s
+    assert read_object(world.run.launcher_state)["hold_s"] == 2 * RESTORE.hold_s
     went_down_s = world.clock.now_s
     world.steps_while(lambda: bool(taken(world)))
-    assert world.clock.now_s - went_down_s >= 2 * CLIMB.hold_s - CLIMB.settle_s
-    world.steps_for(CLIMB.probation_s + 2)
+    assert world.clock.now_s - went_down_s >= 2 * RESTORE.hold_s - RESTORE.settle_s
+    world.steps_for(RESTORE.probation_s + 2)
     press(world, 60)
-    assert len(world.events("climb_failed")) == 1
-    assert world.journal.state.hold_s == CLIMB.hold_s
+    assert len(world.events("restore_failed")) == 1
+    assert world.journal.state.hold_s == RESTORE.hold_s
 
 
 @pytest.mark.parametrize(("device", "kind"), [("cuda", "vram"), ("cpu", "ram")])
@@ -302,20 +312,22 @@ def test_an_agent_that_wont_fit_starts_on_a_rung_that_does(tmp_path: Path) -> No
     assert world.last(Role.AGENT).overrides == {"device": "cpu"}
 
 
-def test_the_stranger_who_took_the_memory_before_the_start_is_named_and_his_leaving_is_enough(tmp_path: Path) -> None:
-    world = World(RunPaths(tmp_path / "run"), free_mib=1000, agent_mib=600, stranger_mib=800)
+def test_the_foreign_process_that_took_the_memory_before_the_start_is_named_and_its_leaving_is_enough(
+    tmp_path: Path,
+) -> None:
+    world = World(RunPaths(tmp_path / "run"), free_mib=1000, agent_mib=600, foreign_mib=800)
     world.ladder = {}
     world.launch()
     world.steps_for(30)
     assert not world.living(Role.AGENT)
     assert any("Xorg holds 885 MiB" in line for line in world.said)
-    world.stranger_mib = 0
+    world.foreign_mib = 0
     world.steps_until(State.RUNNING)
     assert world.supervisor.ending is None
 
 
-def test_of_two_strangers_the_one_is_named_who_came_after_the_launchers_first_look(tmp_path: Path) -> None:
-    world = World(RunPaths(tmp_path / "run"), free_mib=1800, agent_mib=600, stranger_mib=800)
+def test_of_two_foreign_processes_the_one_is_named_who_came_after_the_launchers_first_look(tmp_path: Path) -> None:
+    world = World(RunPaths(tmp_path / "run"), free_mib=1800, agent_mib=600, foreign_mib=800)
     world.ladder = {}
     world.launch()
     world.health = lambda: replace(HEALTHY, problem="it is busy")

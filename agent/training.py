@@ -16,7 +16,7 @@ from agent.exchange.status import Pace, Status
 from agent.exits import AgentError, Exit, exit_code
 from agent.learner import Learner
 from agent.ledger import Ledger
-from agent.memory.admission import Admitted
+from agent.memory.preflight import Admitted
 from agent.pacing import Action, Counters, Plan, decide, phase, step_limit
 from agent.reporting.announcement import announce
 from agent.reporting.heartbeat import last_exit_code
@@ -148,7 +148,7 @@ class Training:
         self._events.append(event, cause, steps=self._counters.steps, updates=self._counters.updates)
 
     def _prepare(self) -> None:
-        self._learner.rehearse()
+        self._learner.dry_run()
         self._learner.publish()
         self._crew.start()
 

@@ -2,8 +2,9 @@
 
 A row trains TD3 from a seeded ring on one thread and prints the SHA-256 of its whole state (networks, targets,
 optimizers, loss scale, random numbers) and of all metrics, and the most bytes that two updates held in new tensors.
-float32 and bfloat16, whole and in micro-batches; with the optimizer and the targets apart, as beside a GPU; float16 for
-a tenth as long, because a CPU takes its time over it. Digests of two processors or two versions of PyTorch needn't agree.
+float32 and bfloat16, whole and in micro-batches; with the optimizer and the targets apart, as beside a GPU; float16
+for a tenth as long, because a CPU takes its time over it. Digests of two processors or two versions of PyTorch needn't
+agree.
 ``--beside CHECKOUT`` runs another checkout's own copy of this program and compares.
 Run: ``python benchmarks/digests.py --beside ../before``. Exit code 1: a digest differs, or a peak is higher.
 """
@@ -26,13 +27,13 @@ import torch
 import typer
 from torch.profiler import ProfilerActivity, profile
 
-from agent.config import NetworkConfig, TD3Config
+from agent.config import NetworkConfig, Offload, TD3Config
 from agent.memory.recovery import Recovery
-from agent.memory.settings import Offload
-from agent.td3.frames import ACTION, SIDE, VECTOR
-from agent.td3.replay import Replay
+from agent.td3.replay.frames import ACTION, SIDE, VECTOR
+from agent.td3.replay.replay import Replay
 from agent.td3.td3 import TD3
 
+FULL = NetworkConfig()
 BATCH, PART, TRANSITIONS, EPISODE = 64, 20, 2_000, 150
 NARROW = NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))
 
@@ -44,7 +45,7 @@ class Row:
     precision: str
     micro_batch: int | None
     offload: tuple[Offload, ...] = ()
-    network: NetworkConfig = NetworkConfig()
+    network: NetworkConfig = FULL
 
     @property
     def name(self) -> str:
@@ -103,7 +104,7 @@ def _of_checkout(checkout: Path, updates: int) -> dict[str, Any]:
 
 
 def _measured(row: Row, replay: Replay, updates: int) -> dict[str, Any]:
-    config = TD3Config(batch_size=BATCH, precision=row.precision, network=row.network)  # type: ignore[arg-type]
+    config = TD3Config(batch_size=BATCH, precision=row.precision, network=row.network)
     rng = np.random.default_rng(0)
     td3 = TD3(config, torch.device("cpu"), 0, row.offload)
     recovery = Recovery(BATCH, row.micro_batch, td3.release, _refuse)

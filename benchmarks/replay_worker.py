@@ -18,7 +18,7 @@ from replay import fill
 from agent.config import AgentConfig, ReplayConfig, TD3Config, TrainingConfig
 from agent.learner import Learner
 from agent.run_directory import RunDirectory
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 
 _EVENTS = (Path("/sys/fs/cgroup/memory/memory.oom_control"), Path("/sys/fs/cgroup/memory.events"))
 _STAT = (Path("/sys/fs/cgroup/memory/memory.stat"), Path("/sys/fs/cgroup/memory.stat"))
@@ -39,7 +39,7 @@ def main(directory: str, transitions: str, batch: str, precision: str) -> None:
         training=TrainingConfig(learner_threads=1),
     )
     learner = Learner(config, run)
-    learner.rehearse()
+    learner.dry_run()
     _answer({"append_us": round(append_us, 1)})
     for line in sys.stdin:
         _answer(_turn(learner, int(line)))

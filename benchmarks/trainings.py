@@ -22,7 +22,7 @@ from lite_server import lite_process
 from replay import fill
 
 from agent.run_directory import RunDirectory
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 
 FILLED = 5_000
 """Transitions that lie in the replay before the first step."""

@@ -30,7 +30,7 @@ from agent.exits import Exit, exit_code, sentence
 from agent.judging.assessment import PolicyDriver
 from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 
 WAIT_S = 0.001
 """The collector's look at the step limit while it may not step; an order ends the wait earlier."""

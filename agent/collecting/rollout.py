@@ -20,7 +20,7 @@ from agent.judging.assessment import PolicyDriver
 from agent.judging.baselines import Action, warmup_action
 from agent.seeding import Purpose, derived_seed, generator
 from agent.td3.exploration import GaussianNoise
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 
 
 @dataclass

@@ -23,7 +23,7 @@ from agent.judging.visual import VideoSummary, record
 from agent.learner import architecture
 from agent.run_directory import RunDirectory
 from agent.td3.networks import Policy
-from agent.td3.resampling import adapted
+from agent.td3.replay.resampling import adapted
 
 _ONLINE = "online."
 

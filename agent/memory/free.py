@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.layered_yaml import ConfigError
-from agent.memory import footprint
-from agent.memory.footprint import MIB, Free
+from agent.memory import estimate
+from agent.memory.estimate import MIB, Free
 from agent.memory.resident import memory_mib
 
 _ASK_ROOM = "import torch; print(*torch.cuda.mem_get_info())"
@@ -72,7 +72,7 @@ def device_room(free: int, total: int, fraction: float | None) -> int:
         fraction: of the device, the most that PyTorch's allocator takes; None for all of it.
     """
     beside = free if fraction is None else min(free, int(fraction * total))
-    return beside + footprint.CUDA_CONTEXT
+    return beside + estimate.CUDA_CONTEXT
 
 
 def device_has_bfloat16() -> bool:

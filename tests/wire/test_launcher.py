@@ -101,7 +101,7 @@ def test_a_launcher_that_comes_while_a_killed_ones_agent_still_stops_waits_for_i
     again.stop()
 
 
-def test_a_second_request_ends_everything_at_once(launch: Launch) -> None:
+def test_a_second_request_ends_everything_whole_batch(launch: Launch) -> None:
     launched = launch(ENDLESS)
     processes = launched.until_training()
     agent = psutil.Process(launched.read("launcher.json")["agent"]["pid"])

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from agent.exits import Exit
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 from tests.conftest import StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run, program

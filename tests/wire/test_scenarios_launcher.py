@@ -224,7 +224,7 @@ def test_a_command_of_a_persons_own_hears_of_a_change_of_rung(launch: Launch, tm
     assert {"run_started", "run_ended"} <= {row["event"] for row in told}
 
 
-def test_two_runs_at_once_dont_touch_each_other_and_down_stops_the_one_that_it_names(launch: Launch) -> None:
+def test_two_runs_whole_batch_dont_touch_each_other_and_down_stops_the_one_that_it_names(launch: Launch) -> None:
     """``down``: of a live run, twice, and of one whose launcher was killed; ``status`` meanwhile."""
     one, other = (launch(ENDLESS, "--run-name", name) for name in ("one", "other"))
     one.until_training()

@@ -147,7 +147,7 @@ def test_6_an_open_port_with_a_dead_rpc_is_never_healthy(launch: Launch, tmp_pat
     assert launched.events("agent_starts") == []
 
 
-def test_7_a_simulator_that_ends_during_its_start_is_reported_as_a_crash_at_once(launch: Launch) -> None:
+def test_7_a_simulator_that_ends_during_its_start_is_reported_as_a_crash_whole_batch(launch: Launch) -> None:
     launched = launch(100, environment={"LITE_FAULTS": "slow-start:by_s=2 exit:code=3"})
     output = refused(launched, 69)
     (failed,) = launched.events("simulator_failed")

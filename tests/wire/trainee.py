@@ -15,7 +15,7 @@ import safetensors.numpy
 import yaml
 
 from agent.exits import Exit
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 from tests.conftest import REPOSITORY
 
 SMALL: dict[str, Any] = {

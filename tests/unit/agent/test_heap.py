@@ -116,7 +116,7 @@ print(json.dumps({"held_mib": held, "micro_batch": recovery.micro_batch}))
 
 
 @glibc
-def test_a_smaller_micro_batch_that_is_asked_for_frees_memory_at_once() -> None:
+def test_a_smaller_micro_batch_that_is_asked_for_frees_memory_whole_batch() -> None:
     command = [sys.executable, "-c", LESS]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=60)
     found = json.loads(done.stdout)

@@ -40,7 +40,7 @@ def folder() -> Iterator[Path]:
 AS_STRANGER = f"""
 import os, runpy, sys
 import encodings.idna
-import agent.exchange.request_files, agent.judging.judge, agent.refitting, agent.training, rich.traceback
+import agent.exchange.request_files, agent.judging.judge, agent.td3.replay.resize_replay, agent.training, rich.traceback
 from agent.__main__ import app
 os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})
 del sys.argv[0]

@@ -14,7 +14,7 @@ import pytest
 from agent import config
 from agent.exits import AgentError, Exit
 from agent.run_directory import RunDirectory, write_whole
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 
 
 def test_a_fresh_directory_is_made_with_its_parents(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from agent.run_directory import RunDirectory
 from agent.seeding import Purpose, derived_seed, generator
 from agent.signals import StoppedAtOnce, StopRequest
 from agent.stability import Sample, judge
-from agent.td3.replay import ReplayError
+from agent.td3.replay.replay import ReplayError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
@@ -177,7 +177,7 @@ def test_draws_depend_on_seed_purpose_and_counter_alone() -> None:
     assert 0 <= derived_seed(0, Purpose.EPISODE, 10**9) < 2**32
 
 
-def test_the_second_signal_ends_at_once() -> None:
+def test_the_second_signal_ends_whole_batch() -> None:
     stop = StopRequest()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

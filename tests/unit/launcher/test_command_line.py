@@ -130,7 +130,7 @@ def requests() -> Iterator[StopRequests]:
         signal.signal(number, handler)
 
 
-def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(requests: StopRequests) -> None:
+def test_two_signals_whole_batch_are_one_request_and_a_later_one_is_the_second(requests: StopRequests) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
     assert (requests.count, requests.cause) == (1, "SIGTERM")

@@ -91,7 +91,7 @@ def test_an_oom_kill_that_only_the_counter_shows_is_seen() -> None:
     assert told[0][1].pool == "ram:simulator"
 
 
-def test_an_end_during_the_start_is_a_crash_at_once() -> None:
+def test_an_end_during_the_start_is_a_crash_whole_batch() -> None:
     def look(time_s: float) -> Observation:
         seen = replace(driving(time_s), agent=AgentSeen(running=False))
         if time_s < 3:

@@ -289,7 +289,7 @@ def test_a_gpu_that_falls_off_the_bus_stops_the_hold_and_not_the_command(figures
     assert "are given back: GPU 0 can't be read" in said
 
 
-def test_what_can_never_be_is_refused_at_once(figures: Figures, start: Start) -> None:
+def test_what_can_never_be_is_refused_whole_batch(figures: Figures, start: Start) -> None:
     more = start("--min-free", "6000", "--", "true", environment=figures.environment)
     assert more.ended() == (71, "wait_and_run: GPU 0 has 5745 MiB in all, --min-free is 6000.\n")
     other = start("--gpu", "1", "--", "true", environment=figures.environment)

@@ -68,7 +68,7 @@ def test_this_process_is_the_launcher_and_small_strangers_are_left_out() -> None
         assert any(small.pid in each.pids for each in host(Ours()).owners)
 
 
-def test_a_stranger_who_grows_is_seen_within_a_few_readings_and_a_new_one_at_once() -> None:
+def test_a_stranger_who_grows_is_seen_within_a_few_readings_and_a_new_one_whole_batch() -> None:
     reader = ram()
     with Hog() as stranger:
         reader.pools(Ours())
@@ -81,7 +81,7 @@ def test_a_stranger_who_grows_is_seen_within_a_few_readings_and_a_new_one_at_onc
         assert all(another.pid not in each.pids for each in reader.pools(Ours())[0].owners)
 
 
-def test_a_process_that_becomes_this_run_s_counts_at_once() -> None:
+def test_a_process_that_becomes_this_run_s_counts_whole_batch() -> None:
     reader = ram()
     with Hog() as child:
         reader.pools(Ours())

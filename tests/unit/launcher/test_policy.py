@@ -343,7 +343,7 @@ def test_what_no_restart_mends_ends_the_run_and_takes_no_rung(cause: Cause, code
     assert decision.ending.code == code
 
 
-def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_and_a_strangers_isnt_ours() -> None:
+def test_a_leak_is_restarted_at_an_episodes_end_or_whole_batch_when_time_is_short_and_a_strangers_isnt_ours() -> None:
     calm = decide(Cause.LEAK, pool="vram:0", owner="simulator", exhausted_in_s=500)
     assert calm == RestartSimulator("something happened", failed=False, waits=True)
     hasty = decide(Cause.LEAK, pool="vram:0", owner="agent", exhausted_in_s=60)

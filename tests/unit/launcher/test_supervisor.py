@@ -124,7 +124,7 @@ def test_the_agent_gets_its_whole_grace_and_is_killed_after_it(world: World) -> 
     assert world.code() == Exit.STOPPED
 
 
-def test_a_second_request_ends_both_at_once(world: World) -> None:
+def test_a_second_request_ends_both_whole_batch(world: World) -> None:
     world.agent_stops_with = world.simulator_stops_with = None
     world.steps_until(State.RUNNING)
     world.stop.count = 1

@@ -34,7 +34,7 @@ def stands(connection: IdleConnection) -> Callable[[], bool]:
     return look
 
 
-def test_the_end_of_a_killed_simulator_is_seen_at_once_and_forgotten_when_another_is_there(
+def test_the_end_of_a_killed_simulator_is_seen_whole_batch_and_forgotten_when_another_is_there(
     start_server: StartServer,
 ) -> None:
     server = start_server()

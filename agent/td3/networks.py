@@ -104,7 +104,7 @@ class Critic(nn.Module):
 class _QFunction(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """Return Q (B,) of what ``joined`` makes of features, vector and action."""
-        q: Tensor = super().forward(x).squeeze(1)
+        q: Tensor = super().forward(x).squeeze(1)  # type: ignore[no-untyped-call]
         return q
 
 

@@ -101,7 +101,7 @@ def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
         try:
             if rehearse:
                 examiner = Examiner(settings, RunDirectory(tmp_path), env, Policy(settings.td3.network), status)
-                assert examiner.dry_run().routes == settings.evaluation.final_episodes
+                assert examiner.rehearse().routes == settings.evaluation.final_episodes
                 assert env.session.ticks == 0
                 vehicles = connect(server, synchronous=False).world.get_actors().filter("vehicle.*")
                 assert len(vehicles) == 0

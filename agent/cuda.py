@@ -96,21 +96,47 @@ def _refusal() -> str:
     return ""
 
 
-def choose_device(wanted: str) -> torch.device:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` names here; a GPU with its index, and without a context.
+def seen_for(wanted: str) -> Seen | None:
+    """Return the facts, or None for ``cpu``: nobody looks there, and torch's import is saved."""
+    return None if wanted == "cpu" else look()
 
-    The index, for not every function of ``torch.cuda`` takes a device without one. It is 0, the first that
-    CUDA_VISIBLE_DEVICES shows: asking torch for its current one would make a context, and this process may yet decide
-    for the CPU.
+
+def on_cuda(wanted: str, seen: Seen | None) -> bool:
+    """Return whether ``auto``, ``cpu`` or ``cuda`` is a GPU here, given the facts of ``seen_for``.
 
     Raises:
         ConfigError: CUDA is asked for and isn't there.
     """
-    import torch
-
-    seen = None if wanted == "cpu" else look()
     if wanted == "cuda" and seen is not None and not seen.available:
         raise ConfigError(
             f"device is cuda, but torch sees no CUDA device: {seen}; or use --device auto or --device cpu."
         )
-    return torch.device("cuda", 0) if seen is not None and seen.available else torch.device("cpu")
+    return seen is not None and seen.available
+
+
+def torch_device(cuda: bool) -> torch.device:
+    """Return the CPU, or the first GPU that CUDA_VISIBLE_DEVICES shows, without a context.
+
+    With its index, for not every function of ``torch.cuda`` takes a device without one. Asking torch for its current
+    one would make a context, and this process may yet decide for the CPU.
+    """
+    import torch
+
+    return torch.device("cuda", 0) if cuda else torch.device("cpu")
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Look, and return the device that ``auto``, ``cpu`` or ``cuda`` names here.
+
+    Raises:
+        ConfigError: CUDA is asked for and isn't there.
+    """
+    return torch_device(on_cuda(wanted, seen_for(wanted)))
+
+
+def limit_memory(device: torch.device, fraction: float) -> None:
+    """Let this process's allocator take no more than a fraction of the device; the CPU knows no such limit."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(fraction, device)

@@ -16,7 +16,7 @@ from typing import Any
 from replay import fill
 
 from agent.config import AgentConfig, ReplayConfig, TD3Config, TrainingConfig
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 from agent.trainer.learner import Learner
 from contract.paths import RunPaths
 
@@ -39,7 +39,7 @@ def main(directory: str, transitions: str, batch: str, precision: str) -> None:
         training=TrainingConfig(learner_threads=1),
     )
     learner = Learner(config, run)
-    learner.rehearse()
+    learner.dry_run()
     _answer({"append_us": round(append_us, 1)})
     for line in sys.stdin:
         _answer(_turn(learner, int(line)))

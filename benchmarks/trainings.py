@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from lite_server import lite_process
 from replay import fill
 
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 from contract.paths import RunPaths
 
 FILLED = 5_000

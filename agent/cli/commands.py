@@ -69,18 +69,19 @@ def train(
         if chosen.dropped is not None:
             typer.echo(chosen.dropped, err=True)
         with prepare(run, resume):
-            from agent.memory.admission import admit
-            from agent.refitting import refit
-            from agent.td3 import arithmetic
+            from agent.memory.preflight import admit
+            from agent.td3.kernels import arithmetic
+            from agent.td3.replay.resize_replay import resize_replay
+            from agent.telemetry.events import EventLog
             from agent.trainer.loop import TrainingLoop
 
-            admitted = admit(resolved, run, chosen)
-            refit(admitted.config, run)
+            log = EventLog(run.agent_events).append
+            admitted = admit(resolved, run, chosen, log)
+            side, reserve_mib = resolved.environment.camera.width, resolved.memory.reserve_mib
+            resize_replay(run.replay, resolved.replay.capacity, side, reserve_mib, log)
             if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
                 out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
-            precision = admitted.config.td3.precision
-            computed = arithmetic.computed(precision, admitted.device == "cuda")
-            if emulated := arithmetic.only_emulated(precision, computed):
+            if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):
                 out.print(f"{emulated}.", highlight=False, soft_wrap=True)
             training = TrainingLoop(admitted, run, out, stop)
             if training.finished:
@@ -161,16 +162,15 @@ def footprint(
     With --run-dir also what that run measured, by phase. Exit codes: 0 it fits, 71 it doesn't, 65 bad configuration.
     """
     with sentences(debug):
-        from agent.memory import survey
-        from agent.memory import variants as variations
+        from agent.memory import estimate, preflight
 
         run = RunPaths(options.RUNS) if run_dir is None else RunPaths(run_dir)
         resolved = options.resolve(config, None if run_dir is None else run, settings, {"device": device})
         allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
-        asked = None if variants is None else variations.parse(variants)
-        found = survey.foresee(resolved, run) if asked is None else survey.untouched(resolved, run)
+        asked = None if variants is None else estimate.parse_variants(variants)
+        found = (preflight.report_of_any if asked is None else preflight.report_without_gpu)(resolved, run)
     if json or asked is not None:
-        more = {} if asked is None else variations.answer(resolved, asked)
+        more = {} if asked is None else estimate.variants(resolved, asked)
         typer.echo(dumps({**found.plain(), **more}, indent=1))
     else:
         out = console()

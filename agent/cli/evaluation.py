@@ -24,7 +24,7 @@ from agent.evaluation.runner import EvaluationRunner
 from agent.evaluation.video import VideoSummary
 from agent.exits import AgentError, sentence
 from agent.td3.networks import Policy
-from agent.td3.resampling import adapted
+from agent.td3.replay.resampling import adapted
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
 from contract.exits import Exit

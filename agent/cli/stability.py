@@ -18,7 +18,7 @@ from statistics import linear_regression
 from rich.table import Table
 
 from agent.exits import AgentError
-from agent.td3.replay import Replay, ReplayError
+from agent.td3.replay.replay import Replay, ReplayError
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.processes import held_mib

@@ -20,7 +20,7 @@ from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehears
 from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
 from agent.td3.networks import Policy
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from contract.heartbeat import CollectorState
 from contract.paths import RunPaths

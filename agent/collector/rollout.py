@@ -20,7 +20,7 @@ from agent.evaluation.drivers import Action, PolicyDriver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator
 from agent.td3.exploration import GaussianNoise
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 
 
 @dataclass

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from agent.layered_yaml import ConfigError
-from agent.memory import footprint
-from agent.memory.footprint import MIB, Free
+from agent.memory import estimate
+from agent.memory.estimate import MIB, Free
 from contract.cgroups import Cgroups
 from contract.processes import available_mib, held_mib
 
@@ -58,7 +58,7 @@ def device_room(free: int, total: int, fraction: float | None) -> int:
         fraction: of the device, the most that PyTorch's allocator takes; None for all of it.
     """
     beside = free if fraction is None else min(free, int(fraction * total))
-    return beside + footprint.CUDA_CONTEXT
+    return beside + estimate.CUDA_CONTEXT
 
 
 def device_has_bfloat16() -> bool:

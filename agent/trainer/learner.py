@@ -16,18 +16,18 @@ from typing import Any
 import torch
 
 from agent.config import AgentConfig, ConfigError
-from agent.cuda import choose_device
+from agent.cuda import choose_device, limit_memory
 from agent.exchange.weights import WeightsFile, flatten
 from agent.exits import is_out_of_memory
 from agent.memory import free, heap, snapshot
-from agent.memory.preallocation import limit_device_memory, rehearse
 from agent.memory.recovery import Recovery, Shortage
 from agent.seeding import Purpose, generator
-from agent.td3 import arithmetic
-from agent.td3.host import HOST
-from agent.td3.means import Means
-from agent.td3.replay import Replay, ReplayError
-from agent.td3.resampling import adapted
+from agent.td3.dry_run import dry_run
+from agent.td3.kernels import arithmetic
+from agent.td3.kernels.means import Means
+from agent.td3.placement import HOST
+from agent.td3.replay.replay import Replay, ReplayError
+from agent.td3.replay.resampling import adapted
 from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer import checkpoint
@@ -48,22 +48,24 @@ class Learner:
     Args:
         config: of the run.
         run: where it lives.
-        device: cpu or cuda, as the admission decided; None for what the configuration names.
-        gave_way: what the admission gave up for memory's sake already; empty for nothing.
+        device: as ``memory.preflight`` decided; None for what the configuration names.
+        gave_way: what ``memory.preflight`` gave up for memory's sake already; empty for nothing.
 
     Raises:
         ConfigError: the device isn't there.
         CheckpointError: the run's checkpoint is damaged or of another architecture.
     """
 
-    def __init__(self, config: AgentConfig, run: RunPaths, device: str | None = None, gave_way: str = "") -> None:
+    def __init__(
+        self, config: AgentConfig, run: RunPaths, device: torch.device | None = None, gave_way: str = ""
+    ) -> None:
         self._config = config
         self._run = run
         self.gave_way = gave_way
         """The last event of memory by which ``device`` or ``micro_batch`` is what nobody asked for; empty for none."""
         _use_threads(config)
         heap.keep()
-        chosen = choose_device(device or config.device)
+        chosen = choose_device(config.device) if device is None else device
         on_cuda = chosen.type == "cuda"
         self._limit(chosen)
         side = config.environment.camera.width
@@ -130,13 +132,13 @@ class Learner:
         if self._replay is None:
             self._replay = Replay.open(self._run.replay)
 
-    def rehearse(self) -> None:
+    def dry_run(self) -> None:
         """Allocate what updates will need, and find the micro-batch that fits, before anything is learned.
 
         Raises:
             AgentError: not even a micro-batch of 1 fits (exit 71).
         """
-        found = rehearse(self._td3, self._config.td3.batch_size, self._recovery.attempt)
+        found = dry_run(self._td3, self._config.td3.batch_size, self._recovery.attempt)
         self._events.append(
             "rehearsed", batch=self._config.td3.batch_size, micro_batch=self.micro_batch, **asdict(found)
         )
@@ -247,7 +249,7 @@ class Learner:
     def _limit(self, device: torch.device) -> None:
         """Hold the allocator to ``memory.per_process_memory_fraction`` before a byte is taken there."""
         if self._config.memory.per_process_memory_fraction is not None:
-            limit_device_memory(device, self._config.memory.per_process_memory_fraction)
+            limit_memory(device, self._config.memory.per_process_memory_fraction)
 
     def _restore(self) -> None:
         found = checkpoint.load(self._run.path, architecture(self._config))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from agent.exchange.status import Pace, Status
 from agent.exits import AgentError, exit_code
-from agent.memory.admission import Admitted
+from agent.memory.preflight import Admitted
 from agent.telemetry.events import EventLog
 from agent.trainer.announcement import announce
 from agent.trainer.checkpoint_store import CheckpointStore
@@ -148,7 +148,7 @@ class TrainingLoop:
         self._events.append(event, cause, steps=self._counters.steps, updates=self._counters.updates)
 
     def _prepare(self) -> None:
-        self._learner.rehearse()
+        self._learner.dry_run()
         self._learner.publish()
         self._supervisor.start()
 

@@ -30,7 +30,7 @@ ACTIONS = {
     "rung_taken": "gave way: {rung}",
     "rung_adopted": "the agent gave way by itself: {rung}",
     "rung_left": "taken back: {rung}",
-    "climb_failed": "the climb before had failed: holds for {hold_s} s next time",
+    "restore_failed": "the climb before had failed: holds for {hold_s} s next time",
     "draining": "checkpoint, simulator given back",
     "waiting": "{reason}",
     "request_unanswered": "the agent didn't answer `{kind}`",

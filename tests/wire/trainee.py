@@ -14,7 +14,7 @@ from typing import Any
 import safetensors.numpy
 import yaml
 
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from tests.conftest import REPOSITORY
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from agent import config
 from agent.layered_yaml import ConfigError
-from agent.memory import footprint, free
-from agent.memory.footprint import CUDA_CONTEXT, MIB, Free
+from agent.memory import estimate, fit, free
+from agent.memory.estimate import CUDA_CONTEXT, MIB, Free
 from contract.processes import held_mib
 from launcher.memory.owners import Names, Ours
 from launcher.memory.ram import Ram
@@ -185,11 +185,11 @@ def test_whether_a_run_fits_beside_a_context_does_not_depend_on_the_figure_that_
 ) -> None:
     def verdict(context: int) -> tuple[bool, int, int]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(footprint, "CUDA_CONTEXT", context)
+            patch.setattr(estimate, "CUDA_CONTEXT", context)
             room = Free(free.device_room(free_mib * MIB, 6000 * MIB, fraction), None, None)
             asked = config.validate({"td3": {"batch_size": batch}}, "test")
-            fits = footprint.refusal(asked, True, room) is None
-            return fits, footprint.largest_batch(asked, True, room), footprint.largest_micro_batch(asked, True, room)
+            fits = fit.refusal(asked, True, room) is None
+            return fits, fit.largest_batch(asked, True, room), fit.largest_micro_batch(asked, True, room)
 
     assert verdict(context_mib * MIB) == verdict(CUDA_CONTEXT)
 

@@ -10,7 +10,8 @@ import torch
 
 from agent import config
 from agent.run_directory import prepare
-from agent.td3.replay import Batch
+from agent.td3 import td3
+from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
 from agent.trainer.learner import Learner
 from contract.paths import RunPaths
@@ -27,8 +28,8 @@ def test_the_learner_starts_with_the_configured_micro_batch_and_tells_of_shortag
     with prepare(run, resume=False):
         learner = Learner(settings, run)
         assert learner.micro_batch == 20
-        monkeypatch.setattr(learner._td3, "_critic_gradient", Failing(learner._td3._critic_gradient, range(2), "after"))
-        learner.rehearse()
+        monkeypatch.setattr(learner._td3, "_gradient", Failing(learner._td3._gradient, range(2), "after"))
+        learner.dry_run()
     assert learner.micro_batch == 10
     events = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
     assert [(e["event"], e.get("action"), e["micro_batch"]) for e in events] == [
@@ -54,9 +55,10 @@ def test_a_learner_that_left_its_device_finishes_the_same_update(
         undisturbed = TD3(settings.td3, CPU, settings.seed)
         learner.update()
         undisturbed.update(random_batch(SIZE))
-        failing = Failing(learner._td3._update_actor, range(8), "before")  # 50, 50, 25, 12, 6, 3, 1, 1
-        monkeypatch.setattr(learner._td3, "_update_actor", failing)
+        failing = Failing(td3.actor_loss, range(8), "before")  # 50, 50, 25, 12, 6, 3, 1, 1
+        monkeypatch.setattr(td3, "actor_loss", failing)
         learner.update()
+        monkeypatch.undo()
         expected = undisturbed.update(random_batch(SIZE))
     assert learner.micro_batch == SIZE
     told = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]

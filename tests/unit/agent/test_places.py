@@ -41,7 +41,7 @@ def folder() -> Iterator[Path]:
 AS_STRANGER = f"""
 import os, runpy, sys
 import encodings.idna
-import contract.requests, agent.cli.evaluation, agent.refitting, agent.trainer.loop, rich.traceback
+import contract.requests, agent.cli.evaluation, agent.td3.replay.resize_replay, agent.trainer.loop, rich.traceback
 from agent.__main__ import app
 os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})
 del sys.argv[0]

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from agent import config
+from agent import config, cuda
 from agent.config import AgentConfig
+from agent.cuda import Seen
 from agent.exits import AgentError
-from agent.memory import admission, footprint, free, survey, variants
+from agent.memory import estimate, free, preflight
 from agent.memory.allocator import Choice
-from agent.memory.footprint import MIB, Free
+from agent.memory.estimate import MIB, Free
 from agent.run_directory import prepare, settled_precision
-from agent.td3 import arithmetic, td3
-from agent.td3.arithmetic import computed, cpu_has_bfloat16
+from agent.td3 import accumulate
+from agent.td3.kernels import arithmetic
+from agent.td3.kernels.arithmetic import computed, cpu_has_bfloat16
 from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer.announcement import announce
@@ -48,14 +50,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Has:
     """Return a function that gives the machine bfloat16 on its CPU, on its GPU, and room on the latter."""
 
     def has(cpu: bool, gpu: bool = False, device_mib: int = 2**20) -> None:
-        for module in (arithmetic, survey):
+        for module in (arithmetic, preflight):
             monkeypatch.setattr(module, "cpu_has_bfloat16", lambda: cpu)
         monkeypatch.setattr(free, "device_has_bfloat16", lambda: gpu)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: gpu)
         monkeypatch.setattr(free, "read", lambda _, cuda, __: Free(device_mib * MIB if cuda else None, None, None))
 
-    monkeypatch.setattr(survey, "_on_cuda", lambda asked: asked.device != "cpu")
-    monkeypatch.setattr(admission, "read_back", dict)
+    monkeypatch.setattr(cuda, "look", lambda: Seen(True, "2.13.0", "12.6"))
+    monkeypatch.setattr(preflight, "read_back", dict)
     return has
 
 
@@ -63,9 +65,8 @@ def started(path: Path, precision: str, device: str = "cpu") -> AgentConfig:
     """Return what a run in this directory goes by, as a start settles and saves it."""
     run = RunPaths(path)
     with prepare(run, resume=True):
-        admitted = admission.admit(
-            configured(precision, device), run, Choice("expandable_segments:True", "a test")
-        ).config
+        choice, log = Choice("expandable_segments:True", "a test"), EventLog(run.agent_events).append
+        admitted = preflight.admit(configured(precision, device), run, choice, log).config
         announce(EventLog(run.agent_events), run, admitted, Counters(steps=0, updates=0))
     return admitted
 
@@ -102,7 +103,7 @@ def test_bfloat16_updates_are_float32_s_bit_for_bit_where_the_hardware_here_lack
 
 def test_the_estimate_counts_what_is_computed(machine: Has) -> None:
     def host(precision: str) -> int:
-        return footprint.estimate(configured(precision), cuda=False).total("host")
+        return estimate.estimate(configured(precision), cuda=False).total("host")
 
     machine(cpu=True)
     assert host("auto") == host("bfloat16") < host("float32")
@@ -139,7 +140,7 @@ def test_a_learner_that_leaves_its_gpu_says_so_then_and_keeps_the_run_s_precisio
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
         with monkeypatch.context() as on_gpu:
-            on_gpu.setattr(td3, "computed", lambda precision, _: precision)
+            on_gpu.setattr(accumulate, "computed", lambda precision, _: precision)
             learner = Learner(configured("bfloat16"), run)
         assert not events(run, "precision")
         learner.apply(configured("bfloat16"), ["device"])
@@ -198,7 +199,7 @@ def test_a_ladder_is_sized_with_auto_on_either_device(machine: Has) -> None:
     machine(cpu=True)
     sets: list[dict[str, Any]] = [{"device": "cpu"}, {"device": "cpu", "td3.precision": "bfloat16"}]
     sets += [{"device": "cuda"}, {"device": "cuda", "td3.precision": "float32"}]
-    found = variants.answer(configured("auto"), sets)
+    found = estimate.variants(configured("auto"), sets)
     assert found["config"]["td3.precision"] == "auto"
     on_cpu, bfloat16, on_cuda, float32 = found["variants"]
     assert on_cpu["host_mib"] == bfloat16["host_mib"]

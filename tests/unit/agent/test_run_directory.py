@@ -14,7 +14,7 @@ import pytest
 from agent import config
 from agent.exits import AgentError
 from agent.run_directory import prepare, read_overrides, save_config
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from contract.paths import RunPaths
 

@@ -21,7 +21,7 @@ from agent.exchange.weights import WeightsError
 from agent.exits import AgentError, exit_code
 from agent.run_directory import prepare, save_config
 from agent.seeding import Purpose, derived_seed, generator
-from agent.td3.replay import ReplayError
+from agent.td3.replay.replay import ReplayError
 from agent.trainer.checkpoint import CheckpointError
 from agent.trainer.learner import Learner, architecture
 from agent.trainer.pacing import Counters

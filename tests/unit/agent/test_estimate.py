@@ -16,11 +16,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from agent import config
 from agent.config import AgentConfig
-from agent.memory import footprint, layers
-from agent.memory.footprint import MIB, POOLS, Estimate, Free, Pool
+from agent.memory import estimate, fit, sizes
+from agent.memory.estimate import MIB, POOLS, Estimate, Free, Pool
 from agent.memory.recovery import Recovery
 from agent.run_directory import prepare
-from agent.td3.replay import Batch, Replay
+from agent.td3.replay.replay import Batch, Replay
 from agent.td3.td3 import TD3
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
@@ -56,7 +56,7 @@ def test_every_parameter_is_known_by_name_and_shape(network: dict[str, object], 
     settings = config.validate({"td3": {"network": network}}, "test")
     online = TD3(settings.td3, torch.device("cpu"), seed=0, side=side).online
     real = {name: tuple(parameter.shape) for name, parameter in online.named_parameters()}
-    assert layers.parameter_shapes(settings.td3.network, side) == real
+    assert sizes.parameter_shapes(settings.td3.network, side) == real
 
 
 def test_what_the_learner_keeps_is_exact_to_the_byte() -> None:
@@ -67,7 +67,7 @@ def test_what_the_learner_keeps_is_exact_to_the_byte() -> None:
     td3.update(batch)
     online = list(td3.online.parameters())
     state = [value for name, value in td3._tensors().items() if name.startswith("adam.")]
-    found = footprint.estimate(settings, cuda=False)
+    found = estimate.estimate(settings, cuda=False)
     assert item(found, "parameters") == bytes_of(online)
     assert item(found, "gradients") == bytes_of(parameter.grad for parameter in online)
     assert item(found, "targets") == bytes_of(td3.target.parameters())
@@ -81,14 +81,14 @@ def test_a_sampled_batch_is_exact_to_the_byte(tmp_path: Path) -> None:
     for _ in range(5):
         replay.append(np.zeros(2, np.float32), 0.0, False, False, frame, vector)
     batch = replay.sample(16, np.random.default_rng(0))
-    assert layers.batch_bytes(16) == bytes_of(getattr(batch, name) for name in batch.__dataclass_fields__)
+    assert sizes.batch_bytes(16) == bytes_of(getattr(batch, name) for name in batch.__dataclass_fields__)
 
 
 def test_the_replay_s_files_are_exact_to_the_byte(tmp_path: Path) -> None:
     settings = configured(replay={"capacity": 1234})
     Replay.create(tmp_path, settings.replay.capacity)
     real = sum((tmp_path / name).stat().st_size for name in ("frames.u8", "rows.bin", "published"))
-    found = footprint.estimate(settings, cuda=False)
+    found = estimate.estimate(settings, cuda=False)
     assert sum(each.disk for each in found.items if each.name.startswith("replay")) == real
 
 
@@ -98,7 +98,7 @@ def test_a_checkpoint_s_files_are_within_64_kib_of_the_estimate(tmp_path: Path) 
     with prepare(run, resume=False):
         Learner(settings, run).save(Counters(steps=5, updates=0), score=None)
     real = sum(file.stat().st_size for file in run.checkpoints.glob("step-*/*"))
-    assert real <= item(footprint.estimate(settings, cuda=False), "checkpoint in the making", "disk") <= real + 2**16
+    assert real <= item(estimate.estimate(settings, cuda=False), "checkpoint in the making", "disk") <= real + 2**16
 
 
 PARTS = [(64, 64), (256, 256), (256, 64), (100, 30)]
@@ -130,7 +130,7 @@ def test_the_peak_in_float16_which_the_cpu_unfolds_lies_within_15_percent(
 def test_a_smaller_observation_s_peak_is_known_and_smaller(precision: str) -> None:
     assert_near_the_allocated_peak({}, 128, 128, precision, 1.1, side=64)
     small, large = (
-        footprint.estimate(config.validate({"environment": {"camera": {"width": s, "height": s}}}, "test"), cuda=False)
+        estimate.estimate(config.validate({"environment": {"camera": {"width": s, "height": s}}}, "test"), cuda=False)
         for s in (64, 84)
     )
     assert item(small, "activations") < 0.6 * item(large, "activations")
@@ -144,7 +144,7 @@ def assert_near_the_allocated_peak(
     camera = {"width": side, "height": side}
     settings = config.validate({"td3": values, "environment": {"camera": camera}}, "test")
     measured = allocated_peak(settings)
-    found = footprint.estimate(settings, cuda=False)
+    found = estimate.estimate(settings, cuda=False)
     estimated = item(found, "activations") + item(found, "gradients")
     assert 0.98 * measured <= estimated <= highest * measured, f"estimated {estimated}, measured {measured}"
 
@@ -171,7 +171,7 @@ import torch
 from agent import config
 from agent.trainer import loop
 from contract.processes import held_mib
-from agent.td3.replay import Batch
+from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
 torch.set_num_threads(1)
 settings = config.validate(json.loads(sys.argv[1]), "test")
@@ -195,7 +195,7 @@ print(max(seen))
 def test_the_learner_s_high_water_lies_within_the_band(batch: int) -> None:
     """RssAnon of a real process that updates: between 0.8 and 1.25 of the estimate, allowances included."""
     values = {"td3": {"network": SMALL, "batch_size": batch}}
-    found = footprint.estimate(config.validate(values, "test"), cuda=False)
+    found = estimate.estimate(config.validate(values, "test"), cuda=False)
     learner = sum(each.host for each in found.items if each.phase != "saving" and "collector" not in each.name) / MIB
     arguments = [sys.executable, "-c", HIGH_WATER, json.dumps(values)]
     ended = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=60)
@@ -204,7 +204,7 @@ def test_the_learner_s_high_water_lies_within_the_band(batch: int) -> None:
 
 def test_on_a_gpu_the_networks_are_on_the_device_and_the_batch_on_both() -> None:
     settings = config.validate({}, "test")
-    on_cpu, on_gpu = footprint.estimate(settings, cuda=False), footprint.estimate(settings, cuda=True)
+    on_cpu, on_gpu = estimate.estimate(settings, cuda=False), estimate.estimate(settings, cuda=True)
     assert on_cpu.total("device") == 0
     for name in ("parameters", "gradients", "Adam's moments", "targets"):
         assert item(on_gpu, name, "device") == item(on_cpu, name)
@@ -217,7 +217,7 @@ def test_on_a_gpu_the_networks_are_on_the_device_and_the_batch_on_both() -> None
 
 def test_what_is_offloaded_leaves_the_device_and_takes_more_of_the_host() -> None:
     plain, optimizer, targets, both = (
-        footprint.estimate(config.validate({"memory": {"offload": offload}}, "test"), cuda=True)
+        estimate.estimate(config.validate({"memory": {"offload": offload}}, "test"), cuda=True)
         for offload in ([], ["optimizer"], ["targets"], ["optimizer", "targets"])
     )
     moments, of_targets = item(plain, "Adam's moments", "device"), item(plain, "targets", "device")
@@ -232,7 +232,7 @@ def test_what_is_offloaded_leaves_the_device_and_takes_more_of_the_host() -> Non
 
 def test_offload_changes_nothing_on_the_cpu() -> None:
     plain, both = (
-        footprint.estimate(config.validate({"memory": {"offload": offload}}, "test"), cuda=False)
+        estimate.estimate(config.validate({"memory": {"offload": offload}}, "test"), cuda=False)
         for offload in ([], ["optimizer", "targets"])
     )
     assert plain == both
@@ -250,8 +250,8 @@ def test_on_a_gpu_the_estimate_holds_the_allocated_peak(offload: list[str], prec
     torch.cuda.reset_peak_memory_stats()
     td3.update(random_batch(settings.td3.batch_size))
     measured = torch.cuda.max_memory_allocated() - before
-    found = footprint.estimate(settings, cuda=True)
-    estimated = found.total("device") - footprint.CUDA_CONTEXT
+    found = estimate.estimate(settings, cuda=True)
+    estimated = found.total("device") - estimate.CUDA_CONTEXT
     assert 0.5 * estimated <= measured <= estimated  # its allowance for cuBLAS and cuDNN included
 
 
@@ -263,26 +263,26 @@ rooms = st.integers(0, 4 * 2**30)
 def test_the_largest_batch_fits_and_the_next_does_not(device: int, host: int, batch: int, cuda: bool) -> None:
     settings = config.validate({"td3": {"batch_size": batch}}, "test")
     free = Free(device if cuda else None, host, None)
-    best = footprint.largest_batch(settings, cuda, free)
+    best = fit.largest_batch(settings, cuda, free)
     assert 0 <= best <= batch
     assert best == 0 or refusal_at(best, cuda, free) is None
     assert best == batch or refusal_at(best + 1, cuda, free) is not None
-    assert (best == batch) is (footprint.refusal(settings, cuda, free) is None)
+    assert (best == batch) is (fit.refusal(settings, cuda, free) is None)
 
 
 def refusal_at(batch: int, cuda: bool, free: Free) -> str | None:
-    return footprint.refusal(config.validate({"td3": {"batch_size": batch}}, "test"), cuda, free)
+    return fit.refusal(config.validate({"td3": {"batch_size": batch}}, "test"), cuda, free)
 
 
 def test_a_batch_that_can_t_fit_is_refused_with_the_largest_that_would() -> None:
     settings = config.validate({"td3": {"batch_size": 4096}}, "test")
     free = Free(device=1000 * MIB, host=8000 * MIB, disk=None)
-    sentence = footprint.refusal(settings, True, free)
-    best = footprint.largest_batch(settings, True, free)
+    sentence = fit.refusal(settings, True, free)
+    best = fit.largest_batch(settings, True, free)
     assert sentence is not None
     assert "MiB of device memory beside memory.reserve_mib 64, and 1000 MiB are free" in sentence
     assert sentence.endswith(f"the largest td3.batch_size that fits is {best}, not 4096.")
-    part = footprint.largest_micro_batch(settings, True, free)
+    part = fit.largest_micro_batch(settings, True, free)
     assert f"free: td3.micro_batch {part} would do, and costs time alone; else" in sentence
     assert "\n" not in sentence
 
@@ -293,17 +293,17 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(device: int, batch: 
 
     def refused(rows: int) -> bool:
         values = {"batch_size": batch, "micro_batch": rows, "precision": precision}
-        return footprint.refusal(config.validate({"td3": values}, "test"), True, free) is not None
+        return fit.refusal(config.validate({"td3": values}, "test"), True, free) is not None
 
     whole = config.validate({"td3": {"batch_size": batch, "precision": precision}}, "test")
-    best = footprint.largest_micro_batch(whole, True, free)
+    best = fit.largest_micro_batch(whole, True, free)
     assert 0 <= best < batch
     assert best == 0 or not refused(best)
     assert best == batch - 1 or refused(best + 1)
 
 
 def test_a_card_that_holds_not_even_one_transition_names_the_cpu() -> None:
-    sentence = footprint.refusal(config.validate({}, "test"), True, Free(device=100 * MIB, host=None, disk=None))
+    sentence = fit.refusal(config.validate({}, "test"), True, Free(device=100 * MIB, host=None, disk=None))
     assert sentence is not None
     assert "not even a batch of 1 fits: free some, set memory.offload," in sentence
     assert "--device cpu" in sentence
@@ -311,20 +311,20 @@ def test_a_card_that_holds_not_even_one_transition_names_the_cpu() -> None:
 
 def test_a_disk_that_is_too_small_names_the_replay_that_it_could_hold() -> None:
     free = Free(device=None, host=None, disk=500 * MIB)
-    sentence = footprint.refusal(config.validate({}, "test"), False, free)
-    rows = footprint.largest_replay(config.validate({}, "test"), False, free)
+    sentence = fit.refusal(config.validate({}, "test"), False, free)
+    rows = fit.largest_replay(config.validate({}, "test"), False, free)
     assert sentence is not None
     assert sentence.endswith(f"set replay.capacity to at most {rows}.")
     fitting, above = ({"replay": {"capacity": capacity}} for capacity in (rows, rows + 1))
-    assert footprint.refusal(config.validate(fitting, "test"), False, free) is None
-    assert footprint.refusal(config.validate(above, "test"), False, free) is not None
+    assert fit.refusal(config.validate(fitting, "test"), False, free) is None
+    assert fit.refusal(config.validate(above, "test"), False, free) is not None
 
 
 def test_the_reserve_is_left_free() -> None:
     settings = configured(memory={"reserve_mib": 100})
-    needed = footprint.estimate(settings, cuda=False).total("host")
-    assert footprint.refusal(settings, False, Free(None, needed + 100 * MIB, None)) is None
-    assert footprint.refusal(settings, False, Free(None, needed + 100 * MIB - 1, None)) is not None
+    needed = estimate.estimate(settings, cuda=False).total("host")
+    assert fit.refusal(settings, False, Free(None, needed + 100 * MIB, None)) is None
+    assert fit.refusal(settings, False, Free(None, needed + 100 * MIB - 1, None)) is not None
 
 
 def agent(*arguments: str) -> subprocess.CompletedProcess[str]:

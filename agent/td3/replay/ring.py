@@ -19,12 +19,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.td3.frames import SIDE
-from agent.td3.layout import META, ROW, Layout, ReplayError, bytes_for
+from agent.td3.replay.frames import SIDE
+from agent.td3.replay.layout import META, ROW, Layout, ReplayError, bytes_for
 
 
 class NoRoomError(ReplayError):
-    """The disk is too small; whoever asked for so much says it in a sentence."""
+    """The disk is too small; the caller, which knows what it asked for, says it in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _require_same(directory: Path, found: Layout, capacity: int, side: int) -> N
     if (found.capacity, found.side) != (capacity, side):
         raise ReplayError(
             f"{directory}: holds a ring of {found.capacity} rows of {found.side}×{found.side} pixels, the "
-            f"configuration asks for {capacity} of {side}×{side}: training makes it over when it starts; "
+            f"configuration asks for {capacity} of {side}×{side}: training resizes it when it starts; "
             f"set replay.capacity to {found.capacity}, or choose another run directory."
         )
 

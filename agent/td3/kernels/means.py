@@ -1,15 +1,15 @@
-"""Running means of an update's metrics: they stay on the device, and nobody waits for it until they are read.
+"""Running means of an update's metrics: they stay on the device, and the device isn't waited for until they are read.
 
 Owns the sums. Knows no metric by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-
-from agent.td3.phases import Metrics
+from torch import Tensor
 
 
 class Means:
@@ -18,13 +18,13 @@ class Means:
     def __init__(self) -> None:
         self._sums: dict[str, _Sum] = {}
 
-    def add(self, metrics: Metrics) -> None:
+    def add(self, metrics: Mapping[str, Tensor]) -> None:
         """Take in one update's."""
         for name, value in metrics.items():
             self._sums.setdefault(name, _Sum()).add(value)
 
     def take(self) -> dict[str, float]:
-        """Return the means by name and begin anew; waits for the device."""
+        """Return the means by name and start over; waits for the device."""
         means = {name: each.mean() for name, each in self._sums.items()}
         self._sums.clear()
         return means

@@ -1,9 +1,10 @@
-"""A rehearsal does everything and changes nothing; a commit takes no memory worth the name."""
+"""A dry run does everything and changes nothing; a commit takes no memory worth the name."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from torch.profiler import ProfilerActivity, profile
 
 from agent import config
 from agent.config import NetworkConfig, TD3Config
-from agent.memory import preallocation
-from agent.memory.preallocation import limit_device_memory, rehearse
+from agent.cuda import limit_memory
 from agent.run_directory import prepare
-from agent.td3.frames import frame_shape
-from agent.td3.phases import at_once
-from agent.td3.replay import Replay
-from agent.td3.td3 import TD3
+from agent.td3.accumulate import whole_batch
+from agent.td3.dry_run import _throw_away, dry_run
+from agent.td3.replay.frames import frame_shape
+from agent.td3.replay.replay import Replay
+from agent.td3.td3 import TD3, critic_loss, polyak_update
 from agent.trainer.learner import Learner
 from contract.paths import RunPaths
 
@@ -59,7 +60,7 @@ def bits(td3: TD3) -> dict[str, bytes]:
     precision=st.sampled_from(["float32", "bfloat16", "float16"]),
 )
 @settings(max_examples=15, deadline=None)
-def test_a_rehearsal_leaves_every_bit_and_the_next_update_as_they_were(
+def test_a_dry_run_leaves_every_bit_and_the_next_update_as_they_were(
     replay: Replay, seed: int, updates: int, delay: int, size: int, precision: str
 ) -> None:
     td3 = TD3(SMALL.model_copy(update={"policy_delay": delay, "precision": precision}), CPU, seed)
@@ -72,7 +73,7 @@ def test_a_rehearsal_leaves_every_bit_and_the_next_update_as_they_were(
         torch.get_rng_state(),
         np.random.get_state(legacy=False)["state"]["key"].tobytes(),
     )
-    rehearse(td3, size, at_once)
+    dry_run(td3, size, whole_batch)
     assert bits(td3) == state
     assert torch.equal(torch.get_rng_state(), chance)
     assert np.random.get_state(legacy=False)["state"]["key"].tobytes() == numbers
@@ -88,24 +89,24 @@ def test_all_phases_are_rehearsed_whatever_the_policy_delay_says() -> None:
         rehearsed.append(phase)
         return run(rows)
 
-    rehearse(TD3(SMALL.model_copy(update={"policy_delay": 3}), CPU, seed=0), 8, attempt)
+    dry_run(TD3(SMALL.model_copy(update={"policy_delay": 3}), CPU, seed=0), 8, attempt)
     assert rehearsed == ["rehearsed critic", "rehearsed actor", "rehearsed targets", "rehearsed acting"]
 
 
-def test_a_rehearsal_reaches_every_kernel_of_a_later_update() -> None:
+def test_a_dry_run_reaches_every_kernel_of_a_later_update() -> None:
     """The optimizers step on real gradients; only the last, in-place operation is told to change nothing."""
     td3 = TD3(SMALL, CPU, seed=0)
     stepped: list[float] = []
-    for optimizer in (td3._critic_optimizer, td3._actor_optimizer):
+    for optimizer in td3._optimizers.values():
         optimizer.adam.register_step_pre_hook(
             lambda one, *_: stepped.extend(float(p.grad.norm()) for p in one.param_groups[0]["params"])
         )
-    rehearse(td3, 8, at_once)
+    dry_run(td3, 8, whole_batch)
     assert len(stepped) == len(list(td3.online.parameters()))
     assert sum(stepped) > 0
 
 
-def test_effects_are_back_after_a_rehearsal_that_failed() -> None:
+def test_effects_are_back_after_a_dry_run_that_failed() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     state = bits(td3)
 
@@ -115,16 +116,16 @@ def test_effects_are_back_after_a_rehearsal_that_failed() -> None:
         return run(rows)
 
     with pytest.raises(RuntimeError, match="stop"):
-        rehearse(td3, 8, attempt)
+        dry_run(td3, 8, attempt)
     assert bits(td3) == state
     assert all(parameter.grad is None for parameter in td3.online.parameters())
-    td3.update(preallocation._throw_away(8, frame_shape()))
+    td3.update(_throw_away(8, frame_shape()))
     assert bits(td3) != state
 
 
 def test_adams_state_is_there_for_every_parameter_before_the_first_step() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
-    states = [td3._critic_optimizer.adam.state, td3._actor_optimizer.adam.state]
+    states = [td3._optimizers["critic"].adam.state, td3._optimizers["actor"].adam.state]
     found = [parameter for state in states for parameter in state]
     assert {id(parameter) for parameter in found} == {id(parameter) for parameter in td3.online.parameters()}
     assert all(set(state[p]) == {"step", "exp_avg", "exp_avg_sq"} for state in states for p in state)
@@ -139,28 +140,29 @@ def allocated_by(function: Callable[[], object]) -> int:
 
 def test_commits_take_less_than_the_gradients_that_backward_has_just_freed() -> None:
     td3 = TD3(TD3Config(policy_delay=1), CPU, seed=0)
-    td3.update(preallocation._throw_away(1, frame_shape()))
+    td3.update(_throw_away(1, frame_shape()))
     convolutions = sum(p.numel() * 4 for p in td3.online.encoder.parameters() if p.dim() == 4)
     few = 1024  # step counters
-    assert allocated_by(td3._critic_optimizer.step) <= convolutions + few
-    assert allocated_by(td3._actor_optimizer.step) <= few
-    assert allocated_by(lambda: td3._update_targets(1)) <= few
-    batch = preallocation._throw_away(1, frame_shape())
+    assert allocated_by(td3._optimizers["critic"].step) <= convolutions + few
+    assert allocated_by(td3._optimizers["actor"].step) <= few
+    assert allocated_by(lambda: td3.update_targets(polyak_update, 0.5, whole_batch)) <= few
+    batch = _throw_away(1, frame_shape())
 
     def gradients() -> Tensor:
-        return td3._critic_gradient(batch, torch.zeros(1), 1)[0]
+        loss = partial(critic_loss, td3.online)
+        return td3._gradient(loss, [batch, torch.zeros(1)], 1, td3._optimizers["critic"]).total
 
     assert allocated_by(gradients) > 10 * convolutions
 
 
-def test_the_learner_rehearses_without_effect_and_tells_the_peak(tmp_path: Path) -> None:
+def test_the_learner_s_dry_run_has_no_effect_and_tells_the_peak(tmp_path: Path) -> None:
     chosen = config.validate({"td3": SMALL.model_dump(), "replay": {"capacity": 1000}}, source="test")
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
         replay_with_an_episode(run.replay).close()
         ring = {path.name: path.read_bytes() for path in run.replay.iterdir()}
         learner, twin = Learner(chosen, run), Learner(chosen, run)
-        learner.rehearse()
+        learner.dry_run()
         assert learner.updates == 0
         for one in (learner, twin):
             one.update()
@@ -174,7 +176,7 @@ def test_the_learner_rehearses_without_effect_and_tells_the_peak(tmp_path: Path)
 
 
 def test_the_cpu_knows_no_memory_fraction() -> None:
-    limit_device_memory(CPU, 0.5)
+    limit_memory(CPU, 0.5)
 
 
 @pytest.mark.gpu
@@ -187,11 +189,11 @@ def test_on_a_gpu_a_limit_too_small_for_the_batch_ends_in_micro_batches_and_the_
     td3 = TD3(TD3Config(policy_delay=1), device, seed=0)
     recovery = Recovery(2048, None, td3.release, told.append)
     total = torch.cuda.get_device_properties(device).total_memory
-    limit_device_memory(device, (torch.cuda.memory_reserved(device) + 256 * 2**20) / total)
+    limit_memory(device, (torch.cuda.memory_reserved(device) + 256 * 2**20) / total)
     try:
-        found = rehearse(td3, 2048, recovery.attempt)
+        found = dry_run(td3, 2048, recovery.attempt)
     finally:
-        limit_device_memory(device, 1.0)
+        limit_memory(device, 1.0)
     assert recovery.micro_batch < 2048
     assert all(shortage.asked_bytes and shortage.free_bytes is not None for shortage in told)
     assert found.device_reserved_peak_mib is not None

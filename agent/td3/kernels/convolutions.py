@@ -1,11 +1,12 @@
-"""The encoder's three convolutions as one operation, forwards and back: little is kept, and what is used is in cache.
+"""The encoder's three convolutions as one operation, with its backward pass, which keeps little and stays in cache.
 
 Owns the arithmetic of that stack and its derivative. Knows no layer's initialisation, no optimizer and no precision
 policy: weights, frames and the dtype to compute in are arguments.
 
-Written out for two reasons. PyTorch would keep the converted frames for the way back, more than half of all that the
-encoder keeps; the frames themselves, a byte a pixel, are there anyway and are converted a second time. And on the CPU
-the rows go through in parts whose numbers stay in the processor's caches, each convolution with its ReLU in one pass.
+Written out for two reasons. PyTorch would keep the converted frames for the backward pass, more than half of all that
+the encoder keeps; the frames themselves, a byte a pixel, are there anyway and are converted a second time. And on the
+CPU the rows go through in parts whose numbers stay in the processor's caches, each convolution with its ReLU in one
+pass.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from agent.td3.arithmetic import cpu_has_bfloat16
-from agent.td3.frames import CACHED_ROWS, STACK
+from agent.td3.kernels.arithmetic import CACHED_ROWS, cpu_has_bfloat16
+from agent.td3.replay.frames import STACK
 
 _PIXEL = torch.complex128  # 16 bytes that are moved together: the 4×4 pixels of a cell, nothing is computed with it
 _MKLDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")  # type: ignore[no-untyped-call]
@@ -29,7 +30,7 @@ def convolved(frames: Tensor, weights: list[Tensor], biases: list[Tensor], dtype
     """Return relu(conv₃(relu(conv₂(relu(conv₁(frames)))))) as (B, cells × channels) of ``dtype``, cells first.
 
     Args:
-        frames: (B, 4, 21, 21, 16) uint8; must not change before the way back.
+        frames: (B, 4, 21, 21, 16) uint8; must not change before the backward pass.
         weights: of the three convolutions, channels_last.
         biases: of the same.
         dtype: to compute in.
@@ -55,7 +56,7 @@ class _Convolutions(torch.autograd.Function):
         total: list[Tensor] = []
         for index, part in enumerate(_parts(frames)):
             outputs = [*kept[2 * index : 2 * index + 2], _cells(_parts(last)[index], weights[2])]
-            found = _backwards(_cells(_parts(gradients[0])[index], weights[2]), part, outputs, weights)
+            found = _backward_all(_cells(_parts(gradients[0])[index], weights[2]), part, outputs, weights)
             total = [a.add_(b) for a, b in zip(total, found, strict=True)] if total else found
         return None, None, *total
 
@@ -88,8 +89,8 @@ def _paired(x: Tensor) -> Tensor:
     """Return (B, C, H, W) channels_last as (B, 2C, H, W / 2), a view: neighbours in a row become channels.
 
     The second convolution's 4×4 of stride 2 is then 4×2 of stride (2, 1) with paired weights, the same sums. oneDNN's
-    ways back are faster so, in bfloat16 by a quarter. Of an odd width (15, of a small frame) the last is left out: no
-    window of that stride reaches it.
+    backward passes are faster so, in bfloat16 by a quarter. Of an odd width (15, of a small frame) the last is left
+    out: no window of that stride reaches it.
     """
     pairs = x.shape[3] // 2
     return _split(x.permute(0, 2, 3, 1)[:, :, : 2 * pairs], 2, pairs).flatten(3).permute(0, 3, 1, 2)
@@ -130,7 +131,7 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor, stride: list[int]) -> 
     return y
 
 
-def _backwards(gradient: Tensor, frames: Tensor, outputs: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+def _backward_all(gradient: Tensor, frames: Tensor, outputs: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
     """Return the float32 gradients of the three weights, then of the three biases."""
     first, second, third = outputs
     gradient = torch.ops.aten.threshold_backward(gradient, third, 0)

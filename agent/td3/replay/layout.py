@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from agent.td3.frames import ACTION, SIDE, SIDES, VECTOR, frame_shape
+from agent.td3.replay.frames import ACTION, SIDE, SIDES, VECTOR, frame_shape
 from contract.exits import Exit, ExitError
 
 ROW = np.dtype(
@@ -24,7 +24,7 @@ ROW = np.dtype(
         ("vector", "<f4", VECTOR),
         ("action", "<f4", ACTION),
         ("reward", "<f4"),
-        ("age", "<u4"),  # steps since the episode's first observation, whose age is 0
+        ("episode_step", "<u4"),  # 0 for the episode's first observation
         ("terminated", "u1"),
         ("truncated", "u1"),
         ("unused", "V2"),  # keeps the rows 8-byte aligned
@@ -50,9 +50,9 @@ class Layout:
     side: int = SIDE
     """Pixels of a frame, both ways."""
     first: int = 0
-    """The oldest row that may be drawn: those before it were not taken along when the ring was made over."""
+    """The oldest row that may be drawn: those before it were not taken along when the ring was resized."""
     generation: int = 0
-    """How often it was made over: each time into files of their own, beside the ones that count until then."""
+    """How often it was resized: each time into files of their own, beside the ones that count until then."""
 
     @property
     def frame_bytes(self) -> int:
@@ -80,9 +80,9 @@ class Layout:
             OSError: it can't be written, and whatever counted before still does.
         """
         temporary = directory / f"{META}.tmp"
-        made_over = {"first": self.first, "generation": self.generation} if self.generation else {}
+        resized = {"first": self.first, "generation": self.generation} if self.generation else {}
         with temporary.open("w", encoding="utf-8") as meta:
-            json.dump({"capacity": self.capacity, **_expected(self.side), **made_over}, meta)
+            json.dump({"capacity": self.capacity, **_expected(self.side), **resized}, meta)
             meta.flush()
             os.fsync(meta.fileno())
         temporary.replace(directory / META)

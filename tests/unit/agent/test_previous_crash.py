@@ -10,10 +10,11 @@ import pytest
 
 from agent import config
 from agent.config import AgentConfig
-from agent.memory import admission, footprint, free
-from agent.memory.aftermath import SUSPECT_SHARE, Silence, silence, with_less
+from agent.memory import estimate, free, preflight, previous_crash
 from agent.memory.allocator import Choice
-from agent.memory.footprint import MIB, Free
+from agent.memory.estimate import MIB, Free
+from agent.memory.previous_crash import SUSPECT_SHARE, PreviousCrash, with_less
+from agent.telemetry.events import EventLog
 from contract.paths import RunPaths
 
 BATCH = 256
@@ -24,11 +25,11 @@ def configured(**td3: Any) -> AgentConfig:
 
 
 def need(settings: AgentConfig) -> int:
-    return footprint.estimate(settings, cuda=False).total("host")
+    return estimate.estimate(settings, cuda=False).total("host")
 
 
-def ended(micro_batch: int = BATCH, host_peak_mib: float = 0.0) -> Silence:
-    return Silence("updating", micro_batch, host_peak_mib)
+def ended(micro_batch: int = BATCH, host_peak_mib: float = 0.0) -> PreviousCrash:
+    return PreviousCrash("updating", micro_batch, host_peak_mib)
 
 
 def heartbeat(path: Path, **changes: Any) -> Path:
@@ -43,19 +44,19 @@ def heartbeat(path: Path, **changes: Any) -> Path:
 
 
 def test_a_heartbeat_that_stopped_is_silence(tmp_path: Path) -> None:
-    assert silence(heartbeat(tmp_path / "agent.json")) == Silence("updating", 64, 512.5)
+    assert previous_crash.read(heartbeat(tmp_path / "agent.json")) == PreviousCrash("updating", 64, 512.5)
 
 
 @pytest.mark.parametrize("code", [0, 71, 75])
 def test_a_learner_that_said_how_it_ended_teaches_nothing(tmp_path: Path, code: int) -> None:
-    assert silence(heartbeat(tmp_path / "agent.json", exit_code=code)) is None
+    assert previous_crash.read(heartbeat(tmp_path / "agent.json", exit_code=code)) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"exit_code": null}', '{"exit_code": null, "memory": 3}'])
 def test_a_heartbeat_that_cannot_be_read_teaches_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "agent.json").write_text(text)
-    assert silence(tmp_path / "agent.json") is None
-    assert silence(tmp_path / "absent.json") is None
+    assert previous_crash.read(tmp_path / "agent.json") is None
+    assert previous_crash.read(tmp_path / "absent.json") is None
 
 
 def test_one_that_was_near_its_limit_is_followed_by_half_its_micro_batch() -> None:
@@ -102,12 +103,14 @@ def test_one_row_is_the_least() -> None:
     assert with_less(configured(), Free(None, MIB, None), ended(1)).td3.micro_batch == 1
 
 
-def test_the_admission_lets_the_smaller_one_in_and_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_preflight_lets_the_smaller_one_in_and_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, run = configured(), RunPaths(tmp_path)
     room = Free(None, need(configured(micro_batch=BATCH // 2)), None)
     monkeypatch.setattr(free, "read", lambda *_: room)
     heartbeat(run.heartbeat, micro_batch=BATCH)
-    admitted = admission.admit(settings, run, Choice("expandable_segments:True", "a test"))
+    admitted = preflight.admit(
+        settings, run, Choice("expandable_segments:True", "a test"), EventLog(run.agent_events).append
+    )
     assert admitted.config.td3.micro_batch == BATCH // 2
     told = {event["event"]: event for event in map(json.loads, run.agent_events.read_text().splitlines())}
     assert told["footprint"]["fits"] is True

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from functools import cache
 
+CACHED_ROWS = 64
+"""On the CPU: so many observations go through all convolutions, then the next, so that their numbers stay in cache."""
+
 
 def computed(precision: str, cuda: bool) -> str:
     """Return float32, bfloat16 or float16: what a learner with this ``td3.precision`` computes in.

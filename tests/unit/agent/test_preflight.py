@@ -13,9 +13,10 @@ from agent import config, cuda
 from agent.config import AgentConfig, ConfigError
 from agent.cuda import Seen
 from agent.exits import AgentError
-from agent.memory import admission, free, survey
+from agent.memory import free, preflight
 from agent.memory.allocator import Choice
-from agent.memory.footprint import MIB, Free
+from agent.memory.estimate import MIB, Free
+from agent.telemetry.events import EventLog
 from contract.exits import Exit
 from contract.heartbeat import Cuda
 from contract.paths import RunPaths
@@ -33,8 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         return Free(rooms["device"] if cuda else None, rooms["host"], None)
 
     monkeypatch.setattr(free, "read", read)
-    monkeypatch.setattr(survey, "_on_cuda", lambda configured: configured.device != "cpu")
-    monkeypatch.setattr(admission, "read_back", dict)
+    monkeypatch.setattr(preflight, "read_back", dict)
     monkeypatch.setattr(cuda, "look", lambda: Seen(True, "2.13.0", "12.6"))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA GeForce RTX 2060")
@@ -44,7 +44,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def admitted(directory: Path, **values: Any) -> tuple[str, list[dict[str, Any]]]:
     directory.mkdir(exist_ok=True)
     run = RunPaths(directory)
-    return admission.admit(configured(**values), run, CHOICE).device, events(run)
+    return preflight.admit(configured(**values), run, CHOICE, EventLog(run.agent_events).append).device.type, events(
+        run
+    )
 
 
 def configured(**values: Any) -> AgentConfig:
@@ -82,7 +84,8 @@ def test_what_was_given_up_for_memory_is_told_apart_from_what_was_asked_for(
     tmp_path: Path, machine: dict[str, int], device: str, room_mib: int | None, gave_way: str
 ) -> None:
     machine["device"] = ROOMY if room_mib is None else room_mib * MIB
-    found = admission.admit(configured(device=device), RunPaths(tmp_path), CHOICE)
+    run = RunPaths(tmp_path)
+    found = preflight.admit(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
     assert found.gave_way == gave_way
     assert (None if found.cuda is None else found.cuda.cuda) == (None if device == "cpu" else Cuda.USABLE)
 
@@ -97,10 +100,10 @@ def test_a_torch_without_cuda_is_an_event_of_its_own_and_never_one_of_memory(
         with pytest.raises(
             ConfigError, match=r"torch sees no CUDA device: torch 2\.13\.0\+cpu is a build without CUDA"
         ):
-            admission.admit(configured(device=device), run, CHOICE)
+            preflight.admit(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
     else:
-        found = admission.admit(configured(device=device), run, CHOICE)
-        assert (found.device, found.gave_way) == ("cpu", "")
+        found = preflight.admit(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
+        assert (found.device.type, found.gave_way) == ("cpu", "")
     told = events(run)
     assert (told[0]["event"], told[0]["reason"], told[0]["device"]) == ("no_cuda", "cpu_build", device)
     assert not {event["event"] for event in told} & {"device", "cannot_fit", "out_of_memory", "micro_batch_lowered"}

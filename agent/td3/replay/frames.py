@@ -19,9 +19,6 @@ ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
 
 BLOCK = 4  # = stride of the first convolution
 
-CACHED_ROWS = 64
-"""On the CPU: so many observations go through all convolutions, then the next, so that their numbers stay in cache."""
-
 
 def frame_shape(side: int = SIDE) -> tuple[int, int, int]:
     """Return a stored frame's shape, (21, 21, 16) of 84×84: channels last, so that stacking frames is one `cat`."""

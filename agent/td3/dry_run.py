@@ -1,8 +1,7 @@
-"""Rehearsal: what a run will need is allocated at its start, by doing it once on throw-away data.
+"""A dry run: what a run will need is allocated at its start, by doing it once on throw-away data.
 
-Owns the throw-away batch, the order of the rehearsal and its peak. Changes nothing that learning depends on (a test
-compares bit for bit), and hands nothing back: the allocator's cache is the point. Adam's state stands since ``TD3``
-was made.
+Owns the throw-away batch, the order and the peak. Changes nothing that learning depends on (a test compares bit for
+bit), and hands nothing back: the allocator's cache is the point. Adam's state stands since ``TD3`` was made.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from typing import TypeVar
 
 import torch
 
-from agent.td3.frames import ACTION, STACK, VECTOR, frame_shape
-from agent.td3.phases import Attempt
-from agent.td3.replay import Batch
+from agent.td3.accumulate import Attempt
+from agent.td3.replay.frames import ACTION, STACK, VECTOR, frame_shape
+from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Rehearsed:
-    """Highest memory up to the rehearsal's end, MiB."""
+class Peaks:
+    """Highest memory up to the dry run's end, MiB."""
 
     host_peak_mib: float | None
     """The process's resident high-water mark, pages of mapped files included; None where Linux doesn't say."""
@@ -34,7 +33,7 @@ class Rehearsed:
     """Of the allocator's cache there, which the process keeps; None on the CPU."""
 
 
-def rehearse(td3: TD3, batch_size: int, attempt: Attempt) -> Rehearsed:
+def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     """Make one full-size update of all phases, an acting step and a checkpoint's copy, without effect.
 
     Args:
@@ -47,20 +46,20 @@ def rehearse(td3: TD3, batch_size: int, attempt: Attempt) -> Rehearsed:
     """
     batch = _throw_away(batch_size, frame_shape(td3.side))
 
-    def rehearsal(phase: str, run: Callable[[int], T], rows: int) -> T:
+    def named(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
 
-    with td3.without_effect():
-        td3.update(batch, rehearsal)
-    rehearsal("acting", lambda _: _act(td3, batch.part(slice(0, 1))), 1)
+    updates, noise = td3.updates, td3.noise.get_state()
+    td3.updates = td3.config.policy_delay - 1  # so that the update has all its phases
+    try:
+        with td3.dry_run():
+            td3.update(batch, named)
+    finally:
+        td3.updates = updates
+        td3.noise.set_state(noise)
+    named("acting", lambda _: _act(td3, batch[:1]), 1)
     td3.state(copies=False)
     return _peaks(td3.device)
-
-
-def limit_device_memory(device: torch.device, fraction: float) -> None:
-    """Let this process's allocator take no more than a fraction of the device; the CPU knows no such limit."""
-    if device.type == "cuda":
-        torch.cuda.set_per_process_memory_fraction(fraction, device)
 
 
 def _throw_away(rows: int, frame: tuple[int, int, int]) -> Batch:
@@ -80,9 +79,9 @@ def _act(td3: TD3, part: Batch) -> None:
     td3.online.actor(td3.online.encoder(seen.frames[:, :STACK]), seen.vector)
 
 
-def _peaks(device: torch.device) -> Rehearsed:
+def _peaks(device: torch.device) -> Peaks:
     cuda = device.type == "cuda"
-    return Rehearsed(
+    return Peaks(
         host_peak_mib=_high_water_mib(),
         device_allocated_peak_mib=torch.cuda.max_memory_allocated(device) / 2**20 if cuda else None,
         device_reserved_peak_mib=torch.cuda.max_memory_reserved(device) / 2**20 if cuda else None,

@@ -1,27 +1,35 @@
-"""What a configuration needs, item by item, before anything is allocated; and whether that fits what is free.
+"""What an agent will take, item by item, before anything is allocated; and what other configurations would take.
 
-Owns the items, the allowances for what only a measurement knows, and the sentence of a refusal: pure functions over
-plain data, and what a precision comes to on this CPU (``td3.arithmetic``). Reads nothing (``free`` does).
+Owns the items, the allowances for what only a measurement knows, and the answer to ``--variants``, from which the
+launcher builds its ladder. Reads nothing and asks no GPU; what a precision comes to is asked of this CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from agent.config import AgentConfig
-from agent.memory import layers
-from agent.memory.peak import update_bytes
-from agent.memory.settings import Offload
-from agent.td3.arithmetic import computed, cpu_unfolds_float16
-from agent.td3.frames import CACHED_ROWS
-from agent.td3.layout import bytes_for
+from agent import config as configuration
+from agent import layered_yaml
+from agent.config import AgentConfig, ConfigError
+from agent.memory import sizes
+from agent.td3.kernels.arithmetic import CACHED_ROWS, computed, cpu_unfolds_float16
+from agent.td3.replay.layout import bytes_for
 
 MIB = 2**20
 Pool = Literal["device", "host", "disk"]
 POOLS: tuple[Pool, ...] = ("device", "host", "disk")
 Phase = Literal["always", "updating", "saving", "filming"]
+PHASES: dict[str, tuple[Phase, ...]] = {
+    "warming": ("always", "updating"),
+    "collecting": ("always", "updating"),
+    "updating": ("always", "updating"),
+    "evaluating": ("always", "updating"),
+    "saving": ("always", "updating", "saving"),
+}
+"""The phases of agent.json that have an estimate. The dry run makes a whole update; what it leaves stays."""
 
 # Measured: RssAnon of processes on Linux with torch 2.13 without CUDA, at 3 widths, 2 precisions and batches from 64 to
 # 512. The workspace is what oneDNN takes beyond PyTorch's own allocations, and what the heap loses between blocks; the
@@ -91,7 +99,7 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_ba
 
 def _processes(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
     shapes = _shapes(config)
-    policy = layers.size(shapes, "encoder.") + layers.size(shapes, "actor.")
+    policy = sizes.parameter_bytes(shapes, "encoder.") + sizes.parameter_bytes(shapes, "actor.")
     return (
         Item("learner: Python, torch", "always", host=_LEARNER_BASE + cuda * _CUDA_HOST),
         Item("learner: CUDA context", "always", device=cuda * CUDA_CONTEXT),
@@ -107,9 +115,9 @@ def _films(config: AgentConfig) -> bool:
 
 def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
     shapes = _shapes(config)
-    whole, locked = layers.size(shapes), layers.page_locked(shapes)
+    whole, locked = sizes.parameter_bytes(shapes), sizes.page_locked(shapes)
     offload = config.memory.offload if cuda else ()
-    moments = 2 * whole + layers.FLOAT * len(shapes)  # and a step counter each
+    moments = 2 * whole + sizes.FLOAT * len(shapes)  # and a step counter each
     items = [
         _placed("parameters", "always", whole, cuda),
         _placed("gradients", "always", whole, cuda),
@@ -128,9 +136,9 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Ite
     network, side = config.td3.network, config.environment.camera.width
     precision = computed(config.td3.precision, cuda)
     unfolds = precision == "float16" and not cuda and cpu_unfolds_float16()
-    whole = layers.size(_shapes(config))
+    whole = sizes.parameter_bytes(_shapes(config))
     cached_rows = None if cuda else CACHED_ROWS
-    peak = update_bytes(network, batch, rows, precision, cached_rows, side, unfolds)
+    peak = sizes.update_bytes(network, batch, rows, precision, cached_rows, side, unfolds)
     activations = max(0, peak - whole)  # what goes beyond the gradients, which are counted whole for all the time
     share = _FLOAT16_WORKSPACE if unfolds else _ONEDNN_WORKSPACE
     workspace = 0 if cuda else int(share * activations)
@@ -138,8 +146,8 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Ite
         Item(
             "sampled batch",
             "always",
-            host=layers.batch_bytes(batch, side),
-            device=cuda * layers.batch_bytes(rows, side),
+            host=sizes.batch_bytes(batch, side),
+            device=cuda * sizes.batch_bytes(rows, side),
         ),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         _placed("activations", "updating", activations, cuda),
@@ -149,23 +157,24 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Ite
 
 def _files(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
     shapes = _shapes(config)
-    whole = layers.size(shapes)
+    whole = sizes.parameter_bytes(shapes)
     checkpoint = 4 * whole + _CHECKPOINT_BESIDE_TENSORS  # online, targets, two moments
     kept = config.training.keep_checkpoints + 1  # and the best
     # Written from where the tensors are; copied are those of a GPU, and convolutions, whose layout no file knows.
-    copied = 4 * (whole if cuda else layers.size(shapes, "encoder.conv"))
+    copied = 4 * (whole if cuda else sizes.parameter_bytes(shapes, "encoder.conv"))
     return (
-        Item("replay (page cache isn't counted)", "always", disk=_replay_bytes(config, config.replay.capacity)),
+        Item("replay (page cache isn't counted)", "always", disk=replay_bytes(config, config.replay.capacity)),
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
         Item("checkpoint in the making", "saving", host=copied, disk=checkpoint),
     )
 
 
-def _shapes(config: AgentConfig) -> layers.Shapes:
-    return layers.parameter_shapes(config.td3.network, config.environment.camera.width)
+def _shapes(config: AgentConfig) -> sizes.Shapes:
+    return sizes.parameter_shapes(config.td3.network, config.environment.camera.width)
 
 
-def _replay_bytes(config: AgentConfig, capacity: int) -> int:
+def replay_bytes(config: AgentConfig, capacity: int) -> int:
+    """Return the bytes of a replay of this many rows of the configuration's frames."""
     return bytes_for(capacity, config.environment.camera.width)
 
 
@@ -173,84 +182,86 @@ def _placed(name: str, phase: Phase, size: int, cuda: bool) -> Item:
     return Item(name, phase, device=size) if cuda else Item(name, phase, host=size)
 
 
-def refusal(config: AgentConfig, cuda: bool, free: Free) -> str | None:
-    """Return why the configuration can't fit, in one sentence with what would; None where it fits."""
-    pool = short_pool(config, cuda, free)
-    return None if pool is None else _sentence(config, cuda, free, pool, estimate(config, cuda).total(pool))
+Values = Mapping[str, Any]
+"""Dotted keys of the configuration to values."""
+
+BASE_KEYS = (
+    "device",
+    "td3.batch_size",
+    "td3.micro_batch",
+    "td3.precision",
+    "td3.network",
+    "memory.offload",
+    "environment.camera.width",
+    "environment.camera.height",
+    "environment.traffic.vehicles",
+    "replay.capacity",
+    "training.max_lead_steps",
+    "training.keep_checkpoints",
+    "evaluation.video",
+    "evaluation.final_episodes",
+    "simulator.timeout_s",
+    "collector.hang_margin_s",
+)
+"""What a ladder may start from, an earlier run's watermarks must share, or a watch must know."""
 
 
-def short_pool(config: AgentConfig, cuda: bool, free: Free) -> Pool | None:
-    """Return the first pool that the configuration doesn't fit into; None where it fits."""
-    found = estimate(config, cuda)
-    return next((pool for pool in POOLS if not _fits(found, free, pool, config)), None)
+def parse_variants(text: str) -> list[dict[str, Any]]:
+    """Return the sets of values that ``--variants`` holds.
 
-
-def largest_batch(config: AgentConfig, cuda: bool, free: Free) -> int:
-    """Return the largest batch, up to the configured one, that device and host can hold; 0 if none."""
-    return _largest(config.td3.batch_size, lambda size: _holds(estimate(config, cuda, size), free, config))
-
-
-def largest_micro_batch(config: AgentConfig, cuda: bool, free: Free) -> int:
-    """Return the largest part of the configured batch that device and host can hold; 0 if none, or nothing to cut."""
-    rows = min(config.td3.micro_batch or config.td3.batch_size, config.td3.batch_size)
-    return _largest(rows - 1, lambda part: _holds(estimate(config, cuda, micro_batch=part), free, config))
-
-
-def _largest(high: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to ``high`` that fits, 0 if none; what is below one that fits does, too."""
-    low = 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
-
-
-def largest_replay(config: AgentConfig, cuda: bool, free: Free) -> int:
-    """Return the largest replay, in rows, that the disk can hold beside the checkpoints.
-
-    The configured one where nobody says what the disk has.
+    Raises:
+        ConfigError: it isn't a JSON list of objects.
     """
-    if free.disk is None:
-        return config.replay.capacity
-    others = estimate(config, cuda).total("disk") - _replay_bytes(config, config.replay.capacity)
-    others += _replay_bytes(config, 0)
-    row = _replay_bytes(config, 1) - _replay_bytes(config, 0)
-    return max(0, free.disk - others - _reserve(config)) // row
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f'--variants: isn\'t JSON ({error}); give a list as [{{"td3.batch_size": 64}}].') from None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ConfigError('--variants: expected a JSON list of objects, as [{"td3.batch_size": 64}].')
+    return found
 
 
-def _holds(found: Estimate, free: Free, config: AgentConfig) -> bool:
-    return _fits(found, free, "device", config) and _fits(found, free, "host", config)
+def variants(config: AgentConfig, variants: Sequence[Values]) -> dict[str, Any]:
+    """Return ``config``, the values of ``BASE_KEYS``, and ``variants``: what each, laid over it, would take, MiB.
+
+    ``device: auto`` counts as cuda.
+    """
+    values = configuration.dump(config)
+    return {
+        "config": {key: _value(values, key) for key in BASE_KEYS},
+        "variants": [_size(config, each) for each in variants],
+    }
 
 
-def _fits(found: Estimate, free: Free, pool: Pool, config: AgentConfig) -> bool:
-    room: int | None = getattr(free, pool)
-    needed = found.total(pool)
-    return room is None or needed == 0 or needed + _reserve(config) <= room
+def _size(config: AgentConfig, values: Values) -> dict[str, Any]:
+    """Return one answer; ``refusal`` is the sentence of a configuration that can't be, whose figures are missing."""
+    try:
+        varied = _varied(config, values)
+    except ConfigError as error:
+        return {"values": dict(values), "refusal": str(error)}
+    cuda = varied.device != "cpu"
+    found = estimate(varied, cuda)
+    by_phase = {
+        f"{pool}_by_phase_mib": {phase: _mib(found.total(pool, parts)) for phase, parts in PHASES.items()}
+        for pool in ("device", "host")
+    }
+    totals = {f"{pool}_mib": _mib(found.total(pool)) for pool in POOLS}
+    context = {"context_mib": _mib(CUDA_CONTEXT) if cuda else 0.0}
+    return {"values": dict(values), "refusal": None, **totals, **context, **by_phase}
 
 
-def _reserve(config: AgentConfig) -> int:
-    return int(config.memory.reserve_mib * MIB)
+def _varied(config: AgentConfig, values: Values) -> AgentConfig:
+    plain = configuration.dump(config)
+    for dotted, value in values.items():
+        layered_yaml.assign(plain, dotted, value)
+    return configuration.validate(plain, source="this variant")
 
 
-def _sentence(config: AgentConfig, cuda: bool, free: Free, pool: Pool, needed: int) -> str:
-    room = getattr(free, pool) / MIB
-    where = {"device": "device memory", "host": "host memory", "disk": "disk"}[pool]
-    short = (
-        f"This configuration needs {needed / MIB:.0f} MiB of {where} beside memory.reserve_mib "
-        f"{config.memory.reserve_mib:g}, and {room:.0f} MiB are free"
-    )
-    if pool == "disk":
-        rows = largest_replay(config, cuda, free)
-        return f"{short} in {free.folder}: free some disk there, or set replay.capacity to at most {rows}."
-    batch, part = largest_batch(config, cuda, free), largest_micro_batch(config, cuda, free)
-    if batch == 0:
-        return f"{short}; not even a batch of 1 fits: {_ways_out(config, pool)}."
-    cut = f"td3.micro_batch {part} would do, and costs time alone; else " if part else ""
-    return f"{short}: {cut}the largest td3.batch_size that fits is {batch}, not {config.td3.batch_size}."
+def _value(values: Any, dotted: str) -> Any:
+    for part in dotted.split("."):
+        values = values[part]
+    return values
 
 
-def _ways_out(config: AgentConfig, pool: Pool) -> str:
-    if pool == "host":
-        return "free some, or choose a narrower td3.network"
-    offload = "" if len(config.memory.offload) == len(get_args(Offload)) else "set memory.offload, "
-    return f"free some, {offload}choose a narrower td3.network, or use --device cpu"
+def _mib(size: int) -> float:
+    return round(size / MIB, 1)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agent.td3.frames import convolved_sides, depth_to_space, space_to_depth
+from agent.td3.replay.frames import convolved_sides, depth_to_space, space_to_depth
 
 _READER = "encoder.trunk.weight"  # the layer after the convolutions, in networks, targets and Adam's state
 

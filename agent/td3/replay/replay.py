@@ -3,7 +3,8 @@
 Owns what a row means and which rows may be drawn; the files are ``ring``'s. Never touches networks or the environment.
 A row holds one observation and the transition that *arrived* at it, and never changes once published. So a writer
 killed at any instant loses no finished transition, an episode of T transitions takes T + 1 rows, and readers need no
-lock. An episode's first row (age 0) is no transition and is never drawn; the others' stacks reach back to it at most.
+lock. An episode's first row (episode_step 0) is no transition and is never drawn; the others' stacks reach back to it
+at most.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agent.td3.frames import SIDE, STACK, frame_shape, space_to_depth
-from agent.td3.layout import Layout, ReplayError
-from agent.td3.ring import Ring
+from agent.td3.replay.frames import SIDE, STACK, frame_shape, space_to_depth
+from agent.td3.replay.layout import Layout, ReplayError
+from agent.td3.replay.ring import Ring
 
 __all__ = ["Batch", "Replay", "ReplayError"]
 
-_STRIP = np.arange(-STACK, 1)  # frames t-3..t+1, counted from the row that the transition arrives at
+_FRAME_WINDOW = np.arange(-STACK, 1)  # frames t-3..t+1, counted from the row that the transition arrives at
 # Rows that the writer may be changing: an episode's first observation is published together with its first step.
 IN_FLIGHT = 2
-# Rows left out at the old end of a full ring: those in flight, the oldest strip's, and some that the writer may
+# Rows left out at the old end of a full ring: those in flight, the oldest frame window's, and some that the writer may
 # advance while a batch is read.
 _MARGIN = IN_FLIGHT + STACK + 10
 MIN_CAPACITY = 2 * _MARGIN
@@ -37,7 +38,7 @@ _FETCHED_AHEAD = 1_000
 
 @dataclass(frozen=True)
 class Batch:
-    """B transitions. One strip of five frames t-3..t+1 holds the stacks of both s and s'."""
+    """B transitions. One window of five frames t-3..t+1 holds the stacks of both s and s'."""
 
     frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth; before an episode's start its first frame, repeated
     vector: Tensor  # (B, 53) float32, of s
@@ -50,7 +51,11 @@ class Batch:
         """Return the batch on a device; the same tensors where they are there already."""
         return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
 
-    def part(self, rows: slice) -> Batch:
+    def __len__(self) -> int:
+        """How many transitions, B."""
+        return len(self.reward)
+
+    def __getitem__(self, rows: slice) -> Batch:
         """Return some of the transitions, as views."""
         return Batch(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
@@ -60,7 +65,7 @@ class Replay:
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        self._age: int | None = None  # of the newest row written; None outside an episode
+        self._episode_step: int | None = None  # of the newest row written; None outside an episode
         self._frames_out: dict[int, NDArray[np.uint8]] = {}  # a page fault for each fresh 4 KiB would double the time
         self._to_fetch = 0  # batches
 
@@ -119,7 +124,7 @@ class Replay:
 
     def start_episode(self, frame: NDArray[np.uint8], vector: NDArray[np.float32]) -> None:
         """Take an episode's first observation: frame (S, S), vector (53,). Published with the first transition."""
-        self._age = 0
+        self._episode_step = 0
         self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""))
 
     def append(
@@ -136,14 +141,15 @@ class Replay:
         Raises:
             ReplayError: no episode is open; after a final transition, or a restart, ``start_episode`` comes first.
         """
-        if self._age is None:
+        if self._episode_step is None:
             raise ReplayError(f"{self._ring.directory}: a transition outside an episode; call start_episode first.")
-        row = self.rows + (self._age == 0)
-        self._age += 1
-        self._write(row, frame, (self.steps + 1, vector, action, reward, self._age, terminated, truncated, b""))
+        row = self.rows + (self._episode_step == 0)
+        self._episode_step += 1
+        values = (self.steps + 1, vector, action, reward, self._episode_step, terminated, truncated, b"")
+        self._write(row, frame, values)
         self._ring.published[0] = row + 1  # one aligned store, after all that it announces
         if terminated or truncated:
-            self._age = None
+            self._episode_step = None
 
     def sample(self, batch: int, rng: np.random.Generator, until: int | None = None) -> Batch:
         """Draw transitions uniformly, with replacement.
@@ -185,7 +191,7 @@ class Replay:
         return max(self.layout.first, head - self.capacity + _MARGIN)
 
     def _oldest_whole(self) -> int:
-        """Return the oldest row whose strip the writer can't be changing now."""
+        """Return the oldest row whose frame window the writer can't be changing now."""
         return max(self.layout.first, self.rows - self.capacity + IN_FLIGHT + STACK)
 
     def _head(self, until: int | None) -> int:
@@ -201,33 +207,33 @@ class Replay:
 
     def _draw(self, batch: int, rng: np.random.Generator, oldest: int, head: int) -> NDArray[np.int64]:
         """Return rows in [oldest, head) that a transition arrives at; first observations are drawn again."""
-        if head <= oldest or self._step(head - 1) == self._step(oldest) - (self._ages(oldest) > 0):
+        if head <= oldest or self._step(head - 1) == self._step(oldest) - (self._episode_steps(oldest) > 0):
             raise ReplayError(f"{self._ring.directory}: no transition to sample; collect some steps first.")
         rows = rng.integers(oldest, head, batch)
-        while (first := self._ages(rows) == 0).any():
+        while (first := self._episode_steps(rows) == 0).any():
             rows[first] = rng.integers(oldest, head, int(first.sum()))
         return rows
 
     def _gather(self, rows: NDArray[np.int64]) -> Batch:
-        strips = np.maximum(rows[:, None] + _STRIP, (rows - self._ages(rows))[:, None]) % self.capacity
+        windows = np.maximum(rows[:, None] + _FRAME_WINDOW, (rows - self._episode_steps(rows))[:, None]) % self.capacity
         if len(rows) not in self._frames_out:
-            self._frames_out[len(rows)] = np.empty((strips.size, self.layout.frame_bytes), dtype=np.uint8)
+            self._frames_out[len(rows)] = np.empty((windows.size, self.layout.frame_bytes), dtype=np.uint8)
         frames = self._frames_out[len(rows)]
-        np.take(self._ring.frames, strips.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
+        np.take(self._ring.frames, windows.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
         before = self._ring.rows["vector"][(rows - 1) % self.capacity]
         arrived = self._ring.rows[rows % self.capacity]
         columns = (before, arrived["vector"], arrived["action"], arrived["reward"], arrived["terminated"])
         return Batch(
-            torch.from_numpy(frames).view(*strips.shape, *frame_shape(self.layout.side)),
+            torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side)),
             *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
         )
 
     def _step(self, row: int) -> int:
         return int(self._ring.rows["step"][row % self.capacity])
 
-    def _ages(self, rows: Any) -> NDArray[np.int64]:
-        ages: NDArray[np.int64] = self._ring.rows["age"][rows % self.capacity].astype(np.int64)
-        return ages
+    def _episode_steps(self, rows: Any) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self._ring.rows["episode_step"][rows % self.capacity].astype(np.int64)
+        return found
 
     def _write(self, row: int, frame: NDArray[np.uint8], values: tuple[Any, ...]) -> None:
         slot = row % self.capacity

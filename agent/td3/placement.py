@@ -1,7 +1,4 @@
-"""The target networks θ'₁, θ'₂, φ': where they live, their visits to the device, and how they follow θ and φ.
-
-Owns no weight: the module is ``TD3``'s, and so is what it follows. Knows no loss.
-"""
+"""What lives on the host and serves a GPU: page-locked copies, and targets that are on the device only when needed."""
 
 from __future__ import annotations
 
@@ -11,11 +8,17 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from agent.td3.host import HOST, host_twin
+HOST = torch.device("cpu")
+
+
+def host_twin(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a copy on the host in the same memory order, page-locked if ``device``, which it serves, is a GPU."""
+    twin = torch.empty_like(tensor, device=HOST, pin_memory=device.type == "cuda", requires_grad=False)
+    return twin.copy_(tensor.detach())
 
 
 class Targets:
-    """A module that follows parameters of the same names, on their device or on the host."""
+    """A module whose parameters follow others of the same names, on their device or on the host."""
 
     def __init__(
         self, module: nn.Module, online: Mapping[str, Tensor], device: torch.device, *, on_host: bool = False
@@ -26,7 +29,7 @@ class Targets:
             module: the targets.
             online: what they follow; where ``on_host``, best the optimizer's masters: others are fetched each time.
             device: where the targets are computed with.
-            on_host: keep them on the host, and let them visit the device.
+            on_host: keep them on the host between their uses.
         """
         self._module, self._device, self._on_host = module, device, on_host
         module.to(HOST if on_host else device)
@@ -38,7 +41,7 @@ class Targets:
         self._fetched = [host_twin(each, device) for each in self._online] if away else []
 
     @contextlib.contextmanager
-    def visit(self) -> Iterator[None]:
+    def on_device(self) -> Iterator[None]:
         """Let the module compute on the device; where it lives on the host, its copy there is dropped afterwards."""
         if not self._on_host:
             yield
@@ -53,8 +56,8 @@ class Targets:
                 parameter.data = tensor
 
     @torch.no_grad()
-    def follow(self, tau: float) -> None:
-        """θ' ← τ θ + (1 - τ) θ', in place; on the host nothing is allocated on the device."""
+    def pairs(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the targets' tensors and what they follow, both where the targets live; nothing is allocated."""
         if self._fetched:
             torch._foreach_copy_(self._fetched, self._online)
-        torch._foreach_lerp_(list(self._module.parameters()), self._fetched or self._online, tau)
+        return list(self._module.parameters()), self._fetched or self._online

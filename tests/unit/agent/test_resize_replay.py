@@ -1,4 +1,4 @@
-"""A ring made over holds the newest rows, whole, whatever kills the process that makes it over."""
+"""A resized ring holds the newest rows, whole, whatever kills the process that makes it over."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.config import AgentConfig, validate
 from agent.exits import AgentError
-from agent.refitting import refit
-from agent.td3 import resampling
-from agent.td3.frames import depth_to_space, space_to_depth
-from agent.td3.layout import Layout
-from agent.td3.replay import MIN_CAPACITY, Replay, ReplayError
-from agent.td3.reshaping import reshape
-from agent.td3.ring import locked
+from agent.td3.replay import resampling
+from agent.td3.replay.frames import depth_to_space, space_to_depth
+from agent.td3.replay.layout import Layout
+from agent.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
+from agent.td3.replay.resize_replay import resize, resize_replay
+from agent.td3.replay.ring import locked
+from agent.telemetry.events import EventLog
 from contract.exits import Exit
 from contract.paths import RunPaths
 from tests.disks import fill as fill_disk
@@ -60,7 +59,7 @@ def test_the_newest_rows_are_kept_and_steps_go_on(
     directory = tmp_path_factory.mktemp("run") / "replay"
     old = ring(directory, MIN_CAPACITY + before, turns)
     steps, rows, held = old.steps, old.rows, contents(directory)
-    done = reshape(directory, MIN_CAPACITY + after, side=84)
+    done = resize(directory, MIN_CAPACITY + after, side=84)
     assert (done is None) == (before == after)
     kept = contents(directory)
     assert kept.keys() <= held.keys()
@@ -79,14 +78,14 @@ def test_the_newest_rows_are_kept_and_steps_go_on(
 def test_a_smaller_one_leaves_the_disk_the_difference(tmp_path: Path) -> None:
     directory = tmp_path / "replay"
     ring(directory, 400)
-    done = reshape(directory, 100, side=84)
+    done = resize(directory, 100, side=84)
     assert done is not None
     assert (done.capacity_before, done.capacity, done.rows, done.dropped) == (400, 100, 100, 298)
     files = {path.name: path.stat().st_size for path in directory.iterdir()}
     assert sum(files.values()) < 100 * 7400
     assert files.keys() == {"frames.1.u8", "rows.1.bin", "published", "replay.json", "lock"}
-    assert reshape(directory, 100, side=84) is None
-    assert reshape(directory, 120, side=84) is not None
+    assert resize(directory, 100, side=84) is None
+    assert resize(directory, 120, side=84) is not None
     assert {"frames.2.u8", "rows.2.bin"} <= {path.name for path in directory.iterdir()}
 
 
@@ -94,7 +93,7 @@ def test_frames_of_another_size_are_those_averaged_once(tmp_path: Path) -> None:
     directory = tmp_path / "replay"
     ring(directory, 200, turns=1)
     before = Replay.open(directory)
-    assert reshape(directory, 200, side=64) is not None
+    assert resize(directory, 200, side=64) is not None
     after = Replay.open(directory)
     assert (after.rows, after.steps, after.layout.side) == (before.rows, before.steps, 64)
     first = depth_to_space(after._ring.frames[0].reshape(16, 16, 16))
@@ -106,14 +105,14 @@ def test_frames_of_another_size_are_those_averaged_once(tmp_path: Path) -> None:
     Replay.create(directory, 200, side=64).start_episode(np.zeros((64, 64), np.uint8), np.zeros(53, np.float32))
 
 
-# Makes rings over, each in a child of its own: the n-th dies by SIGKILL just before the n-th call that touches a file.
+# Resizes rings, each in a child of its own: the n-th dies by SIGKILL just before the n-th call that touches a file.
 KILLED = """
 import os, pathlib, signal, sys
-from agent.td3 import reshaping
+from agent.td3.replay import resize_replay
 capacity, side, *directories = map(str, sys.argv[1:])
 calls = [(os, "posix_fallocate"), (os, "fsync"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"),
-         (pathlib.Path, "open"), (reshaping.np, "arange")]
-reshaping._BLOCK = 50
+         (pathlib.Path, "open"), (resize_replay.np, "arange")]
+resize_replay._BLOCK = 50
 count = 0
 def counted(owner, name, deadly):
     real = getattr(owner, name)
@@ -128,7 +127,7 @@ for number, directory in enumerate(directories, 1):
     if os.fork() == 0:
         for owner, name in calls:
             counted(owner, name, number)
-        reshaping.reshape(pathlib.Path(directory), int(capacity), int(side))
+        resize_replay.resize(pathlib.Path(directory), int(capacity), int(side))
         os._exit(0)
     print(os.wait()[1])
 """
@@ -154,7 +153,7 @@ def test_a_kill_at_any_call_leaves_the_old_ring_or_the_new_one(tmp_path: Path, c
         outcomes.append("done" if status == 0 else "new" if is_new else "old")
         if not is_new:
             assert (found.capacity, found.side, contents(directory)) == (300, 84, before)
-        reshape(directory, capacity, side)
+        resize(directory, capacity, side)
         replay = Replay.create(directory, capacity, side)
         assert (replay.rows, replay.steps) == (old.rows, old.steps)
         assert len(list(directory.iterdir())) == 5, "something that doesn't count was left"
@@ -172,7 +171,7 @@ def test_after_a_kill_the_old_capacity_can_be_asked_for_again(tmp_path: Path) ->
     copies = [shutil.copytree(old, tmp_path / str(number)) for number in range(9)]
     killed(copies, 120, 84)
     assert (copies[-1] / "frames.1.u8").exists()
-    assert reshape(copies[-1], 300, side=84) is None
+    assert resize(copies[-1], 300, side=84) is None
     assert not (copies[-1] / "frames.1.u8").exists()
     assert contents(copies[-1]) == contents(old)
 
@@ -185,7 +184,7 @@ def test_a_disk_without_room_for_both_is_refused_with_the_numbers_and_nothing_is
         filler = fill_disk(disk)
         os.truncate(filler, filler.stat().st_size - 2 * 2**20)
         with pytest.raises(AgentError, match=r"takes 2 MiB beside .* the disk has 2 MiB free: free some, or") as caught:
-            refit(configured(300), run)
+            resize_to_300(run)
         assert caught.value.code is Exit.OUT_OF_MEMORY
         told = json.loads(run.agent_events.read_text().splitlines()[-1])
         assert (told["event"], told["pool"], told["cause"]) == ("cannot_fit", "disk", str(caught.value))
@@ -193,21 +192,20 @@ def test_a_disk_without_room_for_both_is_refused_with_the_numbers_and_nothing_is
         assert 100 < told["fitting_replay"] < 200
         assert contents(run.replay) == before
         filler.unlink()
-        refit(configured(300), run)
+        resize_to_300(run)
         assert Replay.open(run.replay).capacity == 300
 
 
-def configured(capacity: int) -> AgentConfig:
-    ample = validate({"memory": {"reserve_mib": 1}}, "test")
-    return ample.model_copy(update={"replay": ample.replay.model_copy(update={"capacity": capacity})})
+def resize_to_300(run: RunPaths) -> None:
+    resize_replay(run.replay, 300, 84, 1.0, EventLog(run.agent_events).append)
 
 
 def test_what_was_done_is_told(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
-    refit(configured(300), run)  # no replay yet: the collector makes it
+    resize_to_300(run)  # no replay yet: the collector makes it
     ring(run.replay, 400)
-    refit(configured(300), run)
-    refit(configured(300), run)
+    resize_to_300(run)
+    resize_to_300(run)
     told = [json.loads(line) for line in run.agent_events.read_text().splitlines()]
     assert [event["event"] for event in told] == ["replay_reshaped"]
     assert (told[0]["capacity_before"], told[0]["capacity"], told[0]["side"]) == (400, 300, 84)
@@ -220,11 +218,11 @@ def test_a_last_writer_that_is_dying_is_waited_for_and_a_living_one_is_not_distu
     directory = tmp_path / "replay"
     ring(directory, 300)
     lock = locked(directory)
-    monkeypatch.setattr("agent.td3.reshaping._LAST_WRITER_S", 0.2)
+    monkeypatch.setattr("agent.td3.replay.resize_replay._LAST_WRITER_S", 0.2)
     with pytest.raises(ReplayError, match="another process writes this replay"):
-        reshape(directory, 120, side=84)
-    monkeypatch.setattr("agent.td3.reshaping._LAST_WRITER_S", 10.0)
+        resize(directory, 120, side=84)
+    monkeypatch.setattr("agent.td3.replay.resize_replay._LAST_WRITER_S", 10.0)
     threading.Timer(0.3, lock.close).start()
     begun_s = time.monotonic()
-    assert reshape(directory, 120, side=84) is not None
+    assert resize(directory, 120, side=84) is not None
     assert time.monotonic() - begun_s >= 0.3

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.config import AgentConfig
-from agent.memory import footprint
-from agent.memory.footprint import MIB, Free
+from agent.memory import fit
+from agent.memory.estimate import MIB, Free, estimate
 
 SUSPECT_SHARE = 0.75
 """Of what a run could have: one that needed less didn't end for its own memory. The estimate is 13 MiB low at worst."""
 
 
 @dataclass(frozen=True)
-class Silence:
+class PreviousCrash:
     """The last heartbeat of a learner that didn't say how it ended."""
 
     phase: str
@@ -30,41 +30,41 @@ class Silence:
     """Highest reading of learner and collector together, once a second."""
 
 
-def silence(heartbeat: Path) -> Silence | None:
+def read(heartbeat: Path) -> PreviousCrash | None:
     """Return the last heartbeat; None where there is none, or its learner said how it ended."""
     try:
         beat = json.loads(heartbeat.read_text(encoding="utf-8"))
         if beat["exit_code"] is not None:
             return None
         peaks = [float(figures.get("host", 0.0)) for figures in beat["memory"]["peak_by_phase_mib"].values()]
-        return Silence(str(beat["phase"]), int(beat["micro_batch"]), max(peaks, default=0.0))
+        return PreviousCrash(str(beat["phase"]), int(beat["micro_batch"]), max(peaks, default=0.0))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def with_less(config: AgentConfig, free: Free, last: Silence) -> AgentConfig:
+def with_less(config: AgentConfig, free: Free, last: PreviousCrash) -> AgentConfig:
     """Return the configuration to begin with on the CPU: the same one, or with a smaller ``td3.micro_batch``.
 
     Half of what the last learner had, and half again until the estimate fits; where not even 1 does, it stays at 1 and
-    the admission refuses it.
+    ``preflight`` refuses it.
 
     Args:
         config: as it was asked for.
         free: what a run could have now.
-        last: the learner that fell silent.
+        last: what the last learner said last.
     """
     if free.host is None or needed_mib(config, last) < SUSPECT_SHARE * free.host / MIB:
         return config
     size = max(1, last.micro_batch // 2)
-    while size > 1 and footprint.refusal(_with(config, size), False, free) is not None:
+    while size > 1 and fit.refusal(_with(config, size), False, free) is not None:
         size //= 2
     configured = config.td3.micro_batch or config.td3.batch_size
     return config if size >= configured else _with(config, size)
 
 
-def needed_mib(config: AgentConfig, last: Silence) -> float:
+def needed_mib(config: AgentConfig, last: PreviousCrash) -> float:
     """Return what the last learner took, with its collector: the larger of its readings and of the estimate."""
-    estimated = footprint.estimate(_with(config, last.micro_batch), cuda=False).total("host")
+    estimated = estimate(_with(config, last.micro_batch), cuda=False).total("host")
     return round(max(estimated / MIB, last.host_peak_mib), 1)
 
 

@@ -1,7 +1,8 @@
-"""The most bytes that an update holds at once: the ways back through the networks, step by step, as arithmetic.
+"""What networks, a batch and an update take, in bytes: arithmetic, nothing is allocated and torch isn't imported.
 
-Owns what each step keeps, frees and needs meanwhile; a test holds it against PyTorch's own account. Parameters, Adam,
-targets and the sampled batch are counted elsewhere. Imports no torch, allocates nothing.
+The shapes are those of ``td3.networks`` (a test holds the two together, name by name and byte by byte). The most bytes
+that an update holds at once are found step by step along the backward pass: what each layer keeps, frees and needs
+meanwhile; a test holds that against PyTorch's own account.
 """
 
 from __future__ import annotations
@@ -9,19 +10,79 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 from agent.config import NetworkConfig
-from agent.memory import layers
-from agent.memory.layers import FLOAT, KERNELS, convolved
-from agent.td3.frames import ACTION, BLOCK, SIDE, STACK, VECTOR
+from agent.td3.replay.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides
+
+FLOAT = 4  # bytes; parameters, gradients, moments and everything after the encoder
+KERNELS = (2 * 2, 4 * 4, 3 * 3)
+_WINDOW = STACK + 1  # frames of a sampled transition
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def _convolved_cells(side: int = SIDE) -> tuple[int, ...]:
+    """Return the cells after each convolution."""
+    return tuple(across * across for across in convolved_sides(side))
+
+
+def parameter_shapes(network: NetworkConfig, side: int = SIDE) -> Shapes:
+    """Return the shape of each learned parameter under its name in ``TD3.online``."""
+    first, second, third = network.channels
+    features = network.features
+    return {
+        **_layer("encoder.conv1", first, STACK * BLOCK * BLOCK, 2, 2),
+        **_layer("encoder.conv2", second, first, 4, 4),
+        **_layer("encoder.conv3", third, second, 3, 3),
+        **_layer("encoder.trunk", features, third * _convolved_cells(side)[-1]),
+        **_norm("encoder.norm", features),
+        **_mlp("actor.body", (features + VECTOR, *network.hidden, ACTION), norm=False),
+        **_mlp("critic.q1", (features + VECTOR + ACTION, *network.hidden, 1), norm=True),
+        **_mlp("critic.q2", (features + VECTOR + ACTION, *network.hidden, 1), norm=True),
+    }
+
+
+def parameter_bytes(shapes: Shapes, prefix: str = "") -> int:
+    """Return the float32 bytes of the parameters whose names begin so."""
+    return FLOAT * sum(prod(shape) for name, shape in shapes.items() if name.startswith(prefix))
+
+
+def page_locked(shapes: Shapes) -> int:
+    """Return the bytes of copies that a GPU reads from the host: PyTorch rounds each block up to a power of two."""
+    return sum(1 << (FLOAT * prod(shape) - 1).bit_length() for shape in shapes.values())
+
+
+def batch_bytes(batch: int, side: int = SIDE) -> int:
+    """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, reward, terminated."""
+    return batch * (_WINDOW * side * side + FLOAT * (2 * VECTOR + ACTION + 1 + 1))
+
+
+def _layer(name: str, outputs: int, *inputs: int) -> Shapes:
+    return {f"{name}.weight": (outputs, *inputs), f"{name}.bias": (outputs,)}
+
+
+def _norm(name: str, width: int) -> Shapes:
+    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
+
+
+def _mlp(name: str, sizes: tuple[int, ...], norm: bool) -> Shapes:
+    """Return the layers under their places in ``nn.Sequential``, where ReLU and LayerNorm have places, too."""
+    stride = 3 if norm else 2
+    shapes: Shapes = {}
+    for index, (inputs, outputs) in enumerate(pairwise(sizes)):
+        shapes |= _layer(f"{name}.{stride * index}", outputs, inputs)
+        if norm and index < len(sizes) - 2:
+            shapes |= _norm(f"{name}.{stride * index + 1}", outputs)
+    return shapes
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One layer on the way back, bytes."""
+    """One layer of the backward pass, bytes."""
 
     saved: int
-    """A row's, kept from the way forth until this step is done."""
+    """A row's, kept from the forward pass until this step is done."""
     meanwhile: int
     """A row's gradients before and after the layer."""
     at_once: int = 0
@@ -49,20 +110,20 @@ def update_bytes(
         rows: of them, those that go through the networks together; fewer than ``batch`` are micro-batches, whose
             gradients are made beside the sum that they are added to.
         precision: of the encoder; other than float32 it takes 2 bytes a number.
-        cached_rows: rows that go through the convolutions together on the CPU (``td3.convolutions``); None for all, as
+        cached_rows: rows that go through the convolutions together on the CPU (``td3.kernels``); None for all, as
             on a GPU.
         side: of the frames, pixels.
-        unfolds: whether convolutions copy their inputs into columns (``td3.arithmetic``).
+        unfolds: whether convolutions copy their inputs into columns (``td3.kernels.arithmetic``).
     """
-    shapes = layers.parameter_shapes(network, side)
-    of_actor = layers.size(shapes, "actor.")
-    of_theta = layers.size(shapes) - of_actor
+    shapes = parameter_shapes(network, side)
+    of_actor = parameter_bytes(shapes, "actor.")
+    of_theta = parameter_bytes(shapes) - of_actor
     rows = min(rows, batch)
     kept = FLOAT * network.features * batch  # f(s), for the actor
     standing = of_theta if rows < batch else 0
     inputs = FLOAT * (network.features + VECTOR + ACTION)  # of the critics, one copy for both
     second, first = _critic_steps(network), _critic_steps(network, beside=inputs)
-    cells = convolved(side)
+    cells = _convolved_cells(side)
     convolutions = _convolutions_step(network, rows, precision, cached_rows, STACK * side * side, cells, unfolds)
     encoder = [_trunk_step(network, precision, cells[-1]), convolutions]
     critic = [*second, *first, _Step(inputs, 0), *encoder]
@@ -75,7 +136,7 @@ def update_bytes(
 
 
 def _highest(steps: Sequence[_Step], rows: int, standing: int, *, grows: bool | None = None) -> int:
-    """Return the most bytes on a way back; ``standing`` gradients are there before, and take the new ones up."""
+    """Return the most bytes in a backward pass; ``standing`` gradients are there before, and take the new ones up."""
     grows = standing == 0 if grows is None else grows
     saved, cast = sum(step.saved for step in steps), sum(step.cast for step in steps)
     made, highest = 0, 0

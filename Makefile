@@ -8,32 +8,42 @@ LONG ?= yes
 CARLA ?= yes
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/installed
+# Which tests `test` runs; CI names some at a time.
 PARTS := lint unit wire stack $(if $(filter no,$(LONG)),,long)
 
-.PHONY: run test unit wire stack long soak verify-gpu lint clean
-.DELETE_ON_ERROR:
+# What each purpose installs: extras of pyproject.toml. mypy reads the tests too, so lint has theirs.
+run_NEEDS := agent,lite,launcher
+test_NEEDS := $(run_NEEDS),test
+lint_NEEDS := $(test_NEEDS),lint
+verify_NEEDS := $(test_NEEDS),benchmark
+READY_FOR := $(VENV)/ready-for-
 
-run: $(INSTALLED)  ## train a short run against carla-lite, evaluate it, leave a video and a report
+.PHONY: run test ready unit wire stack long soak verify-gpu lint clean
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+run: $(READY_FOR)run  ## train a short run against carla-lite, evaluate it, leave a video and a report
 	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml
 
-test: $(INSTALLED)  ## every test that this machine can run, whatever fails before; says at the end what did
+ready: $(READY_FOR)test $(READY_FOR)lint  ## only the environment of every part of `test`
+
+test:  ## every test that this machine can run, whatever fails before; says at the end what did
 	@failed=; for part in $(PARTS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi; echo "make test: passed: $(PARTS)"
 
-unit: $(INSTALLED)
+unit: $(READY_FOR)test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/unit
 
-wire: $(INSTALLED)
+wire: $(READY_FOR)test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" tests/wire tests/soak
 
-stack: $(INSTALLED)
-	$(BIN)/python -m pytest tests/stack
+stack: $(READY_FOR)test
+	$(BIN)/python -m pytest -m "not long" tests/stack
 
-long: $(INSTALLED)
-	$(BIN)/python -m pytest -m long tests/wire
+long: $(READY_FOR)test
+	$(BIN)/python -m pytest -m long tests
 
-soak: $(INSTALLED)  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
+soak: $(READY_FOR)test  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)
 	$(BIN)/python -m tests.soak.hours
 
@@ -41,22 +51,24 @@ ifeq ($(CARLA),no)
 verify-gpu:  ## with a real card and CARLA: everything that needs them; one file to send back. CARLA=no: installs nothing
 	$(PYTHON) scripts/verify_gpu.py --no-carla $(VERIFY_FLAGS)
 else
-verify-gpu: $(INSTALLED)
+verify-gpu: $(READY_FOR)verify
 	$(BIN)/python scripts/verify_gpu.py $(VERIFY_FLAGS)
 endif
 
-lint: $(INSTALLED)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/codespell
+lint: $(READY_FOR)lint
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -m codespell_lib
 
 clean:  ## the environment and caches, never a run
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 13) else \
 	f"Python {v[0]}.{v[1]} found, 3.10 to 3.12 needed (the carla client has no other wheels): make $(MAKECMDGOALS) PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q $(PIP_FLAGS) -c constraints.txt -e '.[agent,lite,launcher,benchmark,dev]'
+
+$(READY_FOR)%: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q $(PIP_FLAGS) -c constraints.txt -e '.[$($*_NEEDS)]'
 	@touch $@

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.exits import Exit
+from contract.exits import Exit
 from launcher.memory.nvml import Nvml
-from launcher.planning.outlook import ImpossibleError, Simulates
+from launcher.planning import ImpossibleError, Simulates
 from launcher.runtimes import project
 from launcher.wish import RuntimeKind, Wish
 
@@ -40,7 +40,9 @@ def pick(wish: Wish, remembered: str = "") -> Pick:
         return Pick(_index(remembered, "The run's GPU"))
     if wish.runtime is RuntimeKind.PROCESS:
         return Pick(int(FIRST))
-    return _of_compose(project.setting("CARLA_GPU") or FIRST, project.setting("AGENT_GPU") or FIRST)
+    return _of_compose(
+        project.setting("CARLA_GPU", wish.stack) or FIRST, project.setting("AGENT_GPU", wish.stack) or FIRST
+    )
 
 
 def _of_compose(simulators: str, agents: str) -> Pick:
@@ -65,6 +67,6 @@ def _index(name: str, whose: str) -> int:
         raise ImpossibleError(
             f"{whose} {name} isn't in this machine: put it back, name another with --gpu, or go on without one: "
             "--simulator carla-lite --device cpu.",
-            Exit.CONFIGURATION,
+            Exit.BAD_CONFIG,
         )
     return index

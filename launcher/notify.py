@@ -19,7 +19,7 @@ NEWS = frozenset(
     {
         "agent_adopted",
         "agent_restart",
-        "climb_failed",
+        "restore_failed",
         "crash_loop",
         "finding",
         "planned_without_cuda",

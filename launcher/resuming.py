@@ -55,6 +55,8 @@ def _withheld(saved: Options, why: str) -> dict[str, str]:
         found["on_event"] = f"--on-event isn't taken up again, for {why}: give it anew."
     if "launcher_config" in saved.model_fields_set and _is_open(saved.launcher_config):
         found["launcher_config"] = f"--launcher-config isn't taken up again, for {why}: give it anew."
+    if "stack" in saved.model_fields_set:
+        found["stack"] = f"--stack isn't taken up again, for {why}: give it anew."
     return found
 
 

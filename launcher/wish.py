@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from launcher.config import SHIPPED
-from launcher.planning.outlook import Simulates
-from launcher.run_directory import RunDirectory
-from launcher.section import Section
+from contract.paths import RunPaths
+from contract.section import Section
+from launcher.config import SHIPPED, STACK
+from launcher.planning import Simulates
 
 
 class RuntimeKind(str, Enum):
@@ -31,6 +31,7 @@ class Options(Section):
 
     config: Path | None = Field(None, description="Of the agent; None takes the run's own, or the shipped one.")
     launcher_config: Path = Field(SHIPPED, description="The launcher's own.")
+    stack: Path = Field(STACK, description="The folder of the Compose files.")
     runtime: RuntimeKind = Field(RuntimeKind.AUTO, description="What starts simulator and agent.")
     simulator: Simulates = Field(Simulates.AUTO, description="CARLA, carla-lite, or whatever the machine has.")
     quality: Literal["Low", "Epic"] | None = Field(None, description="Of CARLA; None: the launcher's configuration's.")
@@ -54,7 +55,7 @@ class Options(Section):
     agent_args: tuple[str, ...] = Field((), description="Passed on to the agent as they are.")
     simulator_args: tuple[str, ...] = Field((), description="Passed on to the simulator as they are.")
 
-    @field_validator("config", "launcher_config")
+    @field_validator("config", "launcher_config", "stack")
     @classmethod
     def _from_another_folder(cls, path: Path | None) -> Path | None:
         return None if path is None else path.absolute()
@@ -83,7 +84,7 @@ def lasting_map(name: str | None) -> str | None:
 class Wish(Options):
     """What one start of ``up`` is asked for: the options, of which run, and whether it may go on with an old one."""
 
-    run: RunDirectory
+    run: RunPaths
     resume: bool = False
 
     def options(self) -> Options:

@@ -16,8 +16,9 @@ from typing import TypeVar
 
 import torch
 
-from agent.exits import AgentError, DeviceIsFull, Exit, is_out_of_memory, never_full
+from agent.exits import AgentError, DeviceIsFull, is_out_of_memory, never_full
 from agent.memory import heap
+from contract.exits import Exit
 
 T = TypeVar("T")
 

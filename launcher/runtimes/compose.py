@@ -17,7 +17,7 @@ from launcher.memory.pools import MIB
 from launcher.runtimes.compose_child import ComposeChild, Creation
 from launcher.runtimes.engine import Engine, EngineError
 from launcher.runtimes.processes import Keepers, Program
-from launcher.runtimes.project import GPU, LITE, REPOSITORY, Project
+from launcher.runtimes.project import GPU, LITE, Project
 from launcher.runtimes.runtime import Role, Start, StartError
 from launcher.runtimes.setup import Setup
 
@@ -55,7 +55,7 @@ class ComposeRuntime:
         self._setup, self._limits = setup, limits
         self._lite, self._device, self._more = lite, device, variables or {}
         self._quality: str = limits.simulator.quality
-        self._project = Project(setup.run, (*(LITE if lite else GPU), *map(str, over)))
+        self._project = Project(setup.run, (*(LITE if lite else GPU), *map(str, over)), setup.stack)
         self._engine = Engine()
         self._keepers = Keepers(setup.inherited)
         self._children: dict[Role, ComposeChild] = {}
@@ -80,7 +80,7 @@ class ComposeRuntime:
             StartError: it lies in neither.
         """
         config = self._setup.config.resolve()
-        folders = {"config": REPOSITORY / "config", "runs": self._setup.run.path.resolve().parent}
+        folders = {"config": self._setup.stack.resolve() / "config", "runs": self._setup.run.path.resolve().parent}
         for inside, folder in folders.items():
             if config.is_relative_to(folder):
                 return str(inside / config.relative_to(folder))

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.run_directory import RunDirectory
+from contract.files import write_whole
+from contract.paths import RunPaths
+from launcher.config import STACK
 from launcher.runtimes.runtime import StartError
-from launcher.whole_file import write_whole
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 GPU = ("docker-compose.yml",)
 LITE = (*GPU, "docker-compose.lite.yml")
 COMPOSE_SINCE = (2, 24, 4)
@@ -26,7 +26,7 @@ COMPOSE_SINCE = (2, 24, 4)
 LIMIT_S = 60.0
 
 
-def name_of(run: RunDirectory) -> str:
+def name_of(run: RunPaths) -> str:
     """Return the project's name: the same for the same directory, another for any other of the same name."""
     path = run.path.resolve()
     readable = re.sub(r"[^a-z0-9]+", "-", path.name.lower()).strip("-")[:40]
@@ -37,12 +37,14 @@ class Project:
     """One run's containers and network; nothing else is ever touched.
 
     Args:
-        files: of the repository, the later ones over the earlier ones.
+        files: of the stack's folder, the later ones over the earlier ones.
+        stack: the folder of the Compose files.
     """
 
-    def __init__(self, run: RunDirectory, files: tuple[str, ...]) -> None:
+    def __init__(self, run: RunPaths, files: tuple[str, ...], stack: Path = STACK) -> None:
         self.name = name_of(run)
         self._files = files
+        self._stack = stack.absolute()
         self._variables: dict[str, str] = {}
         self._environment = run.path / "launcher.env"
 
@@ -58,12 +60,12 @@ class Project:
 
     def command(self, *arguments: str) -> tuple[str, ...]:
         """Return a Compose command on this project."""
-        env_files = [path for path in (REPOSITORY / ".env", self._environment) if path.exists()]
+        env_files = [path for path in (self._stack / ".env", self._environment) if path.exists()]
         return (
             *("docker", "compose", "--progress", "quiet", "--project-name", self.name),
-            *("--project-directory", str(REPOSITORY)),
+            *("--project-directory", str(self._stack)),
             *(part for path in env_files for part in ("--env-file", str(path))),
-            *(part for file in self._files for part in ("--file", str(REPOSITORY / file))),
+            *(part for file in self._files for part in ("--file", str(self._stack / file))),
             *arguments,
         )
 
@@ -77,11 +79,16 @@ class Project:
         return " ".join(["docker compose", *(f"-f {file}" for file in self._files), "build", *services])
 
     def check_version(self) -> None:
-        """Return if there is a Compose that can read the files.
+        """Return if there is a Compose that can read the files, and the files are there.
 
         Raises:
-            StartError: there is none.
+            StartError: there is none, or they aren't.
         """
+        if missing := [file for file in self._files if not (self._stack / file).is_file()]:
+            raise StartError(
+                f"{self._stack} has no {missing[0]}: the Compose stack needs a checkout of this project; "
+                "name its folder with --stack, or take --runtime process."
+            )
         told = _said("version", ("docker", "compose", "version", "--short"), {})
         version = tuple(int(part) for part in re.findall(r"\d+", told)[:3])
         if version < COMPOSE_SINCE:
@@ -119,7 +126,7 @@ class Project:
         _said("down", self.command("down", "--timeout", "0"), self._variables)
 
 
-def dotenv(stack: Path = REPOSITORY) -> dict[str, str]:
+def dotenv(stack: Path) -> dict[str, str]:
     """Return what ``.env`` in the folder of the Compose files sets; empty if there is none."""
     try:
         lines = (stack / ".env").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -129,9 +136,9 @@ def dotenv(stack: Path = REPOSITORY) -> dict[str, str]:
     return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
 
 
-def setting(name: str) -> str:
+def setting(name: str, stack: Path) -> str:
     """Return a variable as Compose reads it: of the environment, else of ``.env``, else empty."""
-    return os.environ.get(name) or dotenv().get(name, "")
+    return os.environ.get(name) or dotenv(stack).get(name, "")
 
 
 def _quoted(value: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
+from launcher.config import STACK
 
 LOOPBACK = "127.0.0.1"
 
@@ -25,9 +26,10 @@ class Setup:
         inherited: descriptors that everything started on this machine holds too, such as the run's lock.
         gpu_uuid: of the card that simulator and agent share; empty gives them none in particular.
         gpu_index: the same card as the driver counts.
+        stack: the folder of the Compose files.
     """
 
-    run: RunDirectory
+    run: RunPaths
     config: Path
     port: int
     host: str = LOOPBACK
@@ -39,6 +41,7 @@ class Setup:
     inherited: tuple[int, ...] = ()
     gpu_uuid: str = ""
     gpu_index: int = 0
+    stack: Path = STACK
 
     @property
     def agent_options(self) -> tuple[str, ...]:

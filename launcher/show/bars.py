@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from launcher.run_directory import inner, number
+from contract.readers import inner, number
 from launcher.show.timeline import OURS
 
 SIGNS = {"simulator": ("█", "blue"), "agent": ("▓", "cyan"), "launcher": ("▚", "magenta")}

@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from launcher.run_directory import RunDirectory, inner
+from contract.paths import RunPaths
+from contract.readers import inner
 from launcher.show.bars import bar
 from launcher.show.formatting import cause, clock, span
 from launcher.show.history import kind_of
@@ -28,7 +29,7 @@ STALE_S = 10.0
 Found = Mapping[str, Any]
 
 
-def show(run: RunDirectory) -> None:
+def show(run: RunPaths) -> None:
     """Print everything once, and how the run ended if it has."""
     found = status(run, time.time())
     console = Console()
@@ -36,7 +37,7 @@ def show(run: RunDirectory) -> None:
     _say_end(console, found)
 
 
-def follow(run: RunDirectory) -> None:
+def follow(run: RunPaths) -> None:
     """Keep the view up to date until the run ends, then say how it did."""
     look, console = Look(run), Console()
     found = look.at(time.time())
@@ -126,9 +127,9 @@ def _rungs(found: Found) -> str:
     if not rungs:
         return "none taken" if found["alive"] else ""
     lines = [f"{each['rung']}{_since(each['since'])}: {each['cause']}" for each in rungs]
-    if (wait_s := found["next_climb_s"]) is not None:
+    if (wait_s := found["next_restore_s"]) is not None:
         when = f"in {span(wait_s)} at the earliest" if wait_s else "as soon as memory has had room for long enough"
-        lines.append(f"next climb: {when}")
+        lines.append(f"next restore: {when}")
     return "\n".join(lines)
 
 

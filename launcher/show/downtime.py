@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from launcher.run_directory import number
+from contract.readers import number
 from launcher.show.incidents import HUNG, Incident, Pause, moment
 from launcher.show.timeline import DRIVES, Progress, Timeline
 

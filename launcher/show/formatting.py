@@ -23,7 +23,7 @@ CAUSES = {
     "misconfiguration": "misconfiguration",
     "crash_loop": "crash loop",
     "out_of_band": "unusual size",
-    "climb": "memory came back",
+    "restore": "memory came back",
     "launcher_gone": "launcher was gone",
     "planned": "planned",
 }

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.memory.pools import Kind
-from launcher.policy.verdict import RAN_OUT
-from launcher.run_directory import RunDirectory, number, read_lines, read_object
+from contract.paths import RunPaths
+from contract.readers import number, read_lines, read_object
+from launcher.decide.policy import RAN_OUT
+from launcher.memory.pools import PoolKind
 from launcher.show import timeline
 from launcher.show.downtime import Cost, Downtime, union
 from launcher.show.incidents import Incident, moment, read_incidents, words
@@ -100,7 +101,7 @@ class RunHistory:
         return sum(known) if known else None
 
 
-def examine(run: RunDirectory) -> RunHistory | None:
+def examine(run: RunPaths) -> RunHistory | None:
     """Return a run's postmortem; None where no launcher has ever written an event."""
     events = read_lines(run.launcher_events)
     if not events:
@@ -116,7 +117,7 @@ def examine(run: RunDirectory) -> RunHistory | None:
     mattered = [each for each in incidents if each.matters]
     starts = [*(each.began_s for each in mattered[1:]), float("inf")]
     mattering = [_report(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]
-    beat = read_object(run.agent_status)
+    beat = read_object(run.heartbeat)
     steps = [each.step for each in rows.progress if each.step is not None]
     return RunHistory(
         tuple(_sessions(heard, end_s)),
@@ -162,5 +163,5 @@ def _sessions(events: Sequence[Row], end_s: float) -> Iterable[Session]:
 def kind_of(pool: str) -> str:
     """Return a pool's kind in words: ``VRAM of GPU 0``, ``RAM``, ``RAM of agent``, ``disk``."""
     kind, _, whose = pool.partition(":")
-    name = {Kind.VRAM.value: "VRAM", Kind.RAM.value: "RAM", Kind.DISK.value: "Disk"}.get(kind, pool)
-    return f"{name} of {'GPU ' if kind == Kind.VRAM.value else ''}{whose}" if whose else name
+    name = {PoolKind.VRAM.value: "VRAM", PoolKind.RAM.value: "RAM", PoolKind.DISK.value: "Disk"}.get(kind, pool)
+    return f"{name} of {'GPU ' if kind == PoolKind.VRAM.value else ''}{whose}" if whose else name

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.diagnosis.causes import Cause
-from launcher.policy import verdict
-from launcher.run_directory import inner, number
+from contract.readers import inner, number
+from launcher.decide import policy
+from launcher.decide.detectors.causes import Cause
 
-CLIMB, GONE, PLANNED = "climb", "launcher_gone", "planned"
+RESTORE, GONE, PLANNED = "restore", "launcher_gone", "planned"
 """What else than a cause an incident may begin with: a rung that is left, a launcher that was killed, a request."""
-FAILED = frozenset(cause.value for cause in (*verdict.FATAL, *verdict.SIMULATOR_FAILED, *verdict.AGENT_FAILED))
+FAILED = frozenset(cause.value for cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED))
 """Causes that mean: something has ended, or must be ended."""
 HUNG = frozenset({Cause.SIMULATOR_HANG.value, Cause.AGENT_HANG.value, Cause.COLLECTOR_HANG.value})
 """Causes that are noticed only after a while in which nothing went on."""
-GRAVEST_FIRST = [cause.value for cause in verdict.ORDER]
+GRAVEST_FIRST = [cause.value for cause in policy.ORDER]
 ACTIONS = {
     "simulator_restart": "simulator started again",
     "simulator_failed": "a start of the simulator failed",
@@ -30,7 +30,7 @@ ACTIONS = {
     "rung_taken": "gave way: {rung}",
     "rung_adopted": "the agent gave way by itself: {rung}",
     "rung_left": "taken back: {rung}",
-    "climb_failed": "the climb before had failed: holds for {hold_s} s next time",
+    "restore_failed": "the restore before had failed: waits for {hold_s} s next time",
     "draining": "checkpoint, simulator given back",
     "waiting": "{reason}",
     "request_unanswered": "the agent didn't answer `{kind}`",
@@ -138,7 +138,7 @@ class Incident:
     @property
     def is_fault(self) -> bool:
         """Return whether something had gone wrong that needed more than a look."""
-        return self.matters and self.cause not in (CLIMB, PLANNED)
+        return self.matters and self.cause not in (RESTORE, PLANNED)
 
     @property
     def matters(self) -> bool:
@@ -267,7 +267,7 @@ def _first(row: Row, last_s: float | None) -> Found:
         before_s = now_s if last_s is None else min(last_s, now_s)
         return Found(before_s, GONE, "the launcher ended without a word; another one went on")
     if event == "rung_left":
-        return Found(now_s, CLIMB, f"climbs back from {words(row, 'rung')}")
+        return Found(now_s, RESTORE, f"takes {words(row, 'rung')} back")
     causes = {
         "rung_taken": Cause.PRESSURE.value,
         "rung_adopted": Cause.AGENT_CUDA_OOM.value if words(row, "kind") == "vram" else Cause.AGENT_HOST_OOM.value,

@@ -17,17 +17,19 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from launcher.exits import Exit
-from launcher.memory.pools import Kind
-from launcher.run_directory import RunDirectory, inner, number, points, read_lines, read_object, read_objects, read_yaml
+from contract.exits import Exit
+from contract.files import write_whole
+from contract.paths import RunPaths
+from contract.readers import inner, number, points, read_lines, read_object, read_objects
+from launcher.memory.pools import PoolKind
+from launcher.saved_config import saved_config
 from launcher.show import charts, history, sentences
 from launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
 from launcher.show.history import IncidentReport, RunHistory, kind_of
-from launcher.show.incidents import CLIMB
+from launcher.show.incidents import RESTORE
 from launcher.show.layers import stacked
 from launcher.show.report_phases import peaks_by_phase, shortages
 from launcher.show.run_time import RunTime
-from launcher.whole_file import write_whole
 
 EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
@@ -72,17 +74,17 @@ SPECIAL = "\\`*_{}[]<>#|~!"
 Row = Mapping[str, Any]
 
 
-def main(run: RunDirectory) -> int:
+def main(run: RunPaths) -> int:
     """Write the report; return the exit code of the process that does."""
     try:
         write(run)
     except OSError as error:
         print(f"{run.report}: can't be written ({error.strerror}).", file=sys.stderr)
-        return int(Exit.CONFIGURATION)
+        return int(Exit.BAD_CONFIG)
     return 0
 
 
-def write(run: RunDirectory) -> Path:
+def write(run: RunPaths) -> Path:
     """Write page and text, and return the page's path; the text lies beside it as ``report.md``.
 
     Raises:
@@ -132,9 +134,9 @@ def _figure(value: Any, form: str) -> str:
     return "–" if found is None else form.format(found)
 
 
-def _content(run: RunDirectory, found: RunHistory | None) -> dict[str, Any]:
+def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
     """Return all that page and text show; never raises for what is in the files."""
-    launcher, agent = read_object(run.launcher_state), read_object(run.agent_status)
+    launcher, agent = read_object(run.launcher_state), read_object(run.heartbeat)
     agent_events, metrics = read_lines(run.agent_events), read_lines(run.metrics)
     return {
         "title": run.path.name,
@@ -144,8 +146,8 @@ def _content(run: RunDirectory, found: RunHistory | None) -> dict[str, Any]:
         "memory": _memory(found) if found else None,
         "pools": _pools(found) if found else [],
         "incidents": _incidents(found) if found else None,
-        "driving": _driving(read_objects(run.evaluation)),
-        "videos": [f"videos/{path.name}" for path in reversed(run.videos)],
+        "driving": _driving(read_objects(run.evaluation_json)),
+        "videos": [f"videos/{path.name}" for path in sorted(run.videos.glob("*.mp4"), reverse=True)],
         "curves": _curves(metrics, CURVES),
         "phases": peaks_by_phase(agent, agent_events),
         "shortages": shortages(agent_events),
@@ -164,8 +166,8 @@ def _outcome(launcher: Row, found: RunHistory | None) -> str:
     return "Trained without the launcher."
 
 
-def _facts(run: RunDirectory, launcher: Row, agent: Row, found: RunHistory | None) -> dict[str, Any]:
-    config = read_yaml(run.config)
+def _facts(run: RunPaths, launcher: Row, agent: Row, found: RunHistory | None) -> dict[str, Any]:
+    config = saved_config(run)
     facts = {
         # Of all launchers and learners that the run had; the files of state know the last one alone.
         "started": seconds_as_date(number(found.sessions[0].from_s if found else launcher.get("started"))),
@@ -209,7 +211,7 @@ def _memory(run: RunHistory) -> dict[str, Any] | None:
             "title": kind_of(name),
             "svg": Markup(charts.memory_chart(kind_of(name), axis, stack, run.stood, rungs)),
             "layers": list(reversed(stack.layers)),  # as they lie, highest first
-            "aside": name == Kind.DISK.value and all(each.pool != name for each in run.incidents),
+            "aside": name == PoolKind.DISK.value and all(each.pool != name for each in run.incidents),
         }
         for name, stack in stacks.items()
     ]
@@ -219,7 +221,7 @@ def _memory(run: RunHistory) -> dict[str, Any] | None:
 def _marks(run: RunHistory) -> Iterator[charts.Mark]:
     for report in run.incidents:
         incident = report.incident
-        if incident.cause != CLIMB:
+        if incident.cause != RESTORE:
             said = incident.sentences[0] if incident.sentences else ""
             yield charts.Mark(incident.began_s, "faults", "fault", f"{cause(incident.cause)}: {said}")
         for action in incident.actions:
@@ -300,7 +302,7 @@ def _curves(rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Markup]:
 # What happened
 
 
-def _events(run: RunDirectory) -> dict[str, Any] | None:
+def _events(run: RunPaths) -> dict[str, Any] | None:
     sources = {"launcher": run.launcher_events, "agent": run.agent_events}
     rows = [(number(row.get("time")) or 0.0, who, row) for who, path in sources.items() for row in read_lines(path)]
     rows.sort(key=lambda entry: entry[0])
@@ -326,7 +328,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= LONGEST or isinstance(value, str) else f"{text[:LONGEST]} …"
 
 
-def _configuration(run: RunDirectory) -> str:
+def _configuration(run: RunPaths) -> str:
     try:
         return run.config.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -334,4 +336,4 @@ def _configuration(run: RunDirectory) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(RunDirectory(Path(sys.argv[1]))))
+    sys.exit(main(RunPaths(Path(sys.argv[1]))))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.run_directory import inner, number
+from contract.readers import inner, number
 
 SHORTAGES_SHOWN = 20
 COLUMNS = {

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
 
 LIMIT_S = 120.0
 """A night's report takes seconds; on a machine that is busy, or sets matplotlib's fonts up for the first time, more."""
@@ -15,7 +15,7 @@ PACKAGES = Path(__file__).resolve().parents[2]
 PROGRAM = (sys.executable, "-m", "launcher.show.report")
 
 
-def write_report(run: RunDirectory, program: tuple[str, ...] = PROGRAM, limit_s: float = LIMIT_S) -> str:
+def write_report(run: RunPaths, program: tuple[str, ...] = PROGRAM, limit_s: float = LIMIT_S) -> str:
     """Write ``report.html`` and ``report.md``; return why that failed, one line, or "" if it didn't."""
     paths = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH", ""))))
     try:

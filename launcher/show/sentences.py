@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.diagnosis.causes import Cause
+from launcher.decide.detectors.causes import Cause
 from launcher.show.formatting import capital, cause, clock, counted, grouped, listed, mib, span
 from launcher.show.history import IncidentReport, RunHistory
 from launcher.show.timeline import Sample

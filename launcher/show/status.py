@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from launcher.run_directory import RunDirectory, inner, number, read_object
+from contract.locks import is_held
+from contract.paths import RunPaths
+from contract.readers import inner, number, read_object
 from launcher.show.appended import AppendedLines
 from launcher.show.incidents import moment, words
 from launcher.supervising import journal
@@ -20,12 +22,12 @@ SPEED_OVER_S = 60.0
 LEAST_SPAN_S = 2.0
 ROWS_KEPT = 100
 CHANGES = ("rung_taken", "rung_adopted", "rung_left", "simulator_restart", "agent_restart")
-"""Events after which a climb's hold time begins again."""
+"""Events after which a restore's hold time begins again."""
 
 Row = Mapping[str, Any]
 
 
-def status(run: RunDirectory, now: float) -> dict[str, Any]:
+def status(run: RunPaths, now: float) -> dict[str, Any]:
     """Return where a run stands at ``now``, seconds since 1970; see :meth:`Look.at`."""
     return Look(run).at(now)
 
@@ -33,7 +35,7 @@ def status(run: RunDirectory, now: float) -> dict[str, Any]:
 class Look:
     """Looks at a run again and again, and reads only what is new."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunPaths) -> None:
         self._run = run
         self._events, self._memory = AppendedLines(run.launcher_events), AppendedLines(run.launcher_memory)
         self._held: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -48,12 +50,12 @@ class Look:
         behind, holds the run); ``state`` (``killed`` if none does and none has written an end); ``heartbeat``
         (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher; ``step``, ``total_steps``, ``steps_per_s``,
         ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``; ``rungs`` (steps taken: ``rung``, ``kind``,
-        ``cause``, ``since``), ``next_climb_s`` (at the earliest); ``findings`` that hold; ``memory`` (``time``,
+        ``cause``, ``since``), ``next_restore_s`` (at the earliest); ``findings`` that hold; ``memory`` (``time``,
         ``pools``, as in ``launcher-memory.jsonl``).
         """
         self._hear()
-        launcher, beat = read_object(self._run.launcher_state), read_object(self._run.agent_status)
-        alive = journal.is_held(self._run.lock)
+        launcher, beat = read_object(self._run.launcher_state), read_object(self._run.heartbeat)
+        alive = is_held(self._run.launcher_lock)
         state = launcher.get("state", "unknown")
         told_s = number(beat.get("time"))
         return {
@@ -68,7 +70,7 @@ class Look:
             **self._progress(beat, alive),
             "restarts": _restarts(launcher, beat),
             "rungs": self._rungs(launcher),
-            "next_climb_s": self._next_climb_s(launcher, now) if alive else None,
+            "next_restore_s": self._next_restore_s(launcher, now) if alive else None,
             "findings": list(self._held.values()) if alive else [],
             "memory": self._pools(),
         }
@@ -110,7 +112,7 @@ class Look:
                 rungs.append({"rung": name, **told, "since": self._since.get(name)})
         return rungs
 
-    def _next_climb_s(self, launcher: Row, now: float) -> float | None:
+    def _next_restore_s(self, launcher: Row, now: float) -> float | None:
         """Return in how many seconds a step may be taken back at the earliest: if memory has room all the while."""
         hold_s = number(launcher.get("hold_s"))
         if not launcher.get("taken") or self._changed_s is None or hold_s is None:

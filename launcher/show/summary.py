@@ -6,18 +6,19 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from launcher.exits import Ending, Exit
-from launcher.run_directory import RunDirectory
+from contract.exits import Exit
+from contract.paths import RunPaths
+from launcher.ending import Ending
 
 
-def tell(run: RunDirectory, ending: Ending, say: Callable[[str], None]) -> None:
+def tell(run: RunPaths, ending: Ending, say: Callable[[str], None]) -> None:
     """Say how the run ended, and where what it left lies."""
     say(f"the run ended with exit code {int(ending.code)}: {ending.reason}")
-    tables = [run.evaluation, run.evaluation.with_suffix(".csv")]
+    tables = [run.evaluation_json, run.evaluation_csv]
     found: list[tuple[str, list[Path]]] = [
         ("run directory", [run.path]),
         ("evaluation", [path for path in tables if path.exists()]),
-        ("videos", list(run.videos)),
+        ("videos", sorted(run.videos.glob("*.mp4"))),
         ("report", [path for path in [run.report] if path.exists()]),
     ]
     for label, paths in found:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from launcher.memory.pools import Whose
-from launcher.run_directory import inner, number
+from contract.readers import inner, number
+from launcher.memory.pools import OwnerKind
 
-OURS = tuple(whose.value for whose in Whose if whose is not Whose.FOREIGN)
+OURS = tuple(whose.value for whose in OwnerKind if whose is not OwnerKind.FOREIGN)
 """Owners that are this run's; every other name is a stranger's."""
 DRIVES = ("warming", "collecting", "updating")
 """Phases of an agent in which steps or updates are to grow."""

@@ -1,12 +1,11 @@
 """The launcher's memory on disk: ``launcher.json``, ``launcher-events.jsonl`` and the run's lock.
 
-Owns these three files and writes nothing else; reading them (and the agent's) is ``run_directory``'s.
+Owns these three files and writes nothing else; reading them (and the agent's) is ``contract``'s.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,15 +15,20 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from contract.exits import Exit, ExitError
+from contract.files import write_whole
+from contract.locks import HeldError, Lock
+from contract.paths import RunPaths
+from contract.readers import object_of
+from launcher.decide.ladder import Taken
 from launcher.ownership import open_to
-from launcher.policy.decisions import Taken
-from launcher.run_directory import RunDirectory, object_of
-from launcher.whole_file import write_whole
 from launcher.wish import Options
 
 
-class RunInUseError(Exception):
+class RunInUseError(ExitError):
     """Another launcher holds this run; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
 
 
 class UnusableStateError(Exception):
@@ -52,7 +56,7 @@ class LauncherState:
         gpu_uuid: of the card that simulator and agent share; empty if they need none.
         taken: steps that last, in the order in which they were taken: the rung on which the run stands.
         leak_restarts: in a row, by program: before it was short of memory.
-        hold_s: what a climb waits for; doubles with failed ones.
+        hold_s: what a restore waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
         incidents: how many there were; their ids are ``i1``, ``i2``, …
         incident: the one that is being dealt with, or that ended the run; empty if none is.
@@ -106,7 +110,7 @@ class Recalled:
     open_to: str
 
 
-def recall(run: RunDirectory) -> Recalled | None:
+def recall(run: RunPaths) -> Recalled | None:
     """Return what the last launcher of this run left; None if there was none.
 
     Raises:
@@ -145,35 +149,22 @@ def plain(state: LauncherState) -> dict[str, Any]:
     return {**found, "options": state.options.model_dump(mode="json", exclude_unset=True)}
 
 
-class RunLock:
-    """The right to run ``runs/<name>``; gone with the last process that holds ``descriptor``.
+def lock(run: RunPaths) -> Lock:
+    """Take the right to run ``runs/<name>``, gone with the last process that holds its descriptor.
 
     Children's keepers inherit it: the run of a launcher that was killed stays locked until its agent has gone too.
+
+    Raises:
+        RunInUseError: somebody else has it.
+        OSError: the directory can't be written.
     """
-
-    def __init__(self, run: RunDirectory) -> None:
-        """Take it.
-
-        Raises:
-            RunInUseError: somebody else has it.
-            OSError: the directory can't be written.
-        """
-        self.descriptor = os.open(run.lock, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(self.descriptor, 64).decode(errors="replace").strip() or "unknown"
-            os.close(self.descriptor)
-            raise RunInUseError(
-                f"{run.path} is in use by the launcher with process id {owner}, or by what it left behind a moment "
-                "ago: wait for its end, or choose another --run-name."
-            ) from None
-        os.ftruncate(self.descriptor, 0)
-        os.write(self.descriptor, f"{os.getpid()}\n".encode())
-
-    def release(self) -> None:
-        """Give it back."""
-        os.close(self.descriptor)
+    try:
+        return Lock(run.launcher_lock)
+    except HeldError as error:
+        raise RunInUseError(
+            f"{run.path} is in use by the launcher with process id {error.holder}, or by what it left behind a moment "
+            "ago: wait for its end, or choose another --run-name."
+        ) from None
 
 
 class Journal:
@@ -181,7 +172,7 @@ class Journal:
 
     def __init__(
         self,
-        run: RunDirectory,
+        run: RunPaths,
         state: LauncherState,
         now: Callable[[], float],
         listeners: Sequence[Callable[[Mapping[str, Any]], None]] = (),
@@ -222,18 +213,3 @@ class Journal:
     def _append(path: Path, row: Mapping[str, Any]) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-
-
-def is_held(path: Path) -> bool:
-    """Return whether some process holds the lock file."""
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

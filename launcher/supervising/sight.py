@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Finding
-from launcher.memory.pools import Owner, Pool, Reading, Whose
-from launcher.policy import verdict
+from launcher.decide import policy
+from launcher.decide.detectors.causes import Finding
+from launcher.memory.pools import Owner, OwnerKind, Pool, Reading
 from launcher.supervising.crew import Crew
 from launcher.supervising.edges import Edges
 from launcher.supervising.incidents import Incidents
@@ -58,7 +58,7 @@ class Sight:
         self.findings = tuple(map(self._identified, self._edges.diagnose(seen)))
         self._journal_findings()
         self._draw_timeline(seen)
-        self._note_strangers(seen)
+        self._note_foreign_processes(seen)
         return seen
 
     @property
@@ -90,7 +90,7 @@ class Sight:
             )
             self._edges.say(f"{finding.sentence}: {reason}")
 
-    def stranger(self, pool: Pool) -> Owner | None:
+    def foreign_process(self, pool: Pool) -> Owner | None:
         """Return the foreign owner who took most of a pool since the first look; if nobody took any, who holds most."""
         least = self._least_mib or {}
 
@@ -98,16 +98,16 @@ class Sight:
             held = owner.held.mib or 0.0
             return held - least.get((pool.name, owner.name), 0.0), held
 
-        strangers = (owner for owner in pool.owners if owner.whose is Whose.FOREIGN and owner.held.mib)
-        return max(strangers, key=grown, default=None)
+        foreign_processes = (owner for owner in pool.owners if owner.whose is OwnerKind.FOREIGN and owner.held.mib)
+        return max(foreign_processes, key=grown, default=None)
 
-    def _note_strangers(self, seen: Observation) -> None:
-        """Keep the least that each stranger was seen to hold; who wasn't there at the first look, held nothing."""
+    def _note_foreign_processes(self, seen: Observation) -> None:
+        """Keep the least that each foreign process was seen to hold; one that came later held nothing."""
         held = {
             (pool.name, owner.name): owner.held.mib or 0.0
             for pool in seen.memory.pools
             for owner in pool.owners
-            if owner.whose is Whose.FOREIGN
+            if owner.whose is OwnerKind.FOREIGN
         }
         least = held if self._least_mib is None else self._least_mib
         self._least_mib = {who: min(mib, held.get(who, 0.0)) for who, mib in least.items()}
@@ -122,7 +122,7 @@ class Sight:
 
     def _identified(self, finding: Finding) -> Finding:
         """Return a finding with its incident: what holds keeps its own, and what one look finds anew is one."""
-        failed = finding.cause in (*verdict.FATAL, *verdict.SIMULATOR_FAILED, *verdict.AGENT_FAILED)
+        failed = finding.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED)
         incident = self.incident_of(finding) or (self._incidents.under_repair if failed else "")
         if not incident:
             incident = self._found_now = self._found_now or self._incidents.open()

@@ -17,8 +17,9 @@ from typing import Any
 
 import yaml
 
+from contract.paths import RunPaths
+from contract.readers import read_object
 from launcher import config
-from launcher.run_directory import RunDirectory, read_object
 from launcher.runtimes import project
 from tests.conftest import REPOSITORY
 from tests.stack.stack import docker
@@ -31,7 +32,7 @@ WITH_ANOTHER_PROGRAM = """
 import sys
 from pathlib import Path
 from launcher import __main__, basis, up
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.runtimes.compose import ComposeRuntime
 sys.modules["torch"] = None
 over = (Path(sys.argv.pop(1)),)
@@ -61,7 +62,7 @@ class Commanded:
         over: str = "",
         **variables: str,
     ) -> None:
-        self.run = RunDirectory(runs / "run")
+        self.run = RunPaths(runs / "run")
         self.project = project.name_of(self.run)
         self.launcher: subprocess.Popen[str] | None = None
         self._runs, self._variables = runs, variables
@@ -108,7 +109,7 @@ class Commanded:
 
     @property
     def beat(self) -> dict[str, Any]:
-        return read_object(self.run.agent_status)
+        return read_object(self.run.heartbeat)
 
     @property
     def state(self) -> dict[str, Any]:

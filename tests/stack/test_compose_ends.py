@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
 from launcher.runtimes.compose import ComposeRuntime
 from launcher.runtimes.compose_child import LOST
 from launcher.runtimes.runtime import Role, StartError
@@ -43,6 +43,7 @@ def test_a_child_killed_for_memory_is_seen_though_its_container_exits_0(launch: 
     assert launched.log(Role.AGENT) == ["child: -9"]
 
 
+@pytest.mark.long
 def test_a_planned_kill_is_no_oom_and_ends_all_processes(launch: Launch) -> None:
     launched = launch(agent=f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); {SLEEP}")
     agent = running(launched.runtime.start(AGENT))
@@ -59,6 +60,7 @@ def test_a_planned_kill_is_no_oom_and_ends_all_processes(launch: Launch) -> None
     agent.kill()
 
 
+@pytest.mark.long
 def test_a_simulator_that_ends_in_its_start_is_seen_while_compose_still_waits_for_it(launch: Launch) -> None:
     launched = launch(carla="import sys; print('no town', flush=True); sys.exit(3)")
     simulator = launched.runtime.start(SIMULATOR)
@@ -90,7 +92,7 @@ def test_an_image_that_is_not_built_is_named_with_the_command_that_builds_it(lau
 
 def test_every_variable_arrives_as_it_was_given(compose_plugin: None, tmp_path: Path) -> None:
     folder = tmp_path / 'a b$HOME\'s "runs"'
-    run = RunDirectory(folder / "run")
+    run = RunPaths(folder / "run")
     run.path.mkdir(parents=True)
     (folder / "own.yaml").touch()
     words = ("--set", "x='$HOME'", "two words", 'a "b" \\ c')
@@ -117,6 +119,7 @@ def test_every_variable_arrives_as_it_was_given(compose_plugin: None, tmp_path: 
     assert services["carla"]["ports"][-1]["published"] == "21002"
 
 
+@pytest.mark.long
 def test_the_agents_program_runs_in_a_container_for_a_moment(launch: Launch) -> None:
     launched = launch()
     command = (*launched.runtime.agent_command(), "footprint", "--config", launched.runtime.config_inside(), "--json")

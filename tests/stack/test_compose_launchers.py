@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.exits import Exit
+from contract.exits import Exit
 from launcher.runtimes.compose_child import LOST
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.runtime import Role, Start, StartError
@@ -31,6 +31,7 @@ for number in itertools.count():
 """
 
 
+@pytest.mark.long
 def test_the_simulator_alone_is_made_anew_and_another_launcher_goes_on_with_both(launch: Launch) -> None:
     launched = launch(settings={**LONG, "simulator": {"timeout_s": 3.0}})
     runtime = launched.runtime
@@ -76,6 +77,7 @@ def numbers(lines: list[str]) -> list[int]:
     return sorted(int(line) for line in lines if line.isdigit())
 
 
+@pytest.mark.long
 def test_every_line_is_kept_once_though_launchers_and_the_engines_answers_come_and_go(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +119,7 @@ def test_every_line_is_kept_once_though_launchers_and_the_engines_answers_come_a
 @pytest.mark.parametrize(
     ("runs_already", "after_s"), [(False, 0.1), (False, 0.4), (True, 0.25), (True, 0.5), (True, 0.8)]
 )
+@pytest.mark.long
 def test_a_launcher_killed_while_it_starts_the_simulator_leaves_one_at_most(
     launch: Launch, runs_already: bool, after_s: float
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.exits import Exit
+from contract.exits import Exit
 from tests.soak.witness import Witness
 from tests.stack.conftest import StartStack
 from tests.stack.stack import Stack, docker
@@ -57,7 +57,7 @@ def freeze_in_mid_episode(stack: Stack, witness: Witness) -> int:
     raise AssertionError("no episode was caught between its first step and its last")
 
 
-@pytest.mark.parametrize("vehicles", [0, 4])
+@pytest.mark.parametrize("vehicles", [pytest.param(0, marks=pytest.mark.long), 4])
 def test_a_simulator_killed_in_mid_episode_costs_that_episode_only(start_stack: StartStack, vehicles: int) -> None:
     stack = start_stack(struck(vehicles))
     stack.up()
@@ -83,6 +83,7 @@ def test_a_simulator_killed_in_mid_episode_costs_that_episode_only(start_stack: 
     stack.wait_for_updates()
 
 
+@pytest.mark.long
 def test_twenty_collectors_killed_leave_as_many_actors_as_one(start_stack: StartStack) -> None:
     stack = start_stack(struck(vehicles=3))
     stack.up()
@@ -102,6 +103,7 @@ def most_actors(stack: Stack) -> int:
     return max(stack.count_actors() for _ in range(3))
 
 
+@pytest.mark.long
 def test_a_learner_killed_for_memory_comes_back_with_less_and_loses_nothing(start_stack: StartStack) -> None:
     # What can't fit is refused at the start. So that there is a peak to come, the run begins with small parts of its
     # batch, the limit comes down to just above what it holds, and then the parts become large.

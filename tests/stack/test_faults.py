@@ -23,6 +23,7 @@ def ended(stack: Stack) -> bool:
     return str(stack.state("carla")["Status"]) == "exited"
 
 
+@pytest.mark.long
 def test_the_environment_has_the_simulator_die_of_its_vram(start_stack: StartStack) -> None:
     stack = start_stack(SMALL, LITE_FAULTS="vulkan-oom:after_s=12 log:lines=noise", RESTART="no")
     stack.up("carla")
@@ -34,7 +35,14 @@ def test_the_environment_has_the_simulator_die_of_its_vram(start_stack: StartSta
     assert said.index("sh: 1: xdg-user-dir: not found") < said.index(" with error VK_ERROR_OUT_OF_DEVICE_MEMORY")
 
 
-@pytest.mark.parametrize(("fault", "code"), [("crash", 139), ("crash:signal=KILL", 137), ("exit:code=3", 3)])
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("crash", 139),
+        pytest.param("crash:signal=KILL", 137, marks=pytest.mark.long),
+        pytest.param("exit:code=3", 3, marks=pytest.mark.long),
+    ],
+)
 def test_a_running_container_is_told_how_to_end(start_stack: StartStack, fault: str, code: int) -> None:
     stack = start_stack(SMALL, LITE_CONTROL_PORT=str(CONTROL_PORT), RESTART="no")
     stack.up("carla")
@@ -44,6 +52,7 @@ def test_a_running_container_is_told_how_to_end(start_stack: StartStack, fault: 
     assert (stack.state("carla")["ExitCode"], stack.state("carla")["OOMKilled"]) == (code, False)
 
 
+@pytest.mark.long
 def test_memory_that_grows_past_the_limit_is_ended_by_the_kernel(start_stack: StartStack) -> None:
     stack = start_stack(SMALL, LITE_CONTROL_PORT=str(CONTROL_PORT), CARLA_MEMORY="256m", RESTART="no")
     stack.up("carla")

@@ -29,7 +29,7 @@ Command = Callable[..., Commanded]
 ENDLESS = 100_000
 CONTROL_PORT = 2099  # of the container's own loopback
 STEPS = 120
-RESERVE_MIB = 256  # config/launcher.yaml
+RESERVE_MIB = 256  # launcher/launcher.yaml
 # As the agent says of it: 593 MiB whole, 537 in halves, 509 in quarters.
 BATCH = 1024
 WIDE = {
@@ -98,7 +98,7 @@ def test_a_container_too_small_for_the_batch_is_planned_for_and_leaves_only_file
 
 
 def test_pressure_in_the_container_is_given_way_to_and_a_kill_by_the_kernel_survived(command: Command) -> None:
-    """The issue's case, with a stranger in the container: first he presses, then the kernel kills the learner."""
+    """A foreign process in the container: first it presses, then the kernel kills the learner."""
     run = command(endless(WIDE), limits={"memory": {"pressure_s": 1}}, AGENT_MEMORY="1g")
     run.up()
     run.until_updates()
@@ -131,6 +131,7 @@ def test_pressure_in_the_container_is_given_way_to_and_a_kill_by_the_kernel_surv
     assert run.left() == []
 
 
+@pytest.mark.long
 def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(command: Command) -> None:
     """Scenario 8: an agent that computes in small parts is told to take the whole batch, and has no room for it."""
     settings = {
@@ -168,6 +169,7 @@ def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(co
     assert run.left() == []
 
 
+@pytest.mark.long
 def test_a_simulator_out_of_vram_is_made_anew_beside_the_same_agent(command: Command) -> None:
     """Scenario 1."""
     run = command(endless(SMALL), LITE_CONTROL_PORT=str(CONTROL_PORT))

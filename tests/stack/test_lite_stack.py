@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from agent import config
-from agent.exits import Exit
 from agent.td3.td3 import TD3
+from contract.exits import Exit
 from tests.stack.conftest import StartStack
 from tests.stack.stack import CALLER, Stack, docker
 from tests.wire.trainee import SMALL
@@ -63,6 +63,7 @@ def test_from_clean_to_stopped_and_on_again(start_stack: StartStack) -> None:
     assert stack.run.beat["exit_code"] == Exit.STOPPED
 
 
+@pytest.mark.long
 def test_a_finished_run_is_not_started_again(start_stack: StartStack) -> None:
     stack = start_stack(SMALL)
     stack.up()
@@ -76,7 +77,10 @@ def test_a_finished_run_is_not_started_again(start_stack: StartStack) -> None:
     ("td3", "code", "sentence"),
     [
         ({"bath_size": 64}, Exit.BAD_CONFIG, "unknown key `td3.bath_size`"),
-        ({"batch_size": 10**8}, Exit.OUT_OF_MEMORY, "the largest td3.batch_size that fits is"),
+        pytest.param(
+            *({"batch_size": 10**8}, Exit.OUT_OF_MEMORY, "the largest td3.batch_size that fits is"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_bad_configuration_or_one_that_can_t_fit_stops_after_a_few_tries_of_one_sentence_each(

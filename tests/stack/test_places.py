@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from agent.exits import Exit
 from agent.memory.allocator import SHIPPED, VARIABLES
+from contract.exits import Exit
 from tests.stack.conftest import StartStack
 from tests.stack.stack import CALLER
 from tests.wire.trainee import SMALL
@@ -15,14 +15,17 @@ from tests.wire.trainee import SMALL
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
 ALONE = ("run", "--rm", "--no-deps", "agent", "python")
-COMMANDS = {
-    "film": ("scripts/test_visual_navigation.py", "--steps", "10"),
-    "train": ("scripts/train_td3.py", "--resume"),
-    "judge": ("scripts/evaluate_td3.py", "--drivers", "stop", "--json", "runs/found/all.json"),
-}
+FILM = ("scripts/test_visual_navigation.py", "--steps", "10")
+TRAIN = ("scripts/train_td3.py", "--resume")
+JUDGE = ("scripts/evaluate_td3.py", "--drivers", "stop", "--json", "runs/found/all.json")
+COMMANDS = (
+    pytest.param(FILM, id="film", marks=pytest.mark.long),
+    pytest.param(TRAIN, id="train"),
+    pytest.param(JUDGE, id="judge", marks=pytest.mark.long),
+)
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
+@pytest.mark.parametrize("words", COMMANDS)
 def test_somebody_else_s_runs_are_one_sentence(start_stack: StartStack, words: tuple[str, ...]) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can make a folder that isn't the caller's")
@@ -36,6 +39,7 @@ def test_somebody_else_s_runs_are_one_sentence(start_stack: StartStack, words: t
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.long
 def test_any_command_in_the_container_has_the_allocator_s_setting(start_stack: StartStack) -> None:
     shown = f"import os, torch; torch.zeros(1); print(*map(os.environ.get, {VARIABLES}))"
     ended = start_stack(SMALL).compose(*ALONE, "-c", shown)

@@ -11,7 +11,6 @@ import re
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,7 +83,7 @@ def simulator(start_stack: StartStack, folder: Path, **variables: str) -> Stack:
     return stack
 
 
-@pytest.mark.parametrize("quality", ["Low", "Epic"])
+@pytest.mark.parametrize("quality", ["Low", pytest.param("Epic", marks=pytest.mark.long)])
 def test_carla_starts_healthily_off_screen_at_the_quality_and_ends_on_a_signal(
     stand_in: None, start_stack: StartStack, tmp_path: Path, quality: str
 ) -> None:
@@ -95,13 +94,12 @@ def test_carla_starts_healthily_off_screen_at_the_quality_and_ends_on_a_signal(
     assert "user carla\n" in stack.logs("carla")
     assert stack.count_actors() >= 1, "a client on this machine sees the world through the published ports"
 
-    begun_s = time.monotonic()
     stack.compose("stop")
-    assert time.monotonic() - begun_s < 8, "the grace is 10 s"
     assert "signal SIGTERM\n" in stack.logs("carla")
-    assert stack.state("carla")["ExitCode"] == 0
+    assert stack.state("carla")["ExitCode"] == 0, "SIGKILL, at the end of the grace, makes it 137"
 
 
+@pytest.mark.long
 def test_a_display_is_used_where_there_is_one(stand_in: None, start_stack: StartStack, tmp_path: Path) -> None:
     stack = simulator(start_stack, tmp_path)
     stack.compose("run", "--detach", "--name", f"{stack.project}-shown", "-e", "DISPLAY=:7", "carla")
@@ -110,6 +108,7 @@ def test_a_display_is_used_where_there_is_one(stand_in: None, start_stack: Start
     assert f"arguments -nosound -quality-level=Low -carla-rpc-port={stack.port}\n" in shown
 
 
+@pytest.mark.long
 def test_a_simulator_that_crashes_is_started_again(stand_in: None, start_stack: StartStack, tmp_path: Path) -> None:
     stack = simulator(start_stack, tmp_path)
     stack.up("carla")

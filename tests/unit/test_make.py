@@ -11,40 +11,48 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARTS = {"lint": "ruff check", "unit": "tests/unit", "wire": "tests/wire tests/soak", "stack": "tests/stack"}
-PARTS |= {"long": "-m long"}
+PARTS |= {"long": "-m long tests"}
 STAND_IN = """#!/bin/sh
 echo "${0##*/} $*" >> called
-case "$*" in *"$FAILS"*) exit 1;; esac
+case "$*" in *"${FAILS:-nothing}"*) exit 1;; esac
 """
 
 
 def make_test(folder: Path, fails: str, *options: str) -> tuple[subprocess.CompletedProcess[str], str]:
     """Run it with programs that fail where their arguments hold ``fails``; return how it ended and what was called."""
+    programs = stand_ins(folder)
+    for purpose in ("test", "lint"):
+        (programs.parent / f"ready-for-{purpose}").touch()
+    ended = make(folder, "test", *options, FAILS=fails)
+    return ended, (folder / "called").read_text(encoding="ascii")
+
+
+def stand_ins(folder: Path) -> Path:
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copyfile(REPOSITORY / name, folder / name)
-    for name in ("python", "ruff", "mypy", "codespell"):
-        (programs / name).write_text(STAND_IN, encoding="ascii")
-        (programs / name).chmod(0o755)
-    (folder / ".venv" / "installed").touch()
+    (programs / "python").write_text(STAND_IN, encoding="ascii")
+    (programs / "python").chmod(0o755)
+    return programs
+
+
+def make(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     # What the `make` around these tests was given (LONG=no, in CI) reaches its children through the environment.
-    given = ("MAKE", "MFLAGS", "LONG", "CARLA", "PYTHON", "PIP_FLAGS")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(given)}
-    ended = subprocess.run(
-        ["make", "test", *options],
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        ["make", *words],
         check=False,
         capture_output=True,
         text=True,
         cwd=folder,
-        env=inherited | {"FAILS": fails},
+        env=inherited | environment,
         timeout=60,
     )
-    return ended, (folder / "called").read_text(encoding="ascii")
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
-@pytest.mark.parametrize(("part", "fails"), [("lint", "check"), ("unit", "tests/unit"), ("long", "-m long")])
+@pytest.mark.parametrize(("part", "fails"), [("lint", "check"), ("unit", "tests/unit"), ("long", "-m long tests")])
 def test_every_part_runs_and_the_one_that_failed_is_named_last(tmp_path: Path, part: str, fails: str) -> None:
     ended, called = make_test(tmp_path, fails)
     assert all(arguments in called for arguments in PARTS.values())
@@ -58,3 +66,22 @@ def test_where_all_passed_it_ends_with_0_and_says_which_parts_that_were(tmp_path
     assert ended.returncode == 0
     assert ended.stdout.rstrip().endswith("make test: passed: lint unit wire stack")
     assert PARTS["long"] not in called
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+@pytest.mark.parametrize(
+    ("purpose", "extras"),
+    [
+        ("run", "agent,lite,launcher"),
+        ("unit", "agent,lite,launcher,test"),
+        ("soak", "agent,lite,launcher,test"),
+        ("lint", "agent,lite,launcher,test,lint"),
+        ("verify-gpu", "agent,lite,launcher,test,benchmark"),
+    ],
+)
+def test_each_purpose_installs_what_it_needs_and_no_more(tmp_path: Path, purpose: str, extras: str) -> None:
+    stand_ins(tmp_path)
+    ended = make(tmp_path, purpose)
+    assert ended.returncode == 0, ended.stderr
+    installs = [line for line in (tmp_path / "called").read_text(encoding="ascii").splitlines() if "install" in line]
+    assert installs == [f"python -m pip install -q -c constraints.txt -e .[{extras}]"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agent.exits import Exit
+from contract.exits import Exit
 from tests.conftest import StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import program

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launcher.memory.pools import Kind
-from launcher.planning.footprint import Footprint, FootprintError
+from launcher.footprint import Footprint, FootprintError
+from launcher.memory.pools import PoolKind
 from launcher.ports import holder
 from launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
 
@@ -45,7 +45,7 @@ def disk(machine: Machine) -> Finding:
         (size,) = Footprint(str(machine.config), limit_s=COMMAND_LIMIT_S).sizes([{}])
     except FootprintError as error:
         return Finding(Verdict.UNKNOWN, f"{free:.0f} MiB free in {place}", f"what a run takes isn't known: {error}")
-    needed = size.mib.get(Kind.DISK, 0.0)
+    needed = size.mib.get(PoolKind.DISK, 0.0)
     told = f"{free:.0f} MiB free in {place}, a run of {machine.config.name} takes {needed:.0f}"
     if free < needed:
         return Finding(Verdict.PROBLEM, told, "free some, lower replay.capacity, or choose another --runs-dir")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.run_directory import RunDirectory, read_lines
+from contract.paths import RunPaths
+from contract.readers import read_lines
+from launcher.decide.detectors.causes import Cause, Finding
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from launcher.supervising.journal import recall
@@ -20,7 +21,7 @@ SHORT = Finding(Cause.PRESSURE, "vram:0 has 100 MiB free, 512 should be", "vram:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    running = World(RunDirectory(tmp_path / "run"))
+    running = World(RunPaths(tmp_path / "run"))
     running.steps_until(State.RUNNING)
     running.steps_for(60)
     return running
@@ -86,7 +87,7 @@ def test_ids_go_on_after_a_launcher_that_was_killed_which_is_an_incident_itself(
 
 
 def test_what_ended_the_run_is_named_and_a_request_to_stop_is_no_incident(world: World, tmp_path: Path) -> None:
-    asked = World(RunDirectory(tmp_path / "asked"))
+    asked = World(RunPaths(tmp_path / "asked"))
     asked.steps_until(State.RUNNING)
     asked.stop.count = 1
     asked.steps_until(State.STOPPED)

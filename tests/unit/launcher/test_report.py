@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
 from launcher.show import report
 from launcher.show.charts import CURVE_HEIGHT, CURVE_WIDTH, line_chart
 
@@ -88,7 +88,7 @@ def page(folder: Path, files: dict[str, str] | dict[str, bytes]) -> str:
     for name, content in files.items():
         data = content if isinstance(content, bytes) else content.encode()
         (folder / name).write_bytes(data)
-    text = report.write(RunDirectory(folder)).read_text(encoding="utf-8")
+    text = report.write(RunPaths(folder)).read_text(encoding="utf-8")
     balance = Balance()
     balance.feed(text)
     assert not balance.open

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from launcher.run_directory import RunDirectory, read_lines
+from contract.paths import RunPaths
+from contract.readers import read_lines
 from launcher.runtimes.runtime import Role
 from launcher.show import history, sentences
 from launcher.show.history import RunHistory
@@ -83,7 +84,7 @@ def examined(
     files = {"launcher-events": events, "launcher-memory": rows, "agent-events": agent, "metrics": metrics}
     for name, lines in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = history.examine(RunDirectory(folder))
+    found = history.examine(RunPaths(folder))
     assert found is not None
     return found
 
@@ -97,7 +98,7 @@ def only(incidents: Sequence[Incident]) -> Incident:
 
 
 def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.steps_for(60)
     struck_s = world.clock.now_s
@@ -117,7 +118,7 @@ def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path)
 
 
 def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.steps_for(60)
     world.last(Role.AGENT).end(71)
@@ -130,8 +131,8 @@ def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(t
     assert incident.over_s is not None
 
 
-def test_a_climb_is_told_apart_from_faults(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+def test_a_restore_is_told_apart_from_faults(tmp_path: Path) -> None:
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.steps_for(60)
     world.last(Role.AGENT).end(71)
@@ -139,7 +140,7 @@ def test_a_climb_is_told_apart_from_faults(tmp_path: Path) -> None:
     world.steps_for(120)
     told = history.examine(world.run)
     assert told is not None
-    assert [each.incident.cause for each in told.incidents] == ["agent_cuda_oom", "climb"]
+    assert [each.incident.cause for each in told.incidents] == ["agent_cuda_oom", "restore"]
     assert dict(told.faults) == {"agent_cuda_oom": 1}
     assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(told))
 
@@ -207,7 +208,7 @@ def test_what_is_done_belongs_to_the_incident_that_it_names_whatever_its_sentenc
 
 
 def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
-    said = "climbs back from carla_low (Low)"
+    said = "restores carla_low (Low)"
     rows = [
         event(10, "rung_left", "carla_low (Low) fitted for 600 s", rung="carla_low (Low)"),
         event(10, "draining", said),
@@ -215,9 +216,9 @@ def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
         event(70, "simulator_restart", said),
         event(85, "simulator_healthy"),
     ]
-    climb = only(read_incidents(of("i1", rows)))
-    assert climb.cause == "climb"
-    assert climb.pauses[-1].until_s == 85
+    restore = only(read_incidents(of("i1", rows)))
+    assert restore.cause == "restore"
+    assert restore.pauses[-1].until_s == 85
 
 
 def test_a_launcher_that_was_killed_is_an_incident_and_one_that_ended_is_none() -> None:
@@ -229,7 +230,7 @@ def test_a_launcher_that_was_killed_is_an_incident_and_one_that_ended_is_none() 
 
 
 def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     first = [event(10, "run_started"), event(20, "verified")]
     again = [*of("i1", [event(100, "run_started"), event(120, "verified")]), event(150, "run_ended", exit_code=0)]
     alive = [{"time": at, "phase": "collecting", "step": at} for at in (30, 60, 90, 130)]
@@ -250,7 +251,7 @@ def test_an_agent_that_goes_on_without_its_launcher_never_stood() -> None:
 
 
 def test_an_agent_that_no_finding_explains_is_an_incident_too(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.diagnose = lambda _seen: ()
     world.last(Role.AGENT).end(3)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
 from launcher.show.report_process import write_report
 
 
@@ -17,7 +17,7 @@ def ending_with(program: str) -> tuple[str, ...]:
 
 
 def test_page_and_text_are_written(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     (tmp_path / "launcher.json").write_text('{"exit_code": 0, "reason": "done"}')
     assert write_report(run) == ""
     assert "done (exit code 0)" in run.report.read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def test_page_and_text_are_written(tmp_path: Path) -> None:
 
 
 def test_a_run_that_cant_be_written_to_is_one_line(tmp_path: Path) -> None:
-    said = write_report(RunDirectory(tmp_path / "missing"))
+    said = write_report(RunPaths(tmp_path / "missing"))
     assert "report.html: can't be written" in said
     assert "\n" not in said
 
@@ -41,11 +41,11 @@ def test_a_run_that_cant_be_written_to_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_child_that_fails_in_any_way_is_one_line(tmp_path: Path, program: str, expected: str) -> None:
-    assert write_report(RunDirectory(tmp_path), ending_with(program), limit_s=2) == expected
+    assert write_report(RunPaths(tmp_path), ending_with(program), limit_s=2) == expected
 
 
 def test_an_interpreter_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    assert write_report(RunDirectory(tmp_path), ("/no/such/python",)).startswith("the report can't be written: No such")
+    assert write_report(RunPaths(tmp_path), ("/no/such/python",)).startswith("the report can't be written: No such")
 
 
 def test_the_launcher_never_loads_what_the_report_is_drawn_with() -> None:

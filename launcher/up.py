@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from launcher import outfit, ports
+from launcher.agent_sizes import AgentSizes
 from launcher.basis import RefusedError, compose_of, setup_of
 from launcher.config import LauncherConfig
 from launcher.exits import Ending, Exit
@@ -145,11 +146,13 @@ def _supervise(
     say(f"run {wanted.run.path}: {prepared.choice.simulator.value} ({prepared.choice.reason}), {foreseen.plan.reason}")
     if prepared.basis.remark:
         say(prepared.basis.remark)
-    brief = outfit.brief(foreseen, address, ours, prepared.goes_on)
+    sizes = AgentSizes(foreseen.sizes_of)
+    brief = outfit.brief(foreseen, sizes, address, ours, prepared.goes_on)
     edges = outfit.edges(wanted.run, foreseen, limits, runtime, address, prepared.survey.read, requests, say)
     try:
         return Supervisor(brief, limits, edges, journal).run()
     finally:
+        sizes.close()
         edges.eyes.close()
         if notifier is not None:
             notifier.close()

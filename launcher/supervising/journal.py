@@ -55,6 +55,8 @@ class LauncherState:
         hold_s: what a restore waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
         agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
+        planned_bands_mib: the most that the plan has simulator and agent hold, by owner, pool and phase (of the agent:
+            warming, updating, evaluating; of the simulator, empty for any).
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -80,6 +82,7 @@ class LauncherState:
     leak_restarts: dict[str, int] = field(default_factory=dict)
     simulator_peak_mib: dict[str, dict[str, float]] = field(default_factory=dict)
     agent_context_mib: float | None = None
+    planned_bands_mib: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     exit_code: int | None = None
     reason: str = ""
 

@@ -112,8 +112,6 @@ def edges(
     expected = Expectations(
         float(base["simulator.timeout_s"]),
         float(base["collector.hang_margin_s"]),
-        external,
-        quality_of(plan) is None,
     )
     diagnostician = Diagnostician(limits, expected)
     return Edges(

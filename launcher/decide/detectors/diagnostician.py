@@ -33,7 +33,7 @@ class Diagnostician:
         self._gap_s = config.watch.gap_s
         self._check_every_s = config.watch.check_every_s
         self._kills = OomKills(config.watch.sign_s)
-        self._simulator = Simulator(config, expectations, self._kills)
+        self._simulator = Simulator(config, self._kills)
         self._agent = Agent(config, self._kills)
         self._ticks = Ticks(config, expectations)
         self._leaks, self._shortages = Leaks(config), Shortages(config)

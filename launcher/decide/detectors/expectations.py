@@ -25,11 +25,7 @@ class Expectations:
     Attributes:
         timeout_s: the agent's ``simulator.timeout_s``: the client gives a call up after it.
         collector_margin_s: the agent's ``collector.hang_margin_s``: so much later it replaces its collector itself.
-        external: somebody else runs the simulator, which should be ready at once.
-        lite: it is carla-lite, which starts sooner than CARLA.
     """
 
     timeout_s: float
     collector_margin_s: float
-    external: bool = False
-    lite: bool = False

@@ -48,6 +48,7 @@ class Repairs:
     ) -> None:
         self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
         self._crew, self._sight, self._ladder, self._judge = crew, sight, ladder, judge
+        self._agent_away = False  # stopped for a step that was taken while the simulator couldn't start
 
     def perform(self, decision: Decision) -> Script:
         """Carry a decision out.
@@ -121,6 +122,7 @@ class Repairs:
             self._crew.start_agent(resume)
         except StartError as error:
             raise OverError(Ending(Exit.CONFIGURATION, str(error))) from error
+        self._agent_away = False
         self._sight.fresh = False  # what was seen last is of the agent before
 
     def replace_agent(
@@ -162,8 +164,9 @@ class Repairs:
             return decision.delay_s
         if isinstance(decision, Degrade):
             self._ladder.take(decision)
-            if any(step.does is Does.RESTART_AGENT for step in decision.steps) and self._crew.agent is not None:
+            if any(step.does is Does.RESTART_AGENT for step in decision.steps) and self._crew.agent_lives:
                 yield from self._crew.stop_agent(decision.cause)
+                self._agent_away = True
             return 0.0
         yield from self.perform(decision)
         return 0.0
@@ -191,7 +194,9 @@ class Repairs:
             yield from self._crew.stop_simulator()
         self._tell_restart(cause, delay_s)
         yield from self.have_simulator(delay_s)
-        if self._crew.drained:
+        if self._agent_away:
+            yield from self.replace_agent(cause, failed=True)
+        elif self._crew.drained:
             yield from self._crew.resume()
 
     def _tell_restart(self, cause: str, delay_s: float) -> None:

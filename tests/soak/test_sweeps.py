@@ -15,7 +15,6 @@ from tests.soak.witness import Witness
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("victim", list(Victim), ids=lambda victim: victim.value)
 def test_a_run_that_is_struck_again_and_again_loses_nothing_and_goes_on(victim: Victim, tmp_path: Path) -> None:
     reference = undisturbed(tmp_path / "undisturbed", 120) if victim is Victim.LEARNER else None

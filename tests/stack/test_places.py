@@ -25,13 +25,7 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(words, id=name, marks=() if name == "train" else pytest.mark.long)
-        for name, words in COMMANDS.items()
-    ],
-)
+@pytest.mark.parametrize("words", COMMANDS)
 def test_somebody_else_s_runs_are_one_sentence(start_stack: StartStack, words: tuple[str, ...]) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can make a folder that isn't the caller's")

@@ -22,20 +22,20 @@ from agent.env.route import Route, held_out_routes
 from agent.judging.baselines import Driver, PidPurePursuit, RandomDriver, Stop, warmup_action
 from agent.judging.evaluation import evaluate
 from agent.judging.visual import record
-from tests.conftest import StartServer
+from tests.conftest import Server, StartServer
 
 CONFIG = EnvironmentConfig()
 
 
 @pytest.fixture
-def env(start_server: StartServer) -> Iterator[DrivingEnv]:
-    made = make(start_server().port)
+def env(module_server: Server) -> Iterator[DrivingEnv]:
+    made = make(module_server.port)
     yield made
     made.close()
 
 
 def make(port: int, config: EnvironmentConfig = CONFIG, seed: int = 0, **simulator: Any) -> DrivingEnv:
-    address = SimulatorConfig(host="127.0.0.1", port=port, **{"patience_s": 10.0, **simulator})
+    address = SimulatorConfig(host="127.0.0.1", port=port, **{"patience_s": 60.0, **simulator})
     wrapped = gymnasium.make("CarlaTD3/Driving-v0", config=config, simulator=address, seed=seed)
     assert isinstance(wrapped.unwrapped, DrivingEnv)
     return wrapped.unwrapped

@@ -100,7 +100,6 @@ def everything(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_resumed_run_equals_the_one_that_went_on(start_server: StartServer, new_run: NewRun) -> None:
     left = {}
     for ending in (goes_on, stopped_in_order, killed, killed_and_given_another_rung):

@@ -67,7 +67,6 @@ def test_without_a_card_it_says_what_is_missing_and_leaves_nothing(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.usefixtures("usual_port_taken")
 def test_a_verification_leaves_one_file_with_everything_and_no_names(tmp_path: Path) -> None:
     figures = Figures(tmp_path / "figures", build(tmp_path), uuid=f"GPU-{uuid.uuid4()}")
@@ -92,7 +91,6 @@ def test_a_verification_leaves_one_file_with_everything_and_no_names(tmp_path: P
     assert str(REPOSITORY) not in "".join(told.values())
 
 
-@pytest.mark.timeout(300)
 def test_with_docker_both_images_are_built_without_the_usual_limit_and_asked_about(tmp_path: Path) -> None:
     """A docker that writes down what it is asked, and builds nothing: what follows fails, and is gone on with."""
     figures = Figures(tmp_path / "figures", build(tmp_path), uuid=f"GPU-{uuid.uuid4()}")
@@ -215,7 +213,6 @@ def judge_shortage(told: dict[str, str], name: str, phase: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("part", "judge"),
     [

@@ -245,7 +245,7 @@ def test_a_video_shows_the_drive_and_leaves_no_camera(env: DrivingEnv, tmp_path:
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_stable_baselines3_can_train_on_it(env: DrivingEnv) -> None:
     sb3 = pytest.importorskip("stable_baselines3")
     model = sb3.PPO("MultiInputPolicy", env, n_steps=64, batch_size=32, n_epochs=1, device="cpu")

@@ -265,7 +265,6 @@ os._exit(0)
 """
 
 
-@pytest.mark.slow
 def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: StartServer) -> None:
     reports = []
     for _ in range(2):

@@ -6,6 +6,8 @@ steps and updates (``pacing`` does) and knows no ``carla``.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from agent.collecting.patience import Patience
 from agent.collecting.process import CollectorProcess
 from agent.config import AgentConfig
@@ -16,6 +18,7 @@ from agent.learner import Learner
 from agent.ledger import Ledger
 from agent.reporting.reporter import Reporter
 from agent.reporting.telemetry import EventLog
+from contract.events import CollectorRestarted, MemoryPool
 from contract.exits import Exit
 from contract.paths import RunPaths
 
@@ -70,16 +73,16 @@ class Crew:
         Raises:
             AgentError: too many in a row have done nothing.
         """
-        cause = self._collector.ended()
-        if cause is None:
+        ended = self._collector.ended()
+        if ended is None:
             return
         self.hear()
         self._ledger.count()
         steps = self._ledger.counters.steps
-        self._patience.ended(cause, steps)
+        self._patience.ended(ended.cause, steps)
         self._reporter.vitals.collector_restarts += 1
         restarts = self._reporter.vitals.collector_restarts
-        self._events.append("collector_restarted", cause, restarts=restarts, steps=steps)
+        self._events.add(CollectorRestarted(**asdict(ended), restarts=restarts, steps=steps))
         self._collector.close()
         self.start()
 
@@ -102,7 +105,9 @@ class Crew:
         elif isinstance(report, Evaluated):
             self._take_evaluation(report)
         elif isinstance(report, Failed):
-            raise AgentError(report.sentence, Exit(report.code))
+            code = Exit(report.code)
+            # A collector computes on the CPU, so what it runs out of is the host's.
+            raise AgentError(report.sentence, code, MemoryPool.HOST if code is Exit.OUT_OF_MEMORY else None)
         elif isinstance(report, Rehearsed):
             self._rehearsed = True
             self._events.append("evaluation_rehearsed", **report.model_dump(exclude={"kind"}))

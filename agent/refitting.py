@@ -13,6 +13,7 @@ from agent.reporting.telemetry import EventLog
 from agent.td3.layout import bytes_for
 from agent.td3.reshaping import reshape
 from agent.td3.ring import NoRoomError, free_bytes
+from contract.events import CannotFit, MemoryPool
 from contract.exits import Exit
 from contract.paths import RunPaths
 
@@ -32,16 +33,17 @@ def refit(config: AgentConfig, run: RunPaths) -> None:
         done = reshape(run.replay, config.replay.capacity, side, int(reserve_mib * _MIB))
     except NoRoomError as error:
         needed, free = bytes_for(config.replay.capacity, side), free_bytes(run.replay)
-        events.append(
-            "cannot_fit",
-            str(error),
-            pool="disk",
-            folder=str(run.path),
-            needed_mib=round(needed / _MIB, 1),
-            free_mib=round(free / _MIB, 1),
-            reserve_mib=reserve_mib,
-            fitting_replay=max(0, free - int(reserve_mib * _MIB)) // bytes_for(1, side) or None,
+        events.add(
+            CannotFit(
+                cause=str(error),
+                pool=MemoryPool.DISK,
+                folder=str(run.path),
+                needed_mib=round(needed / _MIB, 1),
+                free_mib=round(free / _MIB, 1),
+                reserve_mib=reserve_mib,
+                fitting_replay=max(0, free - int(reserve_mib * _MIB)) // bytes_for(1, side) or None,
+            )
         )
-        raise AgentError(str(error), Exit.OUT_OF_MEMORY) from None
+        raise AgentError(str(error), Exit.OUT_OF_MEMORY, MemoryPool.DISK) from None
     if done is not None:
         events.append("replay_reshaped", "the configuration asks for another replay", **asdict(done))

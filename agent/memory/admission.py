@@ -20,6 +20,7 @@ from agent.memory.allocator import Choice, Settings
 from agent.memory.footprint import MIB
 from agent.memory.survey import Survey, survey
 from agent.reporting.telemetry import EventLog
+from contract.events import CannotFit, MemoryPool, NoCuda
 from contract.exits import Exit
 from contract.paths import RunPaths
 
@@ -48,7 +49,7 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice) -> Admitted:
     events = EventLog(run.agent_events)
     seen = None if config.device == "cpu" else cuda.look()
     if seen is not None and not seen.available:
-        events.append("no_cuda", str(seen), reason=seen.cuda.value, device=config.device)
+        events.add(NoCuda(cause=str(seen), reason=seen.cuda, device=config.device, pool=seen.pool))
     found = survey(config, run)
     lowered = _after_silence(found.config, run, found, events)
     gave_way = "" if lowered is found.config else "micro_batch_lowered"
@@ -65,29 +66,31 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice) -> Admitted:
     )
     events.append("footprint", found.verdict(), **found.plain())
     if found.refusal is not None:
-        events.append("cannot_fit", found.refusal, **_shortage(config, found))
-        raise AgentError(found.refusal, Exit.OUT_OF_MEMORY)
+        shortage = _shortage(config, found, found.refusal)
+        events.add(shortage)
+        raise AgentError(found.refusal, Exit.OUT_OF_MEMORY, shortage.pool)
     if found.not_on_cuda is not None:
         gave_way = "device"
         events.append(gave_way, found.not_on_cuda, device="cpu")
     return Admitted("cuda" if found.cuda else "cpu", config, gave_way, seen)
 
 
-def _shortage(config: AgentConfig, found: Survey) -> dict[str, Any]:
+def _shortage(config: AgentConfig, found: Survey, refusal: str) -> CannotFit:
     """Return the numbers of a refusal: for a program that looks for a configuration that fits."""
     pool = footprint.short_pool(config, found.cuda, found.free)
     assert pool is not None
     disk = pool == "disk"
-    return {
-        "pool": pool,
-        "folder": found.free.folder if disk else None,
-        "needed_mib": round(found.estimate.total(pool) / MIB, 1),
-        "free_mib": round(getattr(found.free, pool) / MIB, 1),
-        "reserve_mib": config.memory.reserve_mib,
-        "fitting_micro_batch": footprint.largest_micro_batch(config, found.cuda, found.free) or None,
-        "fitting_batch": found.largest_batch or None,
-        "fitting_replay": (footprint.largest_replay(config, found.cuda, found.free) or None) if disk else None,
-    }
+    return CannotFit(
+        cause=refusal,
+        pool=MemoryPool(pool),
+        folder=found.free.folder if disk else None,
+        needed_mib=round(found.estimate.total(pool) / MIB, 1),
+        free_mib=round(getattr(found.free, pool) / MIB, 1),
+        reserve_mib=config.memory.reserve_mib,
+        fitting_micro_batch=footprint.largest_micro_batch(config, found.cuda, found.free) or None,
+        fitting_batch=found.largest_batch or None,
+        fitting_replay=(footprint.largest_replay(config, found.cuda, found.free) or None) if disk else None,
+    )
 
 
 def _after_silence(config: AgentConfig, run: RunPaths, found: Survey, events: EventLog) -> AgentConfig:

@@ -21,6 +21,7 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 
 from agent.exchange.messages import EpisodeEnded
+from contract.events import Decisive
 
 EPISODES_AVERAGED = 100
 """As Stable-Baselines3's ``stats_window_size``, so that curves compare."""
@@ -63,8 +64,12 @@ class EventLog:
         self._clock = clock
 
     def append(self, event: str, cause: str = "", **numbers: Any) -> None:
-        """Add one event. ``event`` is a word with underscores, ``cause`` a few words for a person."""
+        """Add one event. ``event`` is an ``AgentEvent``'s word, ``cause`` a few words for a person."""
         self._lines.append({"time": round(self._clock(), 3), "event": event, "cause": cause, **numbers})
+
+    def add(self, event: Decisive) -> None:
+        """Add one event that the launcher decides by."""
+        self.append(event.event, event.cause, **event.fields())
 
 
 class Metrics:

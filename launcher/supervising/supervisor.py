@@ -33,7 +33,6 @@ AGENT_ENDS = {
     75: "the agent stopped on request, its checkpoint is written",
 }
 """Codes of the agent's contract after which the run is over."""
-NO_SIMULATOR_FOUND = 69
 KILLED = (128 + 9, 128 + 15)
 
 
@@ -155,7 +154,7 @@ class Supervisor:
         if not failed and ended.code in AGENT_ENDS:
             told = [each.sentence for each in self._sight.findings if each.owner == "agent"]
             raise OverError(Ending(ended.code, told[0] if told and ended.code else AGENT_ENDS[ended.code]))
-        if ended.code == NO_SIMULATOR_FOUND and not self._brief.simulator_ours:
+        if ended.code == Exit.NO_SIMULATOR and not self._brief.simulator_ours:
             raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator to drive in within its patience"))
         finding = failed[0] if failed else Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})")
         yield from self._repairs.perform(self._judge.decide(finding, seen))

@@ -1,6 +1,6 @@
 """The run from its first start to its end: what was seen is judged, what was decided is carried out.
 
-Owns the order of things. What is wrong is ``diagnosis``'s to say, what follows from it ``policy``'s, how it is done
+Owns the order of things. What is wrong, and what follows from it, is ``decide``'s to say, how it is done
 ``repairs``'s; everything that it touches is injected, so the same code runs hours of simulated time in tests.
 """
 

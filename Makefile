@@ -13,9 +13,8 @@ PARTS := lint unit wire stack $(if $(filter no,$(LONG)),,long)
 
 # What each purpose installs: extras of pyproject.toml. mypy reads the tests too, so lint has theirs.
 run_NEEDS := agent,lite,launcher
-test_NEEDS := $(run_NEEDS),test
+test_NEEDS := $(run_NEEDS),benchmark,test
 lint_NEEDS := $(test_NEEDS),lint
-verify_NEEDS := $(test_NEEDS),benchmark
 READY_FOR := $(VENV)/ready-for-
 
 .PHONY: run test ready unit wire stack long soak verify-gpu lint clean
@@ -32,10 +31,10 @@ test:  ## every test that this machine can run, whatever fails before; says at t
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi; echo "make test: passed: $(PARTS)"
 
 unit: $(READY_FOR)test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/unit
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not long" tests/unit
 
 wire: $(READY_FOR)test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" tests/wire tests/soak
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" tests/wire tests/soak
 
 stack: $(READY_FOR)test
 	$(BIN)/python -m pytest -m "not long" tests/stack
@@ -51,7 +50,7 @@ ifeq ($(CARLA),no)
 verify-gpu:  ## with a real card and CARLA: everything that needs them; one file to send back. CARLA=no: installs nothing
 	$(PYTHON) scripts/verify_gpu.py --no-carla $(VERIFY_FLAGS)
 else
-verify-gpu: $(READY_FOR)verify
+verify-gpu: $(READY_FOR)test
 	$(BIN)/python scripts/verify_gpu.py $(VERIFY_FLAGS)
 endif
 

@@ -56,13 +56,13 @@ class Seen:
         no_device = "there is no /dev/nvidia* here: this machine has no card, or its driver isn't loaded"
         if self.container:
             no_device = "there is no /dev/nvidia* in this container: start it with the NVIDIA Container Toolkit"
-        told = self.error or "no reason given"
+        reason = self.error or "no reason given"
         return {
             Cuda.USABLE: f"torch {self.torch} computes on CUDA {self.build}",
             Cuda.CPU_BUILD: f"torch {self.torch} is a build without CUDA: install one for this driver's CUDA",
             Cuda.HIDDEN: f"CUDA_VISIBLE_DEVICES is {self.visible!r}, which hides every card: unset it",
             Cuda.NO_DEVICE: no_device,
-            Cuda.REFUSED: f"torch {self.torch} for CUDA {self.build} can't use the card ({told})",
+            Cuda.REFUSED: f"torch {self.torch} for CUDA {self.build} can't use the card ({reason})",
         }[self.cuda]
 
 
@@ -97,7 +97,7 @@ def _refusal() -> str:
 
 
 def seen_for(wanted: str) -> Seen | None:
-    """Return the facts, or None for ``cpu``: nobody looks there, and torch's import is saved."""
+    """Return the facts, or None for ``cpu``: nothing is looked at there, and torch's import is saved."""
     return None if wanted == "cpu" else look()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from contract.exits import Exit, ExitError
 from contract.readers import inner, number
-from launcher.decide.sizes import Sizes, Values
+from launcher.decide.sizes import Sizes, Values, key_of
 from launcher.memory.pools import PoolKind
 
 HERE = (sys.executable, "-m", "agent")
@@ -73,7 +73,7 @@ class Footprint:
         Raises:
             FootprintError: as :meth:`config`.
         """
-        keys = [_key(values) for values in variants]
+        keys = [key_of(values) for values in variants]
         missing = {key: values for key, values in zip(keys, variants, strict=True) if key not in self._known}
         if missing:
             self._ask(list(missing.values()))
@@ -88,7 +88,7 @@ class Footprint:
             raise FootprintError("`agent footprint` gave no sizes: agent and launcher are of different releases.")
         self._config = answer["config"]
         for values, row in zip(variants, rows, strict=True):
-            self._known[_key(values)] = read(values, row)
+            self._known[key_of(values)] = read(values, row)
 
 
 def _answer(command: Sequence[str], limit_s: float, environment: Mapping[str, str]) -> Mapping[str, Any]:
@@ -132,7 +132,3 @@ def read(values: Values, row: Any) -> Sizes:
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
     known = {str(name): number(value) for name, value in row.items()}
     return {name: value for name, value in known.items() if value is not None}
-
-
-def _key(values: Values) -> str:
-    return json.dumps(dict(values), sort_keys=True)

@@ -10,17 +10,18 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from contract.paths import RunPaths
 from contract.signals import StopRequests
 from launcher import planning
 from launcher.agent_requests import AgentRequests
+from launcher.agent_sizes import AgentSizes
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.diagnostician import Diagnostician
-from launcher.decide.detectors.expectations import Expectations
-from launcher.decide.ladder import Taken
-from launcher.decide.sizes import LITE
+from launcher.decide.detectors.expectations import BandKey, Expectations
+from launcher.decide.fit import planned_bands
+from launcher.decide.ladder import Taken, kind_of, variants_of
+from launcher.decide.sizes import LITE, Sizes, Values
 from launcher.footprint import FootprintError
 from launcher.memory.pools import PoolKind, Reading
 from launcher.planning import PlanResult
@@ -34,58 +35,64 @@ from launcher.watching.watch import Watch
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 
 
-class Needs:
-    """Says what the agent takes with overrides; what can't be sized takes nobody knows what."""
-
-    def __init__(self, outlook: PlanResult) -> None:
-        self._outlook = outlook
-        self._device = outlook.situation.base["device"]
-
-    def __call__(self, overrides: Mapping[str, Any]) -> Mapping[PoolKind, float]:
-        """Return MiB by pool kind; asks the agent if it wasn't asked ahead."""
-        with contextlib.suppress(FootprintError):
-            (sizes,) = self._outlook.sizes_of([{"device": self._device, **overrides}])
-            return {} if sizes.refusal else sizes.mib
-        return {}
-
-    def ask_ahead(self, overrides: Sequence[Mapping[str, Any]]) -> None:
-        """Ask for many at once; they are known from then on."""
-        with contextlib.suppress(FootprintError):
-            self._outlook.sizes_of([{"device": self._device, **each} for each in overrides])
-
-
-def brief(outlook: PlanResult, address: Address, simulator_ours: bool, resume: bool) -> Brief:
+def brief(plan: PlanResult, sizes: AgentSizes, address: Address, simulator_ours: bool, resume: bool) -> Brief:
     """Return what the supervisor runs."""
-    situation, needs = outlook.situation, Needs(outlook)
+    situation = plan.situation
+    device = {"device": situation.base["device"]}
+    without_cuda = [] if device["device"] == "cpu" else variants_of(plan.rungs, planning.cpu_base(plan))
+
+    def of(overrides: Values) -> Sizes | None:
+        with contextlib.suppress(FootprintError):
+            (found,) = sizes.look_up([{**device, **overrides}])
+            return None if found.refusal else found
+        return None
+
+    def needs(overrides: Values) -> Mapping[PoolKind, float]:
+        return {} if (found := of(overrides)) is None else found.mib
+
+    def ask_ahead(overrides: Sequence[Values], wait: bool) -> None:
+        sizes.ask([*({**device, **each} for each in overrides), *without_cuda], wait)
+
+    def bands(overrides: Values, quality: str | None) -> Mapping[BandKey, float]:
+        return planned_bands(situation, of(overrides), quality)
 
     def on_cpu() -> Brief:
         with contextlib.suppress(FootprintError):
-            return brief(planning.on_cpu(outlook), address, simulator_ours, resume)
-        at_least = replace(outlook, situation=replace(situation, base={**situation.base, "device": "cpu"}))
-        return brief(at_least, address, simulator_ours, resume)
+            return brief(planning.on_cpu(plan, sizes.look_up), sizes, address, simulator_ours, resume)
+        at_least = replace(plan, situation=replace(situation, base=planning.cpu_base(plan)))
+        return brief(at_least, sizes, address, simulator_ours, resume)
 
-    return Brief(address, simulator_ours, situation.ladder, situation.base, needs, needs.ask_ahead, resume, on_cpu)
+    return Brief(
+        address,
+        simulator_ours,
+        situation.ladder,
+        situation.base,
+        needs=needs,
+        ask_ahead=ask_ahead,
+        bands=bands,
+        resume=resume,
+        on_cpu=on_cpu,
+    )
 
 
-def starting_steps(outlook: PlanResult) -> list[Taken]:
+def starting_steps(plan: PlanResult) -> list[Taken]:
     """Return the rung that a new run starts on, as the plan chose it."""
-    chosen = outlook.plan.start
-    kinds = {id(step): kind for kind, steps in outlook.situation.ladder.items() for step in steps}
+    chosen, ladder = plan.plan.start, plan.situation.ladder
     return [
-        Taken(step.rung, kinds.get(id(step), PoolKind.RAM).value, outlook.plan.reason, dict(step.values), step.quality)
+        Taken(step.rung, kind_of(step, ladder).value, plan.plan.reason, dict(step.values), step.quality)
         for step in (chosen.steps if chosen is not None else ())
     ]
 
 
-def quality_of(outlook: PlanResult) -> str | None:
+def quality_of(plan: PlanResult) -> str | None:
     """Return CARLA's quality before any step; None for a simulator that knows none."""
-    simulator = outlook.situation.simulator
+    simulator = plan.situation.simulator
     return None if simulator is None or simulator.quality == LITE else simulator.quality
 
 
 def edges(
     run: RunPaths,
-    outlook: PlanResult,
+    plan: PlanResult,
     limits: LauncherConfig,
     runtime: Runtime,
     address: Address,
@@ -95,23 +102,23 @@ def edges(
 ) -> Edges:
     """Return the real edges of a run."""
     timeout_s, spread = limits.simulator.check_timeout_s, random.Random()
-    external = outlook.situation.simulator is None
+    external = plan.situation.simulator is None
     ask = Questions(
         ready=lambda in_use: health.check(address, timeout_s, in_use),
         answers=lambda: health.answers(address, timeout_s),
     )
     log = None if external else run.logs / "simulator.log"
-    base = outlook.situation.base
+    base = plan.situation.base
     expected = Expectations(
         float(base["simulator.timeout_s"]),
         float(base["collector.hang_margin_s"]),
-        external,
-        quality_of(outlook) is None,
     )
+    diagnostician = Diagnostician(limits, expected)
     return Edges(
         runtime=runtime,
         eyes=Watch(run, address, limits.watch, read_memory, ask, external, log),
-        diagnose=Diagnostician(limits, expected).look,
+        diagnose=diagnostician.look,
+        expect=diagnostician.expect,
         check=ask.ready,
         requests=AgentRequests(run),
         clock=time,

@@ -18,7 +18,7 @@ from launcher.decide import plan
 from launcher.decide.fit import Situation
 from launcher.decide.ladder import Rungs, build_ladder, picked_rungs
 from launcher.decide.plan import Plan
-from launcher.decide.sizes import LITE, Simulator, SizesOf
+from launcher.decide.sizes import LITE, Simulator, SizesOf, Values
 from launcher.footprint import Footprint
 from launcher.memory.pools import Gpu, Reading
 
@@ -96,16 +96,20 @@ def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, foot
     return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs)
 
 
-def on_cpu(found: PlanResult) -> PlanResult:
+def cpu_base(found: PlanResult) -> Values:
+    """Return the agent's values as they are planned with where it can't use the card."""
+    return {**found.situation.base, "device": "cpu"}
+
+
+def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
     """Return what the plan was made of as it is for an agent that can't use the card; what was chosen stands.
 
     Raises:
-        FootprintError: the agent doesn't say what it takes there.
+        FootprintError: of ``sizes_of``, for nobody knows what the agent takes there; the ladder stays as it is.
     """
-    situation = found.situation
-    base = {**situation.base, "device": "cpu"}
-    ladder = build_ladder(found.rungs, base, situation.simulator, found.sizes_of)
-    return replace(found, situation=replace(situation, base=base, ladder=ladder))
+    base = cpu_base(found)
+    ladder = build_ladder(found.rungs, base, found.situation.simulator, sizes_of)
+    return replace(found, situation=replace(found.situation, base=base, ladder=ladder))
 
 
 def _device(wanted: str, reading: Reading) -> str:

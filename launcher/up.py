@@ -14,6 +14,7 @@ from contract.locks import Lock
 from contract.paths import RunPaths
 from contract.signals import StopRequests
 from launcher import outfit, ports
+from launcher.agent_sizes import AgentSizes
 from launcher.basis import RefusedError, compose_of, setup_of
 from launcher.config import LauncherConfig
 from launcher.ending import Ending
@@ -149,11 +150,13 @@ def _supervise(
     say(f"run {wanted.run.path}: {prepared.choice.simulator.value} ({prepared.choice.reason}), {foreseen.plan.reason}")
     if prepared.basis.remark:
         say(prepared.basis.remark)
-    brief = outfit.brief(foreseen, address, ours, prepared.goes_on)
+    sizes = AgentSizes(foreseen.sizes_of)
+    brief = outfit.brief(foreseen, sizes, address, ours, prepared.goes_on)
     edges = outfit.edges(wanted.run, foreseen, limits, runtime, address, prepared.survey.read, requests, say)
     try:
         return Supervisor(brief, limits, edges, journal).run()
     finally:
+        sizes.close()
         edges.eyes.close()
         if notifier is not None:
             notifier.close()

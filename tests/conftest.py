@@ -105,7 +105,15 @@ def start_server() -> Iterator[StartServer]:
         server.end()
 
 
-def wait_for_port(server: Server, timeout_s: float = 30.0) -> None:
+@pytest.fixture(scope="module")
+def module_server() -> Iterator[Server]:
+    """A carla-lite of a module's tests, which leave it as they found it; what needs a fresh one starts its own."""
+    server = serve()
+    yield server
+    server.end()
+
+
+def wait_for_port(server: Server, timeout_s: float = 120.0) -> None:
     """Return once the server accepts connections; fail the test if it ends first."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -61,7 +61,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Free:
-    """Bytes free were this run not there, by pool; None where there is no such pool, or nobody says."""
+    """Bytes free were this run not there, by pool; None where there is no such pool, or it is unknown."""
 
     device: int | None
     host: int | None

@@ -44,7 +44,7 @@ def _largest(high: int, fits: Callable[[int], bool]) -> int:
 def largest_replay(config: AgentConfig, cuda: bool, free: Free) -> int:
     """Return the largest replay, in rows, that the disk can hold beside the checkpoints.
 
-    The configured one where nobody says what the disk has.
+    The configured one where what the disk has is unknown.
     """
     if free.disk is None:
         return config.replay.capacity
@@ -81,7 +81,7 @@ def _sentence(config: AgentConfig, cuda: bool, free: Free, pool: Pool, needed: i
     batch, part = largest_batch(config, cuda, free), largest_micro_batch(config, cuda, free)
     if batch == 0:
         return f"{short}; not even a batch of 1 fits: {_ways_out(config, pool)}."
-    cut = f"td3.micro_batch {part} would do, and costs time alone; else " if part else ""
+    cut = f"td3.micro_batch {part} would do, and costs only time; else " if part else ""
     return f"{short}: {cut}the largest td3.batch_size that fits is {batch}, not {config.td3.batch_size}."
 
 

@@ -235,7 +235,7 @@ class Admitted:
     gave_way: str = ""
     """The event by which one of them is less than was asked for; empty for none."""
     cuda: Seen | None = None
-    """What PyTorch makes of CUDA here; None where nobody asks for it."""
+    """What PyTorch makes of CUDA here; None where device is cpu."""
 
 
 def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admitted:

@@ -77,7 +77,7 @@ class Actor(nn.Module):
         _orthogonal(self.body[-1], 0.01)
 
     def forward(self, features: Tensor, vector: Tensor) -> Tensor:
-        """Return actions (B, 2); pass features detached, for the encoder learns from the critic alone."""
+        """Return actions (B, 2); pass features detached, for the encoder learns only from the critic."""
         mu = self.body(joined(features, vector))
         return torch.tanh(mu / mu.abs().mean(dim=1, keepdim=True).clamp(min=1))
 

@@ -65,7 +65,7 @@ class OffloadedAdam:
             learning_rate: Adam's.
             on_host: keep moments and masters on the host, and step there.
             guarded: leave out a step whose gradients aren't all finite.
-            scale: what the gradients are too large by; only with ``guarded``. It is told of every overflow.
+            scale: what the gradients are too large by; only with ``guarded``. It is adjusted after every step.
         """
         self._parameters: list[Tensor] = list(parameters.values())
         self._on_host = on_host

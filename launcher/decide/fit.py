@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from launcher.decide.detectors.expectations import PHASES, BandKey
 from launcher.decide.ladder import Ladder, Step, laid_over
 from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
 from launcher.memory.pools import Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
@@ -198,6 +199,27 @@ def lives_in(whose: OwnerKind, pool: str, kind: PoolKind, card: str = "") -> boo
     if kind is PoolKind.VRAM:
         return pool == card or not card
     return whose in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else _BOTH)
+
+
+def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None) -> dict[BandKey, float]:
+    """Return the most that simulator and agent should hold of GPU and RAM, MiB by owner, pool and phase.
+
+    Args:
+        situation: of the plan.
+        agent: what it takes on the present rung; None where nobody knows.
+        quality: the simulator's at present; None for one that knows none.
+    """
+    found: dict[BandKey, float] = {}
+    simulator = situation.simulator
+    for pool in situation.reading.pools:
+        if simulator is not None and lives_in(OwnerKind.SIMULATOR, pool.name, pool.kind, situation.simulator_gpu):
+            found[OwnerKind.SIMULATOR.value, pool.name, ""] = simulator.peak(quality or LITE, pool.kind).mib or 0.0
+        if agent is not None and lives_in(OwnerKind.AGENT, pool.name, pool.kind, situation.agent_gpu):
+            phases = agent.by_phase.get(pool.kind, {}) if pool.kind is not PoolKind.DISK else {}
+            for phase, mib in phases.items():
+                key = (OwnerKind.AGENT.value, pool.name, PHASES.get(phase, ""))
+                found[key] = max(mib, found.get(key, 0.0))
+    return {key: mib for key, mib in found.items() if mib > 0 and (key[0] == OwnerKind.SIMULATOR.value or key[2])}
 
 
 def _others(pool: Pool) -> list[Line]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import groupby
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from contract.exits import Exit, ExitError
 from contract.section import Section
-from launcher.decide.sizes import Simulator, Sizes, SizesOf, Values
+from launcher.decide.sizes import Simulator, Sizes, SizesOf, Values, key_of
 from launcher.memory.pools import PoolKind
 
 
@@ -194,18 +195,24 @@ def build_ladder(rungs: Rungs, base: Values, simulator: Simulator | None, sizes_
         simulator: None where the launcher doesn't run it.
         sizes_of: for sets of values, each with ``device``; asked once.
     """
-    start = {"device": base["device"]}
-    sets = [{**start, **values} for ladder in rungs.values() for rung in ladder for values in unrolled(rung, base)]
-    found = dict(zip(map(_key, [start, *sets]), sizes_of([start, *sets]), strict=True))
+    start, *_ = variants = variants_of(rungs, base)
+    found = dict(zip(map(key_of, variants), sizes_of(variants), strict=True))
 
     def steps(kind: PoolKind, rung: Rung) -> Iterator[Step]:
         if rung.values:
-            sizes = [(values, found[_key({**start, **values})]) for values in unrolled(rung, base)]
-            yield from _of_agent(kind, rung, found[_key(start)], sizes)
+            sizes = [(values, found[key_of({**start, **values})]) for values in unrolled(rung, base)]
+            yield from _of_agent(kind, rung, found[key_of(start)], sizes)
         else:
             yield from _without_values(rung, simulator)
 
     return {kind: tuple(step for rung in ladder for step in steps(kind, rung)) for kind, ladder in rungs.items()}
+
+
+def variants_of(rungs: Rungs, base: Values) -> list[Values]:
+    """Return the sets of values that :func:`build_ladder` asks about, the one without any step first."""
+    start = {"device": base["device"]}
+    sets = [{**start, **values} for ladder in rungs.values() for rung in ladder for values in unrolled(rung, base)]
+    return [start, *sets]
 
 
 def unrolled(rung: Rung, base: Values) -> list[dict[str, object]]:
@@ -281,10 +288,6 @@ def _coarser(simulator: Simulator, quality: str) -> dict[PoolKind, float]:
     return {kind: mib for kind, mib in freed.items() if mib}
 
 
-def _key(values: Values) -> str:
-    return repr(sorted(values.items()))
-
-
 # What steps free
 
 Needs = Callable[[Mapping[str, Any]], Mapping[PoolKind, float]]
@@ -322,6 +325,22 @@ def predicted(ladder: Ladder, taken: Sequence[Taken], needs: Needs) -> Mapping[P
     steps = [step for rung in {each.rung: None for each in taken} if (step := held_step(rung, ladder, taken))]
     freed = relief(steps, ladder, (), lambda _: {})
     return {kind: mib - freed.get(kind, 0.0) for kind, mib in needs({}).items()}
+
+
+def within_reach(ladder: Ladder, taken: Sequence[Taken]) -> list[dict[str, Any]]:
+    """Return the overrides that a choice may ask about next, those that hold first.
+
+    These are the last step taken back, each step alone, and each after the rungs before it, as far as those go.
+    """
+    holds = overrides(taken)
+    found = [holds, overrides(taken[:-1])]
+    for steps in ladder.values():
+        before: list[dict[str, Any]] = [{}]
+        for _, rung in groupby((step for step in steps if step.values), key=lambda step: step.rung):
+            values = [step.values for step in rung]
+            found += [laid_over(holds, each, value) for each in (before[0], before[-1]) for value in values]
+            before.append(laid_over(before[-1], values[-1]))
+    return list({key_of(each): each for each in found}.values())
 
 
 def is_taken(step: Step, ladder: Ladder, taken: Sequence[Taken]) -> bool:

@@ -74,3 +74,8 @@ class Simulator:
     def peak(self, quality: str, kind: PoolKind) -> Figure:
         """Return what it takes at most; nothing of a pool that it doesn't use."""
         return self.peaks.get(quality, {}).get(kind, estimated(0))
+
+
+def key_of(values: Values) -> str:
+    """Return the same word for the same values, in whichever order."""
+    return repr(sorted(values.items()))

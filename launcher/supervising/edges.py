@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from contract.requests import Answer
 from launcher.decide.detectors.causes import Finding
+from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.ladder import Ladder, Needs
 from launcher.runtimes.runtime import Child, Runtime
 from launcher.watching.health import Address, Health
@@ -91,10 +92,11 @@ class Brief:
         simulator_ours: it is started and restarted here; otherwise somebody else runs it.
         ladder: the steps of each pool.
         base: values of the agent's configuration without any step, by dotted key.
-        needs: from overrides to the agent's predicted peak.
-        ask_ahead: which overrides ``needs`` will be asked about; it may take its time for the answers now.
+        needs: from overrides to the agent's predicted peak, as far as that is known; never takes time.
+        ask_ahead: finds out about the overrides that ``needs`` will be asked about; waits for the answers if told to.
+        bands: what simulator and agent should hold, from overrides and the simulator's quality.
         resume: the agent goes on with what lies in the run directory already.
-        on_cpu: returns the same run as it is planned with the agent on the CPU; it may take its time.
+        on_cpu: returns the same run as it is planned with the agent on the CPU.
     """
 
     address: Address
@@ -102,14 +104,21 @@ class Brief:
     ladder: Ladder = field(default_factory=dict)
     base: Mapping[str, Any] = field(default_factory=dict)
     needs: Needs = lambda _overrides: {}
-    ask_ahead: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _overrides: None
+    ask_ahead: Callable[[Sequence[Mapping[str, Any]], bool], None] = lambda _overrides, _wait: None
+    bands: Callable[[Mapping[str, Any], str | None], Mapping[BandKey, float]] = lambda _overrides, _quality: {}
     resume: bool = False
     on_cpu: Callable[[], Brief] | None = None
 
 
 @dataclass(frozen=True)
 class Edges:
-    """What the supervisor touches. ``check(in_use)`` asks for health, ``draw`` gives numbers in [-1, 1]."""
+    """What the supervisor touches.
+
+    Attributes:
+        expect: has ``diagnose`` measure against these bands from now on.
+        check: asks for health; the argument is whether the simulator is in use.
+        draw: gives numbers in [-1, 1].
+    """
 
     runtime: Runtime
     eyes: Eyes
@@ -120,3 +129,4 @@ class Edges:
     draw: Callable[[], float]
     stop: StopAsked
     say: Callable[[str], None]
+    expect: Callable[[Mapping[BandKey, float]], None] = lambda _bands: None

@@ -61,6 +61,8 @@ class LauncherState:
         incidents: how many there were; their ids are ``i1``, ``i2``, …
         incident: the one that is being dealt with, or that ended the run; empty if none is.
         agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
+        planned_bands_mib: the most that the plan has simulator and agent hold, by owner, pool and phase (of the agent:
+            warming, updating, evaluating; of the simulator, empty for any).
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -88,6 +90,7 @@ class LauncherState:
     agent_context_mib: float | None = None
     incidents: int = 0
     incident: str = ""
+    planned_bands_mib: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     exit_code: int | None = None
     reason: str = ""
 

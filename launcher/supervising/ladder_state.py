@@ -17,10 +17,11 @@ from launcher.decide.adoption import given_up, why_without_cuda
 from launcher.decide.choose import Ground
 from launcher.decide.decisions import Degrade
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does, Step, Taken, kind_of, overrides, predicted, relief
+from launcher.decide.detectors.expectations import BandKey
+from launcher.decide.ladder import Does, Step, Taken, kind_of, overrides, predicted, relief, within_reach
 from launcher.decide.restore import Hold, fits_without_last
 from launcher.memory.pools import OwnerKind, PoolKind, Provenance
-from launcher.supervising.edges import Brief
+from launcher.supervising.edges import Brief, Edges
 from launcher.supervising.foreign_memory import ForeignMemory
 from launcher.supervising.journal import Journal
 from launcher.watching.observation import Observation
@@ -48,8 +49,9 @@ def context_mib(seen: Observation) -> float | None:
 class LadderState:
     """Where on the ladder the run stands."""
 
-    def __init__(self, brief: Brief, config: LauncherConfig, journal: Journal) -> None:
-        self._brief, self._config, self._journal = brief, config, journal
+    def __init__(self, brief: Brief, config: LauncherConfig, edges: Edges, journal: Journal) -> None:
+        self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
+        self._bands: Mapping[BandKey, float] = {}
         self._hold = Hold(journal.state.hold_s or config.restore.hold_s)
         self._changed_s = float("-inf")
         self._fresh_mib: dict[PoolKind, float] = {}
@@ -147,9 +149,22 @@ class LadderState:
         self._journal.save()
         self.look_ahead()
 
-    def look_ahead(self) -> None:
-        """Ask now, while nothing is urgent, what each step from here would free: the answer may take a second."""
-        self._brief.ask_ahead([self.overrides, *({**self.overrides, **step.values} for step in self._steps())])
+    def look_ahead(self, wait: bool = False) -> None:
+        """Find out what the steps from here would free, before a decision needs it."""
+        self._brief.ask_ahead(within_reach(self._brief.ladder, self._journal.state.taken), wait)
+
+    def plan_bands(self, quality: str | None) -> None:
+        """Have simulator and agent measured against what they should hold on the present rung."""
+        planned = self._brief.bands(self.overrides, quality)
+        if not planned or planned == self._bands:
+            return
+        self._bands = planned
+        self._edges.expect(planned)
+        shown: dict[str, dict[str, dict[str, float]]] = {}
+        for (owner, pool, phase), mib in planned.items():
+            shown.setdefault(owner, {}).setdefault(pool, {})[phase] = mib
+        self._journal.state.planned_bands_mib = shown
+        self._journal.event("planned_bands", "what the plan says for the present rung", bands_mib=shown)
 
     def beats_tell_of_now(self, now_s: float) -> bool:
         """Return whether the heartbeat was certainly written after the last change."""

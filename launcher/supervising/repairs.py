@@ -52,6 +52,7 @@ class Repairs:
         self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
         self._crew, self._sight, self._ladder, self._judge = crew, sight, ladder, judge
         self._incidents = incidents
+        self._agent_away = False  # stopped for a step that was taken while the simulator couldn't start
 
     def perform(self, decision: Decision, incident: str = "") -> Script:
         """Carry a decision out; all that is recorded meanwhile carries the incident, a new one where none is given.
@@ -139,6 +140,7 @@ class Repairs:
             self._crew.start_agent(resume)
         except StartError as error:
             raise OverError(Ending(Exit.BAD_CONFIG, str(error))) from error
+        self._agent_away = False
         self._incidents.agent_starts()
         self._sight.fresh = False  # what was seen last is of the agent before
 
@@ -182,8 +184,9 @@ class Repairs:
             return decision.delay_s
         if isinstance(decision, Degrade):
             self._ladder.take(decision)
-            if any(step.does is Does.RESTART_AGENT for step in decision.steps) and self._crew.agent is not None:
+            if any(step.does is Does.RESTART_AGENT for step in decision.steps) and self._crew.agent_lives:
                 yield from self._crew.stop_agent(decision.cause)
+                self._agent_away = True
             return 0.0
         yield from self.perform(decision, self._journal.state.incident)
         return 0.0
@@ -211,7 +214,9 @@ class Repairs:
             yield from self._crew.stop_simulator()
         self._tell_restart(cause, delay_s)
         yield from self.have_simulator(delay_s)
-        if self._crew.drained:
+        if self._agent_away:
+            yield from self.replace_agent(cause, failed=True)
+        elif self._crew.drained:
             yield from self._crew.resume()
 
     def _tell_restart(self, cause: str, delay_s: float) -> None:

@@ -48,7 +48,7 @@ class Supervisor:
         self._crew = Crew(brief, config, edges, journal)
         self._incidents = Incidents(journal)
         self._sight = Sight(self._crew, config, edges, journal, self._incidents)
-        self._ladder = LadderState(brief, config, journal)
+        self._ladder = LadderState(brief, config, edges, journal)
         self._judge = Judge(config, self._crew, self._ladder, journal, edges.draw)
         self._repairs = Repairs(
             brief, config, edges, journal, self._crew, self._sight, self._ladder, self._judge, self._incidents
@@ -90,7 +90,8 @@ class Supervisor:
 
     def _life(self) -> Script:
         self._crew.adopt()
-        self._ladder.look_ahead()
+        self._ladder.look_ahead(wait=True)
+        self._ladder.plan_bands(self._crew.quality)
         yield from self._repairs.have_simulator()
         if self._crew.agent is None:
             yield from self._repairs.have_room()
@@ -110,6 +111,7 @@ class Supervisor:
         self._label(seen)
         self._ladder.measure(seen, self._crew.quality, self._crew.simulator_age_s)
         self._sight.foreign.drives(seen.memory)
+        self._ladder.plan_bands(self._crew.quality)
         if why := self._ladder.plan_without_cuda(seen, self._crew.now_s):
             self._edges.say(f"the agent computes on the CPU, for {why}: planned so from now on")
         if values := self._ladder.given_up(seen, self._crew.now_s):

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.stack.launched import Launched
+from tests.stack.compose_run import ComposeRun
 from tests.stack.stack import LITE, Stack, compose, docker
 from tests.wire.trainee import SMALL
 
 BASE = "python:3.11-slim-bookworm"
 
 StartStack = Callable[..., Stack]
-Launch = Callable[..., Launched]
+Launch = Callable[..., ComposeRun]
 
 
 def _answers(*command: str) -> bool:
@@ -67,10 +67,10 @@ def start_stack(images: None, tmp_path: Path) -> Iterator[StartStack]:
 @pytest.fixture
 def launch(images: None, tmp_path: Path) -> Iterator[Launch]:
     """Make runs under the Compose runtime; they are taken down after the test, however that ends."""
-    made: list[Launched] = []
+    made: list[ComposeRun] = []
 
-    def make(name: str = "run", settings: Mapping[str, Any] = SMALL, **programs: str) -> Launched:
-        made.append(Launched(tmp_path / "runs" / name, settings, programs))
+    def make(name: str = "run", settings: Mapping[str, Any] = SMALL, **programs: str) -> ComposeRun:
+        made.append(ComposeRun(tmp_path / "runs" / name, settings, programs))
         return made[-1]
 
     yield make

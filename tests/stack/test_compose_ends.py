@@ -20,11 +20,11 @@ from launcher.runtimes.runtime import Role, StartError
 from launcher.runtimes.setup import Setup
 from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
+from tests.stack.compose_run import AGENT, LIMITS, SIMULATOR, end_of, running, until
 from tests.stack.conftest import Launch
-from tests.stack.launched import AGENT, LIMITS, SIMULATOR, end_of, running, until
 from tests.stack.stack import LITE, docker
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
 SLEEP = "import time; time.sleep(600)"
 # Its child takes memory until the kernel ends it; it goes on, and ends well.

@@ -12,13 +12,13 @@ from launcher.runtimes.compose_child import LOST
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.runtime import Role, Start, StartError
 from launcher.watching.observation import Ended
+from tests.stack.compose_run import AGENT, SIMULATOR, end_of, running, until
 from tests.stack.conftest import Launch
-from tests.stack.launched import AGENT, SIMULATOR, end_of, running, until
 from tests.stack.relay import Relay
 from tests.stack.stack import docker
 from tests.stack.test_lite_stack import LONG
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
 SLEEP = "import time; time.sleep(600)"
 COUNT = """

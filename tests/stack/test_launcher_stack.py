@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from launcher.memory.nvml import Nvml
 from launcher.memory.pools import Pool
@@ -19,13 +18,13 @@ from tests import memory_hog
 from tests.crowd import assert_within
 from tests.memory_hog import Hog
 from tests.soak.witness import Witness
-from tests.stack.commanded import Commanded
+from tests.stack.contained import Contained
 from tests.stack.stack import CALLER, docker
 from tests.wire.trainee import SMALL, program
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
-Command = Callable[..., Commanded]
+Command = Callable[..., Contained]
 ENDLESS = 100_000
 CONTROL_PORT = 2099  # of the container's own loopback
 STEPS = 120
@@ -56,23 +55,23 @@ def endless(settings: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def command(images: None, tmp_path: Path) -> Iterator[Command]:
     """Make one run; what it has started is gone after the test, however that ends."""
-    made: list[Commanded] = []
-    runs = tmp_path / "runs"
-    runs.mkdir()
+    made: list[Contained] = []
 
-    def make(settings: dict[str, Any], **more: Any) -> Commanded:
-        made.append(Commanded(runs, settings, **more))
+    def make(settings: dict[str, Any], **more: Any) -> Contained:
+        made.append(Contained(tmp_path, settings, **more))
         return made[-1]
 
     yield make
     for each in made:
-        each.close()
+        each.end()
 
 
 def test_a_container_too_small_for_the_batch_is_planned_for_and_leaves_only_files(command: Command) -> None:
     """AGENT_MEMORY is below what the configured batch takes: the plan begins a rung lower; the image gave the sizes."""
     run = command(WIDE, over="services: {}", AGENT_MEMORY="800m")
-    assert run.up("--seed", "3").wait(120) == 0, run.end()
+    run.begin("--seed", "3")
+    output = run.output()
+    assert run.process.returncode == 0, output
     assert [row["event"] for row in run.events() if not row["event"].startswith("finding")] == [
         "run_started",
         "simulator_starts",
@@ -92,17 +91,17 @@ def test_a_container_too_small_for_the_batch_is_planned_for_and_leaves_only_file
     assert 300 < verified["held_mib"]["ram:agent"]["agent"] < 800
     assert run.left() == []
     for name in ("replay", "checkpoints", "agent.json", "metrics.jsonl"):
-        assert (run.run.path / name).stat().st_uid == CALLER
-    assert run.run.report.stat().st_uid == os.getuid()
-    assert str(STEPS) in run.run.report.read_text(encoding="utf-8")
+        assert (run.run / name).stat().st_uid == CALLER
+    assert (run.run / "report.html").stat().st_uid == os.getuid()
+    assert str(STEPS) in (run.run / "report.html").read_text(encoding="utf-8")
 
 
 def test_pressure_in_the_container_is_given_way_to_and_a_kill_by_the_kernel_survived(command: Command) -> None:
     """A foreign process in the container: first it presses, then the kernel kills the learner."""
-    run = command(endless(WIDE), limits={"memory": {"pressure_s": 1}}, AGENT_MEMORY="1g")
-    run.up()
+    run = command(endless(WIDE), limits={"memory.pressure_s": 1}, AGENT_MEMORY="1g")
+    run.begin()
     run.until_updates()
-    container, witness = run.container("agent"), Witness(run.run.path / "replay")
+    container, witness = run.container("agent"), Witness(run.run / "replay")
     with Hog("docker", "exec", "-i", container, "python", "-c", Path(memory_hog.__file__).read_text()) as hog:
         assert hog.touch(round(free_mib(run, container)) - RESERVE_MIB + 30)
         run.until(lambda: run.events("request_answered"))
@@ -114,14 +113,13 @@ def test_pressure_in_the_container_is_given_way_to_and_a_kill_by_the_kernel_surv
 
         final = run.beat["step"] + 60
         settings = {**WIDE, "training": {**WIDE["training"], "total_steps": final}}
-        (run.run.path.parent / "agent.yaml").write_text(yaml.safe_dump(settings))
+        run.configure(settings)
         witness.look()
         # The kernel kills whom it thinks best; it is to be the learner.
         docker("exec", container, "sh", "-c", f"echo 1000 > /proc/{run.beat['pid']}/oom_score_adj")
         hog.touch(1024)
-    output = run.end()
-    assert run.launcher is not None
-    assert run.launcher.returncode == 0, output
+    output = run.output()
+    assert run.process.returncode == 0, output
     killed = [row for row in run.findings() if row["diagnosis"] == "agent_host_oom"]
     assert [row["exit_code"] for row in killed] == [137]
     assert "the kernel killed the agent" in output
@@ -140,10 +138,10 @@ def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(co
         "memory": {"reserve_mib": 0},
         "training": {**SMALL["training"], "updates_per_step": 0.05},
     }
-    run = command(endless(settings), over=FORGETFUL, limits={"memory": {"pressure_s": 3600}}, AGENT_MEMORY="2g")
-    run.up()
+    run = command(endless(settings), over=FORGETFUL, limits={"memory.pressure_s": 3600}, AGENT_MEMORY="2g")
+    run.begin()
     run.until_updates()
-    agent, held, witness = run.container("agent"), run.beat["memory"], Witness(run.run.path / "replay")
+    agent, held, witness = run.container("agent"), run.beat["memory"], Witness(run.run / "replay")
     limit = f"{round(held['learner_mib'] + held['collector_mib'] + MARGIN_MIB)}m"
     docker("update", "--memory", limit, "--memory-swap", limit, agent)
     run.until_updates()
@@ -152,15 +150,14 @@ def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(co
     docker("exec", agent, "sh", "-c", f"echo 1000 > /proc/{run.beat['pid']}/oom_score_adj")
 
     settings["training"] = {**settings["training"], "total_steps": witness.look() + 200}  # for the next agent
-    (run.run.path.parent / "agent.yaml").write_text(yaml.safe_dump(settings))
-    ask = ("-m", "agent", "request", "apply", "--run-dir", str(run.run.path), "--set", f"td3.micro_batch={BATCH}")
+    run.configure(settings)
+    ask = ("-m", "agent", "request", "apply", "--run-dir", str(run.run), "--set", f"td3.micro_batch={BATCH}")
     assert program(0, *ask, "--wait").returncode == 0
     run.until(lambda: run.events("agent_ended"))
     ended = run.events("agent_ended")[0]
     assert (ended["exit_code"], ended["oom_killed"]) == (0, True)
-    output = run.end()
-    assert run.launcher is not None
-    assert run.launcher.returncode == 0, output
+    output = run.output()
+    assert run.process.returncode == 0, output
     assert "the kernel killed the agent, or a child of it, for memory" in output
     assert [(row["diagnosis"], row["exit_code"]) for row in run.findings()] == [("agent_host_oom", 0)]
     assert run.state["agent_restarts"] == 1
@@ -173,10 +170,10 @@ def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(co
 def test_a_simulator_out_of_vram_is_made_anew_beside_the_same_agent(command: Command) -> None:
     """Scenario 1."""
     run = command(endless(SMALL), LITE_CONTROL_PORT=str(CONTROL_PORT))
-    run.up()
+    run.begin()
     run.until_updates()
     agent, simulator, learner = run.container("agent"), run.container("carla"), run.beat["pid"]
-    witness = Witness(run.run.path / "replay")
+    witness = Witness(run.run / "replay")
     witness.look()
     ask = f"exec 3<>/dev/tcp/127.0.0.1/{CONTROL_PORT}; echo 'fault vulkan-oom' >&3; head -n 1 <&3"
     assert docker("exec", simulator, "bash", "-c", ask).stdout.strip() == "ok"
@@ -196,12 +193,11 @@ def test_a_simulator_out_of_vram_is_made_anew_beside_the_same_agent(command: Com
 def test_containers_outlive_their_launcher_and_the_next_one_goes_on_with_them(command: Command) -> None:
     """Scenarios 13 and 15."""
     run = command(endless(SMALL))
-    run.up()
+    run.begin()
     run.until_updates()
     before = {service: run.container(service) for service in ("carla", "agent")}
-    assert run.launcher is not None
-    run.launcher.kill()
-    run.end()
+    run.process.kill()
+    run.output()
     step = run.beat["step"]
     deadline_s = time.monotonic() + 60
     while run.beat["step"] < step + 40:
@@ -216,16 +212,16 @@ def test_containers_outlive_their_launcher_and_the_next_one_goes_on_with_them(co
     ]
     assert run.state["agent_restarts"] == 0
     os.killpg(launcher.pid, signal.SIGINT)
-    output = run.end()
+    output = run.output()
     assert launcher.returncode == 75, output
     assert run.left() == []
-    assert (run.run.path / "checkpoints" / "latest").exists()
-    assert [code for code, _ in (run.command("down"), run.command("down"))] == [0, 0]
+    assert (run.run / "checkpoints" / "latest").exists()
+    assert [run.command("down").returncode for _ in range(2)] == [0, 0]
 
 
-def free_mib(run: Commanded, container: str) -> float:
+def free_mib(run: Contained, container: str) -> float:
     """Return what the container can still take between two updates."""
-    pid, survey = int(docker("inspect", "-f", "{{.State.Pid}}", container).stdout), Survey(run.run.path, Nvml())
+    pid, survey = int(docker("inspect", "-f", "{{.State.Pid}}", container).stdout), Survey(run.run, Nvml())
     found = []
     for _ in range(9):
         pool = survey.read(agent_pids={pid}).pool("ram:agent")

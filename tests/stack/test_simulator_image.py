@@ -20,7 +20,7 @@ from tests.conftest import REPOSITORY, StartServer
 from tests.stack.conftest import StartStack
 from tests.stack.stack import GPU, Stack, docker
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
 TAG = "stand-in"
 DOCKERFILE = """

@@ -14,11 +14,11 @@ import pytest
 
 from tests.conftest import Server, StartServer, port_pair
 from tests.faults import Faulty
-from tests.wire.launched import Launch, Launched
+from tests.wire.launched import Launch, Launched, first_time
 from tests.wire.trainee import Run
 
 DELTA_S = 0.05
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 @dataclass
@@ -118,13 +118,13 @@ def session_of(host: str, port: int, synchronous: bool = True) -> Session:
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> Iterator[Session]:
-    """A synchronous session on a fresh server, or on the simulator of ``--simulator``."""
+    """A synchronous session on a fresh server; in tests for any simulator on the module's, or on ``--simulator``."""
     address: str | None = request.config.getoption("--simulator")
-    if address is None:
+    if request.node.get_closest_marker("any_simulator") is None:
         start_server, connect = (request.getfixturevalue(name) for name in ("start_server", "connect"))
         yield connect(start_server())
         return
-    host, _, port = address.rpartition(":")
+    host, _, port = (address or f"127.0.0.1:{request.getfixturevalue('module_server').port}").rpartition(":")
     session = session_of(host, int(port))
     try:
         yield session
@@ -152,11 +152,17 @@ def new_run(tmp_path: Path) -> Iterator[NewRun]:
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    """Start a launcher, as :class:`Launched` does, in the test's own directory; ended after the test."""
+    """Start a launcher of local processes in the test's own directory; ended after the test.
+
+    ``launch(steps, *options, run_name="test", environment=None)``: no steps for a later start of the same run.
+    """
     started: list[Launched] = []
 
-    def start(steps: int | None, *options: str, environment: Mapping[str, str] | None = None) -> Launched:
-        started.append(Launched(tmp_path, steps, *options, environment=environment))
+    def start(
+        steps: int | None, *options: str, run_name: str = "test", environment: Mapping[str, str] | None = None
+    ) -> Launched:
+        started.append(Launched(tmp_path, run_name, environment))
+        started[-1].up(*(() if steps is None else first_time(tmp_path, steps)), *options)
         return started[-1]
 
     yield start

@@ -1,6 +1,6 @@
-"""A launcher under test: started on a run of its own, watched through its files, and nobody left of it afterwards.
+"""A run under the launcher: launchers that are started, watched through the run's files, and leave nobody behind.
 
-Owns the process and its short agent configuration. What goes wrong in it is the tests' business.
+Starts local processes or, with containers' options, the stack. What goes wrong in it is the tests' business.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import yaml
 
 from launcher.config import SHIPPED
 from tests.conftest import REPOSITORY
+from tests.wire.trainee import rows
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 QUICK = """
 environment: {max_steps: 60, route: {min_length_m: 60, max_length_m: 150}}
 td3: {batch_size: 8}
@@ -35,54 +36,63 @@ PROCESSES = 5  # simulator, learner, collector and two keepers
 
 
 class Launched:
-    """A launcher under test.
+    """One run, and the launchers that hold it one after another.
 
     Args:
-        folder: for its run directory, ``run``, and its configuration.
-        steps: of the training; None for a later start of the same run, which is told no more than the run's name.
-        options: more of ``up``'s.
-        environment: laid over this process's own; the simulator inherits it. What it starts is of this repository,
+        folder: for the folder of runs and the configurations.
+        environment: laid over this process's own; what the launcher starts inherits it. All is of this repository,
             whatever PYTHONPATH adds to it.
     """
 
-    def __init__(
-        self, folder: Path, steps: int | None, *options: str, environment: Mapping[str, str] | None = None
-    ) -> None:
-        environment = environment or {}
-        asked: list[str] = []
-        if steps is not None:
-            config = folder / "quick.yaml"
-            config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
-            asked = ["--runtime", "process", "--config", str(config)]
-        name = options[options.index("--run-name") + 1] if "--run-name" in options else "test"
-        self.run = folder / "runs" / name
-        command = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), "up", *asked]
-        where = ["--runs-dir", str(folder / "runs")]
-        named = [] if "--run-name" in options else ["--run-name", "test"]
-        self.process = subprocess.Popen(
-            [*command, *where, *named, *options],
+    program: tuple[str, ...] = (sys.executable, str(REPOSITORY / "scripts" / "launch.py"))
+    process: subprocess.Popen[str]
+    """The launcher that was started last."""
+
+    def __init__(self, folder: Path, name: str = "test", environment: Mapping[str, str] | None = None) -> None:
+        self.runs, self.name = folder / "runs", name
+        self.run = self.runs / name
+        self._environment = environment or {}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def up(self, *options: str) -> subprocess.Popen[str]:
+        """Start a launcher; one that goes on needs be told no more than the run's name."""
+        self.process = self._start("up", "--runs-dir", str(self.runs), "--run-name", self.name, *options)
+        return self.process
+
+    def command(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Return what another of the launcher's commands came to for this run, ``down`` or ``status``."""
+        process = self._start(name, self.name, "--runs-dir", str(self.runs), *options, stderr=subprocess.PIPE)
+        told, said = process.communicate(timeout=PATIENCE_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, told, said)
+
+    def _start(self, *words: str, stderr: int = subprocess.STDOUT) -> subprocess.Popen[str]:
+        added = self._environment.get("PYTHONPATH", "")
+        process = subprocess.Popen(
+            [*self.program, *words],
             cwd=REPOSITORY,
             env={
                 **os.environ,
-                **environment,
-                "PYTHONPATH": os.pathsep.join((OURS, environment.get("PYTHONPATH", ""))).rstrip(os.pathsep),
+                **self._environment,
+                "PYTHONPATH": os.pathsep.join((OURS, added)).rstrip(os.pathsep),
             },
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=stderr,
             text=True,
             start_new_session=True,
         )
+        self._started.append(process)
+        return process
 
-    def until(self, condition: Callable[[], bool]) -> None:
+    def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert self.process.poll() is None, f"ended early: {self.output()}"
-            assert time.monotonic() < deadline, f"waited in vain: {self.read('agent.json')}"
+            assert time.monotonic() < deadline, f"waited in vain: {self.beat}\n{self.events()}"
             time.sleep(0.05)
 
     def until_training(self, step: int = 60) -> list[psutil.Process]:
         """Return all descendants, once the agent has taken some steps."""
-        self.until(lambda: int(self.read("agent.json").get("step", 0)) >= step)
+        self.until(lambda: int(self.beat.get("step", 0)) >= step)
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def until_started(self) -> list[psutil.Process]:
@@ -98,8 +108,13 @@ class Launched:
 
     def until_stepping(self, steps: int = 20) -> None:
         """Return once the agent has taken so many more."""
-        before = self.read("agent.json").get("step", 0)
-        self.until(lambda: self.read("agent.json").get("step", 0) > before + steps)
+        before = self.beat.get("step", 0)
+        self.until(lambda: self.beat.get("step", 0) > before + steps)
+
+    def until_updates(self, more: int = 3) -> None:
+        """Return when so many more updates are made than the last heartbeat tells of."""
+        before = int(self.beat.get("updates", 0))
+        self.until(lambda: int(self.beat.get("updates", 0)) >= before + more)
 
     def stop(self) -> None:
         """Ask it to stop, as a person would, and see that it does."""
@@ -127,34 +142,35 @@ class Launched:
 
     def events(self, *names: str, **fields: Any) -> list[dict[str, Any]]:
         """Return the journal's rows, all or those of these names and values; none before there is a journal."""
-        return _rows(self.run / "launcher-events.jsonl", names, fields)
+        return rows(self.run / "launcher-events.jsonl", names, fields)
 
     def agent_events(self, *names: str, **fields: Any) -> list[dict[str, Any]]:
         """Return the agent's events likewise."""
-        return _rows(self.run / "agent-events.jsonl", names, fields)
+        return rows(self.run / "agent-events.jsonl", names, fields)
 
     def timeline(self) -> list[dict[str, Any]]:
         """Return what was written of all memory."""
-        return _rows(self.run / "launcher-memory.jsonl", (), {})
+        return rows(self.run / "launcher-memory.jsonl", (), {})
 
     def output(self) -> str:
         return self.process.communicate(timeout=PATIENCE_S)[0]
 
     def end(self) -> None:
-        """Kill it, if it still runs; its keepers end what it started."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate(timeout=PATIENCE_S)
-
-
-def _rows(path: Path, names: tuple[str, ...], fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of a file that may be written to just now."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-    rows = [row for row in map(json.loads, lines) if not names or row["event"] in names]
-    return [row for row in rows if fields.items() <= row.items()]
+        """Kill what still runs; keepers end what it started."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate(timeout=PATIENCE_S)
 
 
 Launch = Callable[..., Launched]
+
+
+def first_time(folder: Path, steps: int) -> tuple[str, ...]:
+    """Return what a run's first launcher is told: local processes, and a short training of so many steps."""
+    config = folder / "quick.yaml"
+    config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
+    return ("--runtime", "process", "--config", str(config))
 
 
 def own_limits(folder: Path, changes: Mapping[str, Any]) -> tuple[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from launcher.memory.survey import Survey
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 from tests.memory_hog import Hog
-from tests.wire.launched import PATIENCE_S, Launched
+from tests.wire.launched import Launched
 
 QUICK: dict[str, Any] = {
     "memory.pressure_s": 1,
@@ -113,15 +112,8 @@ def ask(run: Launched, kind: str, values: dict[str, Any]) -> None:
     assert answer.result == "ok", answer.sentence
 
 
-def command(run: Launched, name: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Return what another of the launcher's commands came to, ``down`` or ``status``, for this run."""
-    words = [sys.executable, str(REPOSITORY / "scripts" / "launch.py"), name, run.run.name]
-    words += ["--runs-dir", str(run.run.parent), *options]
-    return subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-
-
 def status(run: Launched) -> dict[str, Any]:
     """Return what ``status`` tells programs."""
-    found = command(run, "status", "--once", "--json")
+    found = run.command("status", "--once", "--json")
     assert found.returncode == 0, found.stderr
     return dict(json.loads(found.stdout))

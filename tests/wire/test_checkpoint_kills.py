@@ -77,8 +77,6 @@ def struck_and_resumed(run: Run, delay_s: float) -> list[int]:
     return left
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_the_checkpoint_before_is_whole_and_used(start_server: StartServer, new_run: NewRun) -> None:
     chance = random.Random(14)
     delays = [LONGEST_S * (number + chance.random()) / STRIKES for number in range(STRIKES)]

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import agent.env  # noqa: F401 (registers the environment)
 from agent.collector.warm_up import warmup_action
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
@@ -23,20 +22,20 @@ from agent.env.route import Route, held_out_routes
 from agent.evaluation.drivers import Driver, PidPurePursuit, RandomDriver, Stop
 from agent.evaluation.routes import completed, evaluate
 from agent.evaluation.video import record
-from tests.conftest import StartServer
+from tests.conftest import Server, StartServer
 
 CONFIG = EnvironmentConfig()
 
 
 @pytest.fixture
-def env(start_server: StartServer) -> Iterator[DrivingEnv]:
-    made = make(start_server().port)
+def env(module_server: Server) -> Iterator[DrivingEnv]:
+    made = make(module_server.port)
     yield made
     made.close()
 
 
 def make(port: int, config: EnvironmentConfig = CONFIG, seed: int = 0, **simulator: Any) -> DrivingEnv:
-    address = SimulatorConfig(host="127.0.0.1", port=port, **{"patience_s": 10.0, **simulator})
+    address = SimulatorConfig(host="127.0.0.1", port=port, **{"patience_s": 60.0, **simulator})
     wrapped = gymnasium.make("CarlaTD3/Driving-v0", config=config, simulator=address, seed=seed)
     assert isinstance(wrapped.unwrapped, DrivingEnv)
     return wrapped.unwrapped
@@ -247,7 +246,7 @@ def test_a_video_shows_the_drive_and_leaves_no_camera(env: DrivingEnv, tmp_path:
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_stable_baselines3_can_train_on_it(env: DrivingEnv) -> None:
     sb3 = pytest.importorskip("stable_baselines3")
     model = sb3.PPO("MultiInputPolicy", env, n_steps=64, batch_size=32, n_epochs=1, device="cpu")

@@ -24,15 +24,14 @@ from agent.evaluation.routes import completed, evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, port_pair
 
 GO = np.array((0.0, 0.3), np.float32)
-# Far above what a test may take: whoever waits for the client's own time-out fails.
-LONG_S = 100.0
+# Far above what pytest lets a test take: whoever waits for the client's own time-out fails.
+LONG_S = 2000.0
 
 
 def make(port: int, config: EnvironmentConfig | None = None, **simulator: Any) -> DrivingEnv:
-    return DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port, **{"patience_s": 20.0, **simulator}))
+    return DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port, **{"patience_s": 60.0, **simulator}))
 
 
-@pytest.mark.timeout(60)
 def test_a_killed_simulator_truncates_and_reset_goes_on_with_the_next_one(start_server: StartServer) -> None:
     server = start_server()
     env = make(server.port, timeout_s=LONG_S)
@@ -52,7 +51,6 @@ def test_a_killed_simulator_truncates_and_reset_goes_on_with_the_next_one(start_
     env.close()
 
 
-@pytest.mark.timeout(60)
 def test_a_simulator_that_dies_under_a_tick_is_noticed_before_the_time_out(start_server: StartServer) -> None:
     """Stopped, it leaves the tick unanswered; then it dies, while the client would wait on."""
     server = start_server()
@@ -66,10 +64,9 @@ def test_a_simulator_that_dies_under_a_tick_is_noticed_before_the_time_out(start
     env.close()
 
 
-@pytest.mark.timeout(60)
 def test_a_simulator_that_stalls_and_comes_back_is_not_lost(start_server: StartServer) -> None:
     server = start_server()
-    env = make(server.port, timeout_s=30.0)
+    env = make(server.port, timeout_s=120.0)
     env.reset()
     frame = env.frame
     server.process.send_signal(signal.SIGSTOP)
@@ -268,7 +265,6 @@ os._exit(0)
 """
 
 
-@pytest.mark.slow
 def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: StartServer) -> None:
     reports = []
     for _ in range(2):

@@ -50,7 +50,7 @@ class Installed:
             text=True,
             cwd=self.folder,
             env=kept,
-            timeout=150,
+            timeout=500,
         )
 
 

@@ -17,7 +17,7 @@ import pytest
 from launcher.memory.gpu_lock import GpuInUseError, GpuLock
 from tests.conftest import StartServer
 from tests.gpu_stub.stub import Figures
-from tests.wire.launched import ENDLESS, PATIENCE_S, PROCESSES, Launch, own_limits
+from tests.wire.launched import ENDLESS, PATIENCE_S, PROCESSES, Launch, Launched, own_limits
 from tests.wire.staged import CARLA, card_of
 
 
@@ -230,16 +230,22 @@ def test_a_second_launcher_on_the_same_run_is_refused_and_changes_nothing(launch
         (("--config", "nowhere.yaml"), 65, "nowhere.yaml: there is no such file"),
         (("--launcher-config", "nowhere.yaml"), 65, "nowhere.yaml: can't be read"),
         (("--runtime", "podman"), 2, "'process'"),
-        (("--run-name", "file/below"), 65, "can't be written"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_bad_input_is_one_sentence_and_a_code(
-    launch: Launch, tmp_path: Path, options: tuple[str, ...], code: int, expected: str
+    launch: Launch, options: tuple[str, ...], code: int, expected: str
 ) -> None:
+    refused(launch(100, *options), code, expected)
+
+
+def test_a_run_below_a_file_is_one_sentence_and_a_code(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "file").touch()
-    launched = launch(100, *options)
+    refused(launch(100, run_name="file/below"), 65, "can't be written")
+
+
+def refused(launched: Launched, code: int, expected: str) -> None:
     output = launched.output()
     assert expected in output
     assert launched.process.returncode == code, output

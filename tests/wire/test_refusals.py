@@ -13,11 +13,11 @@ from launcher.footprint import Footprint
 from launcher.memory.pools import PoolKind
 from tests.disks import small_disk
 from tests.gpu_stub.stub import Figures
-from tests.wire.launched import ENDLESS, QUICK, Launch, Launched, own_limits
+from tests.wire.launched import ENDLESS, QUICK, Launch, Launched, first_time, own_limits
 from tests.wire.staged import QUICK as SOON
 from tests.wire.staged import card_of, overrides, taken
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.long
 
 LEFT_MIB = 40.0
 """Of the disk beside what the agent needs: less than its own memory.reserve_mib of 64."""
@@ -44,7 +44,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def launched(disk: Path, folder: Path, **changes: Any) -> Launched:
     limits = {"memory.reserve_mib.disk": 0, **{key.replace("__", "."): value for key, value in changes.items()}}
-    return Launched(disk, ENDLESS, "--simulator", "carla-lite", "--device", "cpu", *own_limits(folder, limits))
+    made = Launched(disk)
+    made.up(*first_time(disk, ENDLESS), "--simulator", "carla-lite", "--device", "cpu", *own_limits(folder, limits))
+    return made
 
 
 def test_an_agent_that_refuses_for_disk_keeps_its_batch_and_fewer_checkpoints(disk: Path, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ import pytest
 from tests.gpu_stub.stub import Figures
 from tests.soak.witness import Witness
 from tests.wire.launched import ENDLESS, PROCESSES, Launch, Launched, own_limits
-from tests.wire.staged import CARLA, QUICK, ask, card_of, command, overrides, press, pressing, settings, status, taken
+from tests.wire.staged import CARLA, QUICK, ask, card_of, overrides, press, pressing, settings, status, taken
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.long
 
 KILLS = 4
 NEVER_IN_TIME_S = 30.0
@@ -226,7 +226,7 @@ def test_a_command_of_a_persons_own_hears_of_a_change_of_rung(launch: Launch, tm
 
 def test_two_runs_at_once_dont_touch_each_other_and_down_stops_the_one_that_it_names(launch: Launch) -> None:
     """``down``: of a live run, twice, and of one whose launcher was killed; ``status`` meanwhile."""
-    one, other = (launch(ENDLESS, "--run-name", name) for name in ("one", "other"))
+    one, other = (launch(ENDLESS, run_name=name) for name in ("one", "other"))
     one.until_training()
     ours = other.until_training()
     assert len(ours) >= PROCESSES
@@ -239,7 +239,7 @@ def test_two_runs_at_once_dont_touch_each_other_and_down_stops_the_one_that_it_n
     assert listens(found["port"])
 
     for sentence in ("is down.", "was down already."):
-        told = command(one, "down")
+        told = one.command("down")
         assert (told.returncode, sentence in told.stdout) == (0, True)
     assert one.process.wait(NEVER_IN_TIME_S) == 75
     assert not processes_of(one)
@@ -250,11 +250,11 @@ def test_two_runs_at_once_dont_touch_each_other_and_down_stops_the_one_that_it_n
     assert {process.pid for process in ours} <= descendants(other)
     assert not other.events("finding", diagnosis="agent_crash")
     other.process.kill()
-    told = command(other, "down")
+    told = other.command("down")
     assert told.returncode == 0, told.stderr
     gone(ours)
     assert status(other)["state"] == "killed"
-    assert command(other, "down").returncode == 0
+    assert other.command("down").returncode == 0
 
 
 def descendants(run: Launched) -> set[int]:

@@ -19,7 +19,7 @@ from tests.memory_hog import Hog
 from tests.wire.launched import ENDLESS, Launch, own_limits
 from tests.wire.staged import CARLA, QUICK, card_of, free_ram_mib, overrides, settings, status, taken
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.long
 
 FOREIGN_MIB = 2048
 CARLA_MIB = 1500

@@ -20,7 +20,7 @@ from tests.conftest import port_pair
 from tests.crowd import assert_within
 from tests.faults import tell
 from tests.soak.witness import Witness
-from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
+from tests.wire.launched import ENDLESS, Launch, Launched, first_time, own_limits
 
 pytestmark = pytest.mark.long
 
@@ -211,7 +211,8 @@ def leaked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaked]:
     changes = {f"memory.{name}": value for name, value in memory.items()}
     changes |= {"memory.reserve_mib.ram": reserve_mib, "restore.settle_s": 1, "watch.interval_s": 0.25}
     limits = own_limits(folder, {**changes, "simulator.stop_grace_s": 1})
-    launched = Launched(folder, ENDLESS, *limits, environment={"LITE_CONTROL_PORT": str(control)})
+    launched = Launched(folder, environment={"LITE_CONTROL_PORT": str(control)})
+    launched.up(*first_time(folder, ENDLESS), *limits)
     try:
         launched.until_training()
         agent_pid = launched.read("launcher.json")["agent"]["pid"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import safetensors.numpy
 import yaml
 
@@ -16,8 +15,6 @@ from tests.soak.witness import Witness
 from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
 from tests.wire.staged import WIDE, overrides, settings, short_of_memory, taken
 from tests.wire.trainee import SMALL
-
-pytestmark = pytest.mark.timeout(600)
 
 WARM_UP_STEPS, UPDATES = 20, 4
 BATCH = WIDE["batch_size"]
@@ -90,7 +87,7 @@ def test_a_shortage_in_the_first_update_is_met_before_the_first_step(launch: Lau
     assert (run.beat["batch"], run.beat["micro_batch"]) == (BATCH, found)
     assert len(run.events("agent_starts")) == len(run.agent_events("started")) == 1
 
-    as_told = launch(ENDLESS, "--run-name", "as-told", *configured(tmp_path), *settings(td3__micro_batch=found))
+    as_told = launch(ENDLESS, *configured(tmp_path), *settings(td3__micro_batch=found), run_name="as-told")
     as_told.until(lambda: bool(as_told.agent_events("checkpoint")))
     as_told.stop()
     assert not as_told.agent_events("out_of_memory")

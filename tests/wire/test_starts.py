@@ -209,7 +209,7 @@ def test_a_film_goes_on_with_the_next_route_where_a_start_is_taken(
     assert not (tmp_path / "none.mp4").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_goes_on_where_starts_are_taken(server: Server, parked: Parked, new_run: NewRun) -> None:
     spawns = parked.world.get_map().get_spawn_points()
     for spawn in spawns[::3]:

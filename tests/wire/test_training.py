@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from contract.exits import Exit
-from tests.conftest import StartServer
+from tests.conftest import Server, StartServer
 from tests.wire.conftest import NewRun
-from tests.wire.trainee import program
+from tests.wire.trainee import Run, program
 
 
-def test_a_run_trains_evaluates_and_leaves_its_directory(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("whole", start_server())
+@pytest.fixture(scope="module")
+def trained(module_server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
+    """A run that is finished, and what it said; tests only read it."""
+    run = Run(tmp_path_factory.mktemp("trained") / "whole", module_server.port)
     said = run.train(
         *("--eval-freq", "60", "--num-eval-episodes", "1", "--set", "evaluation.baselines=true"),
         *("--set", "evaluation.video=true", "--set", "environment.max_steps=30"),
     )
+    return run, said
+
+
+def test_a_run_trains_evaluates_and_leaves_its_directory(trained: tuple[Run, str]) -> None:
+    run, said = trained
     for name in ("td3", "stop", "random", "pid", "120 steps, 100 updates"):
         assert name in said
     for path in ("config.yaml", "evaluation.csv", "evaluation.json", "metrics.jsonl", "checkpoints/latest"):
@@ -52,17 +61,16 @@ def test_lockstep_runs_of_one_seed_are_equal_bit_for_bit(start_server: StartServ
     assert all((first.tensors[name] == second.tensors[name]).all() for name in first.tensors)
 
 
-def test_another_seed_is_another_run(start_server: StartServer, new_run: NewRun) -> None:
-    server = start_server()
-    runs = [new_run(name, server) for name in ("first", "second")]
+def test_another_seed_is_another_run(module_server: Server, new_run: NewRun) -> None:
+    runs = [new_run(name, module_server) for name in ("first", "second")]
     for seed, run in enumerate(runs):
         run.train("--seed", str(seed), "--max-timesteps", "30", "--set", "training.lockstep=true")
     first, second = ((run.path / "replay" / "rows.bin").read_bytes() for run in runs)
     assert first != second
 
 
-def test_a_missing_map_is_one_sentence_naming_those_there_are(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_a_missing_map_is_one_sentence_naming_those_there_are(module_server: Server, new_run: NewRun) -> None:
+    run = new_run("run", module_server)
     process = run.start("--map", "Nowhere07")
     out, _ = process.communicate(timeout=60)
     assert process.returncode == Exit.BAD_CONFIG, out
@@ -71,12 +79,10 @@ def test_a_missing_map_is_one_sentence_naming_those_there_are(start_server: Star
     assert "Traceback" not in out
 
 
-def test_evaluate_prints_and_writes_the_figures(start_server: StartServer, new_run: NewRun, tmp_path: Path) -> None:
-    server = start_server()
-    run = new_run("run", server)
-    run.train("--max-timesteps", "40")
+def test_evaluate_prints_and_writes_the_figures(trained: tuple[Run, str], tmp_path: Path) -> None:
+    run, _ = trained
     ended = program(
-        server.port,
+        run.port,
         *("scripts/evaluate_td3.py", "--checkpoint", str(run.path), "--routes", "2", "--drivers", "td3,pid"),
         *("--csv", str(tmp_path / "e.csv"), "--json", str(tmp_path / "e.json"), "--video", str(tmp_path / "e.mp4")),
     )
@@ -87,19 +93,27 @@ def test_evaluate_prints_and_writes_the_figures(start_server: StartServer, new_r
     assert (tmp_path / "e.mp4").stat().st_size > 10_000
 
 
-def test_the_visual_test_films_a_hundred_steps(start_server: StartServer, tmp_path: Path) -> None:
-    ended = program(start_server().port, "scripts/test_visual_navigation.py", "--video", str(tmp_path / "v.mp4"))
+def test_the_visual_test_films_a_hundred_steps(module_server: Server, tmp_path: Path) -> None:
+    ended = program(module_server.port, "scripts/test_visual_navigation.py", "--video", str(tmp_path / "v.mp4"))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("pid: 10.0 s")
     assert (tmp_path / "v.mp4").stat().st_size > 10_000
 
 
-def test_memory_is_measured_by_the_stability_command(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
-    config = str(run.config)
+@pytest.mark.parametrize(
+    ("environment", "tolerance_mib", "word", "code"),
+    [({}, 100, "flat", 0), ({"PYTHONPATH": str(Path(__file__).parent / "leak")}, 8, "NOT flat", 1)],
+    ids=["as it is", "with a leak"],
+)
+def test_stability_tells_a_run_that_leaks_from_one_that_does_not(
+    module_server: Server, new_run: NewRun, environment: dict[str, str], tolerance_mib: int, word: str, code: int
+) -> None:
+    run = new_run("run", module_server)
     ended = program(
         run.port,
-        *("-m", "agent", "stability", "--steps", "2000", "--run-dir", str(run.path / "run"), "--config", config),
+        *("-m", "agent", "stability", "--steps", "400", "--tolerance-mib", str(tolerance_mib)),
+        *("--run-dir", str(run.path / "run"), "--config", str(run.config)),
+        **environment,
     )
-    assert "Memory is" in ended.stdout, ended.stderr
-    assert ended.returncode == (0 if "Memory is flat" in ended.stdout else 1)
+    assert f"Memory is {word} (" in ended.stdout, ended.stderr
+    assert ended.returncode == code

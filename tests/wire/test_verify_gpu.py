@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from launcher.config import SHIPPED
 from tests.conftest import REPOSITORY
 from tests.faults import until
 from tests.gpu_stub.stub import Figures, build
@@ -66,13 +67,11 @@ def test_without_a_card_it_says_what_is_missing_and_leaves_nothing(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.usefixtures("usual_port_taken")
 def test_a_verification_leaves_one_file_with_everything_and_no_names(tmp_path: Path) -> None:
     figures = Figures(tmp_path / "figures", build(tmp_path), uuid=f"GPU-{uuid.uuid4()}")
     limits = tmp_path / "launcher.yaml"
-    shipped = (REPOSITORY / "config" / "launcher.yaml").read_text(encoding="utf-8")
+    shipped = SHIPPED.read_text(encoding="utf-8")
     command = f"{sys.executable} -m carla_lite --port {{port}}"
     limits.write_text(shipped.replace("command: null", f'command: "{command}"'), encoding="utf-8")
     (tmp_path / "runs").mkdir()
@@ -92,7 +91,6 @@ def test_a_verification_leaves_one_file_with_everything_and_no_names(tmp_path: P
     assert str(REPOSITORY) not in "".join(told.values())
 
 
-@pytest.mark.timeout(300)
 def test_with_docker_both_images_are_built_without_the_usual_limit_and_asked_about(tmp_path: Path) -> None:
     """A docker that writes down what it is asked, and builds nothing: what follows fails, and is gone on with."""
     figures = Figures(tmp_path / "figures", build(tmp_path), uuid=f"GPU-{uuid.uuid4()}")
@@ -106,7 +104,7 @@ def test_with_docker_both_images_are_built_without_the_usual_limit_and_asked_abo
     (tmp_path / "runs").mkdir()
     paths = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(programs)}
     limits = tmp_path / "launcher.yaml"
-    shipped = (REPOSITORY / "config" / "launcher.yaml").read_text(encoding="utf-8")
+    shipped = SHIPPED.read_text(encoding="utf-8")
     limits.write_text(shipped.replace(" start_limit_s: 300", " start_limit_s: 1"), encoding="utf-8")
     ended = verify(tmp_path / "runs", {**figures.environment, **paths}, "--launcher-config", str(limits))
     _, steps = unpacked(tmp_path / "runs")
@@ -214,8 +212,6 @@ def judge_shortage(told: dict[str, str], name: str, phase: str) -> None:
     assert {row["phase"] for row in rows if row["event"] == "out_of_memory"} == {phase}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("part", "judge"),
     [

@@ -64,14 +64,14 @@ class Run:
 
     def train(self, *extra: str) -> str:
         """Return what a training that finished said."""
-        out, _ = self.start(*extra).communicate(timeout=120)
+        out, _ = self.start(*extra).communicate(timeout=300)
         assert self.process is not None
         assert self.process.returncode == Exit.FINISHED, out + self.collector_log
         return out
 
     def finish(self) -> None:
         assert self.process is not None
-        out, _ = self.process.communicate(timeout=120)
+        out, _ = self.process.communicate(timeout=300)
         assert self.process.returncode == Exit.FINISHED, out + self.collector_log
 
     def kill(self) -> None:
@@ -91,9 +91,7 @@ class Run:
         return dict(json.loads(path.read_text())) if path.exists() else {"step": 0, "phase": "none"}
 
     def events(self, *names: str) -> list[dict[str, Any]]:
-        path = self.path / "agent-events.jsonl"
-        found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [event for event in found if event["event"] in names]
+        return rows(self.path / "agent-events.jsonl", names, {})
 
     @property
     def steps(self) -> int:
@@ -104,13 +102,20 @@ class Run:
         latest = (self.path / "checkpoints" / "latest").read_text().strip()
         return dict(safetensors.numpy.load_file(self.path / "checkpoints" / latest / "tensors.safetensors"))
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    def wait(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert self.process is not None
             assert self.process.poll() is None, f"the training ended with {self.process.returncode}"
             assert time.monotonic() < deadline, f"it didn't happen in time: {self.beat}\n{self.collector_log}"
             time.sleep(0.02)
+
+
+def rows(path: Path, names: tuple[str, ...], fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a file that may be written to just now: all, or those of these events and values."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    found = [row for row in map(json.loads, lines) if not names or row["event"] in names]
+    return [row for row in found if fields.items() <= row.items()]
 
 
 def running(pid: int) -> bool:
@@ -121,7 +126,7 @@ def running(pid: int) -> bool:
         return False
 
 
-def program(port: int, *command: str) -> subprocess.CompletedProcess[str]:
+def program(port: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run one of the commands to its end."""
     return subprocess.run(
         [sys.executable, *command],
@@ -129,6 +134,6 @@ def program(port: int, *command: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
-        env={**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(port)},
-        timeout=150,
+        env={**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(port), **environment},
+        timeout=500,
     )

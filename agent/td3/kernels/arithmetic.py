@@ -35,8 +35,8 @@ def only_emulated(asked: str, computed_in: str) -> str:
 def cpu_has_bfloat16() -> bool:
     """Return whether oneDNN multiplies bfloat16 in hardware (AVX512_BF16, AMX).
 
-    It also takes bfloat16 on plain AVX-512, whose float32 it then uses. The hardware's instructions can be told by what
-    they do to numbers below 2⁻¹²⁶: taken for 0, whatever the mode of the processor (Intel's manual on VDPBF16PS).
+    It also takes bfloat16 on plain AVX-512, whose float32 it then uses. The hardware's instructions are recognised by
+    what they do to numbers below 2⁻¹²⁶: taken for 0, whatever the mode of the processor (Intel's manual on VDPBF16PS).
     """
     if not _onednn_takes("bf16"):
         return False

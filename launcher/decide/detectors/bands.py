@@ -1,27 +1,20 @@
-"""Expected bands: an owner of this run that leaves what its phase should take, up or down, is told of once. Pure.
+"""Expected bands: an owner of this run that leaves what its phase should take is told of once. Pure.
 
-What is expected is the plan's figure until the phase has settled, then what was measured at that moment.
+What is expected is the plan's figure until the phase has settled, then what was measured at that moment. The plan's is
+a peak, which nobody need reach; what was measured is left upwards and downwards.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.detectors.expectations import PHASES, BandKey
 from launcher.decide.detectors.series import Window
 from launcher.memory.pools import OwnerKind, Pool
 from launcher.watching.observation import Observation
-
-PHASES = {
-    "warming": "warming",
-    "collecting": "updating",
-    "updating": "updating",
-    "saving": "updating",
-    "evaluating": "evaluating",
-}
-"""The agent's phases that last, by the heartbeat's word: collecting and updating change places at every step."""
 
 Key = tuple[str, OwnerKind, str]
 
@@ -40,12 +33,16 @@ class _Band:
 class Bands:
     """Watches simulator and agent in every pool."""
 
-    def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
+    def __init__(self, config: LauncherConfig) -> None:
         self._limits, self._settle_s = config.memory, config.restore.settle_s
-        self._expectations = expectations
+        self._planned: Mapping[BandKey, float] = {}
         self._bands: dict[Key, _Band] = {}
         self._setup: dict[OwnerKind, object] = {}
         self._phase: dict[OwnerKind, str] = {}
+
+    def expect(self, planned: Mapping[BandKey, float]) -> None:
+        """Measure phases that begin from now on against these MiB, until they are measured themselves."""
+        self._planned = planned
 
     def forget(self) -> None:
         """Begin to wait anew: time has passed in which nobody looked. What was measured stays."""
@@ -88,7 +85,7 @@ class Bands:
     def _judge(self, now_s: float, pool: Pool, whose: OwnerKind, phase: str, held_mib: float) -> Finding | None:
         key = (pool.name, whose, phase)
         if key not in self._bands:
-            planned = self._expectations.band_mib(whose.value, pool.name, phase)
+            planned = self._planned.get((whose.value, pool.name, phase))
             self._bands[key] = _Band(Window(2 * self._limits.pressure_s), now_s + self._settle_s, planned)
         band = self._bands[key]
         band.window.add(now_s, held_mib)
@@ -99,13 +96,14 @@ class Bands:
             band.expected_mib, band.measured = middle_mib, True
         if expected_mib is None:
             return None
-        before, band.outside = band.outside, self._leaves(middle_mib, expected_mib)
+        before, band.outside = band.outside, self._leaves(middle_mib - expected_mib, expected_mib, measured)
         if before or not band.outside:
             return None
         return _finding(pool, whose, phase, middle_mib, expected_mib, measured)
 
-    def _leaves(self, held_mib: float, expected_mib: float) -> bool:
-        return abs(held_mib - expected_mib) > max(self._limits.band_mib, self._limits.band_share * expected_mib)
+    def _leaves(self, beyond_mib: float, expected_mib: float, measured: bool) -> bool:
+        distance_mib = abs(beyond_mib) if measured else beyond_mib
+        return distance_mib > max(self._limits.band_mib, self._limits.band_share * expected_mib)
 
 
 def _finding(pool: Pool, whose: OwnerKind, phase: str, held_mib: float, expected_mib: float, measured: bool) -> Finding:

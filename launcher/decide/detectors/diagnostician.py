@@ -6,11 +6,13 @@ was stopped) is nobody's fault. A deterministic function of the observations tha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.agent import Agent
 from launcher.decide.detectors.bands import Bands
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.detectors.expectations import BandKey, Expectations
 from launcher.decide.detectors.foreign import ForeignProcesses
 from launcher.decide.detectors.kills import OomKills
 from launcher.decide.detectors.leaks import Leaks
@@ -31,12 +33,16 @@ class Diagnostician:
         self._gap_s = config.watch.gap_s
         self._check_every_s = config.watch.check_every_s
         self._kills = OomKills(config.watch.sign_s)
-        self._simulator = Simulator(config, expectations, self._kills)
+        self._simulator = Simulator(config, self._kills)
         self._agent = Agent(config, self._kills)
         self._ticks = Ticks(config, expectations)
         self._leaks, self._shortages = Leaks(config), Shortages(config)
-        self._foreign_processes, self._bands = ForeignProcesses(config), Bands(config, expectations)
+        self._foreign_processes, self._bands = ForeignProcesses(config), Bands(config)
         self._looked_s: float | None = None
+
+    def expect(self, planned: Mapping[BandKey, float]) -> None:
+        """Have owners' bands measured against what is planned from now on."""
+        self._bands.expect(planned)
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
         """Return what is wrong now, what explains most first; empty if nothing is.

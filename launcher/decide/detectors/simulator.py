@@ -5,7 +5,6 @@ from __future__ import annotations
 from contract.exits import exit_in_words
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.detectors.expectations import Expectations
 from launcher.decide.detectors.kills import OomKills
 from launcher.watching.observation import Ended, Observation, Sign, SimulatorSeen
 
@@ -15,15 +14,12 @@ KILLED = 128 + 9
 class Simulator:
     """Watches one simulator after another."""
 
-    def __init__(self, config: LauncherConfig, expectations: Expectations, kills: OomKills) -> None:
-        limits = config.simulator
+    def __init__(self, config: LauncherConfig, kills: OomKills) -> None:
         self._limits, self._kills = config.watch, kills
-        self._ready_key, self._ready_limit_s = limits.ready_within(not expectations.external, expectations.lite)
         self._running = False
         self._pid = 0
         self._failed_before = 0
         self._last_failed = 0
-        self._waits_s: float | None = None
         self._lost_s: float | None = None
         self._ready = False
         self._signs: list[tuple[float, Sign, str]] = []
@@ -31,7 +27,7 @@ class Simulator:
 
     def forget(self) -> None:
         """Begin to wait anew: time has passed in which nobody looked."""
-        self._waits_s = self._lost_s = None
+        self._lost_s = None
         self._failed_before = self._last_failed
 
     def look(self, seen: Observation, ticks_go_on: bool) -> tuple[Finding, ...]:
@@ -49,7 +45,7 @@ class Simulator:
         return finding if not self._line(Sign.OUT_OF_VRAM) else self._by_signs(finding.sentence, None)
 
     def _begin(self) -> None:
-        self._waits_s = self._lost_s = None
+        self._lost_s = None
         self._ready = False
         self._signs = []
         self._lavapipe = self._killed_in = ""
@@ -71,7 +67,8 @@ class Simulator:
             return self._end(ended)
         if not simulator.running:
             return None
-        return self._lost(now_s, simulator) or self._unready(now_s, simulator) or self._mute(simulator, ticks_go_on)
+        self._ready = self._ready or bool(simulator.healthy)
+        return self._lost(now_s, simulator) or self._mute(simulator, ticks_go_on)
 
     def _end(self, ended: Ended) -> Finding:
         words = exit_in_words(ended.code)
@@ -90,16 +87,6 @@ class Simulator:
         if now_s - self._lost_s < self._limits.dying_s:
             return None
         return self._by_signs("the simulator ended its connections, and nobody answers there since", None)
-
-    def _unready(self, now_s: float, simulator: SimulatorSeen) -> Finding | None:
-        self._ready = self._ready or bool(simulator.healthy)
-        self._waits_s = now_s if self._waits_s is None else self._waits_s
-        waited_s = now_s - self._waits_s
-        if self._ready or waited_s < self._ready_limit_s:
-            return None
-        after = f"{waited_s:.0f} s ({self._ready_key} is {self._ready_limit_s:g})"
-        sentence = f"the simulator isn't ready after {after}: {simulator.problem or 'it was never asked'}"
-        return Finding(Cause.SIMULATOR_NOT_READY, sentence, owner="simulator", numbers={"waited_s": round(waited_s)})
 
     def _mute(self, simulator: SimulatorSeen, ticks_go_on: bool) -> Finding | None:
         if simulator.checks_failed < self._last_failed:

@@ -283,7 +283,7 @@ def test_a_batch_that_can_t_fit_is_refused_with_the_largest_that_would() -> None
     assert "MiB of device memory beside memory.reserve_mib 64, and 1000 MiB are free" in sentence
     assert sentence.endswith(f"the largest td3.batch_size that fits is {best}, not 4096.")
     part = fit.largest_micro_batch(settings, True, free)
-    assert f"free: td3.micro_batch {part} would do, and costs time alone; else" in sentence
+    assert f"free: td3.micro_batch {part} would do, and costs only time; else" in sentence
     assert "\n" not in sentence
 
 

@@ -57,6 +57,22 @@ def events(run: RunPaths) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.parametrize(("device", "room_mib", "looks"), [("auto", 2**20, 1), ("auto", 100, 1), ("cpu", 0, 0)])
+def test_a_start_asks_once_whether_there_is_a_gpu(
+    tmp_path: Path,
+    machine: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    room_mib: int,
+    looks: int,
+) -> None:
+    machine["device"] = room_mib * MIB
+    seen = [Seen(True, "2.13.0", "12.6")]
+    monkeypatch.setattr(cuda, "look", seen.pop)  # a second time there is nothing to see
+    admitted(tmp_path, device=device)
+    assert len(seen) == 1 - looks
+
+
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_a_gpu_with_room_is_taken(tmp_path: Path, machine: dict[str, int], device: str) -> None:
     chosen, told = admitted(tmp_path, device=device)

@@ -55,7 +55,7 @@ def update_under_limits(phase: str, settings: TD3Config) -> Iterator[dict[str, A
                 "same_scale": watched.scale() == undisturbed.scale(),
             }
         yield outcome | {"told": [(one.phase, one.action, one.asked_bytes, one.cause) for one in told]}
-        room, short = room * 9 // 8, bool(told)
+        room, short = room * 5 // 4, bool(told)  # from a part to its half the need halves, too
 
 
 def limited(td3: TD3, recovery: Recovery, limited_phase: str, room: int) -> Callable[..., Any]:

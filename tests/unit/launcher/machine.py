@@ -35,7 +35,6 @@ BASE: Values = {
     "environment.camera.height": 84,
     "environment.traffic.vehicles": 20,
     "evaluation.video": True,
-    "training.max_lead_steps": 256,
     "training.keep_checkpoints": 3,
     "replay.capacity": 100_000,
 }
@@ -63,7 +62,6 @@ def agent_mib(values: Values) -> dict[PoolKind, float]:
     state = 30.0 + (0.0 if given["memory.offload"] else 45.0)
     on_card = given["device"] == "cuda"
     host = 600.0 + given["environment.traffic.vehicles"] * 2 + (60.0 if given["evaluation.video"] else 0.0)
-    host += given["training.max_lead_steps"] * 0.05
     host += (30.0 + work + state) if not on_card else 45.0 * bool(given["memory.offload"])
     disk = given["replay.capacity"] * 0.007 + 36.0 * given["training.keep_checkpoints"]
     return {PoolKind.VRAM: 300.0 + work + state if on_card else 0.0, PoolKind.RAM: host, PoolKind.DISK: disk}

@@ -24,7 +24,6 @@ BASE: dict[str, Any] = {
     "environment.camera.height": 84,
     "environment.traffic.vehicles": 20,
     "replay.capacity": 100_000,
-    "training.max_lead_steps": 256,
     "training.keep_checkpoints": 3,
     "evaluation.video": True,
 }

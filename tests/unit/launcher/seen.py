@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from contract.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phas
 from launcher import config
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.diagnostician import Diagnostician
-from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.detectors.expectations import BandKey, Expectations
 from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.watching.observation import AgentSeen, Observation, SimulatorSeen
 
@@ -108,9 +108,12 @@ def seconds(until_s: float, start_s: float = 0.0, every_s: float = 1.0) -> Itera
 Told = list[tuple[float, Finding]]
 
 
-def diagnosed(looks: Iterable[Observation], expectations: Expectations = EXPECTED) -> Told:
+def diagnosed(
+    looks: Iterable[Observation], expectations: Expectations = EXPECTED, planned: Mapping[BandKey, float] | None = None
+) -> Told:
     """Return all findings with the times at which they were told."""
     diagnostician = Diagnostician(LIMITS, expectations)
+    diagnostician.expect(planned or {})
     return [(seen.time_s, finding) for seen in looks for finding in diagnostician.look(seen)]
 
 

@@ -14,6 +14,7 @@ from contract.requests import Answer, Result
 from launcher import config
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.ladder import Does, Ladder, Needs, Step
 from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.runtimes.runtime import Child, Role, Start
@@ -160,6 +161,7 @@ class World:
     agent_stops_with: int | None = 75
     simulator_stops_with: int | None = 0
     laid: dict[str, Any] = field(default_factory=dict)
+    planned: dict[BandKey, float] = field(default_factory=dict)
     drained: bool = False
     expected: list[Child] = field(default_factory=list)
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -189,13 +191,16 @@ class World:
             draw=lambda: 0.0,
             stop=self.stop,
             say=self.said.append,
+            expect=self.planned.update,
         )
+        needs = self.needs or (lambda values: needs_by(self.ladder, self.agent_mib, values))
         brief = Brief(
             Address("127.0.0.1", 2000),
             not self.external,
             self.ladder,
             BASE,
-            self.needs or (lambda values: needs_by(self.ladder, self.agent_mib, values)),
+            needs,
+            bands=lambda values, _: {("agent", "vram:0", "updating"): needs(values).get(PoolKind.VRAM, 0.0)},
             resume=before is not None,
         )
         self.supervisor = Supervisor(brief, self.config, edges, self.journal)

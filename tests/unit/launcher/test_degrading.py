@@ -14,6 +14,7 @@ from launcher.decide.detectors.causes import Cause, Finding
 from launcher.memory.pools import PoolKind
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
+from launcher.watching.observation import Observation
 from tests.unit.launcher.simulated import BASE, HEALTHY, LIMITS, World
 
 RESTORE = LIMITS.restore
@@ -94,6 +95,26 @@ def test_where_no_single_step_is_enough_several_are_taken_at_once_with_one_resta
         "start agent",
     ]
     assert (world.last(Role.AGENT).overrides, world.last(Role.SIMULATOR).start.quality) == ({"device": "cpu"}, "Low")
+
+
+def test_a_step_taken_for_a_simulator_that_cannot_start_brings_the_agent_back_with_it(world: World) -> None:
+    """The agent is stopped for the step's sake, which is no request to end the run."""
+
+    def out_of_vram(seen: Observation) -> tuple[Finding, ...]:
+        ended = seen.simulator.ended
+        cause = Cause.SIMULATOR_OUT_OF_VRAM
+        return () if ended is None or ended.planned else (Finding(cause, "it ended", deficit_mib=500.0, exit_code=139),)
+
+    world.diagnose = out_of_vram
+    settle(world)
+    world.last(Role.SIMULATOR).end(139)
+    world.steps_while(lambda: world.diary.count("start simulator") < 2)
+    world.last(Role.SIMULATOR).end(139)
+    world.steps_while(lambda: world.diary.count("start agent") < 2)
+    settle(world)
+    assert taken(world) == ["agent_cpu (device = cpu)"]
+    assert world.last(Role.AGENT).overrides == {"device": "cpu"}
+    assert world.last(Role.AGENT).start.resume
 
 
 def test_pressure_that_nothing_helps_against_and_that_doesnt_grow_lets_the_run_go_on(world: World) -> None:

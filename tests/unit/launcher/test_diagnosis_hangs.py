@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.decide.detectors.causes import Cause
-from launcher.decide.detectors.expectations import Expectations
 from launcher.watching.observation import Observation, Sign
 from tests.unit.launcher.seen import (
     TIMEOUT_S,
@@ -209,10 +208,3 @@ def test_findings_follow_from_the_observations_alone(times: list[float]) -> None
         return found
 
     assert diagnosed(looks()) == diagnosed(looks())
-
-
-def test_expectations_of_a_phase_come_before_those_of_any() -> None:
-    expected = Expectations(20.0, 5.0, bands_mib={("agent", "ram", ""): 1.0, ("agent", "ram", "updating"): 2.0})
-    assert expected.band_mib("agent", "ram", "updating") == 2.0
-    assert expected.band_mib("agent", "ram", "warming") == 1.0
-    assert expected.band_mib("simulator", "ram", "") is None

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from launcher.decide.detectors.causes import Cause
-from launcher.decide.detectors.expectations import Expectations
 from launcher.memory.pools import UNKNOWN, Gpu, Pool, PoolKind, Reading, measured
 from launcher.watching.observation import AgentSeen, Observation
 from tests.unit.launcher.seen import (
@@ -142,12 +141,15 @@ def test_falling_out_of_the_band_is_told_too() -> None:
 
 
 def test_what_the_plan_did_not_expect_is_told_once_and_then_expected() -> None:
-    expected = Expectations(
-        20.0, 5.0, bands_mib={("agent", "vram:0", "updating"): 900, ("simulator", "vram:0", ""): 2e3}
-    )
-    told = diagnosed(map(holding(agent=1200, simulator=2000), seconds(300)), expected)
+    planned = {("agent", "vram:0", "updating"): 900.0, ("simulator", "vram:0", ""): 2e3}
+    told = diagnosed(map(holding(agent=1200, simulator=2000), seconds(300)), planned=planned)
     assert [finding.numbers["expected"] for _, finding in told] == ["planned"]
     assert told[0][0] == pytest.approx(LIMITS.restore.settle_s, abs=1)
+
+
+def test_a_plan_s_peak_need_not_be_reached() -> None:
+    planned = {("agent", "vram:0", "updating"): 3000.0, ("simulator", "vram:0", ""): 9e3}
+    assert not diagnosed(map(holding(agent=1200, simulator=2000), seconds(300)), planned=planned)
 
 
 def test_each_phase_has_a_band_of_its_own() -> None:

@@ -9,7 +9,6 @@ import pytest
 from launcher.decide.detectors.causes import Cause
 from launcher.watching.observation import AgentSeen, Ended, Observation, Sign
 from tests.unit.launcher.seen import (
-    EXPECTED,
     LIMITS,
     Told,
     causes,
@@ -101,21 +100,6 @@ def test_an_end_during_the_start_is_a_crash_at_once() -> None:
     time_s, finding = first(diagnosed(map(look, seconds(10))), Cause.SIMULATOR_CRASH)
     assert time_s == 3
     assert finding.sentence == "the simulator ended by itself during its start (exit code 1)"
-
-
-def test_one_that_never_gets_ready_is_told_after_its_limit() -> None:
-    def look(time_s: float) -> Observation:
-        seen = replace(driving(time_s), agent=AgentSeen(running=False))
-        return with_simulator(seen, healthy=False, problem="the port is open, but `version` isn't answered")
-
-    time_s, finding = first(diagnosed(map(look, seconds(400))), Cause.SIMULATOR_NOT_READY)
-    assert time_s == LIMITS.simulator.start_limit_s
-    assert f"(simulator.start_limit_s is {time_s:g}): " in finding.sentence
-    assert "`version` isn't answered" in finding.sentence
-    time_s, _ = first(diagnosed(map(look, seconds(70)), replace(EXPECTED, lite=True)), Cause.SIMULATOR_NOT_READY)
-    assert time_s == LIMITS.simulator.lite_start_limit_s
-    time_s, _ = first(diagnosed(map(look, seconds(70)), replace(EXPECTED, external=True)), Cause.SIMULATOR_NOT_READY)
-    assert time_s == LIMITS.simulator.running_limit_s
 
 
 def test_lavapipe_is_a_misconfiguration_and_nothing_else() -> None:

@@ -52,13 +52,18 @@ class Program:
         assert self.process.stdout
         return self.process.stdout.readline().strip()
 
+    def waits(self) -> None:
+        """Return once it has said that it looks again."""
+        assert self.process.stderr
+        assert "looking again in" in self.process.stderr.readline()
+
     def go(self) -> None:
         """Give it a line."""
         assert self.process.stdin
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def ended(self, seconds: float = 20.0) -> tuple[int, str]:
+    def ended(self, seconds: float = 120.0) -> tuple[int, str]:
         """Return its exit code and what it wrote to standard error."""
         _, said = self.process.communicate(timeout=seconds)
         return self.process.returncode, said
@@ -232,7 +237,7 @@ def test_memory_that_doesnt_come_free_is_named_with_its_holder_and_nothing_is_st
 def test_it_waits_until_the_memory_comes_free(figures: Figures, start: Start) -> None:
     figures.hold(CARLA, figures.total_mib - 1000, kind="G")
     program = start("--min-free", "1200", "--sleep", "0.1", "--", "true", environment=figures.environment)
-    time.sleep(0.5)
+    program.waits()
     assert program.process.poll() is None
     figures.hold(CARLA, figures.total_mib - 1300, kind="G")
     assert program.ended()[0] == 0
@@ -255,7 +260,7 @@ def test_a_request_to_stop_reaches_the_command_and_frees_all(
 def test_a_request_to_stop_ends_the_wait(figures: Figures, start: Start) -> None:
     figures.hold(CARLA, figures.total_mib - 100, kind="G")
     program = start("--min-free", "1000", "--", "true", environment=figures.environment)
-    time.sleep(0.5)
+    program.waits()
     program.process.terminate()
     code, said = program.ended()
     assert code == 75

@@ -153,7 +153,7 @@ def test_another_pool_is_overfilled_only_if_its_own_ladder_empties_it_again() ->
 
 def test_ram_alone_is_served_by_ram_s_ladder() -> None:
     ram = 4096 + 3000 + 256 + RULE.one({}).mib[PoolKind.RAM]
-    assert rungs(planned(reading(vram=8192, ram=ram - 3)).start) == ["less_ahead"]
+    assert rungs(planned(reading(vram=8192, ram=ram - 3)).start) == ["no_video"]
     assert rungs(planned(reading(vram=8192, ram=ram - 30)).start) == ["no_video"]
 
 

@@ -191,7 +191,9 @@ def test_steps_that_are_chosen_are_new_and_needed_and_none_are_only_where_all_th
 
 
 LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
-WITH_RAM = Step("less_ahead", Does.RESTART_AGENT, "", {"training.max_lead_steps": 16}, frees_mib={PoolKind.RAM: 60})
+WITH_RAM = Step(
+    "less_traffic", Does.RESTART_AGENT, "", {"environment.traffic.vehicles": 16}, frees_mib={PoolKind.RAM: 60}
+)
 RESTORE = LIMITS.restore
 KEPT = {kind: LIMITS.memory.reserve_mib[kind] + RESTORE.margin_mib for kind in (PoolKind.VRAM, PoolKind.RAM)}
 

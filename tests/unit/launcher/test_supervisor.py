@@ -221,6 +221,17 @@ def test_each_simulator_has_its_own_limit_and_the_end_names_it(tmp_path: Path, q
     assert f"isn't ready after {limit_s:.0f} s (simulator.{key} is {limit_s:g}): " in world.journal.state.reason
 
 
+def test_a_simulator_that_somebody_else_runs_is_waited_for_a_limit_of_its_own(tmp_path: Path) -> None:
+    world = World(RunPaths(tmp_path / "run"), external=True)
+    world.health = lambda: DEAD
+    world.steps_until(State.STOPPED)
+    limit_s = LIMITS.simulator.running_limit_s
+    assert world.code() == Exit.NO_SIMULATOR
+    assert f"isn't ready after {limit_s:.0f} s (simulator.running_limit_s is {limit_s:g}): " in (
+        world.journal.state.reason
+    )
+
+
 def test_a_first_start_that_never_gets_ready_ends_with_69_and_shows_the_log(world: World) -> None:
     (world.run.logs / "simulator.log").write_text("loading\nno memory for a town\n", encoding="utf-8")
     world.health = lambda: DEAD

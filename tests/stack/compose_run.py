@@ -49,7 +49,7 @@ while True: child.poll(); time.sleep(0.02)
 """
 
 
-class Launched:
+class ComposeRun:
     """A run and the runtimes, one after another, that hold it.
 
     Args:

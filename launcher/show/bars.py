@@ -12,7 +12,7 @@ from contract.readers import inner, number
 from launcher.show.timeline import OURS
 
 SIGNS = {"simulator": ("█", "blue"), "agent": ("▓", "cyan"), "launcher": ("▚", "magenta")}
-STRANGER = ("▒", "yellow")
+FOREIGN = ("▒", "yellow")
 UNNAMED = ("░", "white")
 FREE = ("·", "dim")
 WIDTH = 34
@@ -50,12 +50,12 @@ def bar(pool: Mapping[str, Any]) -> Text:
 
 
 def parts(pool: Mapping[str, Any], total: float, free: float) -> list[Part]:
-    """Return who holds what: this run's owners, strangers by size, what nobody is known to hold, and what is free."""
+    """Return who holds what: this run, foreign processes by size, what nobody is known to hold, and what is free."""
     held = {name: number(mib) for name, mib in inner(pool, "owners").items()}
     owners = {name: mib for name, mib in held.items() if mib is not None and mib >= 0.5}
-    strangers = sorted((name for name in owners if name not in OURS), key=lambda name: -owners[name])
+    foreign = sorted((name for name in owners if name not in OURS), key=lambda name: -owners[name])
     shown = [Part(name, owners[name], *SIGNS[name]) for name in OURS if name in owners]
-    shown += [Part(name, owners[name], *STRANGER) for name in strangers]
+    shown += [Part(name, owners[name], *FOREIGN) for name in foreign]
     unnamed = total - free - sum(owners.values())
     shown += [Part("nobody known", unnamed, *UNNAMED)] if unnamed >= 1 else []
     return [*shown, Part("free", free, *FREE)]

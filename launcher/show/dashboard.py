@@ -17,8 +17,9 @@ from rich.text import Text
 from contract.paths import RunPaths
 from contract.readers import inner
 from launcher.show.bars import bar
-from launcher.show.formatting import cause, clock, span
+from launcher.show.formatting import cause, clock, mib, span
 from launcher.show.history import kind_of
+from launcher.show.planned import BAND_PHASES, planned_bands
 from launcher.show.status import Look
 from launcher.show.status import status as status
 
@@ -67,6 +68,7 @@ def table(found: Found) -> Table:
         "simulator": _simulator(found),
         "restarts": ", ".join(f"{who} {count:.0f}" for who, count in found["restarts"].items() if count is not None),
         "rung": _rungs(found),
+        "planned": _planned(found),
     }
     for name, value in rows.items():
         if value:
@@ -131,6 +133,16 @@ def _rungs(found: Found) -> str:
         when = f"in {span(wait_s)} at the earliest" if wait_s else "as soon as memory has had room for long enough"
         lines.append(f"next restore: {when}")
     return "\n".join(lines)
+
+
+def _planned(found: Found) -> str:
+    """Return what the plan has simulator and agent hold in the present phase, a line each."""
+    phase = BAND_PHASES.get(str(found["heartbeat"].get("phase")))
+    return "\n".join(
+        f"{band.owner} {mib(band.mib)} of {kind_of(band.pool)}" + (f" while {band.phase}" if band.phase else "")
+        for band in planned_bands(found)
+        if band.phase in ("", phase)
+    )
 
 
 def _since(moment_s: float | None) -> str:

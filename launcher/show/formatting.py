@@ -17,7 +17,7 @@ CAUSES = {
     "agent_crash": "agent crashed",
     "agent_hang": "agent hung",
     "collector_hang": "collector hung",
-    "foreign_process": "stranger took memory",
+    "foreign_process": "foreign process took memory",
     "pressure": "memory short",
     "gpu_lost": "GPU lost",
     "misconfiguration": "misconfiguration",

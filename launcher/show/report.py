@@ -28,6 +28,7 @@ from launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date
 from launcher.show.history import IncidentReport, RunHistory, kind_of
 from launcher.show.incidents import RESTORE
 from launcher.show.layers import stacked
+from launcher.show.planned import most_held, planned_bands
 from launcher.show.report_phases import peaks_by_phase, shortages
 from launcher.show.run_time import RunTime
 
@@ -119,7 +120,14 @@ def _templates(escaped: bool) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"clock": clock, "grouped": grouped, "mib": mib, "plain": plain, "figure": _figure}
+    environment.filters |= {
+        "clock": clock,
+        "grouped": grouped,
+        "mib": mib,
+        "plain": plain,
+        "figure": _figure,
+        "kind_of": kind_of,
+    }
     return environment
 
 
@@ -145,6 +153,7 @@ def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
         "facts": _facts(run, launcher, agent, found),
         "memory": _memory(found) if found else None,
         "pools": _pools(found) if found else [],
+        "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)] if found else [],
         "incidents": _incidents(found) if found else None,
         "driving": _driving(read_objects(run.evaluation_json)),
         "videos": [f"videos/{path.name}" for path in sorted(run.videos.glob("*.mp4"), reverse=True)],

@@ -14,7 +14,7 @@ from contract.readers import inner, number
 from launcher.memory.pools import OwnerKind
 
 OURS = tuple(whose.value for whose in OwnerKind if whose is not OwnerKind.FOREIGN)
-"""Owners that are this run's; every other name is a stranger's."""
+"""Owners that are this run's; every other name is a foreign process's."""
 DRIVES = ("warming", "collecting", "updating")
 """Phases of an agent in which steps or updates are to grow."""
 

@@ -22,6 +22,7 @@ from launcher.decide.ladder import Does, Step, Taken, kind_of, overrides, predic
 from launcher.decide.restore import Hold, fits_without_last
 from launcher.memory.pools import OwnerKind, PoolKind, Provenance
 from launcher.supervising.edges import Brief, Edges
+from launcher.supervising.foreign_memory import ForeignMemory
 from launcher.supervising.journal import Journal
 from launcher.watching.observation import Observation
 
@@ -55,7 +56,6 @@ class LadderState:
         self._changed_s = float("-inf")
         self._fresh_mib: dict[PoolKind, float] = {}
         self._fresh_known = False
-        self._foreign_mib: dict[str, float] = {}
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -214,25 +214,19 @@ class LadderState:
                 by_quality[name] = round(held, 1)
             if not self._fresh_known and held > 0:
                 self._fresh_mib[kind] = held
-        for pool in seen.memory.pools:
-            held = pool.held_by(OwnerKind.FOREIGN)
-            self._foreign_mib[pool.name] = min(held, self._foreign_mib.get(pool.name, held))
         self._journal.state.agent_context_mib = context_mib(seen) or self._journal.state.agent_context_mib
         beat = seen.agent.beat
         if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
             self._fresh_known = True
 
-    def foreign_process_in_the_way(self, seen: Observation) -> Finding | None:
+    def foreign_process_in_the_way(self, seen: Observation, foreign: ForeignMemory) -> Finding | None:
         """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
         for kind, needed in self._fresh_mib.items():
             for pool in seen.memory.of(kind):
                 missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
-                usual = self._foreign_mib.get(pool.name, 0.0)
-                if missing <= 0 or pool.held_by(OwnerKind.FOREIGN) - usual < missing:
+                owner = foreign.taker(pool)
+                if missing <= 0 or foreign.taken_mib(pool) < missing or owner is None:
                     continue
-                owner = max(
-                    (each for each in pool.owners if each.whose is OwnerKind.FOREIGN), key=lambda o: o.held.mib or 0
-                )
                 sentence = (
                     f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB; {owner.name} holds "
                     f"{owner.held}"

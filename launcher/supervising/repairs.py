@@ -105,7 +105,7 @@ class Repairs:
     def _let_foreign_processes_go(self) -> Script:
         """Wait while somebody else has the memory that a new simulator needs: it would only crash again."""
         seen = self._sight.look()
-        while self._simulator_is_dead and (taken := self._ladder.foreign_process_in_the_way(seen)):
+        while self._simulator_is_dead and (taken := self._ladder.foreign_process_in_the_way(seen, self._sight.foreign)):
             self._belongs_to(self._sight.incident_of(taken))
             self._sight.remark(taken, WAITS)
             yield
@@ -274,7 +274,7 @@ class Repairs:
                 deficit = needed + reserve - pool.free.mib
                 if deficit <= 0:
                     continue
-                foreign_process = self._sight.foreign_process(pool)
+                foreign_process = self._sight.foreign.taker(pool)
                 owner = "" if foreign_process is None else foreign_process.name
                 held = "" if foreign_process is None else f"; {owner} holds {foreign_process.held}"
                 sentence = (

@@ -11,9 +11,10 @@ from typing import Any
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.detectors.causes import Finding
-from launcher.memory.pools import Owner, OwnerKind, Pool, Reading
+from launcher.memory.pools import Reading
 from launcher.supervising.crew import Crew
 from launcher.supervising.edges import Edges
+from launcher.supervising.foreign_memory import ForeignMemory
 from launcher.supervising.incidents import Incidents
 from launcher.supervising.journal import Journal
 from launcher.watching.observation import Observation
@@ -38,7 +39,7 @@ class Sight:
         self._known: dict[tuple[str, str, str], str] = {}
         self._found_now = ""
         self._remarks: set[tuple[str, str]] = set()
-        self._least_mib: dict[tuple[str, str], float] | None = None
+        self.foreign = ForeignMemory()
 
     def look_if_due(self) -> None:
         """Look if the interval has passed, or something ended."""
@@ -58,7 +59,7 @@ class Sight:
         self.findings = tuple(map(self._identified, self._edges.diagnose(seen)))
         self._journal_findings()
         self._draw_timeline(seen)
-        self._note_foreign_processes(seen)
+        self.foreign.look(seen.memory)
         return seen
 
     @property
@@ -89,28 +90,6 @@ class Sight:
                 reason=reason,
             )
             self._edges.say(f"{finding.sentence}: {reason}")
-
-    def foreign_process(self, pool: Pool) -> Owner | None:
-        """Return the foreign owner who took most of a pool since the first look; if nobody took any, who holds most."""
-        least = self._least_mib or {}
-
-        def grown(owner: Owner) -> tuple[float, float]:
-            held = owner.held.mib or 0.0
-            return held - least.get((pool.name, owner.name), 0.0), held
-
-        foreign_processes = (owner for owner in pool.owners if owner.whose is OwnerKind.FOREIGN and owner.held.mib)
-        return max(foreign_processes, key=grown, default=None)
-
-    def _note_foreign_processes(self, seen: Observation) -> None:
-        """Keep the least that each foreign process was seen to hold; one that came later held nothing."""
-        held = {
-            (pool.name, owner.name): owner.held.mib or 0.0
-            for pool in seen.memory.pools
-            for owner in pool.owners
-            if owner.whose is OwnerKind.FOREIGN
-        }
-        least = held if self._least_mib is None else self._least_mib
-        self._least_mib = {who: min(mib, held.get(who, 0.0)) for who, mib in least.items()}
 
     def _end_was_seen(self) -> bool:
         seen = self._seen

@@ -109,6 +109,7 @@ class Supervisor:
             return
         self._label(seen)
         self._ladder.measure(seen, self._crew.quality, self._crew.simulator_age_s)
+        self._sight.foreign.drives(seen.memory)
         self._ladder.plan_bands(self._crew.quality)
         if why := self._ladder.plan_without_cuda(seen, self._crew.now_s):
             self._edges.say(f"the agent computes on the CPU, for {why}: planned so from now on")

@@ -108,6 +108,14 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
     assert "ram is short" not in text
 
 
+def test_what_the_plan_has_each_hold_in_the_present_phase_is_shown(tmp_path: Path) -> None:
+    bands = {"agent": {"vram:0": {"updating": 490.0, "warming": 300.0}}, "simulator": {"vram:0": {"": 4800.0}}}
+    text = text_of({**dashboard.status(written(tmp_path), NOW), "planned_bands_mib": bands})
+    assert "agent 490 MiB of VRAM of GPU 0 while updating" in text
+    assert "simulator 4\u202f800 MiB of VRAM of GPU 0" in text
+    assert "300 MiB" not in text
+
+
 def test_keys_are_the_same_with_files_and_without(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "full").mkdir()

@@ -167,13 +167,13 @@ def test_what_fails_during_a_repair_belongs_to_it() -> None:
     assert [(pause.from_s, pause.until_s) for pause in incident.pauses] == [(100, 200), (200, 215)]
 
 
-def test_a_stranger_who_comes_during_a_repair_is_a_matter_of_his_own() -> None:
+def test_a_foreign_process_that_comes_during_a_repair_is_an_incident_of_its_own() -> None:
     *repair, healthy = crash(100, 200)
-    crashed, stranger = read_incidents(
+    crashed, foreign = read_incidents(
         [*repair, finding(150, "foreign_process", "blender took the disk", "disk", incident="i2"), healthy]
     )
     assert (crashed.cause, crashed.over_s) == ("simulator_crash", 200)
-    assert (stranger.cause, stranger.over_s) == ("foreign_process", None)
+    assert (foreign.cause, foreign.over_s) == ("foreign_process", None)
 
 
 def test_a_crash_while_memory_is_short_for_an_hour_is_an_incident_of_its_own() -> None:

@@ -1,0 +1,50 @@
+"""What the plan has simulator and agent hold, by phase, and the most that they held. Pure: rows in, data out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from contract.readers import inner, number
+from launcher.show.timeline import Timeline
+
+BAND_PHASES = {
+    "warming": "warming",
+    "collecting": "updating",
+    "updating": "updating",
+    "saving": "updating",
+    "evaluating": "evaluating",
+}
+"""The phase of a band by the heartbeat's word: collecting and updating change places at every step."""
+
+
+class Band(NamedTuple):
+    """One owner in one pool and phase; the phase is empty where it holds the same in all."""
+
+    owner: str
+    pool: str
+    phase: str
+    mib: float
+
+
+def planned_bands(launcher: Mapping[str, Any]) -> Iterator[Band]:
+    """Yield the planned bands; none where ``launcher.json`` has none, or has something else."""
+    owners = inner(launcher, "planned_bands_mib")
+    for owner in owners:
+        pools = inner(owners, owner)
+        for pool in pools:
+            phases = inner(pools, pool)
+            for phase in phases:
+                if (mib := number(phases[phase])) is not None:
+                    yield Band(owner, pool, phase, mib)
+
+
+def most_held(band: Band, timeline: Timeline) -> float | None:
+    """Return the most that the band's owner was seen to hold there in that phase, MiB; None if it never was."""
+    phases = {each.time_s: BAND_PHASES.get(each.phase) for each in timeline.progress} if band.phase else {}
+    held = [
+        sample.owners[band.owner]
+        for sample in timeline.pools.get(band.pool, [])
+        if band.owner in sample.owners and (not band.phase or phases.get(sample.time_s) == band.phase)
+    ]
+    return max(held, default=None)

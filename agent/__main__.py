@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from agent import commands
+from agent.cli import commands
 
 app = typer.Typer(
     help="Train, evaluate and examine the TD3 driver.",

@@ -19,11 +19,12 @@ from pydantic import Field, ValidationError, model_validator
 
 from agent import layered_yaml
 from agent.layered_yaml import ConfigError as ConfigError
-from agent.memory.settings import MemoryConfig
-from agent.section import Section
+from contract.section import Section
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 """What ``td3.precision`` comes to."""
+Offload = Literal["optimizer", "targets"]
+"""What can live on the host while the networks are on a GPU."""
 ENVIRONMENT = {
     "CARLA_HOST": "simulator.host",
     "CARLA_PORTS": "simulator.port",
@@ -154,6 +155,27 @@ class ReplayConfig(Section):
     """The memory-mapped ring of transitions."""
 
     capacity: int = Field(100_000, ge=1_000, description="Rows (one frame each); allocated whole at creation.")
+
+
+class MemoryConfig(Section):
+    """How memory is asked for, and how much of it is left alone."""
+
+    backend: Literal["native", "cudaMallocAsync"] = Field("native", description="PyTorch's CUDA allocator.")
+    expandable_segments: bool | Literal["auto"] = Field(
+        "auto", description="auto = where PyTorch and the platform have them; true insists, WSL2 included."
+    )
+    garbage_collection_threshold: float | None = Field(
+        None, gt=0, lt=1, description="Share of the limit above which cached blocks go back; null = PyTorch's choice."
+    )
+    per_process_memory_fraction: float | None = Field(
+        None, gt=0, le=1, description="Of the device's memory, for the allocator (not the context); null = no cap."
+    )
+    offload: tuple[Offload, ...] = Field(
+        (), description="Kept on the host instead of the GPU: Adam's state with its step, the targets. None on the CPU."
+    )
+    reserve_mib: float = Field(
+        64.0, ge=0, description="Left free on device, host and disk beyond the estimate, MiB; else no start (exit 71)."
+    )
 
 
 class TrainingConfig(Section):

@@ -9,28 +9,14 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.layered_yaml import ConfigError
+from contract.heartbeat import Cuda
 
 if TYPE_CHECKING:
     import torch
-
-
-class Cuda(str, Enum):
-    """What PyTorch makes of CUDA here; the launcher reads these words in ``agent.json``."""
-
-    USABLE = "usable"
-    CPU_BUILD = "cpu_build"
-    """This PyTorch was built without CUDA."""
-    HIDDEN = "hidden"
-    """CUDA_VISIBLE_DEVICES leaves no card over."""
-    NO_DEVICE = "no_device"
-    """The kernel shows this process no card: there is none, its driver isn't loaded, or a container lacks it."""
-    REFUSED = "refused"
-    """The card is there, and the driver or its library refuses: too old, say."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +56,13 @@ class Seen:
         no_device = "there is no /dev/nvidia* here: this machine has no card, or its driver isn't loaded"
         if self.container:
             no_device = "there is no /dev/nvidia* in this container: start it with the NVIDIA Container Toolkit"
-        told = self.error or "no reason given"
+        reason = self.error or "no reason given"
         return {
             Cuda.USABLE: f"torch {self.torch} computes on CUDA {self.build}",
             Cuda.CPU_BUILD: f"torch {self.torch} is a build without CUDA: install one for this driver's CUDA",
             Cuda.HIDDEN: f"CUDA_VISIBLE_DEVICES is {self.visible!r}, which hides every card: unset it",
             Cuda.NO_DEVICE: no_device,
-            Cuda.REFUSED: f"torch {self.torch} for CUDA {self.build} can't use the card ({told})",
+            Cuda.REFUSED: f"torch {self.torch} for CUDA {self.build} can't use the card ({reason})",
         }[self.cuda]
 
 
@@ -110,21 +96,47 @@ def _refusal() -> str:
     return ""
 
 
-def choose_device(wanted: str) -> torch.device:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` names here; a GPU with its index, and without a context.
+def seen_for(wanted: str) -> Seen | None:
+    """Return the facts, or None for ``cpu``: nothing is looked at there, and torch's import is saved."""
+    return None if wanted == "cpu" else look()
 
-    The index, for not every function of ``torch.cuda`` takes a device without one. It is 0, the first that
-    CUDA_VISIBLE_DEVICES shows: asking torch for its current one would make a context, and this process may yet decide
-    for the CPU.
+
+def on_cuda(wanted: str, seen: Seen | None) -> bool:
+    """Return whether ``auto``, ``cpu`` or ``cuda`` is a GPU here, given the facts of ``seen_for``.
 
     Raises:
         ConfigError: CUDA is asked for and isn't there.
     """
-    import torch
-
-    seen = None if wanted == "cpu" else look()
     if wanted == "cuda" and seen is not None and not seen.available:
         raise ConfigError(
             f"device is cuda, but torch sees no CUDA device: {seen}; or use --device auto or --device cpu."
         )
-    return torch.device("cuda", 0) if seen is not None and seen.available else torch.device("cpu")
+    return seen is not None and seen.available
+
+
+def torch_device(cuda: bool) -> torch.device:
+    """Return the CPU, or the first GPU that CUDA_VISIBLE_DEVICES shows, without a context.
+
+    With its index, for not every function of ``torch.cuda`` takes a device without one. Asking torch for its current
+    one would make a context, and this process may yet decide for the CPU.
+    """
+    import torch
+
+    return torch.device("cuda", 0) if cuda else torch.device("cpu")
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Look, and return the device that ``auto``, ``cpu`` or ``cuda`` names here.
+
+    Raises:
+        ConfigError: CUDA is asked for and isn't there.
+    """
+    return torch_device(on_cuda(wanted, seen_for(wanted)))
+
+
+def limit_memory(device: torch.device, fraction: float) -> None:
+    """Let this process's allocator take no more than a fraction of the device; the CPU knows no such limit."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(fraction, device)

@@ -11,9 +11,13 @@ from typing import Any
 
 import yaml
 
+from contract.exits import Exit, ExitError
 
-class ConfigError(Exception):
+
+class ConfigError(ExitError):
     """A configuration that can't be used; the message is one sentence for a person (exit code 65)."""
+
+    code = Exit.BAD_CONFIG
 
 
 def read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import typer
 from measuring import machine
 from ways import MIB, PRECISIONS, Way, estimated, measured
 
-from agent.memory import footprint
+from agent.memory.estimate import CUDA_CONTEXT
 
 BATCHES = (32, 64, 256)
 _HOLD = "import torch; print(*torch.cuda.mem_get_info(), flush=True); input()"
@@ -43,7 +43,7 @@ def main(
         "what": "MiB that an update takes at most, beside the estimate of the same items",
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "context_mib": context_mib() if device == "cuda" else None,
-        "estimated_context_mib": footprint.CUDA_CONTEXT / MIB,
+        "estimated_context_mib": CUDA_CONTEXT / MIB,
         "rows": rows,
         "machine": machine("torch", "numpy"),
     }

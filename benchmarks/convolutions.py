@@ -63,7 +63,7 @@ def _ways(batch: int, threads: int) -> dict[str, tuple[Callable[[], object], flo
 
     from agent.config import NetworkConfig
     from agent.memory import heap
-    from agent.td3.convolutions import convolved
+    from agent.td3.kernels.convolutions import convolved
     from agent.td3.networks import Encoder
 
     torch.set_num_threads(threads)

@@ -18,7 +18,7 @@ from measuring import machine, spread
 
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
-from agent.judging.baselines import PidPurePursuit
+from agent.evaluation.drivers import PidPurePursuit
 
 
 def main(

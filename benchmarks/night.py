@@ -26,9 +26,9 @@ from measuring import machine, spread
 from progress import Peaks, Rows
 from strikes import BLOWS, NobodyThereError, Scene, instants
 
+from contract.readers import inner, read_lines, read_object
 from launcher import config
 from launcher.ports import free_port_pair
-from launcher.run_directory import inner, read_lines, read_object
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOM_MIB = 5_000
@@ -52,7 +52,7 @@ LIMITS: dict[str, Any] = {
     "simulator": {"restarts": {"stable_after_s": 45}},
     "agent": {"beat_limit_s": 30, "restarts": {"stable_after_s": 45}},
     "memory": {"slope_window_s": 60},
-    "climb": {"settle_s": 10, "hold_s": 60},
+    "restore": {"settle_s": 10, "hold_s": 60},
 }
 NAMING = ("finding", "waiting", "simulator_restart", "agent_restart", "rung_taken", "rung_left", "run_started")
 AGENT_NAMING = ("collector_restarted", "resumed", "drained", "drain_ended")

@@ -20,8 +20,9 @@ from rich.console import Console
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route
-from agent.judging.baselines import PidPurePursuit
-from agent.judging.evaluation import Evaluation, evaluate, table
+from agent.evaluation.drivers import PidPurePursuit
+from agent.evaluation.metrics import Evaluation, table
+from agent.evaluation.routes import completed, evaluate
 
 
 def main(
@@ -44,7 +45,7 @@ def _drive(map_name: str, count: int, turns: int, seed: int) -> Evaluation:
         env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port), seed)
         rng = np.random.default_rng(seed)
         drawn: list[Route] = [env.planner.sample(rng, config.route, "train", turns) for _ in range(count)]
-        evaluation = evaluate(env, PidPurePursuit(), drawn, f"pid on {env.planner.name}", seed)
+        evaluation = completed(evaluate(env, PidPurePursuit(), drawn, f"pid on {env.planner.name}", seed))
         env.close()
     return evaluation
 

@@ -16,9 +16,9 @@ import numpy as np
 import typer
 from measuring import machine, spread
 
-from agent.td3.frames import ACTION, SIDE, VECTOR
-from agent.td3.layout import bytes_for
-from agent.td3.replay import Replay
+from agent.td3.replay.frames import ACTION, SIDE, VECTOR
+from agent.td3.replay.layout import bytes_for
+from agent.td3.replay.replay import Replay
 
 _EPISODE = 500
 

@@ -16,9 +16,9 @@ from typing import Any
 from replay import fill
 
 from agent.config import AgentConfig, ReplayConfig, TD3Config, TrainingConfig
-from agent.learner import Learner
-from agent.run_directory import RunDirectory
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
+from agent.trainer.learner import Learner
+from contract.paths import RunPaths
 
 _EVENTS = (Path("/sys/fs/cgroup/memory/memory.oom_control"), Path("/sys/fs/cgroup/memory.events"))
 _STAT = (Path("/sys/fs/cgroup/memory/memory.stat"), Path("/sys/fs/cgroup/memory.stat"))
@@ -26,7 +26,7 @@ _SHOWN = {"total_rss": "anonymous", "anon": "anonymous", "total_cache": "page_ca
 
 
 def main(directory: str, transitions: str, batch: str, precision: str) -> None:
-    run = RunDirectory(Path(directory))
+    run = RunPaths(Path(directory))
     run.exchange.mkdir(parents=True)
     rows = int(transitions) + -(-int(transitions) // 500)
     replay = Replay.create(run.replay, rows)
@@ -39,7 +39,7 @@ def main(directory: str, transitions: str, batch: str, precision: str) -> None:
         training=TrainingConfig(learner_threads=1),
     )
     learner = Learner(config, run)
-    learner.rehearse()
+    learner.dry_run()
     _answer({"append_us": round(append_us, 1)})
     for line in sys.stdin:
         _answer(_turn(learner, int(line)))

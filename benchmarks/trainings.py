@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 from lite_server import lite_process
 from replay import fill
 
-from agent.run_directory import RunDirectory
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
+from contract.paths import RunPaths
 
 FILLED = 5_000
 """Transitions that lie in the replay before the first step."""
@@ -78,7 +78,7 @@ FIGURES = tuple(field.name for field in fields(Rates))
 class TrainingInTurns:
     """One training; paused but in its turns."""
 
-    def __init__(self, learner: subprocess.Popen[bytes], server: int, run: RunDirectory, pinned: Pinned) -> None:
+    def __init__(self, learner: subprocess.Popen[bytes], server: int, run: RunPaths, pinned: Pinned) -> None:
         self._learner = learner
         self._server = server
         self._run = run
@@ -191,7 +191,7 @@ def training(
 ) -> Iterator[TrainingInTurns]:
     """Start a training with a server of its own; both end with the block, also where SIGTERM ends it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # paused processes would stay for ever
-    run = RunDirectory(directory / name)
+    run = RunPaths(directory / name)
     replay = Replay.create(run.replay, _CAPACITY)
     fill(replay, FILLED)
     replay.close()

@@ -33,8 +33,8 @@ from stable_baselines3.common.logger import configure
 
 from agent.config import TD3Config
 from agent.memory import heap
-from agent.td3.frames import ACTION, SIDE, STACK, VECTOR
-from agent.td3.replay import Replay
+from agent.td3.replay.frames import ACTION, SIDE, STACK, VECTOR
+from agent.td3.replay.replay import Replay
 from agent.td3.td3 import TD3
 
 _TRANSITIONS = 5_000

@@ -8,7 +8,7 @@ them by /proc/self/clear_refs) less pages of files, less what the process held w
 learned from by the smallest networks, so that libraries are loaded. What is left: networks, Adam, gradients,
 activations, oneDNN's code and scratch, and what the heap keeps of what was freed, as the learner's does. On a GPU it is
 the most that PyTorch's allocator gave out and the most that it held, from before the networks are made. Beside it
-stands what ``agent.memory.footprint`` says of the same items. Run: ``python benchmarks/ways.py --json``.
+stands what ``agent.memory.estimate`` says of the same items. Run: ``python benchmarks/ways.py --json``.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from rich.console import Console
 from rich.table import Table
 
 from agent import config
-from agent.config import AgentConfig, NetworkConfig
-from agent.memory import footprint, heap
+from agent.config import AgentConfig, NetworkConfig, Offload
+from agent.memory import heap
+from agent.memory.estimate import estimate
 from agent.memory.recovery import Recovery
-from agent.memory.resident import memory_mib
-from agent.memory.settings import Offload
-from agent.td3.frames import ACTION, SIDE, STACK, VECTOR, space_to_depth
-from agent.td3.replay import Batch
+from agent.td3.replay.frames import ACTION, SIDE, STACK, VECTOR, space_to_depth
+from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
+from contract.processes import held_mib
 
 MIB = 2**20
 CORES = os.cpu_count() or 1
@@ -121,7 +121,7 @@ def measured(way: Way, seconds: float, threads: int = 1) -> dict[str, Any]:
 
 def estimated(way: Way) -> dict[str, float]:
     """Return the footprint's figures for what is measured here, MiB."""
-    found = footprint.estimate(way.config(), way.device == "cuda")
+    found = estimate(way.config(), way.device == "cuda")
     counted = [item for item in found.items if item.name in _COUNTED or "page-locked" in item.name]
     device, host = sum(item.device for item in counted), sum(item.host for item in counted)
     return {"estimated_device_mib": round(device / MIB, 1), "estimated_host_mib": round(host / MIB, 1)}
@@ -134,7 +134,7 @@ def _measure(way: Way, seconds: float, threads: int) -> dict[str, Any]:
     _load_libraries(way, device, batch)
     heap.keep()  # as the learner does
     heap.give_back()  # what making the batch took
-    base_mib = memory_mib(os.getpid()) or 0.0
+    base_mib = held_mib(os.getpid()) or 0.0
     td3 = TD3(settings.td3, device, seed=0, offload=way.offload if way.device == "cuda" else ())
     recovery = Recovery(way.batch, way.micro_batch, td3.release, _refuse)
     _two_updates(td3, batch, recovery)  # kernels and allocators warm up
@@ -153,7 +153,7 @@ def _measure(way: Way, seconds: float, threads: int) -> dict[str, Any]:
 def _load_libraries(way: Way, device: torch.device, batch: Batch) -> None:
     smallest = NetworkConfig(channels=(1, 1, 1), features=1, hidden=(1,))
     tiny = TD3(way.config().td3.model_copy(update={"network": smallest}), device, seed=0)
-    _two_updates(tiny, batch.part(slice(0, 1)), Recovery(1, None, tiny.release, _refuse))
+    _two_updates(tiny, batch[:1], Recovery(1, None, tiny.release, _refuse))
     del tiny
     gc.collect()
     if device.type == "cuda":

@@ -16,18 +16,17 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from launcher import basis, config, preparing, run_directory
+from contract.exits import Exit
+from contract.paths import RunPaths, newest_run
+from launcher import basis, config, plan_command, preparing
 from launcher import down as down_command
 from launcher import up as up_command
-from launcher.checking.machine import Machine
 from launcher.config import SHIPPED, STACK, LauncherConfigError
-from launcher.exits import Exit
-from launcher.planning import command as plan_command
-from launcher.planning.outlook import Simulates
-from launcher.run_directory import RunDirectory
+from launcher.planning import Simulates
+from launcher.show import dashboard, report_process
+from launcher.show import doctor as doctor_command
+from launcher.show.checks.machine import Machine
 from launcher.supervising.journal import RunInUseError
-from launcher.telling import dashboard, report
-from launcher.telling import doctor as doctor_command
 from launcher.wish import RuntimeKind, Wish
 
 app = typer.Typer(
@@ -139,7 +138,7 @@ def up(
     launcher_config: Settings = None,
     stack: Stack = None,
 ) -> None:
-    """Plan what fits, start a simulator and the agent, watch them, give way and climb back, leave a report.
+    """Plan what fits, start a simulator and the agent, watch them, give way and restore, leave a report.
 
     A run that goes on is what it was asked for the first time: no option need be given again. One that is given again
     wins, of AGENT_ARGS each key by itself, and what it changes is said. '' takes back --on-event, --policy, --map,
@@ -150,7 +149,7 @@ def up(
     75 stopped on request.
     """
     wish = _wish(
-        RunDirectory(runs_dir / (run_name or preparing.default_name(time.time()))),
+        RunPaths(runs_dir / (run_name or preparing.default_name(time.time()))),
         resume,
         config=agent_config,
         launcher_config=launcher_config,
@@ -173,7 +172,7 @@ def up(
     try:
         ending = up_command.run(wish, _say)
     except (preparing.RefusedError, RunInUseError) as error:
-        _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
+        _fail(str(error), error.code)
     raise typer.Exit(int(ending.code))
 
 
@@ -198,7 +197,7 @@ def plan(
     Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
     """
     wish = _wish(
-        RunDirectory(runs_dir / f".planned-{os.getpid()}"),  # nobody's: what a question leaves of it is removed
+        RunPaths(runs_dir / f".planned-{os.getpid()}"),  # nobody's: what a question leaves of it is removed
         config=agent_config or preparing.DEFAULT_CONFIG,
         runtime=runtime,
         simulator=simulator,
@@ -213,7 +212,7 @@ def plan(
         limits = config.load(launcher_config or SHIPPED)
         found = basis.lay(wish, limits)
     except (preparing.RefusedError, LauncherConfigError) as error:
-        _fail(str(error), getattr(error, "code", Exit.CONFIGURATION))
+        _fail(str(error), error.code)
     chosen = f"{found.choice.simulator.value}, {found.choice.runtime.value} ({found.choice.reason})"
     for sentence in filter(None, ("" if as_json else chosen, found.remark)):
         print(f"launcher: {sentence}", file=sys.stderr)
@@ -231,7 +230,7 @@ def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Se
     try:
         print(f"launcher: {down_command.run(run, config.load(launcher_config or SHIPPED))}")
     except (down_command.DownError, LauncherConfigError) as error:
-        _fail(str(error), Exit.CONFIGURATION)
+        _fail(str(error), error.code)
 
 
 @app.command()
@@ -271,25 +270,23 @@ def status(
 def write_report(run_name: RunName = None, runs_dir: RunsDir = RUNS) -> None:
     """Write the run's report.html again, from its files alone."""
     run = _existing(run_name, runs_dir)
-    try:
-        report.write(run)
-    except OSError as error:
-        _fail(f"{run.report}: can't be written ({error.strerror}).", Exit.CONFIGURATION)
+    if problem := report_process.write_report(run):
+        _fail(problem, Exit.BAD_CONFIG)
     print(run.report)
 
 
-def _wish(run: RunDirectory, resume: bool = False, /, *, policy: str | None = None, **options: Any) -> Wish:
+def _wish(run: RunPaths, resume: bool = False, /, *, policy: str | None = None, **options: Any) -> Wish:
     """Return what is asked for, as far as it was given on the command line."""
     options["policy"] = None if policy is None else policy.split(",")
     given = {name: getattr(value, "value", value) for name, value in options.items() if value is not None}
     return Wish(run=run, resume=resume, **given)
 
 
-def _existing(name: str | None, runs_dir: Path) -> RunDirectory:
-    run = run_directory.newest(runs_dir) if name is None else RunDirectory(runs_dir / name)
+def _existing(name: str | None, runs_dir: Path) -> RunPaths:
+    run = newest_run(runs_dir) if name is None else RunPaths(runs_dir / name)
     if run is None or not run.path.is_dir():
         wanted = "no run yet" if name is None else f"no run {name!r}"
-        _fail(f"{runs_dir} has {wanted}: start one with `up`, or name another --runs-dir.", Exit.CONFIGURATION)
+        _fail(f"{runs_dir} has {wanted}: start one with `up`, or name another --runs-dir.", Exit.BAD_CONFIG)
     return run
 
 

@@ -1,34 +1,23 @@
-"""The launcher's side of ``request.json`` and ``overrides.yaml`` (DESIGN.md, "Requests").
-
-Owns what it writes to these two files. The agent answers in ``request.ack.json``; waiting is the supervisor's.
-"""
+"""The launcher's side of ``request.json`` and ``overrides.yaml``; waiting for the answer is the supervisor's."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from launcher.run_directory import RunDirectory, read_lines, read_object
-from launcher.whole_file import write_whole
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the agent said to a request."""
-
-    ok: bool
-    sentence: str
-    steps: int
+from contract import requests
+from contract.files import write_whole
+from contract.paths import RunPaths
+from contract.readers import read_lines
+from contract.requests import Answer
 
 
 class AgentRequests:
-    """Requests to the agent of one run; ids go on from whatever was asked before, by whomever."""
+    """Requests to the agent of one run; ids go on from all that were asked before."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunPaths) -> None:
         self._run = run
 
     def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
@@ -37,20 +26,13 @@ class AgentRequests:
         Raises:
             OSError: the run directory can't be written.
         """
-        ids = [read_object(path).get("id") for path in (self._run.request, self._run.answer)]
-        number = 1 + max((each for each in ids if isinstance(each, int)), default=0)
-        asked = {"id": number, "kind": kind, **({"values": dict(values)} if values else {})}
-        write_whole(self._run.request, json.dumps(asked))
-        return number
+        return requests.write_request(self._run, kind, values)
 
     def answer(self, number: int) -> Answer | None:
         """Return the answer to a request, None while there is none."""
-        found = read_object(self._run.answer)
-        if found.get("id") != number:
-            return None
-        return Answer(found.get("result") == "ok", str(found.get("sentence", "")), int(found.get("steps") or 0))
+        return requests.answer_to(self._run, number)
 
-    def lay(self, values: Mapping[str, Any]) -> None:
+    def write_overrides(self, values: Mapping[str, Any]) -> None:
         """Write ``overrides.yaml`` whole; without values it goes.
 
         Raises:

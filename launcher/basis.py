@@ -10,15 +10,15 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from contract.exits import Exit, ExitError
 from launcher import agent_words, cards, choosing
 from launcher.choosing import Choice
 from launcher.config import LauncherConfig
-from launcher.exits import Exit
+from launcher.footprint import Footprint
 from launcher.memory.nvml import Nvml
-from launcher.memory.pools import Reading, Whose
+from launcher.memory.pools import OwnerKind, Reading
 from launcher.memory.survey import Survey
-from launcher.planning.footprint import Footprint
-from launcher.planning.outlook import Asked, ImpossibleError, Simulates
+from launcher.planning import ImpossibleError, PlanRequest, Simulates
 from launcher.runtimes.runtime import Role, StartError
 from launcher.runtimes.setup import LOOPBACK, Setup
 from launcher.wish import RuntimeKind, Wish
@@ -27,15 +27,13 @@ if TYPE_CHECKING:
     from launcher.runtimes.compose import ComposeRuntime
 
 CARLA_PORT = 2000
-WHOSE = {Role.SIMULATOR: Whose.SIMULATOR, Role.AGENT: Whose.AGENT}
+WHOSE = {Role.SIMULATOR: OwnerKind.SIMULATOR, Role.AGENT: OwnerKind.AGENT}
 
 
-class RefusedError(Exception):
+class RefusedError(ExitError):
     """The wish can't be granted; the message is one sentence, nothing was started or changed."""
 
-    def __init__(self, sentence: str, code: Exit = Exit.CONFIGURATION) -> None:
-        super().__init__(sentence)
-        self.code = code
+    code = Exit.BAD_CONFIG
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Basis:
 
     choice: Choice
     survey: Survey
-    asked: Asked
+    asked: PlanRequest
     reading: Reading
     footprint: Footprint
     stack: ComposeRuntime | None
@@ -87,7 +85,7 @@ def lay(wanted: Wish, limits: LauncherConfig, remembered: str = "") -> Basis:
             survey.expect_containers(_containers_mib(stack))
             reading = survey.read()
             stack.close()
-        asked = Asked(
+        asked = PlanRequest(
             *(wanted.run.path.parent, choice.simulator, wanted.quality, wanted.device),
             *(wanted.policy, wanted.map, card.index),
         )
@@ -126,7 +124,7 @@ def _footprint(wanted: Wish, stack: ComposeRuntime | None) -> Footprint:
     return Footprint(stack.config_inside(), stack.agent_command(), _settings(wanted), environment=stack.environment)
 
 
-def _containers_mib(stack: ComposeRuntime) -> dict[Whose, float]:
+def _containers_mib(stack: ComposeRuntime) -> dict[OwnerKind, float]:
     """Return what the containers may take: what a plan must know of them before there are any."""
     found = stack.memory_limits_mib()
     return {whose: found[role] for role, whose in WHOSE.items() if role in found}

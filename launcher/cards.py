@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.exits import Exit
+from contract.exits import Exit
 from launcher.memory.nvml import Nvml
-from launcher.planning.outlook import ImpossibleError, Simulates
+from launcher.planning import ImpossibleError, Simulates
 from launcher.runtimes import project
 from launcher.wish import RuntimeKind, Wish
 
@@ -67,6 +67,6 @@ def _index(name: str, whose: str) -> int:
         raise ImpossibleError(
             f"{whose} {name} isn't in this machine: put it back, name another with --gpu, or go on without one: "
             "--simulator carla-lite --device cpu.",
-            Exit.CONFIGURATION,
+            Exit.BAD_CONFIG,
         )
     return index

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from launcher.exits import Exit
+from contract.exits import Exit
 from launcher.memory.pools import Gpu, Reading
-from launcher.planning.outlook import ImpossibleError, Simulates
+from launcher.planning import ImpossibleError, Simulates
 from launcher.wish import RuntimeKind, Wish
 
 DOCKER_LIMIT_S = 10.0
@@ -83,13 +83,13 @@ def _in_docker(wish: Wish, docker: Docker) -> Choice:
         raise ImpossibleError(
             "Docker is installed, but its engine doesn't answer `docker info`: start it (sudo systemctl start docker) "
             f"or join its group (sudo usermod -aG docker $USER), or {WITHOUT_CARLA}.",
-            Exit.CONFIGURATION,
+            Exit.BAD_CONFIG,
         )
     if wish.simulator is Simulates.CARLA:
         raise ImpossibleError(
             "CARLA can't be started here: give its command in the launcher's configuration (simulator.command), "
             f"or install Docker and leave --runtime process out, or {WITHOUT_CARLA}.",
-            Exit.CONFIGURATION,
+            Exit.BAD_CONFIG,
         )
     runtime = _or(wish.runtime, RuntimeKind.PROCESS)
     return Choice(runtime, Simulates.LITE, "there is a GPU, but neither Docker nor an installed CARLA")
@@ -100,7 +100,7 @@ def _refuse_a_failing_driver(wish: Wish, reading: Reading) -> None:
     if reading.gpu is not Gpu.UNREADABLE or wish.simulator is Simulates.LITE or (elsewhere and wish.device == "cpu"):
         return
     go_on = "leave it out: --device cpu" if elsewhere else WITHOUT_CARLA
-    raise ImpossibleError(f"{reading.problem.rstrip('.')}; or {go_on}.", Exit.CONFIGURATION)
+    raise ImpossibleError(f"{reading.problem.rstrip('.')}; or {go_on}.", Exit.BAD_CONFIG)
 
 
 def _or(runtime: RuntimeKind, default: RuntimeKind) -> RuntimeKind:

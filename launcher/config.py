@@ -12,9 +12,10 @@ from typing import Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from launcher.ladder.rungs import Rung
-from launcher.memory.pools import Kind
-from launcher.section import Section
+from contract.exits import Exit, ExitError
+from contract.section import Section
+from launcher.decide.ladder import Rung
+from launcher.memory.pools import PoolKind
 
 SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -22,8 +23,10 @@ STACK = CHECKOUT if (CHECKOUT / "docker-compose.yml").is_file() else Path()
 """Where the Compose files lie unless ``--stack`` names another folder; a wheel has none."""
 
 
-class LauncherConfigError(Exception):
+class LauncherConfigError(ExitError):
     """A configuration that can't be used; the message is one sentence for a person (exit code 65)."""
+
+    code = Exit.BAD_CONFIG
 
 
 class Restarts(Section):
@@ -104,7 +107,7 @@ class AgentLimits(Section):
 class MemoryLimits(Section):
     """What is kept free, and what counts as running out."""
 
-    reserve_mib: dict[Kind, float] = Field(description="Kept free in each pool.")
+    reserve_mib: dict[PoolKind, float] = Field(description="Kept free in each pool.")
     pressure_s: float = Field(ge=0, description="Below the reserve for this long counts; a shorter dip doesn't.")
     relief_mib: float = Field(ge=0, description="Free beyond the reserve by this much: a shortage is over.")
     horizon_s: float = Field(gt=0, description="Exhaustion that the slope foresees within this time is acted on.")
@@ -113,22 +116,24 @@ class MemoryLimits(Section):
     growth_mib: float = Field(gt=0, description="Growth in that window that is no noise: a leak, or to blame.")
     band_share: float = Field(gt=0, description="An owner outside expected ± this share is an event.")
     band_mib: float = Field(gt=0, description="And outside expected ± this.")
-    oom_step_mib: dict[Kind, float] = Field(description="Freed at least after memory ran out by an unknown amount.")
+    oom_step_mib: dict[PoolKind, float] = Field(description="Freed at least after memory ran out by an unknown amount.")
     leak_restarts: LeakRestarts
     timeline_s: float = Field(gt=0, description="Between two lines of the memory's timeline.")
-    stranger_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
-    stranger_share: float = Field(ge=0, lt=1, description="If that is also this share of what was free before.")
-    stranger_patience_s: float = Field(ge=0, description="To wait for a stranger's memory before the run can start.")
+    foreign_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
+    foreign_share: float = Field(ge=0, lt=1, description="If that is also this share of what was free before.")
+    foreign_patience_s: float = Field(
+        ge=0, description="To wait for a foreign process's memory before the run can start."
+    )
 
 
-class ClimbLimits(Section):
+class RestoreLimits(Section):
     """When what was given up is taken back."""
 
     settle_s: float = Field(ge=0, description="After a change of rung, until the next is judged.")
-    hold_s: float = Field(gt=0, description="The rung above has fitted for this long; doubles with a failed climb.")
+    hold_s: float = Field(gt=0, description="The rung above has fitted for this long; doubles with a failed restore.")
     longest_hold_s: float = Field(gt=0, description="Where the doubling ends.")
     margin_mib: float = Field(ge=0, description="Free beyond reserve and what the rung above takes.")
-    probation_s: float = Field(gt=0, description="Memory running out within this time after a climb: it has failed.")
+    probation_s: float = Field(gt=0, description="Memory running out within this time after a restore: it has failed.")
 
 
 class WatchLimits(Section):
@@ -156,10 +161,10 @@ class LauncherConfig(Section):
     simulator: SimulatorLimits
     agent: AgentLimits
     memory: MemoryLimits
-    climb: ClimbLimits
+    restore: RestoreLimits
     watch: WatchLimits
     sizes: CarlaSizes
-    ladder: dict[Kind, tuple[Rung, ...]] = Field(description="For each pool, first choice first.")
+    ladder: dict[PoolKind, tuple[Rung, ...]] = Field(description="For each pool, first choice first.")
     poll_s: float = Field(gt=0, le=1, description="Between two looks at processes and requests to stop.")
 
     @model_validator(mode="after")

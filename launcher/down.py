@@ -8,14 +8,16 @@ import signal
 import time
 from pathlib import Path
 
+from contract.exits import Exit, ExitError
+from contract.locks import is_held
+from contract.paths import RunPaths
 from launcher.config import LauncherConfig
-from launcher.planning.outlook import Simulates
-from launcher.run_directory import RunDirectory
+from launcher.planning import Simulates
 from launcher.runtimes import project
 from launcher.runtimes.leftovers import await_leftovers, owner_of
 from launcher.runtimes.runtime import StartError
 from launcher.runtimes.setup import Setup
-from launcher.supervising.journal import LauncherState, UnusableStateError, is_held, recall
+from launcher.supervising.journal import LauncherState, UnusableStateError, recall
 from launcher.wish import RuntimeKind
 
 LOOK_S = 0.2
@@ -23,34 +25,36 @@ MARGIN_S = 15.0
 """Beyond both graces: the report."""
 
 
-class DownError(Exception):
+class DownError(ExitError):
     """The run can't be stopped; the message is one sentence for a person."""
 
+    code = Exit.BAD_CONFIG
 
-def run(stopped: RunDirectory, limits: LauncherConfig) -> str:
+
+def run(stopped: RunPaths, limits: LauncherConfig) -> str:
     """Stop a run and return what was done, a sentence.
 
     Raises:
         DownError: something of it is left.
     """
     patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + MARGIN_S
-    was_held = is_held(stopped.lock)
-    pid = owner_of(stopped.lock)
+    was_held = is_held(stopped.launcher_lock)
+    pid = owner_of(stopped.launcher_lock)
     if pid is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     deadline_s = time.monotonic() + patience_s
-    while is_held(stopped.lock) and time.monotonic() < deadline_s:
-        if pid is not None and owner_of(stopped.lock) != pid and await_leftovers(stopped, LOOK_S):
+    while is_held(stopped.launcher_lock) and time.monotonic() < deadline_s:
+        if pid is not None and owner_of(stopped.launcher_lock) != pid and await_leftovers(stopped, LOOK_S):
             break
         time.sleep(LOOK_S)
-    if is_held(stopped.lock):
+    if is_held(stopped.launcher_lock):
         raise DownError(f"{stopped.path} is still in use after {patience_s:.0f} s: look with `status`, then try again.")
     _remove_containers(stopped, limits)
     return f"{stopped.path} is down." if was_held else f"{stopped.path} was down already."
 
 
-def _remove_containers(stopped: RunDirectory, limits: LauncherConfig) -> None:
+def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
     try:
         recalled = recall(stopped)
     except UnusableStateError as error:
@@ -60,7 +64,7 @@ def _remove_containers(stopped: RunDirectory, limits: LauncherConfig) -> None:
         _clear(stopped, recalled.state, limits)
 
 
-def _clear(stopped: RunDirectory, state: LauncherState, limits: LauncherConfig) -> None:
+def _clear(stopped: RunPaths, state: LauncherState, limits: LauncherConfig) -> None:
     from launcher.runtimes.compose import ComposeRuntime  # the engine's SDK is heavy
 
     setup = Setup(stopped, Path("config"), state.port, stack=state.options.stack)

@@ -1,7 +1,8 @@
 """``--on-event CMD``: a person's own command hears of what happens, at night too.
 
-Owns those processes. The command gets the event as one JSON object on its standard input, its name in LAUNCHER_EVENT
-and its cause in LAUNCHER_CAUSE; what it does and how it ends is its own business and never holds up the run.
+Owns those processes. The command gets the event as one JSON object on its standard input, its name in LAUNCHER_EVENT,
+its cause in LAUNCHER_CAUSE and the id of the incident that it belongs to in LAUNCHER_INCIDENT (empty if to none); what
+it does and how it ends is its own business and never holds up the run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NEWS = frozenset(
     {
         "agent_adopted",
         "agent_restart",
-        "climb_failed",
+        "restore_failed",
         "crash_loop",
         "finding",
         "planned_without_cuda",
@@ -51,7 +52,8 @@ class Notifier:
         self._running = [process for process in self._running if process.poll() is None]
         if event["event"] not in NEWS or len(self._running) >= AT_ONCE:
             return
-        told = {"LAUNCHER_EVENT": str(event["event"]), "LAUNCHER_CAUSE": str(event.get("cause", ""))}
+        named = {"LAUNCHER_EVENT": "event", "LAUNCHER_CAUSE": "cause", "LAUNCHER_INCIDENT": "incident"}
+        told = {variable: str(event.get(key, "")) for variable, key in named.items()}
         with contextlib.suppress(OSError):
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],

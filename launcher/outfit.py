@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from contract.paths import RunPaths
+from contract.signals import StopRequests
+from launcher import planning
 from launcher.agent_requests import AgentRequests
 from launcher.config import LauncherConfig
-from launcher.diagnosis.diagnostician import Diagnostician
-from launcher.diagnosis.expectations import Expectations
-from launcher.memory.pools import Kind, Reading
-from launcher.planning import outlook as planning
-from launcher.planning.footprint import FootprintError
-from launcher.planning.outlook import Outlook
-from launcher.planning.sizes import LITE
-from launcher.policy.decisions import Taken
-from launcher.run_directory import RunDirectory
+from launcher.decide.detectors.diagnostician import Diagnostician
+from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.ladder import Taken
+from launcher.decide.sizes import LITE
+from launcher.footprint import FootprintError
+from launcher.memory.pools import PoolKind, Reading
+from launcher.planning import PlanResult
 from launcher.runtimes.runtime import Runtime
-from launcher.signals import StopRequests
 from launcher.supervising.edges import Brief, Edges
 from launcher.watching import health
 from launcher.watching.health import Address
@@ -37,11 +37,11 @@ ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 class Needs:
     """Says what the agent takes with overrides; what can't be sized takes nobody knows what."""
 
-    def __init__(self, outlook: Outlook) -> None:
+    def __init__(self, outlook: PlanResult) -> None:
         self._outlook = outlook
         self._device = outlook.situation.base["device"]
 
-    def __call__(self, overrides: Mapping[str, Any]) -> Mapping[Kind, float]:
+    def __call__(self, overrides: Mapping[str, Any]) -> Mapping[PoolKind, float]:
         """Return MiB by pool kind; asks the agent if it wasn't asked ahead."""
         with contextlib.suppress(FootprintError):
             (sizes,) = self._outlook.sizes_of([{"device": self._device, **overrides}])
@@ -54,7 +54,7 @@ class Needs:
             self._outlook.sizes_of([{"device": self._device, **each} for each in overrides])
 
 
-def brief(outlook: Outlook, address: Address, simulator_ours: bool, resume: bool) -> Brief:
+def brief(outlook: PlanResult, address: Address, simulator_ours: bool, resume: bool) -> Brief:
     """Return what the supervisor runs."""
     situation, needs = outlook.situation, Needs(outlook)
 
@@ -67,25 +67,25 @@ def brief(outlook: Outlook, address: Address, simulator_ours: bool, resume: bool
     return Brief(address, simulator_ours, situation.ladder, situation.base, needs, needs.ask_ahead, resume, on_cpu)
 
 
-def starting_steps(outlook: Outlook) -> list[Taken]:
+def starting_steps(outlook: PlanResult) -> list[Taken]:
     """Return the rung that a new run starts on, as the plan chose it."""
     chosen = outlook.plan.start
     kinds = {id(step): kind for kind, steps in outlook.situation.ladder.items() for step in steps}
     return [
-        Taken(step.rung, kinds.get(id(step), Kind.RAM).value, outlook.plan.reason, dict(step.values), step.quality)
+        Taken(step.rung, kinds.get(id(step), PoolKind.RAM).value, outlook.plan.reason, dict(step.values), step.quality)
         for step in (chosen.steps if chosen is not None else ())
     ]
 
 
-def quality_of(outlook: Outlook) -> str | None:
+def quality_of(outlook: PlanResult) -> str | None:
     """Return CARLA's quality before any step; None for a simulator that knows none."""
     simulator = outlook.situation.simulator
     return None if simulator is None or simulator.quality == LITE else simulator.quality
 
 
 def edges(
-    run: RunDirectory,
-    outlook: Outlook,
+    run: RunPaths,
+    outlook: PlanResult,
     limits: LauncherConfig,
     runtime: Runtime,
     address: Address,

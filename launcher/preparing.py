@@ -12,19 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from launcher import basis, config, outfit, ports, resuming
+from contract.exits import Exit
+from contract.paths import RunPaths
+from launcher import basis, config, outfit, planning, ports, resuming
 from launcher.basis import CARLA_PORT, Basis
 from launcher.basis import RefusedError as RefusedError
 from launcher.choosing import Choice
 from launcher.config import LauncherConfig, LauncherConfigError
-from launcher.exits import Exit
+from launcher.decide.ladder import PolicyError
+from launcher.footprint import FootprintError
 from launcher.memory.pools import Gpu
 from launcher.memory.survey import Survey
-from launcher.planning import outlook
-from launcher.planning.footprint import FootprintError
-from launcher.planning.outlook import ImpossibleError, Outlook, Simulates
-from launcher.planning.steps import PolicyError
-from launcher.run_directory import RunDirectory
+from launcher.planning import ImpossibleError, PlanResult, Simulates
 from launcher.runtimes.setup import LOOPBACK
 from launcher.supervising.journal import LauncherState, Recalled, UnusableStateError, recall
 from launcher.wish import RuntimeKind, Wish
@@ -42,7 +41,7 @@ class Prepared:
 
     wish: Wish
     basis: Basis
-    outlook: Outlook
+    outlook: PlanResult
     state: LauncherState
     goes_on: bool
     understood: Understood
@@ -116,15 +115,15 @@ def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
     return prepared
 
 
-def _foreseen(stands_on: Basis, limits: LauncherConfig, begins: bool) -> Outlook:
+def _foreseen(stands_on: Basis, limits: LauncherConfig, begins: bool) -> PlanResult:
     try:
-        foreseen = outlook.foresee(stands_on.asked, limits, stands_on.reading, stands_on.footprint)
+        foreseen = planning.make_plan(stands_on.asked, limits, stands_on.reading, stands_on.footprint)
     except (FootprintError, PolicyError) as error:
         raise RefusedError(str(error)) from None
     except ImpossibleError as error:
         raise RefusedError(str(error), error.code) from None
     if begins and foreseen.plan.start is None:
-        raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.CANNOT_FIT)
+        raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.OUT_OF_MEMORY)
     return foreseen
 
 
@@ -162,7 +161,7 @@ def limits_of(found: Understood) -> LauncherConfig:
         raise RefusedError(f"--launcher-config {error}") from None
 
 
-def _recalled(run: RunDirectory) -> tuple[Recalled | None, str]:
+def _recalled(run: RunPaths) -> tuple[Recalled | None, str]:
     """Return what the run's last launcher left, and why that can't be used, a clause."""
     try:
         return recall(run), ""
@@ -181,7 +180,7 @@ def _told(given: Wish, recalled: Recalled | None, problem: str) -> Understood:
     return Understood(found.wish, changed=found.changed, notes=(*found.withheld, *changes))
 
 
-def _state(wanted: Wish, before: LauncherState | None, choice: Choice, foreseen: Outlook) -> LauncherState:
+def _state(wanted: Wish, before: LauncherState | None, choice: Choice, foreseen: PlanResult) -> LauncherState:
     """Return where the run stands as it begins: an old one on its own rung, and what was left open as it was chosen."""
     assert wanted.config is not None
     simulator = choice.simulator

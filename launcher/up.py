@@ -9,22 +9,26 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
+from contract.exits import Exit
+from contract.locks import Lock
+from contract.paths import RunPaths
+from contract.signals import StopRequests
 from launcher import outfit, ports
 from launcher.basis import RefusedError, compose_of, setup_of
 from launcher.config import LauncherConfig
-from launcher.exits import Ending, Exit
+from launcher.ending import Ending
 from launcher.memory.gpu_lock import GpuInUseError, GpuLock
 from launcher.notify import Notifier
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.preparing import Prepared, limits_of, prepare, understood
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.local import LocalRuntime
 from launcher.runtimes.runtime import Runtime, StartError
-from launcher.signals import StopRequests
-from launcher.supervising.journal import Journal, RunLock
+from launcher.show import summary
+from launcher.show.report_process import write_report
+from launcher.supervising import journal as journals
+from launcher.supervising.journal import Journal
 from launcher.supervising.supervisor import Supervisor
-from launcher.telling import farewell, report
 from launcher.watching.health import Address
 from launcher.wish import RuntimeKind, Wish
 
@@ -39,7 +43,7 @@ def run(wanted: Wish, say: Say) -> Ending:
         RunInUseError: another launcher runs there.
     """
     requests = StopRequests()
-    requests.install()
+    requests.install(closing_terminal=True)
     limits = limits_of(understood(wanted))  # what can't be is said before anything is written
     with locked(wanted.run, limits) as lock:
         prepared = prepare(wanted, limits)
@@ -54,14 +58,14 @@ def run(wanted: Wish, say: Say) -> Ending:
                 _clear(runtime, say)
             finally:
                 runtime.close()
-    with contextlib.suppress(OSError):  # a full disk doesn't change how the run ended
-        report.write(wanted.run)
-    farewell.tell(wanted.run, ending, say)
+    if problem := write_report(wanted.run):  # a full disk doesn't change how the run ended
+        say(problem)
+    summary.tell(wanted.run, ending, say)
     return ending
 
 
 @contextlib.contextmanager
-def locked(run_: RunDirectory, limits: LauncherConfig) -> Iterator[RunLock]:
+def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
     """Hold a run for this launcher alone, its folder made if need be, once what an earlier one left has ended.
 
     Raises:
@@ -73,7 +77,7 @@ def locked(run_: RunDirectory, limits: LauncherConfig) -> Iterator[RunLock]:
         run_.path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not open to the group
         run_.logs.mkdir(exist_ok=True)
         await_leftovers(run_, limits.agent.stop_grace_s + limits.simulator.stop_grace_s)
-        lock = RunLock(run_)
+        lock = journals.lock(run_)
     except OSError as error:
         raise RefusedError(f"{run_.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
     try:

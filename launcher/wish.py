@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from contract.paths import RunPaths
+from contract.section import Section
 from launcher.config import SHIPPED, STACK
-from launcher.planning.outlook import Simulates
-from launcher.run_directory import RunDirectory
-from launcher.section import Section
+from launcher.planning import Simulates
 
 
 class RuntimeKind(str, Enum):
@@ -84,7 +84,7 @@ def lasting_map(name: str | None) -> str | None:
 class Wish(Options):
     """What one start of ``up`` is asked for: the options, of which run, and whether it may go on with an old one."""
 
-    run: RunDirectory
+    run: RunPaths
     resume: bool = False
 
     def options(self) -> Options:

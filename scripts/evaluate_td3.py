@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from agent.commands import evaluate
+from agent.cli.commands import evaluate
 
 if __name__ == "__main__":
     typer.run(evaluate)

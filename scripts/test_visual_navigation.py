@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agent import options
-from agent.commands import leaving
+from agent.cli import options
+from agent.cli.commands import leaving
 
 
 def main(
@@ -27,12 +27,12 @@ def main(
 ) -> None:
     """Record a driver on routes it was not trained on."""
     with leaving(debug):
-        from agent.judging import judge
-        from agent.judging.assessment import TD3_DRIVER
+        from agent.cli import evaluation
+        from agent.evaluation.drivers import TD3_DRIVER
 
-        trained = judge.trained(checkpoint, config, settings, {"simulator.map": map, "seed": seed})
+        trained = evaluation.trained(checkpoint, config, settings, {"simulator.map": map, "seed": seed})
         name = "pid" if trained.policy is None else TD3_DRIVER
-        made = judge.film(trained, name, steps, video)
+        made = evaluation.film(trained, name, steps, video)
         Console().print(f"{name}: {made.seconds:.1f} s, {made.metres:.0f} m → {made.path}", highlight=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from agent.commands import train
+from agent.cli.commands import train
 
 if __name__ == "__main__":
     typer.run(train)

@@ -20,9 +20,9 @@ from pathlib import Path
 import verification
 from verification import REPOSITORY, Step, Verification
 
+from contract.exits import Exit
 from launcher import config
 from launcher.config import LauncherConfig, LauncherConfigError
-from launcher.exits import Exit
 from launcher.memory.nvml import Nvml
 from launcher.memory.survey import Survey
 from launcher.ports import free_port_triple
@@ -74,7 +74,7 @@ def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
         limits = config.load(shipped)
         there = given_address()
     except (LauncherConfigError, ValueError) as error:
-        return _refuse(str(error), Exit.CONFIGURATION)
+        return _refuse(str(error), Exit.BAD_CONFIG)
     if missing := what_is_missing(limits, there, gpu):
         return _refuse(f"this needs {' and '.join(missing)}.", Exit.NO_SIMULATOR)
     # A port that is free: on the usual one there may be somebody, the CARLA that is there already for one.

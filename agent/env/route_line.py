@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from contract.exits import Exit, ExitError
+
 FloatArray = NDArray[np.float64]
 
 RESOLUTION_M = 1.0
@@ -20,8 +22,10 @@ WINDOW_BACK_M, WINDOW_AHEAD_M = 6.0, 9.0
 SMOOTHING_POINTS = 3
 
 
-class RouteError(Exception):
+class RouteError(ExitError):
     """No such route; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import carla
 
 from agent.config import ConfigError, SimulatorConfig
 from agent.env.lifeline import Lifeline
+from contract.exits import Exit, ExitError
 
 ROLE_PREFIX = "td3-"
 # Without a Traffic Manager a time-out of a live server is harmless (protocol section 5.2), so a tick is waited for in
@@ -28,16 +29,20 @@ TRAFFIC_PAUSE_S = 150e-6
 RETRY_FIRST_S, RETRY_LONGEST_S = 0.1, 2.0
 
 
-class NoSimulator(Exception):  # noqa: N818 (a state of the world, not a mistake)
+class NoSimulator(ExitError):  # noqa: N818 (a state of the world, not a mistake)
     """No simulator answered within the patience; the message is one sentence for a person (exit code 69)."""
+
+    code = Exit.NO_SIMULATOR
 
 
 class SimulatorLost(Exception):  # noqa: N818 (the same)
     """The simulator died or stopped answering while in use; a new connection may succeed."""
 
 
-class BlockedStart(Exception):  # noqa: N818 (the same)
+class BlockedStart(ExitError):  # noqa: N818 (the same)
     """The simulator is well, but something stands where the car is to start; another place or another time may do."""
+
+    code = Exit.NO_SIMULATOR
 
     def __init__(self, where: carla.Location) -> None:
         super().__init__(f"No car can start at ({where.x:.1f}, {where.y:.1f}): something stands in its way there.")

@@ -69,8 +69,6 @@ class EpisodeEnded(_Message):
     """One training episode."""
 
     kind: Literal["episode"] = "episode"
-    steps: int
-    """Rows in the replay when it ended."""
     length: int
     reward: float
     reward_terms: dict[str, float]
@@ -126,7 +124,7 @@ class Channel:
         """Send one message.
 
         Raises:
-            ChannelClosedError: nobody is there to read it.
+            ChannelClosedError: the other side is gone.
         """
         try:
             self._socket.sendall(message.model_dump_json().encode() + b"\n")

@@ -11,36 +11,18 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
 
+from contract.heartbeat import CollectorState
 
-class Doing(IntEnum):
-    """What the collector is at, and so why it takes no step."""
-
-    STARTING = 0
-    CONNECTING = 1
-    REHEARSING = 2
-    """An evaluation, as far as that goes without driving."""
-    STEPPING = 3
-    WAITING = 4
-    """For the learner: it has taken all steps that it may."""
-    EVALUATING = 5
-    RECORDING = 6
-    STOPPING = 7
-    ABSENT = 8
-    """There is no collector."""
-
-
+_STATES = tuple(CollectorState)
 _STATUS = np.dtype(
     [
-        ("doing", "i8"),
-        ("steps", "i8"),
+        ("state", "i8"),
         ("episodes", "i8"),
         ("ticks", "i8"),
-        ("weights_version", "i8"),
         ("in_call", "i8"),
         ("sign_s", "f8"),
         ("limit_s", "f8"),
@@ -54,12 +36,11 @@ _PACE = np.dtype([("step_limit", "i8")])
 class Snapshot:
     """The status at one moment."""
 
-    doing: Doing
-    steps: int
+    state: CollectorState
     episodes: int
+    """Ended in all collectors of this run."""
     ticks: int
     """Of the simulator, in all collectors of this run."""
-    weights_version: int
     in_call: bool
     """Whether a call into the environment is in flight."""
     silent_s: float
@@ -91,14 +72,14 @@ class Status:
             start_limit_s: until its first sign of life.
             idle_limit_s: between two signs of life outside of calls.
         """
-        self.doing = Doing.STARTING
+        self.state = CollectorState.STARTING
         self._block["in_call"] = 0
         self._block["idle_limit_s"] = idle_limit_s
         self._sign(start_limit_s)
 
     def end_collector(self) -> None:
         """Say that there is none any more: the call that the last one died in is not outstanding."""
-        self.doing = Doing.ABSENT
+        self.state = CollectorState.ABSENT
         self._block["in_call"] = 0
 
     def alive(self) -> None:
@@ -106,13 +87,13 @@ class Status:
         self._sign(float(self._block["idle_limit_s"][0]))
 
     @property
-    def doing(self) -> Doing:
+    def state(self) -> CollectorState:
         """What the collector is at."""
-        return Doing(int(self._block["doing"][0]))
+        return _STATES[int(self._block["state"][0])]
 
-    @doing.setter
-    def doing(self, doing: Doing) -> None:
-        self._block["doing"] = doing
+    @state.setter
+    def state(self, state: CollectorState) -> None:
+        self._block["state"] = _STATES.index(state)
 
     @property
     def ticks(self) -> int:
@@ -123,14 +104,14 @@ class Status:
     def ticks(self, ticks: int) -> None:
         self._block["ticks"] = ticks
 
-    def count(self, steps: int, episodes: int) -> None:
-        """Publish how many steps the replay holds on disk, and how many episodes ended."""
-        self._block["steps"] = steps
-        self._block["episodes"] = episodes
+    @property
+    def episodes(self) -> int:
+        """Training episodes that ended, in all collectors of this run."""
+        return int(self._block["episodes"][0])
 
-    def acting_with(self, weights_version: int) -> None:
-        """Publish which weights drive."""
-        self._block["weights_version"] = weights_version
+    @episodes.setter
+    def episodes(self, episodes: int) -> None:
+        self._block["episodes"] = episodes
 
     @contextlib.contextmanager
     def calling(self, limit_s: float) -> Iterator[None]:
@@ -147,11 +128,9 @@ class Status:
         """Return what the block says now."""
         block = self._block[0]
         return Snapshot(
-            doing=self.doing,
-            steps=int(block["steps"]),
-            episodes=int(block["episodes"]),
+            state=self.state,
+            episodes=self.episodes,
             ticks=self.ticks,
-            weights_version=int(block["weights_version"]),
             in_call=bool(block["in_call"]),
             silent_s=max(0.0, time.monotonic() - float(block["sign_s"])),
             limit_s=float(block["limit_s"]),

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from contract.exits import Exit, ExitError
+
 FloatArray = npt.NDArray[np.float32]
 
 _MAGIC = 0x54443357  # "TD3W"
@@ -23,8 +25,10 @@ _HEADER = np.dtype([("magic", "i8"), ("count", "i8"), ("version", "i8"), ("begun
 _HEADER_BYTES = 64
 
 
-class WeightsError(Exception):
+class WeightsError(ExitError):
     """The file holds another network's weights; one sentence."""
+
+    code = Exit.BAD_CONFIG
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.config import MemoryConfig
 from agent.layered_yaml import ConfigError
-from agent.memory.settings import MemoryConfig
 
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """The old name and the new. Both, always alike: some releases ignore a key under one of them (facts.md section 3)."""

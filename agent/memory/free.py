@@ -11,30 +11,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from agent.layered_yaml import ConfigError
-from agent.memory import footprint
-from agent.memory.footprint import MIB, Free
-from agent.memory.resident import memory_mib
+from agent.memory import estimate
+from agent.memory.estimate import MIB, Free
+from contract.cgroups import Cgroups
+from contract.processes import available_mib, held_mib
 
 _ASK_ROOM = "import torch; print(*torch.cuda.mem_get_info())"
 _ASK_BFLOAT16 = "import torch; print(torch.cuda.is_bf16_supported(including_emulation=False))"
-_UNLIMITED = 2**60  # cgroup v1 writes the largest multiple of a page for "no limit"
-
-
-@dataclass(frozen=True)
-class _Controller:
-    """Names in one version of control groups. Pages of files are left out of the use: the kernel drops them."""
-
-    limit: str
-    counted: tuple[str, ...]
-
-
-_V1 = _Controller("memory.limit_in_bytes", ("total_rss", "total_shmem"))
-_V2 = _Controller("memory.max", ("anon", "shmem", "slab_unreclaimable"))
 
 
 def read(run: Path, cuda: bool, fraction: float | None) -> Free:
@@ -72,7 +58,7 @@ def device_room(free: int, total: int, fraction: float | None) -> int:
         fraction: of the device, the most that PyTorch's allocator takes; None for all of it.
     """
     beside = free if fraction is None else min(free, int(fraction * total))
-    return beside + footprint.CUDA_CONTEXT
+    return beside + estimate.CUDA_CONTEXT
 
 
 def device_has_bfloat16() -> bool:
@@ -116,9 +102,11 @@ def device_is_full(reserve_mib: float) -> bool:
 
 def host_bytes(proc: Path = Path("/proc")) -> int | None:
     """Return the free bytes of RAM: the least of the machine's and of each control group's above this process."""
-    own = int((memory_mib(os.getpid()) or 0) * MIB)
-    rooms = [*_machine_room(proc), *_cgroup_rooms(proc)]
-    return max(0, min(rooms)) + own + held_for_us_bytes(cuda=False) if rooms else None
+    group = Cgroups(proc).of()
+    rooms_mib = (available_mib(proc), None if group is None else group.room_mib)
+    rooms = [room_mib for room_mib in rooms_mib if room_mib is not None]
+    own_mib = held_mib(os.getpid()) or 0.0
+    return int((min(rooms) + own_mib) * MIB) + held_for_us_bytes(cuda=False) if rooms else None
 
 
 def held_for_us_bytes(cuda: bool) -> int:
@@ -141,49 +129,3 @@ def disk_bytes(run: Path) -> int | None:
     except OSError:
         return None
     return disk.f_bavail * disk.f_frsize + held
-
-
-def _machine_room(proc: Path) -> Iterator[int]:
-    for line in _lines(proc / "meminfo"):
-        name, _, rest = line.partition(":")
-        if name == "MemAvailable":
-            yield int(rest.split()[0]) * 1024
-
-
-def _cgroup_rooms(proc: Path) -> Iterator[int]:
-    """Yield limit less use of each control group from this process's own up to the mount's root."""
-    groups = {}
-    for line in _lines(proc / "self" / "cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            groups["cgroup2"] = path
-        elif "memory" in controllers.split(","):
-            groups["cgroup"] = path
-    for line in _lines(proc / "self" / "mountinfo"):
-        before, _, after = line.partition(" - ")
-        kind, _, options = after.split(" ", 2)
-        wanted = kind == "cgroup2" or (kind == "cgroup" and "memory" in options.split(","))
-        if wanted and kind in groups:
-            root, mount = before.split(" ")[3:5]
-            yield from _rooms_up(Path(mount), _below(groups[kind], root), _V2 if kind == "cgroup2" else _V1)
-
-
-def _below(group: str, root: str) -> Path:
-    """Return the group's path under its mount; in a container the mount may begin further down, or elsewhere."""
-    relative = os.path.relpath(group, root)
-    return Path() if relative.startswith("..") else Path(relative)
-
-
-def _rooms_up(mount: Path, relative: Path, controller: _Controller) -> Iterator[int]:
-    for folder in (mount / relative, *(mount / parent for parent in relative.parents)):
-        limit = next(iter(_lines(folder / controller.limit)), "max")
-        if limit != "max" and int(limit) < _UNLIMITED:
-            stat = dict(line.split(" ", 1) for line in _lines(folder / "memory.stat"))
-            yield int(limit) - sum(int(stat.get(name, 0)) for name in controller.counted)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []

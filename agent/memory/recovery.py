@@ -3,7 +3,7 @@
 Owns the size that works, which later updates begin with, and the account of what happened. The gradients of
 micro-batches add up to the batch's, so this costs time and no learning. The last resort, leaving the device, is a
 function that it is given. Knows no network: a phase is a function of the micro-batch, written so that it may be run
-again, elsewhere if need be (``agent.td3.phases``).
+again, elsewhere if need be (``agent.td3.accumulate``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import TypeVar
 
 import torch
 
-from agent.exits import AgentError, DeviceIsFull, Exit, is_out_of_memory, never_full
+from agent.exits import AgentError, DeviceIsFull, is_out_of_memory, never_full
 from agent.memory import heap
+from contract.exits import Exit
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class Recovery:
             batch: rows of a whole batch.
             micro_batch: rows at once; None for the whole batch.
             release: drops what a failed try left behind.
-            report: is told of every shortage, before anything is done about it.
+            report: called with every shortage, before anything is done about it.
             last_resort: moves what the phases compute with to where there is more memory; called once at most.
             device_is_full: asked about errors that a full device has in common with a broken one.
         """

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from agent.memory.resident import status_mib
-from agent.run_directory import write_whole
+from contract.files import write_whole
+from contract.processes import status_mib
 
 KEPT = 5
 """Shortages of a run that leave a file."""

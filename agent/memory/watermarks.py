@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from agent.memory.resident import memory_mib
+from contract.processes import held_mib
 
 MIB = 2**20
 Figures = dict[str, float]
@@ -113,7 +113,7 @@ class Watermarks:
 
 
 def _host(collector_pid: int | None) -> Figures:
-    """Return RAM by process, and the sum; a process that is gone, or that nobody can read, is left out."""
-    by_process = {"learner": memory_mib(os.getpid()), "collector": memory_mib(collector_pid)}
+    """Return RAM by process, and the sum; a process that is gone, or that can't be read, is left out."""
+    by_process = {"learner": held_mib(os.getpid()), "collector": held_mib(collector_pid)}
     known = {name: mib for name, mib in by_process.items() if mib is not None}
     return {**known, "host": round(sum(known.values()), 1)}

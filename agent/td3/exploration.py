@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class GaussianNoise:
-    """a ← clip(a + N(0, σ), -1, 1), the paper's exploration, from a generator that nobody else draws from."""
+    """a ← clip(a + N(0, σ), -1, 1), the paper's exploration, from a generator of its own."""
 
     def __init__(self, sigma: float, seed: int) -> None:
         self.sigma = sigma

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agent.config import NetworkConfig
-from agent.td3.convolutions import convolved
-from agent.td3.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides, space_to_depth
-from agent.td3.linear import Linear
+from agent.td3.kernels.convolutions import convolved
+from agent.td3.kernels.linear import Linear
+from agent.td3.replay.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides, space_to_depth
 
 _RELU_GAIN = 2**0.5
 # Heading errors and near route points arrive as hundredths; Adam's steps know no scale and would learn from them last.
@@ -72,13 +72,13 @@ class Actor(nn.Module):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        self.body = _mlp((config.features + VECTOR, *config.hidden, ACTION), norm=False)
+        self.body = nn.Sequential(*_layers((config.features + VECTOR, *config.hidden, ACTION), norm=False))
         # Near zero everywhere at first: a saturated tanh gives no gradient to leave it by.
         _orthogonal(self.body[-1], 0.01)
 
     def forward(self, features: Tensor, vector: Tensor) -> Tensor:
-        """Return actions (B, 2); pass features detached, for the encoder learns from the critic alone."""
-        mu = self.body(_inputs(features, vector))
+        """Return actions (B, 2); pass features detached, for the encoder learns only from the critic."""
+        mu = self.body(joined(features, vector))
         return torch.tanh(mu / mu.abs().mean(dim=1, keepdim=True).clamp(min=1))
 
 
@@ -92,18 +92,42 @@ class Critic(nn.Module):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         sizes = (config.features + VECTOR + ACTION, *config.hidden, 1)
-        self.q1 = _mlp(sizes, norm=True)
-        self.q2 = _mlp(sizes, norm=True)
+        self.q1 = _QFunction(*_layers(sizes, norm=True))
+        self.q2 = _QFunction(*_layers(sizes, norm=True))
 
     def forward(self, features: Tensor, vector: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return Q₁ and Q₂, each (B,)."""
-        x = _inputs(features, vector, action)
-        return self.q1(x).squeeze(1), self.q2(x).squeeze(1)
+        x = joined(features, vector, action)
+        return self.q1(x), self.q2(x)
 
-    def first(self, features: Tensor, vector: Tensor, action: Tensor) -> Tensor:
-        """Return Q₁ (B,) alone: what the actor climbs."""
-        q1: Tensor = self.q1(_inputs(features, vector, action)).squeeze(1)
-        return q1
+
+class _QFunction(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        """Return Q (B,) of what ``joined`` makes of features, vector and action."""
+        q: Tensor = super().forward(x).squeeze(1)  # type: ignore[no-untyped-call]
+        return q
+
+
+class Networks(nn.Module):
+    """Encoder, actor and critics: once learned, once as their slow targets.
+
+    Attributes:
+        precision: what the encoder computes in: float32, bfloat16 or float16.
+    """
+
+    def __init__(self, config: NetworkConfig, side: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(config, side)
+        self.actor = Actor(config)
+        self.critic = Critic(config)
+        self.precision = "float32"
+
+    def features(self, frames: Tensor) -> Tensor:
+        """Return f(s), (B, features) float32, of frames (B, 4, 21, 21, 16) uint8."""
+        dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
+        with torch.autocast(frames.device.type, dtype=dtype, enabled=self.precision != "float32"):
+            found: Tensor = self.encoder(frames)
+        return found
 
 
 class Policy(nn.Module):
@@ -135,11 +159,12 @@ def frozen(module: nn.Module) -> Iterator[None]:
         module.requires_grad_(True)
 
 
-def _inputs(features: Tensor, vector: Tensor, *action: Tensor) -> Tensor:
+def joined(features: Tensor, vector: Tensor, *action: Tensor) -> Tensor:
+    """Return what actor (without an action) and critics read, (B, numbers)."""
     return torch.cat((features, vector * _VECTOR_GAIN, *action), dim=1)
 
 
-def _mlp(sizes: Sequence[int], norm: bool) -> nn.Sequential:
+def _layers(sizes: Sequence[int], norm: bool) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes[:-1]):
         hidden = Linear(inputs, outputs)
@@ -147,7 +172,7 @@ def _mlp(sizes: Sequence[int], norm: bool) -> nn.Sequential:
         layers += [hidden, nn.LayerNorm(outputs), nn.ReLU()] if norm else [hidden, nn.ReLU()]
     output = Linear(sizes[-2], sizes[-1])
     _orthogonal(output, 1.0)
-    return nn.Sequential(*layers, output)
+    return [*layers, output]
 
 
 def _orthogonal(layer: nn.Module, gain: float) -> None:

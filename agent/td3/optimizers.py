@@ -1,9 +1,9 @@
 """Adam where the configuration wants it, beside the networks or on the host, and the scale of a float16 loss.
 
 Owns moments, the host's copies of parameters and gradients, and the decision to skip a step. Knows no network and no
-loss. A step is the commit of an update's phase (``td3``): whatever it writes stands from the start, so it allocates
-nothing. That is why torch.amp.GradScaler isn't used: it makes its state at first use, and new tensors in every step.
-The kernels, the rule and its numbers are GradScaler's (a test holds the two together).
+loss. A step is the commit of an update's phase (``accumulate``): whatever it writes stands from the start, so it
+allocates nothing. That is why torch.amp.GradScaler isn't used: it makes its state at first use, and new tensors in
+every step. The kernels, the rule and its numbers are GradScaler's (a test holds the two together).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from agent.td3.host import host_twin
+from agent.td3.placement import host_twin
 
 _FIRST_SCALE = 2.0**16
 _GROWTH, _BACKOFF, _GROWTH_INTERVAL = 2.0, 0.5, 2000
@@ -37,13 +37,13 @@ class LossScale:
         """Return the state by name."""
         return {"value": self.value, "growth_tracker": self.growth_tracker}
 
-    def follow(self, overflow: Tensor, rehearsed: bool) -> None:
-        """Halve or grow after a step; ``rehearsed``: do so to a copy that nobody reads."""
-        value, tracker = self._scratch if rehearsed else (self.value, self.growth_tracker)
+    def adjust(self, overflow: Tensor, dry_run: bool) -> None:
+        """Halve or grow after a step; ``dry_run``: do so to a copy that has no effect."""
+        value, tracker = self._scratch if dry_run else (self.value, self.growth_tracker)
         torch._amp_update_scale_(value, tracker, overflow, _GROWTH, _BACKOFF, _GROWTH_INTERVAL)
 
 
-class PlacedAdam:
+class OffloadedAdam:
     """Fused Adam with its state in place from the start, so that it can be saved and loaded before step 1.
 
     On the host it steps copies of the parameters there (masters): gradients come down, parameters go up.
@@ -65,7 +65,7 @@ class PlacedAdam:
             learning_rate: Adam's.
             on_host: keep moments and masters on the host, and step there.
             guarded: leave out a step whose gradients aren't all finite.
-            scale: what the gradients are too large by; only with ``guarded``. It is told of every overflow.
+            scale: what the gradients are too large by; only with ``guarded``. It is adjusted after every step.
         """
         self._parameters: list[Tensor] = list(parameters.values())
         self._on_host = on_host
@@ -84,29 +84,33 @@ class PlacedAdam:
         self._scale = scale
         self._overflow, self._inverse = torch.zeros((), device=place), torch.ones((), device=place)
 
+    def scaled(self, loss: Tensor) -> Tensor:
+        """Return the loss times the scale that ``step`` divides by, if there is one."""
+        return loss if self._scale is None else loss * self._scale.value
+
     def zero_grad(self) -> None:
         """Let the gradients go."""
         for parameter in self._parameters:
             parameter.grad = None
 
     @torch.no_grad()
-    def step(self, rehearsed: bool = False) -> None:
+    def step(self, dry_run: bool = False) -> None:
         """Step by the gradients that are there; waits for the device if made on the host.
 
         Args:
-            rehearsed: run every kernel and change nothing: Adam is told that its gradients overflowed, sees that, and
+            dry_run: run every kernel and change nothing: Adam is told that its gradients overflowed, sees that, and
                 leaves weights, moments and step counts as they are.
         """
         if self._on_host:
             torch._foreach_copy_([_gradient(each) for each in self._stepped], list(map(_gradient, self._parameters)))
         if self._guarded:
             self._unscale()
-        if rehearsed:
+        if dry_run:
             self._overflow.fill_(1)
-        self.adam.found_inf = self._overflow if self._guarded or rehearsed else None  # type: ignore[attr-defined]
+        self.adam.found_inf = self._overflow if self._guarded or dry_run else None  # type: ignore[attr-defined]
         self.adam.step()
         if self._scale is not None:
-            self._scale.follow(self._overflow, rehearsed)
+            self._scale.adjust(self._overflow, dry_run)
         if self._on_host:
             torch._foreach_copy_(self._parameters, self._stepped, non_blocking=True)
 
@@ -120,7 +124,7 @@ class PlacedAdam:
 
     @torch.no_grad()
     def adopt_parameters(self) -> None:
-        """Go on from the parameters as they are now: somebody else has written them."""
+        """Go on from the parameters as they are now, written by another hand than ``step``."""
         if self._on_host:
             torch._foreach_copy_(self._stepped, self._parameters)
 

@@ -12,14 +12,14 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.exits import Exit
+from contract.exits import Exit
+from contract.signals import StopRequests
 from launcher.holding import gpu, options, told, waiting
 from launcher.holding.command import Command
 from launcher.holding.handing import Handing, Manner
 from launcher.holding.memory import Memory, UnreadableError
 from launcher.holding.options import Options
 from launcher.holding.ram import Ram
-from launcher.signals import StopRequests
 
 TRAINING = Path(__file__).resolve().parents[2] / "scripts" / "train_td3.py"
 
@@ -31,15 +31,15 @@ def main() -> int:
         _say(f"{wanted.command[0]}: no such program, or it may not be executed; nothing was waited for.")
         return 126 if Path(wanted.command[0]).is_file() else 127
     requests = StopRequests()
-    requests.install()
+    requests.install(closing_terminal=True)
     try:
         memory = _memory(wanted)
         _refuse_what_never_fits(wanted, memory)
         return _attempts(wanted, memory, requests)
     except UnreadableError as error:
-        return _end(str(error), Exit.CONFIGURATION)
+        return _end(str(error), Exit.BAD_CONFIG)
     except waiting.TimedOutError as error:
-        return _end(str(error), Exit.CANNOT_FIT)
+        return _end(str(error), Exit.OUT_OF_MEMORY)
     except waiting.StoppedError:
         return _end(f"Stopped by {requests.cause} before the command was started.", Exit.STOPPED)
 

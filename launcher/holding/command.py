@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from launcher.exits import Exit
+from contract.exits import Exit
 
 # facts.md, section 3; and what C++ and Python programs say.
 SIGNS = (
@@ -44,7 +44,7 @@ def out_of_memory(code: int, last_words: str, kernel_killed: bool) -> str:
         last_words: the end of what it wrote to standard error.
         kernel_killed: the kernel killed some process for memory while it ran.
     """
-    if code == Exit.CANNOT_FIT:  # the agent's and the launcher's
+    if code == Exit.OUT_OF_MEMORY:  # the agent's and the launcher's
         return "exit code 71"
     if code == KILLED and kernel_killed:
         return "the kernel killed it for memory"

@@ -50,7 +50,7 @@ def keep(promise: Promise, taken: float, held: float, free: float, wanted_free: 
         free: of the whole memory, now.
         wanted_free: from :func:`margin`.
 
-    What strangers take of the free memory is made up for, once: they cost the command at most a step beyond what
+    What foreign processes take of the free memory is made up for, once: it costs the command at most a step beyond what
     lay free. Without an end to it they would be handed everything, a step at a time.
     """
     still_due = promise.mib - taken

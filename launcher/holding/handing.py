@@ -10,13 +10,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract.signals import StopRequests
 from launcher.holding import hand_over, told
 from launcher.holding.command import Command
 from launcher.holding.hold import HoldError
 from launcher.holding.memory import Memory, UnreadableError
 from launcher.holding.tree import Tree
 from launcher.holding.waiting import Held, Say
-from launcher.signals import StopRequests
 
 LOOK_S = 0.005
 REST_S = 0.1
@@ -62,7 +62,7 @@ class Handing:
                 if requests.count > passed_on:
                     passed_on = requests.count
                     self._close("asked to stop")
-                    self._command.signal(signal.SIGINT if requests.cause == "Ctrl-C" else signal.SIGTERM)
+                    self._command.signal(signal.SIGINT if requests.signal is signal.SIGINT else signal.SIGTERM)
                 if self._open:
                     self._step()
                 time.sleep(LOOK_S if self._open else REST_S)

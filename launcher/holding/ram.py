@@ -6,15 +6,13 @@ Owns quick looks at it; what counts is ``launcher.memory``'s to say.
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
+from contract.cgroups import Cgroups
+from contract.processes import available_mib, held_mib
 from launcher.holding.memory import Seen, UnreadableError
 from launcher.memory import ram
-from launcher.memory.cgroup import Cgroups
 from launcher.memory.owners import Names, Ours
 from launcher.memory.pools import Pool
-
-MEMINFO = Path("/proc/meminfo")
 
 
 class Ram:
@@ -36,9 +34,9 @@ class Ram:
     def look(self, holder: int, command: Collection[int] = ()) -> Seen:
         """Return what is free and who holds what; a hundred times a second if need be."""
         group = self._cgroups.of()
-        available = _available_mib()
+        available = available_mib() or 0.0
         free = available if group is None or group.room_mib is None else min(available, group.room_mib)
-        held = {pid: ram.held_mib(pid) or 0.0 for pid in (holder, *command)}
+        held = {pid: held_mib(pid) or 0.0 for pid in (holder, *command)}
         return Seen(free, self.total - free, held[holder], sum(held[pid] for pid in command))
 
     def biggest(self) -> str:
@@ -50,10 +48,3 @@ class Ram:
         if not pools:
             raise UnreadableError("RAM can't be read: /proc/meminfo doesn't tell what is available; this needs Linux.")
         return pools[0]
-
-
-def _available_mib() -> float:
-    for line in MEMINFO.read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) / 1024
-    return 0.0

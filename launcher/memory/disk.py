@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launcher.memory.pools import MIB, Kind, Owner, Pool, Whose, measured
+from launcher.memory.pools import MIB, Owner, OwnerKind, Pool, PoolKind, measured
 
 _GROWING = ("replay", "checkpoints")
 _BLOCK = 512
@@ -24,10 +24,10 @@ def disk_pool(run: Path) -> Pool | None:
         disk = os.statvfs(folder)
     except OSError:
         return None
-    owners = (Owner(part, Whose.AGENT, (), measured(size_mib(run / part))) for part in _GROWING)
+    owners = (Owner(part, OwnerKind.AGENT, (), measured(size_mib(run / part))) for part in _GROWING)
     return Pool(
         "disk",
-        Kind.DISK,
+        PoolKind.DISK,
         measured(disk.f_blocks * disk.f_frsize / MIB),
         measured(disk.f_bavail * disk.f_frsize / MIB),
         tuple(sorted((owner for owner in owners if owner.held.mib), key=lambda owner: -(owner.held.mib or 0.0))),

@@ -13,12 +13,16 @@ import pwd
 import stat
 from pathlib import Path
 
+from contract.exits import Exit, ExitError
+
 SHARED = Path("/tmp")  # not TMPDIR or XDG_RUNTIME_DIR: each user has his own
 _SAYS_BYTES = 200
 
 
-class GpuInUseError(Exception):
+class GpuInUseError(ExitError):
     """Another launcher holds this GPU; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
 
 
 class GpuLock:

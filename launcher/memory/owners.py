@@ -1,4 +1,4 @@
-"""Whose a process is: the simulator's, the agent's, the launcher's, or a stranger's with his program and container.
+"""Whose a process is: the simulator's, the agent's, the launcher's, or foreign, with its program and container.
 
 Owns the names that people read. What a process holds is the readers' to say.
 """
@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from launcher.memory.pools import UNKNOWN, Figure, Owner, Whose, estimated, measured
+from launcher.memory.pools import UNKNOWN, Figure, Owner, OwnerKind, estimated, measured
 
 PROC = Path("/proc")
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
@@ -27,7 +27,7 @@ class Who(NamedTuple):
     """One owner's name, and whose he is."""
 
     name: str
-    whose: Whose
+    whose: OwnerKind
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Ours:
     agent: Collection[int] = ()
     launcher: Collection[int] = field(default_factory=lambda: (os.getpid(),))
 
-    def whose(self, pid: int) -> Whose:
+    def whose(self, pid: int) -> OwnerKind:
         """Return whose the process is."""
         if pid in self.simulator:
-            return Whose.SIMULATOR
+            return OwnerKind.SIMULATOR
         if pid in self.agent:
-            return Whose.AGENT
-        return Whose.LAUNCHER if pid in self.launcher else Whose.FOREIGN
+            return OwnerKind.AGENT
+        return OwnerKind.LAUNCHER if pid in self.launcher else OwnerKind.FOREIGN
 
 
 class Names:
@@ -62,10 +62,10 @@ class Names:
         """Return the owner of a process.
 
         Args:
-            program: what else names programs; asked for strangers first, and /proc where that says nothing.
+            program: what else names programs; asked for foreign processes first, and /proc where that says nothing.
         """
         whose = ours.whose(pid)
-        if whose is not Whose.FOREIGN:
+        if whose is not OwnerKind.FOREIGN:
             return Who(whose.value, whose)
         name = program(pid) or program_name(pid, self._proc) or f"process {pid}"
         container = container_id(pid, self._proc)

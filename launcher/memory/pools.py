@@ -11,7 +11,7 @@ from enum import Enum
 MIB = 2**20
 
 
-class Kind(str, Enum):
+class PoolKind(str, Enum):
     """Of which memory."""
 
     VRAM = "vram"
@@ -19,7 +19,7 @@ class Kind(str, Enum):
     DISK = "disk"
 
 
-class Known(str, Enum):
+class Provenance(str, Enum):
     """How a figure was come by."""
 
     MEASURED = "measured"
@@ -27,7 +27,7 @@ class Known(str, Enum):
     UNKNOWN = "unknown"
 
 
-class Whose(str, Enum):
+class OwnerKind(str, Enum):
     """Whom an owner belongs to. Only what isn't FOREIGN is ever touched."""
 
     SIMULATOR = "simulator"
@@ -41,25 +41,25 @@ class Figure:
     """An amount in MiB and how it is known; None where it is unknown."""
 
     mib: float | None
-    known: Known
+    known: Provenance
 
     def __str__(self) -> str:
         if self.mib is None:
             return "unknown"
-        return f"{self.mib:.0f} MiB" + (" (estimated)" if self.known is Known.ESTIMATED else "")
+        return f"{self.mib:.0f} MiB" + (" (estimated)" if self.known is Provenance.ESTIMATED else "")
 
 
-UNKNOWN = Figure(None, Known.UNKNOWN)
+UNKNOWN = Figure(None, Provenance.UNKNOWN)
 
 
 def measured(mib: float) -> Figure:
     """Return a figure that was read from the driver, the kernel or the file system."""
-    return Figure(round(mib, 1), Known.MEASURED)
+    return Figure(round(mib, 1), Provenance.MEASURED)
 
 
 def estimated(mib: float) -> Figure:
     """Return a figure that follows from others."""
-    return Figure(round(mib, 1), Known.ESTIMATED)
+    return Figure(round(mib, 1), Provenance.ESTIMATED)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Owner:
     """
 
     name: str
-    whose: Whose
+    whose: OwnerKind
     pids: tuple[int, ...]
     held: Figure
 
@@ -93,13 +93,13 @@ class Pool:
     """
 
     name: str
-    kind: Kind
+    kind: PoolKind
     total: Figure
     free: Figure
     owners: tuple[Owner, ...] = ()
     oom_kills: int = 0
 
-    def held_by(self, whose: Whose) -> float:
+    def held_by(self, whose: OwnerKind) -> float:
         """Return the MiB that owners of one kind are known to hold."""
         return sum(owner.held.mib or 0.0 for owner in self.owners if owner.whose is whose)
 
@@ -130,6 +130,6 @@ class Reading:
         """Return the pool of that name, if it was read."""
         return next((pool for pool in self.pools if pool.name == name), None)
 
-    def of(self, kind: Kind) -> tuple[Pool, ...]:
+    def of(self, kind: PoolKind) -> tuple[Pool, ...]:
         """Return the pools of one kind."""
         return tuple(pool for pool in self.pools if pool.kind is kind)

@@ -1,7 +1,6 @@
 """Host memory as pools: this machine's, and that of a container with a limit of its own.
 
-Owns the reading of /proc for what processes hold: RssAnon + RssShmem, so never pages of mapped files (docs/facts.md,
-section 6). Memory that several processes share counts in each of them.
+What counts is ``contract.processes``'s and ``contract.cgroups``'s to say.
 """
 
 from __future__ import annotations
@@ -10,17 +9,16 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from launcher.memory.cgroup import Cgroups, Group
+from contract.cgroups import Cgroups, Group
+from contract.processes import amounts_mib, first_page, held_mib, resident_mib
 from launcher.memory.owners import PROC, Names, Ours, grouped
-from launcher.memory.pools import MIB, Kind, Owner, Pool, Whose, measured
+from launcher.memory.pools import Owner, OwnerKind, Pool, PoolKind, measured
 
 NAMED_MIB = 32.0
-"""A stranger's process below this is not worth naming."""
+"""A foreign process's process below this is not worth naming."""
 
 SMALL_FOR = 5
-"""Readings for which a stranger found small is taken to be so still: most of the cost of a reading was these."""
-
-_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / MIB
+"""Readings for which one found small is taken to be so still: most of the cost of a reading was these."""
 
 
 class Ram:
@@ -30,11 +28,11 @@ class Ram:
         self._names = names
         self._proc = proc
         self._cgroups = Cgroups(proc)
-        self._limits_mib: Mapping[Whose, float] = {}
+        self._limits_mib: Mapping[OwnerKind, float] = {}
         self._small: set[int] = set()
         self._readings = 0
 
-    def expect_containers(self, limits_mib: Mapping[Whose, float]) -> None:
+    def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:
         """Count a container that isn't there yet as an empty one of its limit."""
         self._limits_mib = limits_mib
 
@@ -44,30 +42,30 @@ class Ram:
         host = self._host(own, ours)
         if host is None:
             return ()
-        parts = ((Whose.AGENT, ours.agent), (Whose.SIMULATOR, ours.simulator))
+        parts = ((OwnerKind.AGENT, ours.agent), (OwnerKind.SIMULATOR, ours.simulator))
         return (host, *(pool for whose, pids in parts for pool in self._limited(whose, pids, own)))
 
     def _host(self, own: Group | None, ours: Ours) -> Pool | None:
-        amounts = _amounts(_raw(f"{self._proc}/meminfo"), b"MemTotal", b"MemAvailable")
+        amounts = amounts_mib(first_page(f"{self._proc}/meminfo"), b"MemTotal", b"MemAvailable")
         if len(amounts) < 2:
             return None
         total, free = amounts
         if own is not None and own.limit_mib is not None and own.room_mib is not None:
             total, free = min(total, own.limit_mib), min(free, own.room_mib)
         owners = grouped(self._held(ours), lambda pid: self._names.who(pid, ours))
-        return Pool("ram", Kind.RAM, measured(total), measured(free), owners, own.oom_kills if own else 0)
+        return Pool("ram", PoolKind.RAM, measured(total), measured(free), owners, own.oom_kills if own else 0)
 
-    def _limited(self, whose: Whose, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
+    def _limited(self, whose: OwnerKind, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
         """Yield the pool of a container: its room under its own limits, whatever the machine has."""
         group = next((found for found in map(self._cgroups.of, sorted(pids)) if found is not None), None)
         if group is None and whose in self._limits_mib:
             limit = measured(self._limits_mib[whose])
-            yield Pool(f"ram:{whose.value}", Kind.RAM, limit, limit)
+            yield Pool(f"ram:{whose.value}", PoolKind.RAM, limit, limit)
         if group is None or group.limit_mib is None or group.room_mib is None or (own and own.folder == group.folder):
             return
         owner = Owner(whose.value, whose, tuple(sorted(pids)), measured(group.held_mib))
         limit, room = measured(group.limit_mib), measured(group.room_mib)
-        yield Pool(f"ram:{whose.value}", Kind.RAM, limit, room, (owner,), group.oom_kills)
+        yield Pool(f"ram:{whose.value}", PoolKind.RAM, limit, room, (owner,), group.oom_kills)
 
     def _held(self, ours: Ours) -> dict[int, float | None]:
         """Return what every process of this run holds, and each other one from ``NAMED_MIB`` up."""
@@ -77,7 +75,7 @@ class Ram:
         held: dict[int, float | None] = {}
         for name in filter(str.isdecimal, os.listdir(self._proc)):  # noqa: PTH208  a thousand Paths a second otherwise
             pid = int(name)
-            foreign = ours.whose(pid) is Whose.FOREIGN
+            foreign = ours.whose(pid) is OwnerKind.FOREIGN
             if foreign and pid in self._small:
                 continue
             mib = None if foreign and resident_mib(pid, self._proc) < NAMED_MIB else held_mib(pid, self._proc)
@@ -86,37 +84,3 @@ class Ram:
             elif mib is not None:
                 held[pid] = mib
         return held
-
-
-def held_mib(pid: int, proc: Path = PROC) -> float | None:
-    """Return what a process holds that the kernel can't drop; None if it is gone or is the kernel's own."""
-    amounts = _amounts(_raw(f"{proc}/{pid}/status"), b"RssAnon", b"RssShmem")
-    return sum(amounts) if amounts else None
-
-
-def resident_mib(pid: int, proc: Path = PROC) -> float:
-    """Return all that a process has in memory, pages of files included; 0 if it is gone. Half the cost of the above."""
-    fields = _raw(f"{proc}/{pid}/statm").split()
-    return int(fields[1]) * _PAGE_MIB if len(fields) > 1 else 0.0
-
-
-def _amounts(text: bytes, *names: bytes) -> list[float]:
-    """Return those of the named amounts that a file of ``Name:   123 kB`` lines has, in MiB."""
-    text = b"\n" + text
-    starts = [text.find(b"\n" + name + b":") for name in names]
-    values = [text[start:].split(None, 2)[1] for start in starts if start >= 0]
-    return [int(value) / 1024 for value in values]
-
-
-def _raw(path: str) -> bytes:
-    """Return the first page of a small file; empty if it can't be read. Path.read_bytes takes three times as long."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:  # a process that ended between the two
-        return b""
-    finally:
-        os.close(descriptor)

@@ -9,7 +9,7 @@ from launcher.memory.disk import disk_pool
 from launcher.memory.gpu_lock import SHARED, GpuLock
 from launcher.memory.nvml import Card, Nvml
 from launcher.memory.owners import PROC, ContainerName, Names, Ours, grouped
-from launcher.memory.pools import Kind, Pool, Reading, Whose, measured
+from launcher.memory.pools import OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.memory.ram import Ram
 
 
@@ -24,7 +24,7 @@ class Survey:
         Args:
             run: the run's directory; it needn't exist yet.
             nvml: the reader of the GPU that the run uses.
-            container_name: names strangers' containers; each is asked for once.
+            container_name: names foreign processes' containers; each is asked for once.
         """
         self._run = run
         self._nvml = nvml
@@ -32,10 +32,10 @@ class Survey:
         self._ram = Ram(self._names, proc)
 
     def name_containers(self, container_name: ContainerName) -> None:
-        """Have strangers' containers named by this from now on."""
+        """Have foreign processes' containers named by this from now on."""
         self._names.ask_engine(container_name)
 
-    def expect_containers(self, limits_mib: Mapping[Whose, float]) -> None:
+    def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:
         """Have pools of the containers that this run will have, as long as they aren't there: empty, MiB each."""
         self._ram.expect_containers(limits_mib)
 
@@ -73,4 +73,4 @@ class Survey:
             card.held, lambda pid: self._names.who(pid, ours, self._nvml.process_name), used_mib=card.used_mib
         )
         name = f"vram:{self._nvml.index}"
-        return Pool(name, Kind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)
+        return Pool(name, PoolKind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)

@@ -14,10 +14,10 @@ from calendar import timegm
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from launcher.run_directory import read_object
+from contract.files import write_whole
+from contract.readers import read_object
 from launcher.runtimes.engine import Engine, EngineError
 from launcher.runtimes.keeper import plain
-from launcher.whole_file import write_whole
 
 RETRY_S = 1.0
 CLOSING_S = 1.0

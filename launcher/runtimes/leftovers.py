@@ -8,21 +8,21 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from launcher.run_directory import RunDirectory
-from launcher.supervising.journal import is_held
+from contract.locks import is_held
+from contract.paths import RunPaths
 
 LOOK_S = 0.1
 PROC = Path("/proc")
 
 
-def await_leftovers(run: RunDirectory, limit_s: float) -> bool:
+def await_leftovers(run: RunPaths, limit_s: float) -> bool:
     """Return whether the run is free, after waiting up to ``limit_s`` for what a dead launcher left.
 
     For a launcher that lives nobody waits: False at once, and taking the lock says who it is.
     """
     deadline_s = time.monotonic() + limit_s
-    while is_held(run.lock):
-        if time.monotonic() >= deadline_s or owner_of(run.lock) is not None:
+    while is_held(run.launcher_lock):
+        if time.monotonic() >= deadline_s or owner_of(run.launcher_lock) is not None:
             return False
         time.sleep(LOOK_S)
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.memory.cgroup import Cgroups
+from contract.cgroups import Cgroups
 
 MACHINE = Path("/proc/vmstat")
 COUNTERS = ("memory.events", "memory.oom_control")

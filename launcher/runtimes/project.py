@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from contract.files import write_whole
+from contract.paths import RunPaths
 from launcher.config import STACK
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import StartError
-from launcher.whole_file import write_whole
 
 GPU = ("docker-compose.yml",)
 LITE = (*GPU, "docker-compose.lite.yml")
@@ -26,7 +26,7 @@ COMPOSE_SINCE = (2, 24, 4)
 LIMIT_S = 60.0
 
 
-def name_of(run: RunDirectory) -> str:
+def name_of(run: RunPaths) -> str:
     """Return the project's name: the same for the same directory, another for any other of the same name."""
     path = run.path.resolve()
     readable = re.sub(r"[^a-z0-9]+", "-", path.name.lower()).strip("-")[:40]
@@ -41,7 +41,7 @@ class Project:
         stack: the folder of the Compose files.
     """
 
-    def __init__(self, run: RunDirectory, files: tuple[str, ...], stack: Path = STACK) -> None:
+    def __init__(self, run: RunPaths, files: tuple[str, ...], stack: Path = STACK) -> None:
         self.name = name_of(run)
         self._files = files
         self._stack = stack.absolute()

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from contract.exits import Exit, ExitError
 from launcher.watching.observation import Ended
 
 
@@ -82,5 +83,7 @@ class Runtime(Protocol):
         """Let go of what the runtime itself holds; nothing that runs is stopped by it."""
 
 
-class StartError(Exception):
+class StartError(ExitError):
     """A program can't be started; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG

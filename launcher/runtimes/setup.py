@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract.paths import RunPaths
 from launcher.config import STACK
-from launcher.run_directory import RunDirectory
 
 LOOPBACK = "127.0.0.1"
 
@@ -29,7 +29,7 @@ class Setup:
         stack: the folder of the Compose files.
     """
 
-    run: RunDirectory
+    run: RunPaths
     config: Path
     port: int
     host: str = LOOPBACK

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from launcher.agent_requests import Answer
+from contract.readers import last_lines
+from contract.requests import Answer
 from launcher.config import LauncherConfig
-from launcher.policy.decisions import overrides
-from launcher.run_directory import last_lines
+from launcher.decide.ladder import overrides
 from launcher.runtimes.runtime import Child, Role, Start, StartError
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.failures import SimulatorFailedError
@@ -180,7 +180,7 @@ class Crew:
             StartError: the disk refuses them; the agent would start on another rung.
         """
         try:
-            self._edges.requests.lay(overrides(self._journal.state.taken))
+            self._edges.requests.write_overrides(overrides(self._journal.state.taken))
         except OSError as error:
             self._journal.event("overrides_failed", str(error))
             raise StartError(

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from launcher.agent_requests import Answer
-from launcher.diagnosis.causes import Finding
-from launcher.ladder.relief import Needs
-from launcher.ladder.rungs import Ladder
+from contract.requests import Answer
+from launcher.decide.detectors.causes import Finding
+from launcher.decide.ladder import Ladder, Needs
 from launcher.runtimes.runtime import Child, Runtime
 from launcher.watching.health import Address, Health
 from launcher.watching.observation import Observation
@@ -45,8 +44,13 @@ class Clock(Protocol):
 class StopAsked(Protocol):
     """Who wants the run to end."""
 
-    count: int
-    cause: str
+    @property
+    def count(self) -> int:
+        """How often."""
+
+    @property
+    def cause(self) -> str:
+        """By what first; empty while nobody has."""
 
 
 class Requests(Protocol):
@@ -58,7 +62,7 @@ class Requests(Protocol):
     def answer(self, number: int) -> Answer | None:
         """Return the answer, None while there is none."""
 
-    def lay(self, values: Mapping[str, Any]) -> None:
+    def write_overrides(self, values: Mapping[str, Any]) -> None:
         """Write the values for the agent's next start."""
 
     def started_with(self) -> dict[str, Any]:

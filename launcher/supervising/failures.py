@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.exits import Ending
+from launcher.ending import Ending
 from launcher.watching.observation import Ended
 
 

@@ -1,12 +1,11 @@
 """The launcher's memory on disk: ``launcher.json``, ``launcher-events.jsonl`` and the run's lock.
 
-Owns these three files and writes nothing else; reading them (and the agent's) is ``run_directory``'s.
+Owns these three files and writes nothing else; reading them (and the agent's) is ``contract``'s.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,15 +15,20 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from contract.exits import Exit, ExitError
+from contract.files import write_whole
+from contract.locks import HeldError, Lock
+from contract.paths import RunPaths
+from contract.readers import object_of
+from launcher.decide.ladder import Taken
 from launcher.ownership import open_to
-from launcher.policy.decisions import Taken
-from launcher.run_directory import RunDirectory, object_of
-from launcher.whole_file import write_whole
 from launcher.wish import Options
 
 
-class RunInUseError(Exception):
+class RunInUseError(ExitError):
     """Another launcher holds this run; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
 
 
 class UnusableStateError(Exception):
@@ -52,8 +56,10 @@ class LauncherState:
         gpu_uuid: of the card that simulator and agent share; empty if they need none.
         taken: steps that last, in the order in which they were taken: the rung on which the run stands.
         leak_restarts: in a row, by program: before it was short of memory.
-        hold_s: what a climb waits for; doubles with failed ones.
+        hold_s: what a restore waits for; doubles with failed ones.
         simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
+        incidents: how many there were; their ids are ``i1``, ``i2``, …
+        incident: the one that is being dealt with, or that ended the run; empty if none is.
         agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
     """
 
@@ -80,6 +86,8 @@ class LauncherState:
     leak_restarts: dict[str, int] = field(default_factory=dict)
     simulator_peak_mib: dict[str, dict[str, float]] = field(default_factory=dict)
     agent_context_mib: float | None = None
+    incidents: int = 0
+    incident: str = ""
     exit_code: int | None = None
     reason: str = ""
 
@@ -102,7 +110,7 @@ class Recalled:
     open_to: str
 
 
-def recall(run: RunDirectory) -> Recalled | None:
+def recall(run: RunPaths) -> Recalled | None:
     """Return what the last launcher of this run left; None if there was none.
 
     Raises:
@@ -120,8 +128,11 @@ def recall(run: RunDirectory) -> Recalled | None:
         state = STATE.validate_python(object_of(text))
     except ValidationError as error:
         raise UnusableStateError(f"{run.launcher_state} can't be used: {_reason(error)}") from None
-    fresh = replace(state, pid=os.getpid(), exit_code=None, reason="")
-    return Recalled(fresh, state.state != "stopped", open_to(run.launcher_state, saved) or open_to(run.path, folder))
+    killed = state.state != "stopped"
+    incidents = state.incidents + killed  # that a launcher was killed is an incident: the next one begins with it
+    incident = f"i{incidents}" if killed else ""
+    fresh = replace(state, pid=os.getpid(), exit_code=None, reason="", incidents=incidents, incident=incident)
+    return Recalled(fresh, killed, open_to(run.launcher_state, saved) or open_to(run.path, folder))
 
 
 def _reason(error: ValidationError) -> str:
@@ -138,35 +149,22 @@ def plain(state: LauncherState) -> dict[str, Any]:
     return {**found, "options": state.options.model_dump(mode="json", exclude_unset=True)}
 
 
-class RunLock:
-    """The right to run ``runs/<name>``; gone with the last process that holds ``descriptor``.
+def lock(run: RunPaths) -> Lock:
+    """Take the right to run ``runs/<name>``, gone with the last process that holds its descriptor.
 
     Children's keepers inherit it: the run of a launcher that was killed stays locked until its agent has gone too.
+
+    Raises:
+        RunInUseError: somebody else has it.
+        OSError: the directory can't be written.
     """
-
-    def __init__(self, run: RunDirectory) -> None:
-        """Take it.
-
-        Raises:
-            RunInUseError: somebody else has it.
-            OSError: the directory can't be written.
-        """
-        self.descriptor = os.open(run.lock, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(self.descriptor, 64).decode(errors="replace").strip() or "unknown"
-            os.close(self.descriptor)
-            raise RunInUseError(
-                f"{run.path} is in use by the launcher with process id {owner}, or by what it left behind a moment "
-                "ago: wait for its end, or choose another --run-name."
-            ) from None
-        os.ftruncate(self.descriptor, 0)
-        os.write(self.descriptor, f"{os.getpid()}\n".encode())
-
-    def release(self) -> None:
-        """Give it back."""
-        os.close(self.descriptor)
+    try:
+        return Lock(run.launcher_lock)
+    except HeldError as error:
+        raise RunInUseError(
+            f"{run.path} is in use by the launcher with process id {error.holder}, or by what it left behind a moment "
+            "ago: wait for its end, or choose another --run-name."
+        ) from None
 
 
 class Journal:
@@ -174,7 +172,7 @@ class Journal:
 
     def __init__(
         self,
-        run: RunDirectory,
+        run: RunPaths,
         state: LauncherState,
         now: Callable[[], float],
         listeners: Sequence[Callable[[Mapping[str, Any]], None]] = (),
@@ -185,12 +183,15 @@ class Journal:
         self.state = state
         state.started = now()
 
-    def event(self, event: str, cause: str = "", **numbers: Any) -> None:
+    def event(self, event: str, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
         """Add a line: what happened, why, and the numbers that decided; then save the state that it led to.
 
-        A disk that is full costs the line, never the run.
+        ``incident`` is what it belongs to: by default the one that is being dealt with, "" for none. A disk
+        that is full costs the line, never the run.
         """
-        row = {"time": round(self._now(), 3), "event": event, "cause": cause, **numbers}
+        about = self.state.incident if incident is None else incident
+        belongs = {"incident": about} if about else {}
+        row = {"time": round(self._now(), 3), "event": event, "cause": cause, **belongs, **numbers}
         with contextlib.suppress(OSError):
             self._append(self._run.launcher_events, row)
         self.save()
@@ -212,18 +213,3 @@ class Journal:
     def _append(path: Path, row: Mapping[str, Any]) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-
-
-def is_held(path: Path) -> bool:
-    """Return whether some process holds the lock file."""
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.policy import verdict
-from launcher.policy.decisions import Decision, Nothing
-from launcher.policy.restarts import failures_in_a_row
+from launcher.decide import policy
+from launcher.decide.decisions import Decision, Nothing
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.restarts import failures_in_a_row
 from launcher.supervising.crew import Crew
-from launcher.supervising.footing import Footing
 from launcher.supervising.journal import Journal
+from launcher.supervising.ladder_state import LadderState
 from launcher.watching.observation import Observation
 
 
@@ -19,24 +19,24 @@ class Judge:
     """Decides, and remembers how often what failed."""
 
     def __init__(
-        self, config: LauncherConfig, crew: Crew, footing: Footing, journal: Journal, draw: Callable[[], float]
+        self, config: LauncherConfig, crew: Crew, ladder: LadderState, journal: Journal, draw: Callable[[], float]
     ) -> None:
         self.ever_healthy = False
-        self._config, self._crew, self._footing, self._journal, self._draw = config, crew, footing, journal, draw
+        self._config, self._crew, self._ladder, self._journal, self._draw = config, crew, ladder, journal, draw
 
     def decide(self, finding: Finding, seen: Observation) -> Decision:
         """Return what to do about a finding; each call about something that failed counts as one failure."""
-        if finding.cause in verdict.SHORT and not self._footing.settled(self._crew.now_s):
+        if finding.cause in policy.SHORT and not self._ladder.settled(self._crew.now_s):
             return Nothing()
         failures = 0
-        if finding.cause in verdict.SIMULATOR_FAILED:
+        if finding.cause in policy.SIMULATOR_FAILED:
             failures = self._simulator_failed_again()
-        elif finding.cause in verdict.AGENT_FAILED:
+        elif finding.cause in policy.AGENT_FAILED:
             failures = self._agent_failed_again()
         elif finding.cause is Cause.LEAK:
             failures = self._leaked_again(finding.owner)
-        ground = self._footing.ground(seen)
-        return verdict.decide(finding, failures, self.ever_healthy, ground, self._config, self._draw())
+        ground = self._ladder.ground(seen)
+        return policy.decide(finding, failures, self.ever_healthy, ground, self._config, self._draw())
 
     def restarts_for_leak(self, program: str) -> None:
         """Take note that a program is started again because it leaks."""

@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
+from contract.exits import Exit
+from contract.readers import last_lines
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.exits import Ending, Exit
-from launcher.ladder.rungs import Does
-from launcher.memory.pools import Kind, Whose
-from launcher.policy import verdict
-from launcher.policy.decisions import Climb, Decision, RestartAgent, RestartSimulator, StepDown, Stop
-from launcher.policy.descent import next_step
-from launcher.run_directory import last_lines
+from launcher.decide import policy
+from launcher.decide.choose import Lack
+from launcher.decide.decisions import Decision, Degrade, RestartAgent, RestartSimulator, Restore, Stop
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ladder import Does, Step, laid_over
+from launcher.ending import Ending
+from launcher.memory.pools import OwnerKind, PoolKind
 from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.failures import OverError, SimulatorFailedError
-from launcher.supervising.footing import Footing
+from launcher.supervising.incidents import Incidents
 from launcher.supervising.journal import Journal
 from launcher.supervising.judge import Judge
+from launcher.supervising.ladder_state import LadderState
 from launcher.supervising.sight import Sight
 from launcher.watching.observation import Observation
 
@@ -43,18 +45,25 @@ class Repairs:
         journal: Journal,
         crew: Crew,
         sight: Sight,
-        footing: Footing,
+        ladder: LadderState,
         judge: Judge,
+        incidents: Incidents,
     ) -> None:
         self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
-        self._crew, self._sight, self._footing, self._judge = crew, sight, footing, judge
+        self._crew, self._sight, self._ladder, self._judge = crew, sight, ladder, judge
+        self._incidents = incidents
 
-    def perform(self, decision: Decision) -> Script:
-        """Carry a decision out.
+    def perform(self, decision: Decision, incident: str = "") -> Script:
+        """Carry a decision out; all that is recorded meanwhile carries the incident, a new one where none is given.
 
         Raises:
-            OverError: the decision, or what came of it, ends the run.
+            OverError: the decision, or what came of it, ends the run; the incident stays at hand.
         """
+        before = self._incidents.handle(incident or self._incidents.open())
+        yield from self._carry_out(decision)
+        self._incidents.handle(before)
+
+    def _carry_out(self, decision: Decision) -> Script:
         if isinstance(decision, Stop):
             if decision.ending.code == Exit.BUDGET_SPENT:
                 self._journal.event("crash_loop", decision.ending.reason)
@@ -67,60 +76,70 @@ class Repairs:
             yield from self.replace_agent(
                 decision.cause, decision.failed, decision.delay_s, simulator_too=decision.simulator_too
             )
-        elif isinstance(decision, StepDown):
-            yield from self._step_down(decision)
-        elif isinstance(decision, Climb):
-            yield from self._climb()
-        self._footing.changed(self._crew.now_s)
+        elif isinstance(decision, Degrade):
+            yield from self._degrade(decision)
+        elif isinstance(decision, Restore):
+            yield from self._restore()
+        self._ladder.changed(self._crew.now_s)
 
     def have_simulator(self, delay_s: float = 0.0) -> Script:
         """Return when a simulator answers and ticks; start it again as often as the budget allows."""
+        before = self._journal.state.incident
         while True:
-            yield from self._let_strangers_go()
+            yield from self._let_foreign_processes_go()
             try:
                 yield from self._crew.bring_simulator(delay_s)
             except SimulatorFailedError as failure:
                 delay_s = yield from self._start_failed(failure)
             else:
                 self._judge.ever_healthy = True
-                self._footing.simulator_is_new()
+                self._ladder.simulator_is_new()
                 seen = self._sight.look()
                 self._sight.fresh = False  # this look is spent, and the one before was of another simulator
-                for fatal in (each for each in self._sight.findings if each.cause in verdict.FATAL):
-                    yield from self.perform(self._judge.decide(fatal, seen))
+                for fatal in (each for each in self._sight.findings if each.cause in policy.FATAL):
+                    yield from self.perform(self._judge.decide(fatal, seen), fatal.incident)
+                self._incidents.handle(before)
                 return
 
-    def _let_strangers_go(self) -> Script:
+    def _let_foreign_processes_go(self) -> Script:
         """Wait while somebody else has the memory that a new simulator needs: it would only crash again."""
         seen = self._sight.look()
-        while self._simulator_is_dead and (taken := self._footing.stranger_in_the_way(seen)):
+        while self._simulator_is_dead and (taken := self._ladder.foreign_process_in_the_way(seen)):
+            self._belongs_to(self._sight.incident_of(taken))
             self._sight.remark(taken, WAITS)
             yield
             seen = self._sight.last
 
+    def _belongs_to(self, incident: str) -> None:
+        """Have what follows carry the incident at hand, else this one, else a new one."""
+        self._incidents.handle(self._journal.state.incident or incident or self._incidents.open())
+
     def have_room(self) -> Script:
-        """Return when what the agent will take is free, by steps down if need be; wait for a stranger's memory."""
-        since_s, seen = self._crew.now_s, self._sight.look()
+        """Return when what the agent will take is free, by steps down if need be; wait for foreign memory."""
+        since_s, seen, before = self._crew.now_s, self._sight.look(), self._journal.state.incident
         while (short := self._missing(seen)) is not None:
             kind, finding = short
-            step = next_step(self._footing.ground(seen), kind, finding.deficit_mib, finding.pool)
-            if step is not None and step.stays:
-                self._footing.take(StepDown(step, kind.value, finding.sentence))
-                self._edges.say(f"{finding.sentence}: starts with {step} ({step.cost})")
+            self._belongs_to(self._sight.incident_of(finding))
+            lack = Lack(kind, finding.deficit_mib, finding.pool)
+            if steps := self._ladder.ground(seen).choose(lack, lasting=True):
+                self._ladder.take(Degrade(steps, kind, finding.sentence))
+                self._edges.say(f"{finding.sentence}: starts with {_told(steps)}")
                 continue
             self._sight.remark(finding, WAITS)
             first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
-            if first and self._crew.now_s - since_s >= self._config.memory.stranger_patience_s:
-                raise OverError(Ending(Exit.CANNOT_FIT, finding.sentence))
+            if first and self._crew.now_s - since_s >= self._config.memory.foreign_patience_s:
+                raise OverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
             yield
             seen = self._sight.last
+        self._incidents.handle(before)
 
     def start_agent(self, resume: bool) -> None:
         """Start the agent; one that can't be started at all ends the run."""
         try:
             self._crew.start_agent(resume)
         except StartError as error:
-            raise OverError(Ending(Exit.CONFIGURATION, str(error))) from error
+            raise OverError(Ending(Exit.BAD_CONFIG, str(error))) from error
+        self._incidents.agent_starts()
         self._sight.fresh = False  # what was seen last is of the agent before
 
     def replace_agent(
@@ -133,9 +152,7 @@ class Repairs:
         if failed:
             self._crew.kill_agent(cause)
         else:
-            if self._crew.agent_listens:
-                yield from self._crew.ask("checkpoint")
-            yield from self._crew.stop_agent(cause)
+            yield from self._put_agent_away(cause)
         yield from self._crew.pause(delay_s)
         if self._simulator_is_dead or (simulator_too and self._brief.simulator_ours):
             self._crew.lose_simulator()
@@ -143,12 +160,18 @@ class Repairs:
         yield from self.have_room()
         self.start_agent(resume=True)
 
+    def _put_agent_away(self, cause: str) -> Script:
+        if self._crew.agent_listens:
+            yield from self._crew.ask("checkpoint")
+        yield from self._crew.stop_agent(cause)
+
     def _start_failed(self, failure: SimulatorFailedError) -> Generator[None, None, float]:
         """Return the delay before the next start."""
         seen = self._sight.look()
         finding = self._named(failure)
+        self._belongs_to(finding.incident)
         decision = self._judge.decide(finding, seen)
-        if not self._judge.ever_healthy and finding.exit_code not in verdict.SIMULATOR_REFUSALS:
+        if not self._judge.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
             self._show_log()
         self._crew.lose_simulator()
         self._journal.event(
@@ -157,12 +180,12 @@ class Repairs:
         if isinstance(decision, RestartSimulator):
             self._tell_restart(decision.cause, decision.delay_s)
             return decision.delay_s
-        if isinstance(decision, StepDown):
-            self._footing.take(decision)
-            if decision.step.does is Does.RESTART_AGENT and self._crew.agent is not None:
+        if isinstance(decision, Degrade):
+            self._ladder.take(decision)
+            if any(step.does is Does.RESTART_AGENT for step in decision.steps) and self._crew.agent is not None:
                 yield from self._crew.stop_agent(decision.cause)
             return 0.0
-        yield from self.perform(decision)
+        yield from self.perform(decision, self._journal.state.incident)
         return 0.0
 
     def _show_log(self) -> None:
@@ -173,8 +196,8 @@ class Repairs:
         """Return the finding that the log or the kernel gives a failed start; else it just wasn't ready."""
         code = None if failure.ended is None else failure.ended.code
         said = f": {failure.last_words}" if failure.last_words else ""
-        known = (*verdict.FATAL, *verdict.SIMULATOR_FAILED)
-        named = [each for each in verdict.gravest(self._sight.findings) if each.cause in known]
+        known = (*policy.FATAL, *policy.SIMULATOR_FAILED)
+        named = [each for each in policy.gravest(self._sight.findings) if each.cause in known]
         finding = named[0] if named else Finding(Cause.SIMULATOR_NOT_READY, failure.cause)
         return dataclasses.replace(finding, sentence=finding.sentence + said, exit_code=code)
 
@@ -196,22 +219,27 @@ class Repairs:
         self._journal.event("simulator_restart", cause, delay_s=round(delay_s, 2))
         self._edges.say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
 
-    def _step_down(self, decision: StepDown) -> Script:
-        step, cause, crew = decision.step, decision.cause, self._crew
-        self._footing.take(decision)
-        self._footing.stepped_down(crew.now_s)
-        self._edges.say(f"{cause}: gives way by {step} ({step.cost})")
-        if step.does in (Does.RESTART_SIMULATOR, Does.QUALITY) or self._simulator_is_dead:
+    def _degrade(self, decision: Degrade) -> Script:
+        """Take all steps with one restart of either program at most."""
+        steps, cause, crew = decision.steps, decision.cause, self._crew
+        self._ladder.take(decision)
+        self._ladder.degraded(crew.now_s)
+        self._edges.say(f"{cause}: gives way by {_told(steps)}")
+        does = {step.does for step in steps}
+        if does & {Does.RESTART_SIMULATOR, Does.QUALITY} or self._simulator_is_dead:
+            if Does.RESTART_AGENT in does:
+                yield from self._put_agent_away(cause)
             yield from self._replace_simulator(cause, failed=self._simulator_is_dead)
-        if step.does is Does.RESTART_AGENT or not crew.agent_lives:
+        if Does.RESTART_AGENT in does or not crew.agent_lives:
             yield from self.replace_agent(cause, failed=not crew.agent_lives)
-        elif step.does is Does.APPLY:
-            yield from self._apply(dict(step.values), cause)
+        elif Does.APPLY in does:
+            values = laid_over({}, *(step.values for step in steps if step.does is Does.APPLY))
+            yield from self._apply(values, cause)
 
-    def _climb(self) -> Script:
-        taken, back = self._footing.climb(self._crew.now_s)
+    def _restore(self) -> Script:
+        taken, back = self._ladder.restore(self._crew.now_s)
         self._edges.say(f"memory is back: {taken} is taken back")
-        does, cause = self._footing.does(taken), f"climbs back from {taken}"
+        does, cause = self._ladder.does(taken), f"restores {taken}"
         if does is Does.QUALITY:
             yield from self._replace_simulator(cause, failed=False)
         elif does is Does.APPLY:
@@ -230,25 +258,25 @@ class Repairs:
                 return
         yield from self.replace_agent(cause, failed=not self._crew.agent_lives)
 
-    def _missing(self, seen: Observation) -> tuple[Kind, Finding] | None:
+    def _missing(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
         """Return which pool can't take the agent on the present rung, and who holds what is missing."""
-        for kind, peak in self._footing.agent_needs().items():
+        for kind, peak in self._ladder.agent_needs().items():
             reserve = self._config.memory.reserve_mib.get(kind, 0.0)
             for pool in seen.memory.of(kind):
-                needed = peak - pool.held_by(Whose.AGENT)  # of a disk, what an earlier start laid out already
+                needed = peak - pool.held_by(OwnerKind.AGENT)  # of a disk, what an earlier start laid out already
                 if needed <= 0 or pool.name == "ram:simulator" or pool.free.mib is None:
                     continue
                 deficit = needed + reserve - pool.free.mib
                 if deficit <= 0:
                     continue
-                stranger = self._sight.stranger(pool)
-                owner = "" if stranger is None else stranger.name
-                held = "" if stranger is None else f"; {owner} holds {stranger.held}"
+                foreign_process = self._sight.foreign_process(pool)
+                owner = "" if foreign_process is None else foreign_process.name
+                held = "" if foreign_process is None else f"; {owner} holds {foreign_process.held}"
                 sentence = (
                     f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of "
                     f"{reserve:.0f}{held}"
                 )
-                cause = Cause.PRESSURE if stranger is None else Cause.FOREIGN_PROCESS
+                cause = Cause.PRESSURE if foreign_process is None else Cause.FOREIGN_PROCESS
                 return kind, Finding(cause, sentence, pool=pool.name, owner=owner, deficit_mib=deficit)
         return None
 
@@ -256,3 +284,7 @@ class Repairs:
     def _simulator_is_dead(self) -> bool:
         simulator = self._crew.simulator
         return self._brief.simulator_ours and (simulator is None or simulator.poll() is not None)
+
+
+def _told(steps: Sequence[Step]) -> str:
+    return ", ".join(f"{step} ({step.cost})" for step in steps)

@@ -5,13 +5,16 @@ Owns when is looked and which findings are new. Decides nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Finding
-from launcher.memory.pools import Owner, Pool, Reading, Whose
+from launcher.decide import policy
+from launcher.decide.detectors.causes import Finding
+from launcher.memory.pools import Owner, OwnerKind, Pool, Reading
 from launcher.supervising.crew import Crew
 from launcher.supervising.edges import Edges
+from launcher.supervising.incidents import Incidents
 from launcher.supervising.journal import Journal
 from launcher.watching.observation import Observation
 
@@ -22,14 +25,18 @@ MOVED_MIB = 64.0
 class Sight:
     """What is seen of the run."""
 
-    def __init__(self, crew: Crew, config: LauncherConfig, edges: Edges, journal: Journal) -> None:
+    def __init__(
+        self, crew: Crew, config: LauncherConfig, edges: Edges, journal: Journal, incidents: Incidents
+    ) -> None:
         self.findings: tuple[Finding, ...] = ()
         self.fresh = False
         self._crew, self._config, self._edges, self._journal = crew, config, edges, journal
+        self._incidents = incidents
         self._seen: Observation | None = None
         self._looked_s = self._drawn_s = float("-inf")
         self._drawn: dict[str, float | None] = {}
-        self._known: set[tuple[str, str, str]] = set()
+        self._known: dict[tuple[str, str, str], str] = {}
+        self._found_now = ""
         self._remarks: set[tuple[str, str]] = set()
         self._least_mib: dict[tuple[str, str], float] | None = None
 
@@ -47,10 +54,11 @@ class Sight:
         crew = self._crew
         seen = self._edges.eyes.look(crew.now_s, crew.simulator, crew.agent)
         self._looked_s, self._seen, self.fresh = crew.now_s, seen, True
-        self.findings = self._edges.diagnose(seen)
+        self._found_now = ""
+        self.findings = tuple(map(self._identified, self._edges.diagnose(seen)))
         self._journal_findings()
         self._draw_timeline(seen)
-        self._note_strangers(seen)
+        self._note_foreign_processes(seen)
         return seen
 
     @property
@@ -66,17 +74,23 @@ class Sight:
 
     def add(self, finding: Finding) -> None:
         """Add what the supervisor itself found out."""
-        self.findings = (*self.findings, finding)
+        self.findings = (*self.findings, self._identified(finding))
         self._journal_findings()
 
     def remark(self, finding: Finding, reason: str) -> None:
         """Say why nothing is done about a finding, once for as long as it lasts."""
         if (finding.cause.value, reason) not in self._remarks:
             self._remarks.add((finding.cause.value, reason))
-            self._journal.event("waiting", finding.sentence, diagnosis=finding.cause.value, reason=reason)
+            self._journal.event(
+                "waiting",
+                finding.sentence,
+                incident=finding.incident or None,
+                diagnosis=finding.cause.value,
+                reason=reason,
+            )
             self._edges.say(f"{finding.sentence}: {reason}")
 
-    def stranger(self, pool: Pool) -> Owner | None:
+    def foreign_process(self, pool: Pool) -> Owner | None:
         """Return the foreign owner who took most of a pool since the first look; if nobody took any, who holds most."""
         least = self._least_mib or {}
 
@@ -84,16 +98,16 @@ class Sight:
             held = owner.held.mib or 0.0
             return held - least.get((pool.name, owner.name), 0.0), held
 
-        strangers = (owner for owner in pool.owners if owner.whose is Whose.FOREIGN and owner.held.mib)
-        return max(strangers, key=grown, default=None)
+        foreign_processes = (owner for owner in pool.owners if owner.whose is OwnerKind.FOREIGN and owner.held.mib)
+        return max(foreign_processes, key=grown, default=None)
 
-    def _note_strangers(self, seen: Observation) -> None:
-        """Keep the least that each stranger was seen to hold; who wasn't there at the first look, held nothing."""
+    def _note_foreign_processes(self, seen: Observation) -> None:
+        """Keep the least that each foreign process was seen to hold; one that came later held nothing."""
         held = {
             (pool.name, owner.name): owner.held.mib or 0.0
             for pool in seen.memory.pools
             for owner in pool.owners
-            if owner.whose is Whose.FOREIGN
+            if owner.whose is OwnerKind.FOREIGN
         }
         least = held if self._least_mib is None else self._least_mib
         self._least_mib = {who: min(mib, held.get(who, 0.0)) for who, mib in least.items()}
@@ -102,17 +116,31 @@ class Sight:
         seen = self._seen
         return seen is not None and (seen.agent.ended is not None or seen.simulator.ended is not None)
 
+    def incident_of(self, finding: Finding) -> str:
+        """Return the incident of a finding of the same trouble that still holds; empty if there is none."""
+        return self._known.get(finding.key, "")
+
+    def _identified(self, finding: Finding) -> Finding:
+        """Return a finding with its incident: what holds keeps its own, and what one look finds anew is one."""
+        failed = finding.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED)
+        incident = self.incident_of(finding) or (self._incidents.under_repair if failed else "")
+        if not incident:
+            incident = self._found_now = self._found_now or self._incidents.open()
+        return replace(finding, incident=incident)
+
     def _journal_findings(self) -> None:
-        now = {(each.cause.value, each.pool, each.owner): each for each in self.findings}
-        for key in self._known - now.keys():
-            self._journal.event("finding_over", diagnosis=key[0], pool=key[1], owner=key[2])
+        now = {each.key: each for each in self.findings}
+        for key in self._known.keys() - now.keys():
+            incident = self._known[key]
+            self._journal.event("finding_over", incident=incident, diagnosis=key[0], pool=key[1], owner=key[2])
             self._remarks = {remark for remark in self._remarks if remark[0] != key[0]}
-        for key in now.keys() - self._known:
+        for key in now.keys() - self._known.keys():
             found = now[key]
             numbers: dict[str, Any] = dict(found.numbers)
             self._journal.event(
                 "finding",
                 found.sentence,
+                incident=found.incident,
                 diagnosis=found.cause.value,
                 pool=found.pool,
                 owner=found.owner,
@@ -121,7 +149,7 @@ class Sight:
                 exit_code=found.exit_code,
                 numbers=numbers,
             )
-        self._known = set(now)
+        self._known = {key: found.incident for key, found in now.items()}
 
     def _draw_timeline(self, seen: Observation) -> None:
         free = {pool.name: pool.free.mib for pool in seen.memory.pools}

@@ -7,20 +7,23 @@ Owns the order of things. What is wrong is ``diagnosis``'s to say, what follows 
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
+from contract.exits import Exit, exit_in_words
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.exits import Ending, Exit, exit_in_words
-from launcher.policy import verdict
-from launcher.policy.decisions import Climb, Decision, Nothing, RestartAgent, RestartSimulator
+from launcher.decide import policy
+from launcher.decide.decisions import Decision, Nothing, RestartAgent, RestartSimulator, Restore
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.ending import Ending
 from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.episodes import EpisodeGate
 from launcher.supervising.failures import OverError
-from launcher.supervising.footing import Footing
+from launcher.supervising.incidents import Incidents
 from launcher.supervising.journal import Journal
 from launcher.supervising.judge import Judge
+from launcher.supervising.ladder_state import LadderState
 from launcher.supervising.repairs import Repairs
 from launcher.supervising.sight import Sight
 from launcher.watching.observation import Ended, Observation
@@ -43,10 +46,13 @@ class Supervisor:
         self.ending: Ending | None = None
         self._brief, self._config, self._edges, self._journal = brief, config, edges, journal
         self._crew = Crew(brief, config, edges, journal)
-        self._sight = Sight(self._crew, config, edges, journal)
-        self._footing = Footing(brief, config, journal)
-        self._judge = Judge(config, self._crew, self._footing, journal, edges.draw)
-        self._repairs = Repairs(brief, config, edges, journal, self._crew, self._sight, self._footing, self._judge)
+        self._incidents = Incidents(journal)
+        self._sight = Sight(self._crew, config, edges, journal, self._incidents)
+        self._ladder = LadderState(brief, config, journal)
+        self._judge = Judge(config, self._crew, self._ladder, journal, edges.draw)
+        self._repairs = Repairs(
+            brief, config, edges, journal, self._crew, self._sight, self._ladder, self._judge, self._incidents
+        )
         self._gate = EpisodeGate()
         self._script: Script = self._life()
         self._leaving = False
@@ -72,6 +78,7 @@ class Supervisor:
         if self.state is State.STOPPED:
             return
         if self._edges.stop.count > 0 and not self._leaving:
+            self._incidents.handle("")
             self._leave(Ending(Exit.STOPPED, f"stopped on request ({self._edges.stop.cause})"))
         self._sight.look_if_due()
         try:
@@ -83,13 +90,14 @@ class Supervisor:
 
     def _life(self) -> Script:
         self._crew.adopt()
-        self._footing.look_ahead()
+        self._ladder.look_ahead()
         yield from self._repairs.have_simulator()
         if self._crew.agent is None:
             yield from self._repairs.have_room()
             self._repairs.start_agent(self._brief.resume)
-        elif self._edges.requests.started_with() != self._footing.overrides:
+        elif self._edges.requests.started_with() != self._ladder.overrides:
             yield from self._repairs.replace_agent("the agent that was left stands on another rung")
+        self._incidents.handle("")  # a launcher that was killed is made good but for the agent's word
         while True:
             if self._sight.fresh:
                 yield from self._judge_what_is_seen(self._sight.take())
@@ -100,36 +108,45 @@ class Supervisor:
             yield from self._agent_ended(seen.agent.ended, seen)
             return
         self._label(seen)
-        self._footing.measure(seen, self._crew.quality, self._crew.simulator_age_s)
-        if why := self._footing.plan_without_cuda(seen, self._crew.now_s):
+        self._ladder.measure(seen, self._crew.quality, self._crew.simulator_age_s)
+        if why := self._ladder.plan_without_cuda(seen, self._crew.now_s):
             self._edges.say(f"the agent computes on the CPU, for {why}: planned so from now on")
-        if adopted := self._footing.adopt(seen, self._crew.now_s):
-            with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
-                self._crew.lay()
-            self._edges.say(f"the agent gave way by itself: {adopted}")
-        if self._footing.beats_tell_of_now(self._crew.now_s) and _is_drained(seen):
+        if values := self._ladder.given_up(seen, self._crew.now_s):
+            self._adopt(values, 0 if seen.agent.beat is None else seen.agent.beat.step)
+        if self._ladder.beats_tell_of_now(self._crew.now_s) and _is_drained(seen):
             yield from self._crew.resume()
             return
-        decision = self._decision(seen)
+        decision, incident = self._decision(seen)
         if isinstance(decision, Nothing) or not self._gate_opens_for(decision, seen):
             return
         self._gate.close()
-        yield from self._repairs.perform(decision)
+        yield from self._repairs.perform(decision, incident)
 
-    def _decision(self, seen: Observation) -> Decision:
-        """Return the first thing that is to be done about what is wrong; where nothing is, a climb may be due."""
-        for finding in verdict.gravest(self._sight.findings):
+    def _adopt(self, values: dict[str, Any], step: int) -> None:
+        """Take over what the agent gave up by itself, as part of what is repaired, or short, else as a new incident."""
+        short = (*policy.RAN_OUT, *policy.SHORT)
+        found = next((each.incident for each in self._sight.findings if each.cause in short), "")
+        self._incidents.handle(self._incidents.under_repair or found or self._incidents.open())
+        adopted = self._ladder.adopt(values, step, self._crew.now_s)
+        with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
+            self._crew.lay()
+        self._incidents.handle("")
+        self._edges.say(f"the agent gave way by itself: {adopted}")
+
+    def _decision(self, seen: Observation) -> tuple[Decision, str]:
+        """Return the first thing that is to be done about what is wrong, and its incident, or a restore."""
+        for finding in policy.gravest(self._sight.findings):
             decision = self._judge.decide(finding, seen)
             if not isinstance(decision, Nothing):
-                return decision
+                return decision, finding.incident
             if decision.reason:
                 self._sight.remark(finding, decision.reason)
-        if self._footing.may_climb(seen, self._crew.now_s, self._sight.findings):
-            return Climb(self._journal.state.taken[-1])
-        return Nothing()
+        if self._ladder.may_restore(seen, self._crew.now_s, self._sight.findings):
+            return Restore(self._journal.state.taken[-1]), ""
+        return Nothing(), ""
 
     def _gate_opens_for(self, decision: Decision, seen: Observation) -> bool:
-        waits = isinstance(decision, Climb) or (
+        waits = isinstance(decision, Restore) or (
             isinstance(decision, RestartSimulator | RestartAgent) and decision.waits
         )
         return not waits or self._gate.is_open(self._crew.now_s, seen.agent)
@@ -138,26 +155,30 @@ class Supervisor:
         """Say where the run stands, by the agent's phase and the findings."""
         beat, crew, limit_s = seen.agent.beat, self._crew, self._config.agent.warming_limit_s
         if crew.warm:
-            short = any(finding.cause in verdict.SHORT for finding in self._sight.findings)
+            short = any(finding.cause in policy.SHORT for finding in self._sight.findings)
             crew.enter(State.PRESSURE if short else State.RUNNING)
         elif beat is not None and beat.phase != "starting":
             crew.enter(State.VERIFYING)
             crew.warm = True
-            self._footing.verified(seen)
+            self._ladder.verified(seen, self._incidents.verified())
             self._edges.say(f"the agent is warm: {beat.device}, micro-batch {beat.micro_batch}")
         elif crew.agent_age_s > limit_s:
             self._sight.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
 
     def _agent_ended(self, ended: Ended, seen: Observation) -> Script:
-        failed = [each for each in verdict.gravest(self._sight.findings) if each.cause in verdict.AGENT_FAILED]
-        self._journal.event("agent_ended", exit_code=ended.code, oom_killed=ended.oom_killed)
+        failed = [each for each in policy.gravest(self._sight.findings) if each.cause in policy.AGENT_FAILED]
+        incident = failed[0].incident if failed else ""
+        self._journal.event("agent_ended", incident=incident, exit_code=ended.code, oom_killed=ended.oom_killed)
         if not failed and ended.code in AGENT_ENDS:
-            told = [each.sentence for each in self._sight.findings if each.owner == "agent"]
-            raise OverError(Ending(ended.code, told[0] if told and ended.code else AGENT_ENDS[ended.code]))
+            told = [each for each in self._sight.findings if each.owner == "agent"] if ended.code else []
+            self._incidents.handle(told[0].incident if told else "")
+            raise OverError(Ending(ended.code, told[0].sentence if told else AGENT_ENDS[ended.code]))
         if ended.code == NO_SIMULATOR_FOUND and not self._brief.simulator_ours:
             raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator to drive in within its patience"))
-        finding = failed[0] if failed else Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})")
-        yield from self._repairs.perform(self._judge.decide(finding, seen))
+        if not failed:
+            self._sight.add(Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent"))
+            failed = [self._sight.findings[-1]]
+        yield from self._repairs.perform(self._judge.decide(failed[0], seen), failed[0].incident)
 
     # The way out
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from launcher.exits import exit_in_words
+from contract.exits import exit_in_words
+from contract.heartbeat import Heartbeat
 from launcher.memory.pools import Reading
 
 
@@ -61,39 +62,6 @@ class SimulatorSeen:
     connection_lost: bool = False
     signs: tuple[tuple[Sign, str], ...] = ()
     pid: int = 0
-
-
-@dataclass(frozen=True)
-class Heartbeat:
-    """``agent.json``, as far as the launcher goes by it; figures that it lacks are None, 0 or empty.
-
-    Attributes:
-        pid: as the agent sees itself; in a container another one than the host's.
-        doing: what the collector is at: starting, connecting, rehearsing, stepping, waiting (for the learner),
-            evaluating, recording, stopping, absent.
-        exit_code: of a learner that is about to end.
-        device_reserved_mib: of the GPU, what its allocator has; None on the CPU. What it holds beyond is its context.
-        cuda: what its PyTorch makes of CUDA: ``usable``, or why not; empty where it wasn't asked for CUDA.
-        gave_way: the event of memory by which device or micro-batch is less than it was asked for; empty for none.
-    """
-
-    pid: int | None
-    phase: str
-    step: int
-    total_steps: int
-    updates: int
-    episode: int
-    device: str
-    micro_batch: int
-    ticks: int
-    tick_outstanding_s: float
-    collector_restarts: int
-    peak_by_phase_mib: Mapping[str, Mapping[str, float]]
-    doing: str = ""
-    exit_code: int | None = None
-    device_reserved_mib: float | None = None
-    cuda: str = ""
-    gave_way: str = ""
 
 
 @dataclass(frozen=True)

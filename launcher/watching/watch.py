@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from contract.paths import RunPaths
 from launcher.config import WatchLimits
 from launcher.memory.pools import Reading
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.runtime import Child
 from launcher.watching.health import Address
 from launcher.watching.heartbeat import AgentFiles
@@ -38,7 +38,7 @@ class Watch:
 
     def __init__(
         self,
-        run: RunDirectory,
+        run: RunPaths,
         address: Address,
         limits: WatchLimits,
         read_memory: ReadMemory,

@@ -61,7 +61,7 @@ def limit_card(td3: Any, rows: int) -> None:
     """Leave the allocator room for so many rows of an update, gradients included, beyond what it holds."""
     import torch
 
-    from agent.memory.peak import update_bytes
+    from agent.memory.sizes import update_bytes
 
     td3.release()
     torch.cuda.empty_cache()
@@ -75,14 +75,14 @@ def limit_card(td3: Any, rows: int) -> None:
 
 def limit_rows(td3: Any, rows: int) -> None:
     """Refuse gradients of more rows."""
-    gradient = td3._critic_gradient
+    gradient = td3._gradient
 
-    def gradient_or_refusal(part: Any, *arguments: Any) -> Any:
-        if len(part.reward) > rows:
+    def gradient_or_refusal(loss: Any, part: Any, *arguments: Any) -> Any:
+        if len(part[0]) > rows:
             raise RuntimeError(CPU_FORM)
-        return gradient(part, *arguments)
+        return gradient(loss, part, *arguments)
 
-    td3._critic_gradient = gradient_or_refusal
+    td3._gradient = gradient_or_refusal
 
 
 if "SHORTAGE_AT_UPDATE" in os.environ:

@@ -9,8 +9,9 @@ import json
 
 import psutil
 
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import Status
 from agent.exchange.weights import WeightsFile
+from contract.heartbeat import CollectorState
 from tests.wire.trainee import Run
 
 
@@ -28,10 +29,10 @@ class Sight:
         return any(self._checkpoints.glob(".new-*"))
 
     @property
-    def doing(self) -> Doing:
+    def state(self) -> CollectorState:
         """What the collector is at."""
         block = self._exchange / "status.bin"
-        return Status(block).doing if block.exists() else Doing.STARTING
+        return Status(block).state if block.exists() else CollectorState.STARTING
 
     @property
     def published_updates(self) -> int:
@@ -58,6 +59,6 @@ class Sight:
 
 def _is_collector(process: psutil.Process) -> bool:
     try:
-        return "agent.collecting.collector" in process.cmdline()
+        return "agent.collector" in process.cmdline()
     except psutil.Error:  # it has just ended
         return False

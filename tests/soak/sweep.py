@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.exchange.status import Doing
-from agent.exits import Exit
+from contract.exits import Exit
+from contract.heartbeat import CollectorState
 from tests.conftest import serve
 from tests.soak import census
 from tests.soak.instants import Instant, Moment, Victim, chain
@@ -133,8 +133,8 @@ class Struck:
             Moment.START: lambda: True,
             Moment.WARMING: lambda: 0 < self.witness.steps < WARM_UP_STEPS,
             Moment.SAVING: lambda: self.sight.saving,
-            Moment.UPDATING: lambda: self.witness.steps > WARM_UP_STEPS and self.sight.doing is Doing.STEPPING,
-            Moment.EVALUATING: lambda: self.sight.doing is Doing.EVALUATING,
+            Moment.UPDATING: lambda: self.witness.steps > WARM_UP_STEPS and self.sight.state is CollectorState.STEPPING,
+            Moment.EVALUATING: lambda: self.sight.state is CollectorState.EVALUATING,
             Moment.ENDING: lambda: self.witness.steps >= self.total_steps,
         }[instant.moment]
         if instant.moment is Moment.START and self.witness.steps > 0:
@@ -149,7 +149,7 @@ class Struck:
             # Some moments are over before they can be looked at: it is stopped where it is, and SIGKILL ends it there.
             self.run.process.send_signal(signal.SIGSTOP)
         outcome.phase = str(self.run.beat["phase"])
-        outcome.collector = self.sight.doing.name.lower()
+        outcome.collector = self.sight.state
         outcome.updates_before = self.sight.published_updates
         outcome.steps_before = self.witness.look()
 

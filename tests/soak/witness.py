@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.td3.layout import ROW, Layout
+from agent.td3.replay.layout import ROW, Layout
 
 FRAME_BYTES = Layout(1).frame_bytes
 

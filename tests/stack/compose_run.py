@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
+from contract.paths import RunPaths
+from contract.readers import read_object
 from launcher import config
-from launcher.run_directory import RunDirectory, read_object
 from launcher.runtimes.compose import ComposeRuntime
 from launcher.runtimes.compose_child import ComposeChild
 from launcher.runtimes.runtime import Role, Start
@@ -32,13 +33,14 @@ LAUNCHER = """
 import sys, time
 from pathlib import Path
 from launcher import config
-from launcher.supervising.journal import RunLock
-from launcher.run_directory import RunDirectory, read_object
+from contract.locks import Lock
+from contract.paths import RunPaths
+from contract.readers import read_object
 from launcher.runtimes.compose import ComposeRuntime
 from launcher.runtimes.runtime import Role, Start
 from launcher.runtimes.setup import Setup
-run = RunDirectory(Path(sys.argv[1]))
-setup = Setup(run, Path(sys.argv[2]), int(sys.argv[3]), inherited=(RunLock(run).descriptor,))
+run = RunPaths(Path(sys.argv[1]))
+setup = Setup(run, Path(sys.argv[2]), int(sys.argv[3]), inherited=(Lock(run.launcher_lock).descriptor,))
 runtime = ComposeRuntime(setup, config.load(), lite=True, over=(Path(sys.argv[4]),))
 print("here", flush=True)
 left = None if "anew" in sys.argv else runtime.left(Role.SIMULATOR)
@@ -57,7 +59,7 @@ class ComposeRun:
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], programs: Mapping[str, str]) -> None:
-        self.run = RunDirectory(folder)
+        self.run = RunPaths(folder)
         self.run.logs.mkdir(parents=True)
         self.config = folder.with_suffix(".yaml")
         self.config.write_text(yaml.safe_dump(dict(settings)))
@@ -96,7 +98,7 @@ class ComposeRun:
 
     @property
     def beat(self) -> dict[str, Any]:
-        return read_object(self.run.agent_status)
+        return read_object(self.run.heartbeat)
 
     def log(self, role: Role) -> list[str]:
         return (self.run.logs / f"{role.value}.log").read_text().splitlines()

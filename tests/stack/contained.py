@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
 from launcher.runtimes import project
 from tests.stack.stack import docker
 from tests.wire.launched import Launched, own_limits
@@ -23,7 +23,7 @@ WITH_ANOTHER_PROGRAM = """
 import sys
 from pathlib import Path
 from launcher import __main__, basis, up
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.runtimes.compose import ComposeRuntime
 sys.modules["torch"] = None
 over = (Path(sys.argv.pop(1)),)
@@ -55,7 +55,7 @@ class Contained(Launched):
     ) -> None:
         super().__init__(folder, "run", variables)
         self.runs.mkdir()
-        self.project = project.name_of(RunDirectory(self.run))
+        self.project = project.name_of(RunPaths(self.run))
         self.configure(settings)
         files = ("--config", str(self.runs / "agent.yaml"), *own_limits(self.runs, limits or {}))
         self._first = ("--runtime", "compose", "--simulator", "carla-lite", *files)

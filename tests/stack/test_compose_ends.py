@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
 from launcher.runtimes.compose import ComposeRuntime
 from launcher.runtimes.compose_child import LOST
 from launcher.runtimes.runtime import Role, StartError
@@ -92,7 +92,7 @@ def test_an_image_that_is_not_built_is_named_with_the_command_that_builds_it(lau
 
 def test_every_variable_arrives_as_it_was_given(compose_plugin: None, tmp_path: Path) -> None:
     folder = tmp_path / 'a b$HOME\'s "runs"'
-    run = RunDirectory(folder / "run")
+    run = RunPaths(folder / "run")
     run.path.mkdir(parents=True)
     (folder / "own.yaml").touch()
     words = ("--set", "x='$HOME'", "two words", 'a "b" \\ c')

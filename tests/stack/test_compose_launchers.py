@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.exits import Exit
+from contract.exits import Exit
 from launcher.runtimes.compose_child import LOST
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.runtime import Role, Start, StartError

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.memory.cgroup import Cgroups
+from contract.cgroups import Cgroups
 from launcher.memory.nvml import Nvml
-from launcher.memory.pools import Pool, Reading, Whose
+from launcher.memory.pools import OwnerKind, Pool, Reading
 from launcher.memory.survey import Survey
 from tests import memory_hog
 from tests.memory_hog import Hog
@@ -45,9 +45,9 @@ def figures(reading: Reading) -> tuple[float, float]:
     pool = reading.pool("ram:agent")
     assert isinstance(pool, Pool)
     assert pool.total.mib == LIMIT_MIB
-    assert [owner.whose for owner in pool.owners] == [Whose.AGENT]
+    assert [owner.whose for owner in pool.owners] == [OwnerKind.AGENT]
     assert pool.free.mib is not None
-    return pool.held_by(Whose.AGENT), pool.free.mib
+    return pool.held_by(OwnerKind.AGENT), pool.free.mib
 
 
 def usage_mib(pid: int) -> float:

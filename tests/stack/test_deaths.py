@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.exits import Exit
+from contract.exits import Exit
 from tests.soak.witness import Witness
 from tests.stack.conftest import StartStack
 from tests.stack.stack import Stack, docker

@@ -97,7 +97,7 @@ def test_a_container_too_small_for_the_batch_is_planned_for_and_leaves_only_file
 
 
 def test_pressure_in_the_container_is_given_way_to_and_a_kill_by_the_kernel_survived(command: Command) -> None:
-    """The issue's case, with a stranger in the container: first he presses, then the kernel kills the learner."""
+    """A foreign process in the container: first it presses, then the kernel kills the learner."""
     run = command(endless(WIDE), limits={"memory.pressure_s": 1}, AGENT_MEMORY="1g")
     run.begin()
     run.until_updates()

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from agent import config
-from agent.exits import Exit
 from agent.td3.td3 import TD3
+from contract.exits import Exit
 from tests.stack.conftest import StartStack
 from tests.stack.stack import CALLER, Stack, docker
 from tests.wire.trainee import SMALL

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from agent.exits import Exit
 from agent.memory.allocator import SHIPPED, VARIABLES
+from contract.exits import Exit
 from tests.stack.conftest import StartStack
 from tests.stack.stack import CALLER
 from tests.wire.trainee import SMALL

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
 from launcher.runtimes.project import name_of
 from tests.conftest import REPOSITORY
 from tests.stack.stack import CALLER, docker
@@ -40,7 +40,7 @@ def plan(runs: Path, **environment: str) -> dict[str, Any]:
     )
     told, said = planner.communicate(timeout=180)
     assert told, said
-    project = f"label=com.docker.compose.project={name_of(RunDirectory(runs / f'.planned-{planner.pid}'))}"
+    project = f"label=com.docker.compose.project={name_of(RunPaths(runs / f'.planned-{planner.pid}'))}"
     left = [docker(*words, "--quiet", "--filter", project).stdout for words in (("ps", "--all"), ("network", "ls"))]
     return {**json.loads(told), "left": "".join(left).split()}
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from agent import config
-from agent.memory import footprint
-from agent.memory.footprint import MIB
+from agent.memory import estimate
+from agent.memory.estimate import MIB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGS = sorted((REPOSITORY / "config").glob("td3_config*.yaml"))
@@ -44,7 +44,7 @@ def test_a_preset_states_only_what_differs(preset: str) -> None:
 def test_a_preset_needs_less_where_it_says_so(preset: str, batch: int) -> None:
     full, chosen = (config.load(REPOSITORY / "config" / f"td3_config{name}.yaml") for name in ("", f"_{preset}"))
     assert chosen.td3.batch_size == batch  # the effective one, which learning depends on
-    on_gpu, on_cpu = ([footprint.estimate(each, cuda=cuda) for each in (full, chosen)] for cuda in (True, False))
+    on_gpu, on_cpu = ([estimate.estimate(each, cuda=cuda) for each in (full, chosen)] for cuda in (True, False))
     device_mib, host_mib = {"lowmem": (50, 30), "offload": (90, 35), "hostram": (60, 80)}[preset]
     assert on_gpu[0].total("device") - on_gpu[1].total("device") >= device_mib * MIB
     assert on_cpu[0].total("host") - on_cpu[1].total("host") >= host_mib * MIB

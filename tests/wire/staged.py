@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from agent.exchange import request_files
-from agent.run_directory import RunDirectory
+from contract import requests
+from contract.paths import RunPaths
 from launcher.config import SHIPPED
 from launcher.memory.gpu_lock import SHARED
 from launcher.memory.nvml import Nvml
@@ -28,16 +28,16 @@ from tests.wire.launched import Launched
 QUICK: dict[str, Any] = {
     "memory.pressure_s": 1,
     "memory.slope_window_s": 20,
-    "climb.settle_s": 1,
-    "climb.hold_s": 2,
-    "climb.probation_s": 5,
+    "restore.settle_s": 1,
+    "restore.hold_s": 2,
+    "restore.probation_s": 5,
     "watch.interval_s": 0.5,
 }
 """Limits of a launcher that makes up its mind sooner."""
 CARLA = f"{sys.executable} -m carla_lite --host 127.0.0.1 --port {{port}} --map Lite01"
 """What stands for a CARLA that is installed here; the figures of a card say what it holds there."""
 PRESSED_MIB = 2048
-"""What a stranger takes; 152 more are left beyond the reserve before he comes, of which the run takes some 600."""
+"""What a foreign process takes; 152 more are left beyond the reserve before, of which the run takes some 600."""
 
 WIDE: dict[str, Any] = {"batch_size": 1024, "network": {"channels": [4, 4, 4], "features": 16, "hidden": [4096]}}
 """An agent whose updates take far more than the rest of it."""
@@ -60,18 +60,18 @@ def card_of(folder: Path, total_mib: float) -> Iterator[Figures]:
 
 
 def pressing(folder: Path, micro_batch: int) -> dict[str, Any]:
-    """Return limits under which :func:`press` costs the micro-batch, and nothing climbs back from it."""
+    """Return limits under which :func:`press` costs the micro-batch, and nothing restores it."""
     shipped = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["ladder"]["ram"]
     (rung,) = [each for each in shipped if each["name"] == "micro_batches"]
     rung = {**rung, "values": {"td3.micro_batch": micro_batch}, "frees_mib": {"ram": 2 * PRESSED_MIB}}
     reserve_mib = round(free_ram_mib(folder) - PRESSED_MIB - 152)
     ladder = {"ram": [rung, shipped[-1]]}
-    return {**QUICK, "memory.reserve_mib.ram": reserve_mib, "ladder": ladder, "climb.hold_s": 3600}
+    return {**QUICK, "memory.reserve_mib.ram": reserve_mib, "ladder": ladder, "restore.hold_s": 3600}
 
 
 def press(run: Launched, folder: Path) -> None:
-    """Have a stranger take RAM until the launcher has given way; he leaves then."""
-    program = folder / "stranger"
+    """Have a foreign process take RAM until the launcher has given way; it leaves then."""
+    program = folder / "borrower"
     program.symlink_to(sys.executable)
     with Hog(str(program), str(REPOSITORY / "tests" / "memory_hog.py")) as hog:
         assert hog.touch(PRESSED_MIB)
@@ -107,8 +107,8 @@ def overrides(run: Launched) -> dict[str, Any]:
 
 def ask(run: Launched, kind: str, values: dict[str, Any]) -> None:
     """Ask the agent, as a person beside the launcher may."""
-    directory = RunDirectory(run.run)
-    answer = request_files.await_answer(directory, request_files.send(directory, kind, values))
+    directory = RunPaths(run.run)
+    answer = requests.await_answer(directory, requests.send(directory, kind, values))
     assert answer.result == "ok", answer.sentence
 
 

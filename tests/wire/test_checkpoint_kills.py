@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from agent import checkpoint, config
-from agent.learner import architecture
+from agent import config
+from agent.trainer import checkpoint
+from agent.trainer.learner import architecture
 from tests.conftest import StartServer
 from tests.soak.sight import Sight
 from tests.wire.conftest import NewRun

@@ -80,7 +80,7 @@ def test_an_occupied_place_is_refused_in_carlas_words(session):
     assert len(session.world.get_actors().filter("vehicle.*")) == 1
 
 
-def test_a_collision_is_told_with_the_frame_the_other_and_the_impulse(session):
+def test_a_collision_is_reported_with_the_frame_the_other_and_the_impulse(session):
     car, other = session.car(), session.car(ahead_m=15.0, name="vehicle.audi.tt")
     events = []
 

@@ -28,13 +28,13 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("fault", "code"), ENDS)
-def test_a_server_that_is_told_to_dies_as_it_was_told(faulty: Faulty, fault: str, code: int) -> None:
+def test_a_server_dies_as_the_fault_says(faulty: Faulty, fault: str, code: int) -> None:
     assert faulty.tell(f"fault {fault}") == "ok"
     assert faulty.server.process.wait(5) == code
 
 
-def test_a_deaf_server_takes_no_notice_of_sigterm_and_serves_on(faulty: Faulty) -> None:
-    assert faulty.tell("fault deaf") == "ok"
+def test_a_server_that_ignores_sigterm_serves_on(faulty: Faulty) -> None:
+    assert faulty.tell("fault ignore-sigterm") == "ok"
     faulty.server.process.terminate()
     time.sleep(0.5)
     assert faulty.server.process.poll() is None

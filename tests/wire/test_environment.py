@@ -16,12 +16,13 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import agent.env  # noqa: F401 (registers the environment)
+from agent.collector.warm_up import warmup_action
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route, held_out_routes
-from agent.judging.baselines import Driver, PidPurePursuit, RandomDriver, Stop, warmup_action
-from agent.judging.evaluation import evaluate
-from agent.judging.visual import record
+from agent.evaluation.drivers import Driver, PidPurePursuit, RandomDriver, Stop
+from agent.evaluation.routes import completed, evaluate
+from agent.evaluation.video import record
 from tests.conftest import Server, StartServer
 
 CONFIG = EnvironmentConfig()
@@ -215,7 +216,7 @@ def test_standing_still_is_worth_less_than_random_driving_and_far_less_than_driv
         "pid": PidPurePursuit(),
     }
     chosen = routes(env, 4)
-    results = {name: evaluate(env, driver, chosen, name) for name, driver in drivers.items()}
+    results = {name: completed(evaluate(env, driver, chosen, name)) for name, driver in drivers.items()}
     worth = {
         name: sum(route.reward for route in result.routes) / sum(route.steps for route in result.routes)
         for name, result in results.items()
@@ -230,7 +231,8 @@ def test_standing_still_is_worth_less_than_random_driving_and_far_less_than_driv
 
 def test_a_video_shows_the_drive_and_leaves_no_camera(env: DrivingEnv, tmp_path: Path) -> None:
     path = tmp_path / "videos" / "drive.mp4"
-    summary = record(env, PidPurePursuit(), routes(env, 2), path, min_seconds=3, min_metres=10, max_seconds=6)
+    film = record(env, PidPurePursuit(), routes(env, 2), path, min_seconds=3, min_metres=10, max_seconds=6)
+    summary = completed(film)
     assert summary.seconds == pytest.approx(6.0)
     assert summary.metres > 10.0
     reader = imageio_ffmpeg.read_frames(str(path))

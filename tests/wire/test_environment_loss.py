@@ -19,8 +19,8 @@ from agent.env.driving import DrivingEnv
 from agent.env.observation import DriverState, Observation
 from agent.env.route import held_out_routes
 from agent.env.session import NoSimulator, Session
-from agent.judging.baselines import PidPurePursuit
-from agent.judging.evaluation import evaluate
+from agent.evaluation.drivers import PidPurePursuit
+from agent.evaluation.routes import completed, evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, port_pair
 
 GO = np.array((0.0, 0.3), np.float32)
@@ -234,7 +234,7 @@ def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServ
     server = start_server()
     env = make(server.port)
     chosen = held_out_routes(env.planner, env.config.route, 2, seed=1)
-    evaluation = evaluate(env, Killer(server, start_server), chosen, "pid")
+    evaluation = completed(evaluate(env, Killer(server, start_server), chosen, "pid"))
     assert [result.route for result in evaluation.routes] == [route.name for route in chosen]
     assert all(result.success for result in evaluation.routes)
     env.close()
@@ -243,7 +243,7 @@ def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServ
 TRAFFIC = """
 import hashlib, json, os, sys
 import numpy as np
-from agent.judging.baselines import PidPurePursuit
+from agent.evaluation.drivers import PidPurePursuit
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
 config = EnvironmentConfig(traffic=TrafficConfig(vehicles=6))

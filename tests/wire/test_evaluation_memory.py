@@ -8,13 +8,15 @@ from pathlib import Path
 
 import psutil
 
-from agent.collecting.examiner import Examiner
-from agent.collecting.watched import WatchedEnv
+from agent.collector.evaluations import RunEvaluations
+from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig, validate
-from agent.exchange.status import Doing, Status
-from agent.memory.resident import memory_mib
-from agent.run_directory import RunDirectory
+from agent.evaluation.routes import completed
+from agent.exchange.status import Status
 from agent.td3.networks import Policy
+from contract.heartbeat import CollectorState
+from contract.paths import RunPaths
+from contract.processes import held_mib
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import SMALL, Run
@@ -37,10 +39,10 @@ class Peaks:
         assert run.process is not None
         status = Status(run.path / "exchange" / "status.bin")
         while run.process.poll() is None:
-            doing = status.read().doing
-            if doing is Doing.EVALUATING:
+            doing = status.read().state
+            if doing is CollectorState.EVALUATING:
                 self.evaluating = max(self.evaluating, _family_mib(run))
-            elif doing is Doing.RECORDING:
+            elif doing is CollectorState.RECORDING:
                 self.recording = max(self.recording, _family_mib(run))
             time.sleep(0.01)
 
@@ -51,7 +53,7 @@ def _family_mib(run: Run) -> float:
         encoders = [child.pid for child in collector.children() if "ffmpeg" in child.name()]
     except (psutil.Error, TypeError, ValueError):
         return 0.0
-    return sum(memory_mib(pid) or 0.0 for pid in (collector.pid, *encoders))
+    return sum(held_mib(pid) or 0.0 for pid in (collector.pid, *encoders))
 
 
 def test_an_evaluation_takes_what_was_rehearsed(start_server: StartServer, new_run: NewRun) -> None:
@@ -85,10 +87,10 @@ def test_a_second_collector_rehearses_nothing(start_server: StartServer, new_run
     assert len(run.events("evaluation_rehearsed")) == 1
 
 
-def watched_env(server: Server, folder: Path) -> tuple[AgentConfig, WatchedEnv, Status]:
+def watched_env(server: Server, folder: Path) -> tuple[AgentConfig, WatchdogEnv, Status]:
     settings = validate({**SMALL, "evaluation": {"video": False}, "simulator": {"port": server.port}}, source="test")
     status = Status(folder / "status.bin")
-    return settings, WatchedEnv(settings, status, on_step=lambda: None), status
+    return settings, WatchdogEnv(settings, status), status
 
 
 def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
@@ -100,8 +102,9 @@ def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
         settings, env, status = watched_env(server, tmp_path)
         try:
             if rehearse:
-                examiner = Examiner(settings, RunDirectory(tmp_path), env, Policy(settings.td3.network), status)
-                assert examiner.rehearse().routes == settings.evaluation.final_episodes
+                policy = Policy(settings.td3.network)
+                evaluations = RunEvaluations(settings, RunPaths(tmp_path), env, policy, status)
+                assert completed(evaluations.rehearse()).routes == settings.evaluation.final_episodes
                 assert env.session.ticks == 0
                 vehicles = connect(server, synchronous=False).world.get_actors().filter("vehicle.*")
                 assert len(vehicles) == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.exits import Exit
+from contract.exits import Exit
 from tests.conftest import StartServer
 from tests.disks import fill, read_only, small_disk
 from tests.wire.trainee import SMALL, Run

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.exits import Exit
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
+from contract.exits import Exit
 from tests.conftest import StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run, program

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from launcher.memory.pools import Kind
-from launcher.planning.footprint import Footprint
+from launcher.footprint import Footprint
+from launcher.memory.pools import PoolKind
 from tests.disks import small_disk
 from tests.gpu_stub.stub import Figures
 from tests.wire.launched import ENDLESS, QUICK, Launch, Launched, first_time, own_limits
@@ -38,7 +38,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     config = tmp_path / "quick.yaml"
     config.write_text(QUICK % {"steps": ENDLESS}, encoding="utf-8")
     (sizes,) = Footprint(str(config)).sizes([{"device": "cpu"}])
-    with small_disk(tmp_path, mib=round(sizes.mib[Kind.DISK] + LEFT_MIB)) as found:
+    with small_disk(tmp_path, mib=round(sizes.mib[PoolKind.DISK] + LEFT_MIB)) as found:
         yield found
 
 
@@ -86,7 +86,7 @@ def test_a_disk_that_no_rung_helps_ends_the_run_with_71_and_says_what_to_free(di
 def test_a_card_that_torch_cant_use_is_said_once_and_the_run_goes_on_as_one_on_the_cpu(
     launch: Launch, tmp_path: Path, card: Figures
 ) -> None:
-    limits = own_limits(tmp_path, {**SOON, "climb.hold_s": 1})
+    limits = own_limits(tmp_path, {**SOON, "restore.hold_s": 1})
     run = launch(ENDLESS, "--simulator", "carla-lite", *limits, environment=card.environment)
     run.until(lambda: bool(run.events("planned_without_cuda")))
     agent = run.beat["pid"]

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent import checkpoint, config
-from agent.exchange.request_files import Answer, await_answer, send
-from agent.exits import Exit
-from agent.learner import architecture
-from agent.run_directory import RunDirectory
+from agent import config
+from agent.trainer import checkpoint
+from agent.trainer.learner import architecture
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.requests import Answer, await_answer, send
 from tests.conftest import Server, StartServer, port_pair
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import Run, program, running
@@ -21,7 +22,7 @@ from tests.wire.trainee import Run, program, running
 
 def ask(run: Run, kind: str, **values: Any) -> Answer:
     """Return the answer to a request."""
-    folder = RunDirectory(run.path)
+    folder = RunPaths(run.path)
     dotted = {key.replace("__", "."): value for key, value in values.items()}
     return await_answer(folder, send(folder, kind, dotted), look_s=0.01)
 
@@ -73,7 +74,7 @@ def test_a_drain_gives_the_simulator_back_and_a_resume_goes_on(
     time.sleep(1.2)
     beat = run.beat
     assert (beat["step"], beat["updates"]) == (drained.steps, drained.updates)
-    assert (beat["collector"], beat["tick_outstanding_s"]) == ({"pid": None, "doing": "absent"}, 0.0)
+    assert (beat["collector"], beat["tick_outstanding_s"]) == ({"pid": None, "state": "absent"}, 0.0)
     assert ask(run, "drain").result == "ok", "it is drained: nothing is left to do"
     assert ask(run, "resume").result == "ok"
     run.finish()
@@ -118,7 +119,7 @@ def test_an_evaluation_that_a_drain_breaks_off_is_repeated(start_server: StartSe
         *("--max-timesteps", "80", "--eval-freq", "40", "--num-eval-episodes", "12"),
         *("--set", "environment.max_steps=200", "--set", "environment.stuck_s=60"),
     )
-    run.wait(lambda: run.beat.get("collector", {}).get("doing") == "evaluating")
+    run.wait(lambda: run.beat.get("collector", {}).get("state") == "evaluating")
     drained = ask(run, "drain")
     assert drained.steps == 40
     assert saved_updates(run, drained.checkpoint) == drained.updates

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from agent.exchange.status import Doing
-from agent.exits import Exit
+from contract.exits import Exit
+from contract.heartbeat import CollectorState
 from tests.conftest import Server, StartServer
 from tests.soak.sight import Sight
 from tests.wire.conftest import NewRun
@@ -81,7 +81,7 @@ def trained(
 ) -> Run:
     sight = Sight(run)
     run.start()
-    run.wait(lambda: run.steps == BOUNDARY and sight.doing is Doing.EVALUATING and sight.saved_updates > 0)
+    run.wait(lambda: run.steps == BOUNDARY and sight.state is CollectorState.EVALUATING and sight.saved_updates > 0)
     assert not run.events("evaluated")
     at_the_boundary(run, server, start_server)
     run.finish()

@@ -21,16 +21,16 @@ from tests.wire.staged import CARLA, QUICK, card_of, free_ram_mib, overrides, se
 
 pytestmark = pytest.mark.long
 
-STRANGER_MIB = 2048
+FOREIGN_MIB = 2048
 CARLA_MIB = 1500
 SLACK_MIB = 2200
-"""Beyond the reserve when a run begins: its own 600 fit into it, and the stranger doesn't fit beside them."""
+"""Beyond the reserve when a run begins: its own 600 fit into it, and the foreign process doesn't fit beside them."""
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Iterator[Hog]:
-    """A program of somebody else's, by the name of ``stranger``."""
-    program = tmp_path / "stranger"
+def foreign_process(tmp_path: Path) -> Iterator[Hog]:
+    """A program of somebody else's, by the name of ``borrower``."""
+    program = tmp_path / "borrower"
     program.symlink_to(sys.executable)
     with Hog(str(program), str(REPOSITORY / "tests" / "memory_hog.py")) as hog:
         yield hog
@@ -38,38 +38,38 @@ def stranger(tmp_path: Path) -> Iterator[Hog]:
 
 @pytest.fixture
 def card(tmp_path: Path) -> Iterator[Figures]:
-    """A card on which CARLA and the stranger leave 50 MiB."""
-    yield from card_of(tmp_path, CARLA_MIB + STRANGER_MIB + 50)
+    """A card on which CARLA and the foreign process leave 50 MiB."""
+    yield from card_of(tmp_path, CARLA_MIB + FOREIGN_MIB + 50)
 
 
 def reserve_all_but(folder: Path, mib: float) -> dict[str, Any]:
     return {**QUICK, "memory.reserve_mib.ram": round(free_ram_mib(folder) - mib)}
 
 
-def test_4_a_stranger_between_check_and_use_is_named_and_waited_for(
-    launch: Launch, tmp_path: Path, stranger: Hog
+def test_4_a_foreign_process_between_check_and_use_is_named_and_waited_for(
+    launch: Launch, tmp_path: Path, foreign_process: Hog
 ) -> None:
     """Scenario 4, in RAM: he takes 2 GiB after the plan, while the simulator starts."""
     limits = own_limits(tmp_path, reserve_all_but(tmp_path, SLACK_MIB))
     run = launch(100, *limits, environment={"LITE_FAULTS": "slow-start:by_s=4"})
     run.until(lambda: bool(run.events("simulator_starts")))
-    assert stranger.touch(STRANGER_MIB)
+    assert foreign_process.touch(FOREIGN_MIB)
     run.until(lambda: bool(run.events("waiting")))
     assert run.events("waiting")[0]["diagnosis"] == "foreign_process"
-    run.until(lambda: bool(run.events("finding", diagnosis="foreign_process", owner="stranger")))
+    run.until(lambda: bool(run.events("finding", diagnosis="foreign_process", owner="borrower")))
     assert not run.events("agent_starts")
-    assert "stranger" in json.dumps(status(run))
-    assert psutil.Process(stranger.pid).memory_info().rss >= STRANGER_MIB * 2**20
-    assert stranger.touch(1), "he lives"
-    stranger.__exit__()
+    assert "borrower" in json.dumps(status(run))
+    assert psutil.Process(foreign_process.pid).memory_info().rss >= FOREIGN_MIB * 2**20
+    assert foreign_process.touch(1), "it lives"
+    foreign_process.__exit__()
     output = run.output()
     assert run.process.returncode == 0, output
     assert "Traceback" not in output
     assert (run.state["simulator_restarts"], run.state["agent_restarts"]) == (0, 0)
 
 
-def test_4_a_stranger_on_the_card_is_named_and_left_alone(
-    launch: Launch, tmp_path: Path, stranger: Hog, card: Figures
+def test_4_a_foreign_process_on_the_card_is_named_and_left_alone(
+    launch: Launch, tmp_path: Path, foreign_process: Hog, card: Figures
 ) -> None:
     """Scenario 4, in VRAM: CARLA is there, the agent on the CPU, and 2 GiB more can't be had."""
     limits = own_limits(tmp_path, {**QUICK, "simulator.command": CARLA, "sizes.vram_mib.Low": CARLA_MIB})
@@ -78,39 +78,39 @@ def test_4_a_stranger_on_the_card_is_named_and_left_alone(
     run.until(lambda: bool(run.events("simulator_started")))
     card.hold(run.state["simulator"]["pid"], CARLA_MIB, "G")
     run.until_training()
-    card.hold(stranger.pid, STRANGER_MIB, name="stranger")
+    card.hold(foreign_process.pid, FOREIGN_MIB, name="borrower")
     run.until(lambda: bool(run.events("waiting")))
-    assert run.events("finding", pool="vram:0", owner="stranger", diagnosis="foreign_process")
-    assert "vram:0 has 50 MiB free, 100 should be; stranger" in run.events("waiting")[0]["cause"]
+    assert run.events("finding", pool="vram:0", owner="borrower", diagnosis="foreign_process")
+    assert "vram:0 has 50 MiB free, 100 should be; borrower" in run.events("waiting")[0]["cause"]
     run.until_stepping()
-    assert stranger.touch(1), "he lives"
+    assert foreign_process.touch(1), "it lives"
     assert run.state["state"] == "pressure"
-    card.release(stranger.pid)
+    card.release(foreign_process.pid)
     run.until(lambda: run.state["state"] == "running")
     assert (run.state["simulator_restarts"], run.state["agent_restarts"]) == (0, 0)
     run.stop()
 
 
-def test_a_rung_taken_by_apply_is_climbed_back_from(launch: Launch, tmp_path: Path, stranger: Hog) -> None:
-    """The pressure is a stranger's RAM; once he leaves and it has fitted for the hold, the values come back."""
+def test_a_rung_taken_by_apply_is_restored(launch: Launch, tmp_path: Path, foreign_process: Hog) -> None:
+    """The pressure is a foreign process's RAM; once it leaves and it has fitted for the hold, the values come back."""
     shipped = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["ladder"]["ram"]
     (rung,) = [each for each in shipped if each["name"] == "micro_batches"]
-    rung = {**rung, "values": {"td3.micro_batch": 8}, "frees_mib": {"ram": 2 * STRANGER_MIB}}
+    rung = {**rung, "values": {"td3.micro_batch": 8}, "frees_mib": {"ram": 2 * FOREIGN_MIB}}
     changes = {**reserve_all_but(tmp_path, SLACK_MIB), "ladder": {"ram": [rung, shipped[-1]]}}
     run = launch(ENDLESS, *own_limits(tmp_path, changes), *settings(td3__batch_size=16))
     run.until_training()
     pid = run.beat["pid"]
-    assert stranger.touch(STRANGER_MIB)
+    assert foreign_process.touch(FOREIGN_MIB)
     run.until(lambda: bool(run.events("rung_taken")))
-    assert "stranger" in run.events("rung_taken")[0]["cause"]
+    assert "borrower" in run.events("rung_taken")[0]["cause"]
     run.until(lambda: run.beat["micro_batch"] == 8)
     assert overrides(run) == {"td3.micro_batch": 8}
-    stranger.__exit__()
+    foreign_process.__exit__()
     run.until(lambda: bool(run.events("rung_left")))
     run.until(lambda: run.beat["micro_batch"] == 16)
     run.until(lambda: overrides(run) == {})
     asked = run.events("request", kind="apply")
     assert [row["values"] for row in asked] == [{"td3.micro_batch": 8}, {"td3.micro_batch": None}]
-    run.until(lambda: bool(run.events("climb_stands")))
+    run.until(lambda: bool(run.events("restore_stands")))
     assert (taken(run), run.beat["pid"], run.state["agent_restarts"]) == ([], pid, 0)
     run.stop()

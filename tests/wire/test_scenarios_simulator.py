@@ -14,7 +14,7 @@ import pytest
 
 from agent.exchange.status import Status
 from launcher.memory.nvml import Nvml
-from launcher.memory.pools import Kind
+from launcher.memory.pools import PoolKind
 from launcher.memory.survey import Survey
 from tests.conftest import port_pair
 from tests.crowd import assert_within
@@ -97,7 +97,7 @@ def test_5_a_simulator_that_hangs_while_it_answers_version_is_started_again(laun
 def collector_of(launched: Launched) -> psutil.Process:
     """Return the agent's collector."""
     agent = psutil.Process(launched.read("launcher.json")["agent"]["pid"])
-    return next(each for each in agent.children() if "agent.collecting.collector" in each.cmdline())
+    return next(each for each in agent.children() if "agent.collector" in each.cmdline())
 
 
 def until_gone(launched: Launched, process: psutil.Process) -> None:
@@ -194,7 +194,7 @@ class Leaked:
 
 
 def free_mib(folder: Path) -> float:
-    (ram, *_) = Survey(folder, Nvml(0)).read().of(Kind.RAM)
+    (ram, *_) = Survey(folder, Nvml(0)).read().of(PoolKind.RAM)
     assert ram.free.mib is not None
     return ram.free.mib
 
@@ -209,14 +209,14 @@ def leaked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaked]:
     reserve_mib = free_mib(folder) - ROOM_MIB
     memory = {"slope_window_s": 300 / SHORTER, "horizon_s": 600 / SHORTER, "urgent_s": 120 / SHORTER}
     changes = {f"memory.{name}": value for name, value in memory.items()}
-    changes |= {"memory.reserve_mib.ram": reserve_mib, "climb.settle_s": 1, "watch.interval_s": 0.25}
+    changes |= {"memory.reserve_mib.ram": reserve_mib, "restore.settle_s": 1, "watch.interval_s": 0.25}
     limits = own_limits(folder, {**changes, "simulator.stop_grace_s": 1})
     launched = Launched(folder, environment={"LITE_CONTROL_PORT": str(control)})
     launched.up(*first_time(folder, ENDLESS), *limits)
     try:
         launched.until_training()
         agent_pid = launched.read("launcher.json")["agent"]["pid"]
-        assert tell(control, "fault deaf") == "ok"
+        assert tell(control, "fault ignore-sigterm") == "ok"
         room_mib = free_mib(folder) - reserve_mib
         assert tell(control, f"fault grow:mib_per_min={60 * room_mib / LASTS_S:.0f}") == "ok"
         exhausted_s = time.time() + LASTS_S

@@ -32,7 +32,7 @@ def commands(run: Launched) -> dict[str, list[str]]:
 def test_a_run_whose_launcher_was_killed_goes_on_as_it_was_asked_for(launch: Launch, tmp_path: Path) -> None:
     """The steps, the warm-up, checkpoints and evaluations, what the simulator is told, who hears of it."""
     heard = tmp_path / "heard"
-    limits = own_limits(tmp_path, {"climb.hold_s": 3600})
+    limits = own_limits(tmp_path, {"restore.hold_s": 3600})
     own = ("--max-timesteps", str(STEPS), "--seed", "5", "--on-event", f"cat >> {heard}")
     simulator = ("--simulator-arg=--fault", "--simulator-arg", "black:after_ticks=9000000")
     agent = settings(

@@ -31,9 +31,9 @@ SETTINGS: dict[str, Any] = {
         "keep_checkpoints": 100,
     },
 }
-CLIMBS_SOON: dict[str, Any] = {
-    "climb.settle_s": 1,
-    "climb.hold_s": 5,
+RESTORES_SOON: dict[str, Any] = {
+    "restore.settle_s": 1,
+    "restore.hold_s": 5,
     "memory.pressure_s": 3600,
     "watch.interval_s": 0.5,
 }
@@ -98,9 +98,9 @@ def test_a_shortage_in_the_first_update_is_met_before_the_first_step(launch: Lau
 def test_a_shortage_in_mid_run_is_met_within_the_update_and_the_rung_outlives_the_launcher(
     launch: Launch, tmp_path: Path
 ) -> None:
-    """The launcher climbs back to the whole batch, for which there is no room; then it is killed and started again."""
+    """The launcher restores to the whole batch, for which there is no room; then it is killed and started again."""
     free_running = configured(tmp_path, lockstep=False, updates_per_step=0.1, checkpoint_every_steps=ENDLESS)
-    limits = own_limits(tmp_path, CLIMBS_SOON)
+    limits = own_limits(tmp_path, RESTORES_SOON)
     run = launch(ENDLESS, *free_running, *limits, environment=short_of_memory(updates=ENDLESS))
 
     def stands_again() -> bool:
@@ -116,7 +116,7 @@ def test_a_shortage_in_mid_run_is_met_within_the_update_and_the_rung_outlives_th
     first = [row for row in told if row["updates"] == told[0]["updates"]]
     assert (first[0]["phase"], first[0]["micro_batch"], first[-1]["action"]) == ("critic", BATCH, "halved")
     assert 0 < first[0]["updates"] < run.beat["updates"], "the same update was finished"
-    assert (len(run.agent_events("started", "resumed")), len(run.events("climb_failed"))) == (1, 1)
+    assert (len(run.agent_events("started", "resumed")), len(run.events("restore_failed"))) == (1, 1)
     rung = values(run)[-1]
     assert rung == {"td3.micro_batch": told[-1]["next_micro_batch"]}
     assert rung["td3.micro_batch"] < BATCH

@@ -16,10 +16,12 @@ from agent.env.driving import STARTS_A_RESET, DrivingEnv
 from agent.env.observation import DriverState, Observation
 from agent.env.route import Route, held_out_routes
 from agent.env.session import BlockedStart
-from agent.exits import Exit, exit_code
-from agent.judging.baselines import PidPurePursuit
-from agent.judging.evaluation import evaluate, write_json
-from agent.judging.visual import record
+from agent.evaluation.drivers import PidPurePursuit
+from agent.evaluation.metrics import write_json
+from agent.evaluation.routes import completed, evaluate
+from agent.evaluation.video import record
+from agent.exits import exit_code
+from contract.exits import Exit
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL
@@ -174,7 +176,7 @@ class Leaver(PidPurePursuit):
 def test_an_evaluation_drives_a_route_later_whose_start_was_taken(env: DrivingEnv, parked: Parked) -> None:
     routes = held_out_routes(env.planner, env.config.route, 2, seed=1)
     parked.on(start_of(routes[0]))
-    found = evaluate(env, Leaver(parked), routes, "pid")
+    found = completed(evaluate(env, Leaver(parked), routes, "pid"))
     assert [result.route for result in found.routes] == [route.name for route in routes]
     assert all(result.success for result in found.routes)
     assert found.blocked == ()
@@ -185,14 +187,14 @@ def test_an_evaluation_names_the_route_whose_start_stayed_taken(
 ) -> None:
     routes = held_out_routes(env.planner, env.config.route, 2, seed=1)
     parked.on(start_of(routes[0]))
-    found = evaluate(env, PidPurePursuit(), routes, "pid")
+    found = completed(evaluate(env, PidPurePursuit(), routes, "pid"))
     assert [result.route for result in found.routes] == [routes[1].name]
     assert found.totals()["success"] == 1.0
     assert found.totals()["blocked"] == 1.0
     write_json([found], tmp_path / "found.json")
     assert json.loads((tmp_path / "found.json").read_text())[0]["blocked"] == [routes[0].name]
     with pytest.raises(BlockedStart):
-        evaluate(env, PidPurePursuit(), routes[:1], "pid")
+        completed(evaluate(env, PidPurePursuit(), routes[:1], "pid"))
 
 
 def test_a_film_goes_on_with_the_next_route_where_a_start_is_taken(
@@ -200,9 +202,10 @@ def test_a_film_goes_on_with_the_next_route_where_a_start_is_taken(
 ) -> None:
     routes = held_out_routes(env.planner, env.config.route, 2, seed=1)
     parked.on(start_of(routes[0]))
-    assert record(env, PidPurePursuit(), routes, tmp_path / "film.mp4", max_seconds=2.0).seconds == pytest.approx(2.0)
+    film = completed(record(env, PidPurePursuit(), routes, tmp_path / "film.mp4", max_seconds=2.0))
+    assert film.seconds == pytest.approx(2.0)
     with pytest.raises(BlockedStart):
-        record(env, PidPurePursuit(), routes[:1], tmp_path / "none.mp4")
+        completed(record(env, PidPurePursuit(), routes[:1], tmp_path / "none.mp4"))
     assert not (tmp_path / "none.mp4").exists()
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from agent import checkpoint
-from agent.exchange.status import Doing
-from agent.exits import Exit
+from agent.trainer import checkpoint
+from contract.exits import Exit
+from contract.heartbeat import CollectorState
 from tests.conftest import StartServer
 from tests.crowd import assert_within
 from tests.soak.sight import Sight
@@ -69,11 +69,11 @@ PHASES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
     "saving": (settings(td3=LARGE, training={"checkpoint_every_steps": 1}), lambda run: Sight(run).saving),
     "evaluating": (
         settings(evaluation={"every_steps": 30, "episodes": 60}, environment={"max_steps": 500}),
-        lambda run: Sight(run).doing is Doing.EVALUATING,
+        lambda run: Sight(run).state is CollectorState.EVALUATING,
     ),
     "recording": (
         settings(training={"total_steps": 60}, evaluation={"final_episodes": 1, "video": True}),
-        lambda run: Sight(run).doing is Doing.RECORDING,
+        lambda run: Sight(run).state is CollectorState.RECORDING,
     ),
 }
 
@@ -94,7 +94,7 @@ def test_a_stop_is_honoured_while_the_simulator_is_not_up_yet(start_server: Star
     server.end()
     run = new_run("run", server, settings=settings())
     run.start()
-    run.wait(lambda: Sight(run).doing is Doing.CONNECTING)
+    run.wait(lambda: Sight(run).state is CollectorState.CONNECTING)
     stop(run, signal.SIGTERM)
 
 
@@ -107,5 +107,5 @@ def test_a_stop_is_honoured_while_a_lost_simulator_is_waited_for(
     run.start()
     run.wait(lambda: run.steps > 30)
     server.kill()
-    run.wait(lambda: Sight(run).doing is Doing.CONNECTING)
+    run.wait(lambda: Sight(run).state is CollectorState.CONNECTING)
     stop(run, signal.SIGTERM)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.exits import Exit
+from contract.exits import Exit
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import Run, program

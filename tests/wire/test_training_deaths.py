@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from agent.exits import Exit
+from contract.exits import Exit
 from tests.conftest import StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import program, running

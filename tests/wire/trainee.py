@@ -14,8 +14,8 @@ from typing import Any
 import safetensors.numpy
 import yaml
 
-from agent.exits import Exit
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
+from contract.exits import Exit
 from tests.conftest import REPOSITORY
 
 SMALL: dict[str, Any] = {

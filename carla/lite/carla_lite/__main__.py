@@ -25,7 +25,7 @@ from carla_lite.protocol.channel import listen
 from carla_lite.roads.network import MAP_NAMES, MapError
 from carla_lite.server import Server
 
-# Whatever --host says: who can reach it can crash the server.
+# Whatever --host says: a process that can reach it can crash the server.
 LOOPBACK = "127.0.0.1"
 _BAD_FAULT, _BAD_MAP, _NO_PORT = 2, 65, 69
 
@@ -68,7 +68,7 @@ def main(
             min=1,
             max=65535,
             envvar="LITE_CONTROL_PORT",
-            help=f"On {LOOPBACK} alone take lines of text: fault KIND:KEY=VALUE,… or clear or status. Off by default.",
+            help=f"Only on {LOOPBACK} take lines of text: fault KIND:KEY=VALUE,… or clear or status. Off by default.",
         ),
     ] = None,
 ) -> None:
@@ -81,7 +81,7 @@ def main(
     except MapError as error:
         _fail(f"{error}", _BAD_MAP)
     with contextlib.ExitStack() as ends:
-        # Before the others: who waits for the RPC port can then use this one.
+        # Before the others: a client that waits for the RPC port can then use this one.
         control = None if control_port is None else ends.enter_context(_control(control_port))
         injector.before_listening()
         try:

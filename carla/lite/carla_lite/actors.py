@@ -9,13 +9,24 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from carla_lite.blueprints import Blueprint
+from carla_lite.blueprints import Blueprint, VehicleBlueprint
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Body
-from carla_lite.motion.vehicles import VehicleModel
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import BoxActor, Pose
+from carla_lite.scenery.vehicle_meshes import Shape
+from carla_lite.vehicle_blueprints import BaseType
+
+_UNPAINTED = "128,128,128"
+_SHAPES = {
+    BaseType.CAR: Shape.SALOON,
+    BaseType.VAN: Shape.VAN,
+    BaseType.TRUCK: Shape.TRUCK,
+    BaseType.BUS: Shape.BUS,
+    BaseType.MOTORCYCLE: Shape.MOTORCYCLE,
+    BaseType.BICYCLE: Shape.BICYCLE,
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class Actor:
 
     def box(self) -> list[Any]:
         """Return the BoundingBox struct, relative to the actor."""
-        return wire.bounding_box((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+        return wire.EMPTY_BOX
 
     def describe(self) -> list[Any]:
         """Return the Actor struct (protocol, section 2.3)."""
@@ -73,8 +84,8 @@ class Actor:
 class Vehicle(Actor):
     """An actor with a body that the physics moves; it is never attached to another one."""
 
-    def __init__(self, identity: Identity, model: VehicleModel, place: Pose) -> None:
-        self.body = Body(model)
+    def __init__(self, identity: Identity, blueprint: VehicleBlueprint, place: Pose) -> None:
+        self.body = Body(blueprint.model)
         super().__init__(identity, place)
         self.light_state = 0
         self.speed_limit_kmh = 30.0
@@ -82,7 +93,8 @@ class Vehicle(Actor):
         self.ackermann: Ackermann | None = None
         self.constant_velocity: tuple[float, float] | None = None
         self.physics_control: list[Any] | None = None
-        self._color = _bgr(self.attributes["color"])
+        self._color = _bgr(self.attributes.get("color", _UNPAINTED))
+        self._shape = _SHAPES[blueprint.base_type]
 
     @property
     def place(self) -> Pose:
@@ -103,12 +115,6 @@ class Vehicle(Actor):
         if self.constant_velocity is not None:
             self.body.vx, self.body.vy = self.constant_velocity
 
-    def push(self, impulse: Vector) -> None:
-        """Add an impulse in the world's frame (N s)."""
-        mass = self.body.model.mass_kg
-        vx, vy, vz = self.body.world_velocity()
-        self.body.set_world_velocity(vx + impulse[0] / mass, vy + impulse[1] / mass, vz + impulse[2] / mass)
-
     def box(self) -> list[Any]:
         """Return the BoundingBox struct: its centre lies above the origin, which is on the ground."""
         model = self.body.model
@@ -118,7 +124,7 @@ class Vehicle(Actor):
         """Return what cameras see of it."""
         model, body = self.body.model, self.body
         centre = Pose(body.x, body.y, body.z + model.box_centre_z_m, body.pitch, body.yaw, body.roll)
-        return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0])
+        return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0], self._shape)
 
     def surrounds(self, x: float, y: float, z: float) -> bool:
         """Return whether a point is in the vehicle, or so close above it that a camera there is on its roof."""
@@ -191,10 +197,10 @@ def _bgr(color: str) -> tuple[int, int, int]:
     """Read "r,g,b".
 
     Raises:
-        RefusalError: it isn't three whole numbers from 0 to 255.
+        RpcError: it isn't three whole numbers from 0 to 255.
     """
     try:
         red, green, blue = (int(part) for part in color.split(","))
     except ValueError:
-        raise wire.RefusalError(f'color is "{color}", expected "red,green,blue" with numbers from 0 to 255') from None
+        raise wire.RpcError(f'color is "{color}", expected "red,green,blue" with numbers from 0 to 255') from None
     return blue & 255, green & 255, red & 255

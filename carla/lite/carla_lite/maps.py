@@ -5,7 +5,7 @@ Owns the way from a name on the wire to a road network. Reads no path that came 
 
 from __future__ import annotations
 
-from carla_lite.protocol.wire import RefusalError
+from carla_lite.protocol.wire import RpcError
 from carla_lite.roads import network
 from carla_lite.roads.network import MapError, RoadNetwork
 
@@ -35,25 +35,25 @@ class Maps:
         """Take an OpenDRIVE text as the map ``OpenDriveMap``.
 
         Raises:
-            RefusalError: it is broken.
+            RpcError: it is broken.
         """
         try:
             self._sent = RoadNetwork.parse(OPENDRIVE_MAP, xodr)
         except MapError as error:
-            raise RefusalError(str(error)) from None
+            raise RpcError(str(error)) from None
 
     def load(self, name: str) -> RoadNetwork:
         """Return the network of a map, named with or without CARLA's folders.
 
         Raises:
-            RefusalError: it is not offered.
+            RpcError: it is not offered.
         """
         name = name.rsplit("/", 1)[-1]
         if name == OPENDRIVE_MAP and self._sent is not None:
             return self._sent
         if name not in self._sources:
-            raise RefusalError(f"map {name} does not exist here, expected one of {', '.join(self._sources)}")
+            raise RpcError(f"map {name} does not exist here, expected one of {', '.join(self._sources)}")
         try:
             return network.load(self._sources[name])
         except MapError as error:
-            raise RefusalError(str(error)) from None
+            raise RpcError(str(error)) from None

@@ -29,7 +29,7 @@ _SIGHT_M = 200.0
 
 
 @dataclass
-class Moment:
+class TickSnapshot:
     """The world after one tick, as sensors may see it."""
 
     frame: int
@@ -45,7 +45,7 @@ class Moment:
 
 
 class Sensor(Actor, ABC):
-    """An actor with a stream. Subclasses yield the messages of one moment."""
+    """An actor with a stream. Subclasses yield the messages of one snapshot."""
 
     kind: int
 
@@ -63,7 +63,7 @@ class Sensor(Actor, ABC):
         """Return an attribute's value; a sensor without that attribute has 0.
 
         Raises:
-            RefusalError: it is no number within the limits.
+            RpcError: it is no number within the limits.
         """
         text = self.attributes.get(attribute, "0")
         try:
@@ -71,9 +71,7 @@ class Sensor(Actor, ABC):
         except ValueError:
             value = math.nan
         if not low <= value <= high:
-            raise wire.RefusalError(
-                f"{self.blueprint.id}: {attribute} is {text}, expected a number from {low} to {high}"
-            )
+            raise wire.RpcError(f"{self.blueprint.id}: {attribute} is {text}, expected a number from {low} to {high}")
         return value
 
     def is_due(self, elapsed_s: float) -> bool:
@@ -82,20 +80,20 @@ class Sensor(Actor, ABC):
             return True
         if elapsed_s < self._due_s - 1e-6:
             return False
-        # Late by a whole interval or more (at first, or after ticks longer than it): begin anew from here.
+        # Late by a whole interval or more (at first, or after ticks longer than it): count from here.
         late = elapsed_s - self._due_s >= self._interval_s
         self._due_s = (elapsed_s if late else self._due_s) + self._interval_s
         return True
 
     @abstractmethod
-    def messages(self, moment: Moment) -> Iterator[Message]:
-        """Yield this moment's messages, each as flat buffers."""
+    def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
+        """Yield this snapshot's messages, each as flat buffers."""
 
-    def header(self, moment: Moment, where: Pose) -> bytes:
+    def header(self, snapshot: TickSnapshot, where: Pose) -> bytes:
         """Return the 48 bytes that begin each message."""
         degrees = math.degrees(where.pitch), math.degrees(where.yaw), math.degrees(where.roll)
         place = where.x, where.y, where.z
-        return wire.HEADER.pack(self.kind, moment.frame, moment.elapsed_s, *place, *degrees)
+        return wire.HEADER.pack(self.kind, snapshot.frame, snapshot.elapsed_s, *place, *degrees)
 
 
 SENSORS: dict[str, type[Sensor]] = {}
@@ -153,45 +151,45 @@ class RgbCamera(Sensor):
         self._camera = Camera(width, height, fov)
         self._image_head = wire.IMAGE.pack(width, height, fov)
 
-    def messages(self, moment: Moment) -> Iterator[Message]:
-        """Yield the image of this moment."""
+    def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
+        """Yield the image of this snapshot."""
         where = self.pose
         seen = [
             box
-            for vehicle, box in moment.drawn
+            for vehicle, box in snapshot.drawn
             if max(abs(box.pose.x - where.x), abs(box.pose.y - where.y)) < _SIGHT_M
             and not (self.hangs_on(vehicle) and vehicle.surrounds(where.x, where.y, where.z))
         ]
-        image = self._camera.render(moment.scene, where, seen)
-        yield self.header(moment, where), self._image_head, image.data.cast("B")
+        image = self._camera.render(snapshot.scene, where, seen)
+        yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 
 @sensor("sensor.other.collision")
 class CollisionSensor(Sensor):
-    """Tells of every contact of its parent, each tick that the contact lasts."""
+    """Reports every contact of its parent, each tick that the contact lasts."""
 
     kind = wire.COLLISION
 
-    def messages(self, moment: Moment) -> Iterator[Message]:
+    def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield one event a contact: the two actors and the impulse on the parent (N s)."""
-        for vehicle, other, contact in moment.collided:
+        for vehicle, other, contact in snapshot.collided:
             x, y, z = contact.impulse
             if vehicle is self.parent:
                 against = other.describe() if other else _static(contact.static_tag)
-                yield self._event(moment, against, [x, y, z])
+                yield self._event(snapshot, against, [x, y, z])
             elif other is not None and other is self.parent:
-                yield self._event(moment, vehicle.describe(), [-x, -y, -z])
+                yield self._event(snapshot, vehicle.describe(), [-x, -y, -z])
 
-    def _event(self, moment: Moment, against: list[object], impulse: list[float]) -> Message:
+    def _event(self, snapshot: TickSnapshot, against: list[object], impulse: list[float]) -> Message:
         assert self.parent is not None
         payload: bytes = msgpack.packb([self.parent.describe(), against, impulse])
-        return self.header(moment, self.pose), payload
+        return self.header(snapshot, self.pose), payload
 
 
 def _static(tag: int) -> list[object]:
     """Return the stand-in that CARLA gives for things that are no actors: id 0, ``static.`` and the label's name."""
     name = f"static.{wire.LABELS.get(tag, 'unknown')}"
-    return [0, 0, [0, name, []], wire.bounding_box((0.0, 0.0, 0.0), (0.0, 0.0, 0.0)), bytes((tag,)), b""]
+    return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]
 
 
 register(Blueprint("sensor.other.lane_invasion", (role("front", "back", "left", "right"),)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -17,16 +17,16 @@ from carla_lite.maps import Maps
 # Four of these modules enter their functions in the table of methods.
 from carla_lite.methods import actor, commands, episode, table, vehicle  # noqa: F401
 from carla_lite.protocol.channel import listen
-from carla_lite.protocol.rpc import RpcServer, UnansweredError
+from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
-from carla_lite.sensors import Message, Moment, Sensor
+from carla_lite.sensors import Message, Sensor, TickSnapshot
 from carla_lite.world import World
 
-# So often at least does the loop turn for whoever interferes.
+# The loop calls the hook at least this often.
 _TURN_S = 0.05
 
 
-class Interference(Protocol):
+class FaultHook(Protocol):
     """What can come between the clients and the world; ``faults`` does."""
 
     @property
@@ -36,7 +36,7 @@ class Interference(Protocol):
     def answers(self, method: str) -> bool:
         """Return whether a call is answered now; if not, it waits for :meth:`Server.resume`."""
 
-    def seen(self, sensor: Sensor, moment: Moment) -> Iterable[Message]:
+    def seen(self, sensor: Sensor, snapshot: TickSnapshot) -> Iterable[Message]:
         """Return what leaves a sensor that is due and has listeners."""
 
     def turn(self) -> None:
@@ -57,9 +57,9 @@ class Server:
         stream_listener = self._sockets.enter_context(listen(host, port + 1))
         self._streams = Streams(stream_listener)
         self._world = World(self._streams, maps, seed)
-        self._interference: Interference | None = None
+        self._hook: FaultHook | None = None
         self.selector = selectors.DefaultSelector()
-        """Who wants a socket served in this loop registers it here, with a callback that takes the event mask."""
+        """A socket to be served in this loop is registered here, with a callback that takes the event mask."""
         self.selector.register(self._streams.selector.fileno(), selectors.EVENT_READ, self._serve_streams)
         self._rpc = RpcServer(rpc_listener, self.selector, self._answer)
 
@@ -77,13 +77,18 @@ class Server:
         """The number of the last frame: how many ticks there were."""
         return self._world.frame
 
-    def interfere(self, by: Interference) -> None:
-        """Let somebody come between clients and world from now on."""
-        self._interference = by
-        self._world.seen = by.seen
+    @property
+    def unsupported(self) -> Mapping[str, int]:
+        """How often clients called what has no effect here, by name."""
+        return self._world.unsupported
+
+    def attach(self, hook: FaultHook) -> None:
+        """Let the hook come between clients and world from now on."""
+        self._hook = hook
+        self._world.hooked = hook.seen
 
     def resume(self) -> None:
-        """Take up the calls that were left unanswered, in their order."""
+        """Answer the deferred calls, in their order."""
         self._rpc.resume()
 
     def serve(self) -> None:
@@ -92,26 +97,26 @@ class Server:
         while True:
             for key, mask in self.selector.select(self._wait_s(due_s)):
                 key.data(mask)
-            if self._interference is not None:
-                self._interference.turn()
+            if self._hook is not None:
+                self._hook.turn()
             if not self._stands() and time.monotonic() >= due_s:
                 self._world.tick()
                 # Real time; a server that was held up does not hurry to catch up.
                 due_s = max(due_s + self._world.settings.delta_s, time.monotonic())
 
     def _stands(self) -> bool:
-        return self._world.settings.synchronous or (self._interference is not None and self._interference.halts)
+        return self._world.settings.synchronous or (self._hook is not None and self._hook.halts)
 
     def _wait_s(self, due_s: float) -> float | None:
-        longest_s = None if self._interference is None else _TURN_S
+        longest_s = None if self._hook is None else _TURN_S
         if self._stands():
             return longest_s
         wait_s = max(0.0, due_s - time.monotonic())
         return wait_s if longest_s is None else min(wait_s, longest_s)
 
     def _answer(self, name: str, args: list[Any]) -> object:
-        if self._interference is not None and not self._interference.answers(name):
-            raise UnansweredError(name)
+        if self._hook is not None and not self._hook.answers(name):
+            raise DeferredReply(name)
         return table.answer(self._world, name, args)
 
     def _serve_streams(self, _mask: int) -> None:

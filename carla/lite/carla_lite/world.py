@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -19,12 +20,12 @@ from carla_lite.motion import collisions, physics
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.protocol.streams import Streams
-from carla_lite.protocol.wire import RefusalError
+from carla_lite.protocol.wire import RpcError
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.scene import Scene
-from carla_lite.sensors import SENSORS, Message, Moment, Sensor
+from carla_lite.sensors import SENSORS, Message, Sensor, TickSnapshot
 
 A = TypeVar("A", bound=Actor)
 
@@ -49,8 +50,10 @@ class World:
         self.traffic_managers: dict[int, str] = {}
         self.stream = streams.open(self._message)
         self.settings = wire.default_settings()
-        self.seen: Callable[[Sensor, Moment], Iterable[Message]] | None = None
-        """What leaves a sensor, where somebody comes between (``server.Interference``); None: its own messages."""
+        self.hooked: Callable[[Sensor, TickSnapshot], Iterable[Message]] | None = None
+        """What leaves a sensor, as a ``server.FaultHook`` leaves it; None: its own messages."""
+        self.unsupported: Counter[str] = Counter()
+        """How often clients called what has no effect here, by name."""
         self.frame = 0
         self.episode = secrets.randbelow(1 << 31)
         self._seed = seed
@@ -59,7 +62,7 @@ class World:
         self.load(maps.first)
 
     def load(self, network: RoadNetwork) -> None:
-        """Begin a new episode on this map, with nobody but the spectator in it."""
+        """Begin a new episode on this map, with only the spectator in it."""
         scene = Scene.build(network, self._seed)
         self.network, self.scene = network, scene
         self.episode += 1
@@ -71,33 +74,43 @@ class World:
         self._limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), find("spectator"), {}), _ABOVE))
 
+    def report_unsupported(self, name: str) -> None:
+        """Count a call that changes nothing here, and log the first of its name: one that is asynchronous has no reply
+        in which its caller could read it."""
+        self.unsupported[name] += 1
+        if self.unsupported[name] == 1:
+            print(
+                f"carla-lite: {name} is not supported: calls of it change nothing that is simulated or shown",
+                flush=True,
+            )
+
     def actor(self, number: int, kind: type[A]) -> A:
         """Return the actor of this id.
 
         Raises:
-            RefusalError: there is none, or it is of another kind.
+            RpcError: there is none, or it is of another kind.
         """
         found = self.actors.get(number)
         if found is None:
-            raise RefusalError(f"actor {number} does not exist: it was never spawned here, or is destroyed")
+            raise RpcError(f"actor {number} does not exist: it was never spawned here, or is destroyed")
         if not isinstance(found, kind):
-            raise RefusalError(f"actor {number} is a {found.blueprint.id}, expected a {kind.__name__.lower()}")
+            raise RpcError(f"actor {number} is a {found.blueprint.id}, expected a {kind.__name__.lower()}")
         return found
 
     def spawn(self, name: str, given: dict[str, str], place: Pose, parent_id: int = 0) -> Actor:
         """Add an actor; with a parent, ``place`` is relative to it.
 
         Raises:
-            RefusalError: unknown blueprint or parent, an attribute out of range, or no room for a vehicle.
+            RpcError: unknown blueprint or parent, an attribute out of range, or no room for a vehicle.
         """
         blueprint = find(name)
         attributes = blueprint.values(given)
         if blueprint is self.spectator.blueprint:
-            raise RefusalError("there is one spectator already: get_spectator() returns it")
+            raise RpcError("there is one spectator already: get_spectator() returns it")
         parent = self.actor(parent_id, Actor) if parent_id else None
         if isinstance(blueprint, VehicleBlueprint):
             where = compose(parent.pose, place) if parent else place
-            return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint.model, where))
+            return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint, where))
         identity = Identity(self._new_id(), blueprint, attributes, parent)
         if name not in SENSORS:
             return self._add(Actor(identity, place))
@@ -129,17 +142,17 @@ class World:
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
-        moment = Moment(self.frame, self.elapsed_s, self.scene, self.vehicles, collided)
+        snapshot = TickSnapshot(self.frame, self.elapsed_s, self.scene, self.vehicles, collided)
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
-                for message in sensor.messages(moment) if self.seen is None else self.seen(sensor, moment):
+                for message in sensor.messages(snapshot) if self.hooked is None else self.hooked(sensor, snapshot):
                     self.streams.publish(sensor.stream, message)
         return self.frame
 
     def _spawn_vehicle(self, vehicle: Vehicle) -> Vehicle:
         if self._is_blocked(vehicle):
             # CARLA's own words: scripts look for them.
-            raise RefusalError("Spawn failed because of collision at spawn position")
+            raise RpcError("Spawn failed because of collision at spawn position")
         vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)  # to be read before the first tick
         self.vehicles.append(vehicle)
         return self._add(vehicle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from agent.td3.replay import Batch
+from agent.td3.replay.replay import Batch
 
 
 def random_batch(size: int, seed: int = 0) -> Batch:

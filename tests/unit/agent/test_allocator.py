@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import config
-from agent.exits import Exit
+from agent.config import MemoryConfig
 from agent.layered_yaml import ConfigError
-from agent.memory import admission
+from agent.memory import preflight
 from agent.memory.allocator import SHIPPED, VARIABLES, Choice, Platform, build, parse, prepare, render
-from agent.memory.settings import MemoryConfig
-from agent.run_directory import RunDirectory
+from agent.telemetry.events import EventLog
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 LINUX = Platform(torch=(2, 13), wsl=False)
@@ -239,9 +240,10 @@ def test_a_bad_setting_in_the_environment_stops_training_before_it_begins(tmp_pa
 
 
 def test_the_event_says_that_the_cpu_has_no_such_allocator(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path)
-    admission.admit(config.validate({"device": "cpu"}, "test"), directory, Choice("expandable_segments:True", "a test"))
-    event = json.loads(directory.events.read_text().splitlines()[0])
+    directory = RunPaths(tmp_path)
+    choice, log = Choice("expandable_segments:True", "a test"), EventLog(directory.agent_events).append
+    preflight.admit(config.validate({"device": "cpu"}, "test"), directory, choice, log)
+    event = json.loads(directory.agent_events.read_text().splitlines()[0])
     assert (event["event"], event["cause"]) == ("allocator", "a test")
     assert event["setting"] == "expandable_segments:True"
     assert event["took_hold"] == "not applicable on the CPU"
@@ -250,4 +252,4 @@ def test_the_event_says_that_the_cpu_has_no_such_allocator(tmp_path: Path) -> No
 def test_a_key_that_did_not_take_hold_is_named() -> None:
     wanted = {"expandable_segments": True, "garbage_collection_threshold": 0.8, "release_lock_on_cudamalloc": True}
     took_hold = {"expandable_segments": False, "garbage_collection_threshold": 0.8, "max_split_size": -1}
-    assert admission.ignored(wanted, took_hold) == ["expandable_segments"]
+    assert preflight.ignored(wanted, took_hold) == ["expandable_segments"]

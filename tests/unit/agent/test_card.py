@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ import torch
 
 from agent import config
 from agent.config import AgentConfig, TD3Config
-from agent.cuda import choose_device
-from agent.exits import AgentError, Exit
-from agent.learner import Learner
+from agent.cuda import choose_device, limit_memory
+from agent.exits import AgentError
 from agent.memory import snapshot
-from agent.memory.preallocation import limit_device_memory
 from agent.memory.watermarks import MIB, Watermarks
-from agent.run_directory import RunDirectory
-from agent.td3.replay import Batch
-from agent.td3.td3 import TD3
+from agent.run_directory import prepare
+from agent.td3.replay.replay import Batch
+from agent.td3.td3 import TD3, critic_loss
+from agent.trainer.learner import Learner
+from contract.exits import Exit
+from contract.paths import RunPaths
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.watched import CPU, distance
 
@@ -56,7 +58,7 @@ def card() -> Iterator[torch.device]:
         yield device
     finally:
         torch.backends.cudnn.deterministic = before
-        limit_device_memory(device, 1.0)
+        limit_memory(device, 1.0)
         torch.cuda.empty_cache()
 
 
@@ -71,9 +73,9 @@ def settings(**values: Any) -> AgentConfig:
 
 
 @contextlib.contextmanager
-def learning(folder: Path, chosen: AgentConfig, size: int = SIZE) -> Iterator[tuple[Learner, RunDirectory]]:
-    run = RunDirectory(folder)
-    with run.prepare(resume=False):
+def learning(folder: Path, chosen: AgentConfig, size: int = SIZE) -> Iterator[tuple[Learner, RunPaths]]:
+    run = RunPaths(folder)
+    with prepare(run, resume=False):
         learner = Learner(chosen, run)
         learner._replay = AlwaysTheSame(size)  # type: ignore[assignment]
         yield learner, run
@@ -93,7 +95,7 @@ def full(device: torch.device) -> list[torch.Tensor]:
 def test_a_fraction_of_the_configuration_is_what_a_learner_can_have(card: torch.device, tmp_path: Path) -> None:
     fraction = held_to(card, 900)
     with learning(tmp_path, settings(memory={"per_process_memory_fraction": fraction})) as (learner, _):
-        learner.rehearse()
+        learner.dry_run()
         learner.update()
         assert learner.device == card
         assert torch.cuda.get_per_process_memory_fraction(card) == pytest.approx(fraction)
@@ -107,11 +109,11 @@ def test_a_first_update_beyond_the_fraction_is_finished_in_parts_before_anything
     size = 4096
     chosen = settings(memory={"per_process_memory_fraction": held_to(card, 400)}, td3={"batch_size": size})
     with learning(tmp_path, chosen, size) as (learner, run):
-        learner.rehearse()
+        learner.dry_run()
         assert 1 <= learner.micro_batch < size
         learner.update()
         assert learner.device == card
-    told = [json.loads(line) for line in run.events.read_text(encoding="utf-8").splitlines()]
+    told = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
     assert {row["phase"].split(" ")[0] for row in told if row["event"] == "out_of_memory"} == {"rehearsed"}
     assert (run.memory / "out-of-memory-1.pickle").stat().st_size > 0, "PyTorch's viewer has its file"
     account = json.loads((run.memory / "out-of-memory-1.json").read_text(encoding="utf-8"))
@@ -126,7 +128,7 @@ def test_a_learner_with_not_a_byte_left_goes_to_the_cpu_where_it_may(
         learner.update()
         learner._td3.release()  # its gradients' room would do for an update of few rows
         torch.cuda.empty_cache()
-        limit_device_memory(card, held_to(card, 0))
+        limit_memory(card, held_to(card, 0))
         hoard = full(card)
         if not leaves:
             with pytest.raises(AgentError) as caught:
@@ -166,7 +168,12 @@ def test_an_update_on_the_card_is_the_cpu_s_up_to_rounding(
         td3 = TD3(chosen, device, seed=0, offload=offload if device == card else ())
         if td3._scale is not None:
             td3._scale.value.fill_(256)  # where it comes down to after some updates: no overflow
-        td3._critic_gradient(random_batch(SIZE).to(device), torch.zeros(SIZE, device=device), SIZE)
+        td3._gradient(
+            partial(critic_loss, td3.online),
+            [random_batch(SIZE).to(device), torch.zeros(SIZE, device=device)],
+            SIZE,
+            td3._optimizers["critic"],
+        )
         scale = 1.0 if td3._scale is None else float(td3._scale.value)
         gradients = {name: each.grad for name, each in td3.online.named_parameters() if each.grad is not None}
         found.append({name: gradient.cpu() / scale for name, gradient in gradients.items()})
@@ -203,9 +210,9 @@ def test_the_estimate_holds_what_a_fresh_process_s_allocator_takes(card: torch.d
 def test_the_allocator_runs_with_what_it_was_told(memory: dict[str, Any], expected: dict[str, Any]) -> None:
     """In a fresh process, as the admission asks: nothing has made a context there."""
     program = (
-        "import json, os, sys; from agent.memory import allocator; from agent.memory.settings import MemoryConfig;"
+        "import json, os, sys; from agent.memory import allocator; from agent.config import MemoryConfig;"
         "allocator.prepare(MemoryConfig(**json.loads(sys.argv[1])), os.environ, allocator.Platform.here());"
-        "from agent.memory.admission import read_back; print(json.dumps(read_back()))"
+        "from agent.memory.preflight import read_back; print(json.dumps(read_back()))"
     )
     words = [sys.executable, "-c", program, json.dumps(memory)]
     ended = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -218,7 +225,7 @@ def test_page_locked_tensors_stay_page_locked_through_updates_and_moves(card: to
     td3 = TD3(TD3Config(policy_delay=1), card, seed=0, offload=("optimizer", "targets"))
 
     def locked() -> list[bool]:
-        masters = [*td3._critic_optimizer.masters.values(), *td3._actor_optimizer.masters.values()]
+        masters = [*td3._optimizers["critic"].masters.values(), *td3._optimizers["actor"].masters.values()]
         return [each.is_pinned() for each in (*masters, *td3.target.parameters())]
 
     td3.update(random_batch(SIZE))

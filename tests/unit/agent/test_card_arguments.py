@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from agent import config
-from agent.cuda import choose_device
-from agent.learner import Learner
-from agent.memory import admission
-from agent.memory.preallocation import limit_device_memory
+from agent.cuda import choose_device, limit_memory
+from agent.memory import preflight
 from agent.memory.watermarks import MIB, Watermarks
-from agent.run_directory import RunDirectory
+from agent.run_directory import prepare
 from agent.td3.td3 import TD3
+from agent.trainer.learner import Learner
+from contract.paths import RunPaths
 
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32]}
 
@@ -51,14 +51,14 @@ def beneath(monkeypatch: pytest.MonkeyPatch) -> Beneath:
 
 def test_torch_itself_refuses_a_fraction_of_a_device_without_an_index(beneath: Beneath) -> None:
     with pytest.raises(ValueError, match="with a specified index"):
-        limit_device_memory(torch.device("cuda"), 0.5)
+        limit_memory(torch.device("cuda"), 0.5)
 
 
 @pytest.mark.parametrize("wanted", ["auto", "cuda"])
 def test_the_device_that_is_chosen_can_be_limited(beneath: Beneath, wanted: str) -> None:
     device = choose_device(wanted)
     assert not beneath.begun, "choosing makes no context: the admission may yet decide for the CPU"
-    limit_device_memory(device, 0.5)
+    limit_memory(device, 0.5)
     assert beneath.calls == [("_cuda_setMemoryFraction", (0.5, 0))]
     assert beneath.begun
 
@@ -67,9 +67,9 @@ def test_a_limit_is_set_before_a_learner_goes_to_a_gpu_at_a_request_too(
     beneath: Beneath, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     values: dict[str, Any] = {"device": "cpu", "td3": {"network": SMALL}, "memory": {"per_process_memory_fraction": 1}}
-    settings, run = config.validate(values, "test"), RunDirectory(tmp_path)
+    settings, run = config.validate(values, "test"), RunPaths(tmp_path)
     monkeypatch.setattr(TD3, "move", lambda *arguments: beneath.calls.append(("move", arguments[1:])))
-    with run.prepare(resume=False):
+    with prepare(run, resume=False):
         learner = Learner(settings, run)
         assert not beneath.calls
         learner.apply(config.validate({**values, "device": "cuda"}, "test"), ["device"])
@@ -79,7 +79,7 @@ def test_a_limit_is_set_before_a_learner_goes_to_a_gpu_at_a_request_too(
 
 def test_the_allocator_is_asked_for_its_settings_in_a_context(beneath: Beneath) -> None:
     beneath.answers("_cuda_memorySnapshot", {"allocator_settings": {"expandable_segments": True, "divisions": {}}})
-    assert admission.read_back() == {"expandable_segments": True, "divisions": "{}"}
+    assert preflight.read_back() == {"expandable_segments": True, "divisions": "{}"}
     assert beneath.begun
 
 

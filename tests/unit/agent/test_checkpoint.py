@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from agent import checkpoint
-from agent.checkpoint import CheckpointError
+from agent.trainer import checkpoint
+from agent.trainer.checkpoint import CheckpointError
 from tests.disks import fill, read_only, small_disk
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -183,7 +183,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import torch
-from agent import checkpoint
+from agent.trainer import checkpoint
 tensors = {"weight": torch.zeros(200_000)}
 step = 0
 while True:
@@ -214,7 +214,7 @@ def test_killed_while_saving_the_last_finished_one_loads(tmp_path: Path, after: 
 KILLED = """
 import os, pathlib, signal, sys
 import torch
-from agent import checkpoint
+from agent.trainer import checkpoint
 run, deadly = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 def save(updates):
     checkpoint.save(run, 5, {"w": torch.full((3,), float(updates))}, {"updates": updates},
@@ -255,13 +255,13 @@ def test_a_kill_at_any_rename_leaves_a_whole_checkpoint(tmp_path: Path, rename: 
 COPIED = """
 import os, pathlib, sys, threading
 import torch
-from agent import checkpoint
-from agent.memory.resident import memory_mib
+from agent.trainer import checkpoint
+from contract.processes import held_mib
 tensors = {f"w{index}": torch.ones(2**20) for index in range(40)}
-seen = [memory_mib(os.getpid())]
+seen = [held_mib(os.getpid())]
 def watch():
     while True:
-        seen.append(memory_mib(os.getpid()))
+        seen.append(held_mib(os.getpid()))
 threading.Thread(target=watch, daemon=True).start()
 checkpoint.save(pathlib.Path(sys.argv[1]), 5, tensors, {}, architecture={}, config_digest="", keep=1)
 print(max(seen) - seen[0], len(seen))

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from agent import cuda
-from agent.cuda import Cuda, Seen
+from agent.cuda import Seen
 from agent.layered_yaml import ConfigError
+from contract.heartbeat import Cuda
 
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040)"
 

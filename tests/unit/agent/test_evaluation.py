@@ -4,11 +4,15 @@ import csv
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from agent.judging.evaluation import PENALTIES, Evaluation, RouteResult, table, write_csv, write_json
+from agent.evaluation.drivers import Stop
+from agent.evaluation.metrics import PENALTIES, Evaluation, RouteResult, table, write_csv, write_json
+from agent.evaluation.routes import completed, evaluate
 
 
 def result(**values: object) -> RouteResult:
@@ -74,3 +78,44 @@ def test_files_hold_every_route_and_every_driver(tmp_path: Path) -> None:
     assert [row["driver"] for row in rows] == ["td3", "td3", "stop"]
     assert rows[1]["end"] == "collision"
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["e.csv", "e.json"]
+
+
+class Road:
+    """An environment of three steps a drive; notes what was asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.state = None
+        self.session = SimpleNamespace(config=SimpleNamespace(fixed_delta_s=0.1))
+        self.planner = SimpleNamespace(name="Road")
+
+    def reset(self, options: dict[str, Any]) -> tuple[None, dict[str, Any]]:  # noqa: ARG002 (gymnasium's)
+        self.asked.append("reset")
+        return None, {}
+
+    def step(self, action: object) -> tuple[None, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 (the same)
+        self.asked.append("step")
+        info = {"end": "finished", "success": True, "route_completion": 1.0, "collision": 0, "collision_with": ""}
+        figures = {"lane_invasions": 0, "distance_m": 3.0, "jerk_mps3": 0.0, "simulator_lost": False}
+        return None, 1.0, self.asked.count("step") % 3 == 0, False, {**info, **figures}
+
+
+ROUTES: Any = [SimpleNamespace(name=name, length_m=3.0, turns=0) for name in ("a", "b")]
+
+
+def test_an_evaluation_can_be_left_before_each_call_into_the_simulator() -> None:
+    road: Any = Road()
+    work = evaluate(road, Stop(), ROUTES, "stop")
+    for calls in range(5):
+        next(work)
+        assert len(road.asked) == calls
+    work.close()
+    assert road.asked == ["reset", "step", "step", "step"]
+
+
+def test_an_evaluation_that_nobody_leaves_drives_every_route() -> None:
+    road: Any = Road()
+    found = completed(evaluate(road, Stop(), ROUTES, "stop", seed=3))
+    assert road.asked == ["reset", "step", "step", "step"] * 2
+    assert [(route.route, route.steps, route.reward) for route in found.routes] == [("a", 3, 3.0), ("b", 3, 3.0)]
+    assert (found.map, found.seed, found.blocked) == ("Road", 3, ())

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from agent.config import NetworkConfig, TD3Config
 from agent.td3 import optimizers
-from agent.td3.optimizers import LossScale, PlacedAdam
-from agent.td3.replay import Batch
+from agent.td3.optimizers import LossScale, OffloadedAdam
+from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
 
@@ -114,7 +114,7 @@ def test_the_scale_follows_gradscaler_step_by_step(monkeypatch: pytest.MonkeyPat
     theirs, ours = (nn.Parameter(torch.arange(6.0).reshape(2, 3)) for _ in range(2))
     adam = torch.optim.Adam([theirs], lr=0.1, fused=True)
     scale = LossScale(CPU)
-    placed = PlacedAdam({"weight": ours}, 0.1, guarded=True, scale=scale)
+    placed = OffloadedAdam({"weight": ours}, 0.1, guarded=True, scale=scale)
     overflows = [True, False, False, False, False, True, True, False, False, False, False, False, False, True]
     for number, overflow in enumerate(overflows):
         factor = float("inf") if overflow else 1.0 + number

@@ -15,12 +15,17 @@ from hypothesis import strategies as st
 
 from agent import config
 from agent.layered_yaml import ConfigError
-from agent.memory import footprint, free
-from agent.memory.footprint import CUDA_CONTEXT, MIB, Free
-from agent.memory.resident import memory_mib
+from agent.memory import estimate, fit, free
+from agent.memory.estimate import CUDA_CONTEXT, MIB, Free
+from contract.processes import held_mib
+from launcher.memory.owners import Names, Ours
+from launcher.memory.ram import Ram
 
 GIB = 2**30
 UNLIMITED_V1 = 9223372036854771712
+
+
+UNDROPPABLE_V2 = {"anon", "shmem", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "sock"}
 
 
 class Machine:
@@ -53,7 +58,7 @@ class Machine:
         """Return what the reader finds less this process, which it counts as free."""
         found = free.host_bytes(self.proc)
         assert found is not None
-        return found - int((memory_mib(os.getpid()) or 0) * 2**20)
+        return found - int((held_mib(os.getpid()) or 0) * 2**20)
 
 
 def v2_files(limit: object, anon: int, file: int = 0) -> dict[str, object]:
@@ -94,6 +99,18 @@ def test_in_a_container_the_mount_may_begin_at_the_group_itself(tmp_path: Path) 
     machine.v2("/docker/abc", mount_root="/docker/abc")
     machine.group("", v2_files(2 * GIB, anon=GIB))
     assert machine.room() == near(2 * GIB - GIB - GIB // 4)
+
+
+@pytest.mark.parametrize("field", sorted(UNDROPPABLE_V2))
+def test_plan_and_agent_count_the_same_fields_of_a_container(tmp_path: Path, field: str) -> None:
+    machine = Machine(tmp_path, available=64 * GIB)
+    machine.v2("/a")
+    machine.group("a", {"memory.max": 4 * GIB, "memory.stat": f"{field} {GIB}\nfile {GIB}\nslab_reclaimable {GIB}"})
+    assert machine.room() == near(3 * GIB)
+    names = Names(lambda _id: None)
+    (machine.proc / "meminfo").write_text(f"MemTotal: {64 * 2**20} kB\nMemAvailable: {64 * 2**20} kB\n")
+    (pool,) = Ram(names, machine.proc).pools(Ours())
+    assert pool.free.mib == 3 * 1024
 
 
 def test_without_a_limit_the_machine_s_own_memory_counts(tmp_path: Path) -> None:
@@ -168,11 +185,11 @@ def test_whether_a_run_fits_beside_a_context_does_not_depend_on_the_figure_that_
 ) -> None:
     def verdict(context: int) -> tuple[bool, int, int]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(footprint, "CUDA_CONTEXT", context)
+            patch.setattr(estimate, "CUDA_CONTEXT", context)
             room = Free(free.device_room(free_mib * MIB, 6000 * MIB, fraction), None, None)
             asked = config.validate({"td3": {"batch_size": batch}}, "test")
-            fits = footprint.refusal(asked, True, room) is None
-            return fits, footprint.largest_batch(asked, True, room), footprint.largest_micro_batch(asked, True, room)
+            fits = fit.refusal(asked, True, room) is None
+            return fits, fit.largest_batch(asked, True, room), fit.largest_micro_batch(asked, True, room)
 
     assert verdict(context_mib * MIB) == verdict(CUDA_CONTEXT)
 

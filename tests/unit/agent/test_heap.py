@@ -19,7 +19,7 @@ FAULTS = """
 import json, os, resource, sys
 import torch
 from agent.memory import heap
-from agent.memory.resident import memory_mib
+from contract.processes import held_mib
 torch.set_num_threads(1)
 taken = heap.keep() if sys.argv[1] == "keep" else None
 def allocate():
@@ -32,9 +32,9 @@ before = faults()
 for _ in range(10):
     allocate()
 seen = faults() - before
-held = memory_mib(os.getpid())
+held = held_mib(os.getpid())
 heap.give_back()
-print(json.dumps({"taken": taken, "faults": seen, "held_mib": held, "after_mib": memory_mib(os.getpid())}))
+print(json.dumps({"taken": taken, "faults": seen, "held_mib": held, "after_mib": held_mib(os.getpid())}))
 """
 
 
@@ -101,16 +101,16 @@ import json, os
 import torch
 from agent.memory import heap
 from agent.memory.recovery import Recovery
-from agent.memory.resident import memory_mib
+from contract.processes import held_mib
 torch.set_num_threads(1)
 heap.keep()
 recovery = Recovery(batch=64, micro_batch=None, release=lambda: None, report=print)
 held = []
 for micro_batch in (None, 8, None):
     recovery.take(micro_batch)
-    held.append(memory_mib(os.getpid()))
+    held.append(held_mib(os.getpid()))
     recovery.attempt("critic", lambda rows: [torch.empty(2**18).fill_(1) for _ in range(rows)] and None, 64)
-    held.append(memory_mib(os.getpid()))
+    held.append(held_mib(os.getpid()))
 print(json.dumps({"held_mib": held, "micro_batch": recovery.micro_batch}))
 """
 

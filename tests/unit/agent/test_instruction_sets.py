@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.td3.arithmetic import cpu_has_bfloat16
+from agent.td3.kernels.arithmetic import cpu_has_bfloat16
 from tests.unit.agent.capped import CAPPED_TO, implementation
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ATEN = {"AVX2": "avx2", "AVX512_CORE": "avx512"}
 NEEDED = {"AVX2": {"avx2"}, "AVX512_CORE": {"avx512_f", "avx512_bw", "avx512_dq", "avx512_vl"}}
 FILES = {
-    "test_footprint.py": "(peak_of_an_update and (full-64-64 or small-256-64 or trunk-100-30)) or high_water or "
+    "test_estimate.py": "(peak_of_an_update and (full-64-64 or small-256-64 or trunk-100-30)) or high_water or "
     "smaller_observation or (float16 and small)",
     "test_convolutions.py": "test_",
     "test_networks.py": "float",

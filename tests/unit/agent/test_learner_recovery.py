@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from agent import config
-from agent.learner import Learner
-from agent.run_directory import RunDirectory
-from agent.td3.replay import Batch
+from agent.run_directory import prepare
+from agent.td3 import td3
+from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
+from agent.trainer.learner import Learner
+from contract.paths import RunPaths
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.failing import Failing
 from tests.unit.agent.watched import CPU, SIZE, SMALL
@@ -22,14 +24,14 @@ def test_the_learner_starts_with_the_configured_micro_batch_and_tells_of_shortag
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = config.validate({"td3": SMALL.model_dump() | {"micro_batch": 20}}, source="test")
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         learner = Learner(settings, run)
         assert learner.micro_batch == 20
-        monkeypatch.setattr(learner._td3, "_critic_gradient", Failing(learner._td3._critic_gradient, range(2), "after"))
-        learner.rehearse()
+        monkeypatch.setattr(learner._td3, "_gradient", Failing(learner._td3._gradient, range(2), "after"))
+        learner.dry_run()
     assert learner.micro_batch == 10
-    events = [json.loads(line) for line in run.events.read_text(encoding="utf-8").splitlines()]
+    events = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
     assert [(e["event"], e.get("action"), e["micro_batch"]) for e in events] == [
         ("out_of_memory", "collected", 20),
         ("out_of_memory", "halved", 20),
@@ -45,20 +47,21 @@ def test_a_learner_that_left_its_device_finishes_the_same_update(
 ) -> None:
     """On the CPU the device that is left and the one that is gone to are one; a GPU's turn is in test_card.py."""
     settings = config.validate({"td3": SMALL.model_dump(), "replay": {"capacity": 1000}}, source="test")
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         learner = Learner(settings, run)
         monkeypatch.setattr(learner._recovery, "_last_resort", learner._leave_for_the_cpu)
         monkeypatch.setattr(learner, "_replay", AlwaysTheSame())
         undisturbed = TD3(settings.td3, CPU, settings.seed)
         learner.update()
         undisturbed.update(random_batch(SIZE))
-        failing = Failing(learner._td3._update_actor, range(8), "before")  # 50, 50, 25, 12, 6, 3, 1, 1
-        monkeypatch.setattr(learner._td3, "_update_actor", failing)
+        failing = Failing(td3.actor_loss, range(8), "before")  # 50, 50, 25, 12, 6, 3, 1, 1
+        monkeypatch.setattr(td3, "actor_loss", failing)
         learner.update()
+        monkeypatch.undo()
         expected = undisturbed.update(random_batch(SIZE))
     assert learner.micro_batch == SIZE
-    told = [json.loads(line) for line in run.events.read_text(encoding="utf-8").splitlines()]
+    told = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
     assert [event["action"] for event in told] == ["collected", *["halved"] * 5, "collected", "moved"]
     assert {(event["updates"], event["device"], event["next_device"]) for event in told} == {(2, "cpu", "cpu")}
     ours, theirs = learner._td3.state(), undisturbed.state()

@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 
 from agent.config import NetworkConfig
-from agent.td3.frames import space_to_depth
-from agent.td3.networks import Actor, Critic, Encoder, Policy
+from agent.td3.networks import Actor, Critic, Encoder, Policy, joined
+from agent.td3.replay.frames import space_to_depth
 
 SMALL = NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))
 
@@ -105,7 +105,7 @@ def test_twin_critics_start_different_and_first_is_the_first() -> None:
     q1, q2 = critic(*inputs)
     assert q1.shape == q2.shape == (5,)
     assert not torch.allclose(q1, q2)
-    torch.testing.assert_close(critic.first(*inputs), q1)
+    torch.testing.assert_close(critic.q1(joined(*inputs)), q1)
 
 
 def test_policy_acts_on_one_observation_as_it_does_on_a_batch(images: np.ndarray) -> None:

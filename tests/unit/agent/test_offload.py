@@ -1,4 +1,4 @@
-"""What lives on the host changes no number: updates, rehearsals, checkpoints, recoveries are those of a plain TD3."""
+"""What lives on the host changes no number: updates, dry runs, checkpoints, recoveries are those of a plain TD3."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from agent.config import NetworkConfig, TD3Config
-from agent.memory.preallocation import rehearse
+from agent.config import NetworkConfig, Offload, TD3Config
 from agent.memory.recovery import Recovery, Shortage
-from agent.memory.settings import Offload
-from agent.td3.phases import at_once
-from agent.td3.replay import Batch
-from agent.td3.td3 import TD3
+from agent.td3.accumulate import whole_batch
+from agent.td3.dry_run import dry_run
+from agent.td3.replay.replay import Batch
+from agent.td3.td3 import TD3, polyak_update
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.watched import distance
 
@@ -60,10 +59,10 @@ def test_copies_on_the_host_are_copies(offload: tuple[Offload, ...]) -> None:
     """Else these tests would show nothing: what is stepped, or followed, isn't what computes."""
     td3 = TD3(SMALL, CPU, seed=0, offload=offload)
     online = {p.data_ptr() for p in td3.online.parameters()}
-    stepped = {p.data_ptr() for each in (td3._critic_optimizer, td3._actor_optimizer) for p in each.masters.values()}
+    stepped = {p.data_ptr() for each in td3._optimizers.values() for p in each.masters.values()}
     assert (stepped == online) is ("optimizer" not in offload)
     home = [p.data_ptr() for p in td3.target.parameters()]
-    with td3._targets.visit():
+    with td3._targets.on_device():
         away = [p.data_ptr() for p in td3.target.parameters()]
     assert (away == home) is ("targets" not in offload)
     assert [p.data_ptr() for p in td3.target.parameters()] == home
@@ -75,28 +74,28 @@ def test_targets_are_home_before_a_gradient_is_computed_and_after_a_failed_visit
     td3 = TD3(SMALL, CPU, seed=0, offload=BOTH)
     home = [p.data_ptr() for p in td3.target.parameters()]
     seen: list[bool] = []
-    gradient = td3._critic_gradient
+    gradient = td3._gradient
 
     def watched(*arguments: Any) -> Any:
         seen.append([p.data_ptr() for p in td3.target.parameters()] == home)
         return gradient(*arguments)
 
-    monkeypatch.setattr(td3, "_critic_gradient", watched)
+    monkeypatch.setattr(td3, "_gradient", watched)
     td3.update(_batch(0), in_parts(5))
     assert seen == [True, True, True]
-    with pytest.raises(RuntimeError, match="stop"), td3._targets.visit():
+    with pytest.raises(RuntimeError, match="stop"), td3._targets.on_device():
         raise RuntimeError("stop")
     assert [p.data_ptr() for p in td3.target.parameters()] == home
 
 
 @pytest.mark.parametrize("offload", WAYS)
-def test_a_rehearsal_has_no_effect(offload: tuple[Offload, ...]) -> None:
+def test_a_dry_run_has_no_effect(offload: tuple[Offload, ...]) -> None:
     config = SMALL.model_copy(update={"precision": "float16"})
     td3, twin = (TD3(config, CPU, seed=0, offload=offload) for _ in range(2))
     for each in (td3, twin):
         each.update(_batch(0))
     before = bits(td3)
-    rehearse(td3, SIZE, at_once)
+    dry_run(td3, SIZE, whole_batch)
     assert bits(td3) == before
     for each in (td3, twin):
         each.update(_batch(1))
@@ -117,7 +116,7 @@ def test_a_checkpoint_goes_from_one_way_to_the_other() -> None:
     assert bits(back) == bits(plain)
 
 
-@pytest.mark.parametrize("place", ["_critic_optimizer.adam.step", "_actor_optimizer.step", "_targets.follow"])
+@pytest.mark.parametrize("place", ["_optimizers['critic'].adam.step", "_optimizers['actor'].step", "_targets.pairs"])
 def test_a_shortage_is_made_good(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     plain, offloaded = TD3(SMALL, CPU, seed=0), TD3(SMALL, CPU, seed=0, offload=BOTH)
     for each in (plain, offloaded):
@@ -135,7 +134,7 @@ def test_a_shortage_is_made_good(monkeypatch: pytest.MonkeyPatch, place: str) ->
     told: list[Shortage] = []
     recovery = Recovery(SIZE, None, offloaded.release, told.append)
     plain.update(_batch(1))
-    if place == "_targets.follow":
+    if place == "_targets.pairs":
         next(failures)  # what can't be split is tried once more
     offloaded.update(_batch(1), recovery.attempt)
     assert told
@@ -155,9 +154,9 @@ def test_commits_allocate_no_more_than_without() -> None:
     td3.update(_batch(0, size=2))
     convolutions = sum(p.numel() * 4 for p in td3.online.encoder.parameters() if p.dim() == 4)
     few = 1024
-    assert allocated_by(td3._critic_optimizer.step) <= convolutions + few
-    assert allocated_by(td3._actor_optimizer.step) <= few
-    assert allocated_by(lambda: td3._update_targets(1)) <= few
+    assert allocated_by(td3._optimizers["critic"].step) <= convolutions + few
+    assert allocated_by(td3._optimizers["actor"].step) <= few
+    assert allocated_by(lambda: td3.update_targets(polyak_update, 0.5, whole_batch)) <= few
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
@@ -192,7 +191,7 @@ def test_a_move_in_the_middle_of_an_update_changes_nothing_of_it(where: str) -> 
     assert bits(moved) == bits(stayed)
 
 
-def test_a_move_in_the_middle_of_a_rehearsal_has_no_effect_either() -> None:
+def test_a_move_in_the_middle_of_a_dry_run_has_no_effect_either() -> None:
     td3 = TD3(SMALL.model_copy(update={"precision": "float16"}), CPU, seed=0, offload=BOTH)
     td3.update(_batch(0))
     before = bits(td3)
@@ -202,7 +201,7 @@ def test_a_move_in_the_middle_of_a_rehearsal_has_no_effect_either() -> None:
             td3.move(CPU)
         return run(rows)
 
-    rehearse(td3, SIZE, attempt)
+    dry_run(td3, SIZE, attempt)
     assert bits(td3) == before
 
 
@@ -244,7 +243,7 @@ def test_on_a_gpu_the_device_holds_less_and_the_update_is_the_same(offload: tupl
     for each in made:
         each.update(_batch(0, size=64))
     assert distance(learned(offloaded, before), learned(plain, before)) < 0.1
-    moments = [value.device.type for value in offloaded._critic_optimizer.tensors().values()]
+    moments = [value.device.type for value in offloaded._optimizers["critic"].tensors().values()]
     assert set(moments) == {"cpu" if "optimizer" in offload else "cuda"}
     assert {p.device.type for p in offloaded.target.parameters()} == {"cpu" if "targets" in offload else "cuda"}
 

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.pacing import Action, Counters, Pacing, Plan, decide, next_evaluation, phase, step_limit, updates_owed
+from agent.trainer.pacing import (
+    Action,
+    Counters,
+    Pacing,
+    Plan,
+    decide,
+    next_evaluation,
+    phase,
+    step_limit,
+    updates_owed,
+)
 
 PLAN = Plan(
     total_steps=1000,

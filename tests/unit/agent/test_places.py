@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.exits import Exit
-from agent.run_directory import RunDirectory
+from agent.run_directory import prepare
+from contract.exits import Exit
+from contract.paths import RunPaths
 from tests.conftest import REPOSITORY
 
 STRANGER = 1234
@@ -40,7 +41,7 @@ def folder() -> Iterator[Path]:
 AS_STRANGER = f"""
 import os, runpy, sys
 import encodings.idna
-import agent.exchange.request_files, agent.judging.judge, agent.refitting, agent.training, rich.traceback
+import contract.requests, agent.cli.evaluation, agent.td3.replay.resize_replay, agent.trainer.loop, rich.traceback
 from agent.__main__ import app
 os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})
 del sys.argv[0]
@@ -76,7 +77,7 @@ def test_another_user_s_runs_are_one_sentence_and_nothing_is_driven(folder: Path
 
 
 def test_another_user_s_training_takes_no_request_and_says_whose_it_is(folder: Path) -> None:
-    with RunDirectory(folder / "runs" / "there").prepare(resume=True):
+    with prepare(RunPaths(folder / "runs" / "there"), resume=True):
         ended = as_stranger(folder, *ASK)
     assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
     assert "runs/there belongs to root (0) and this runs as user 1234" in ended.stderr

@@ -10,20 +10,23 @@ from typing import Any
 import pytest
 import torch
 
-from agent import config
+from agent import config, cuda
 from agent.config import AgentConfig
+from agent.cuda import Seen
 from agent.exits import AgentError
-from agent.learner import Learner
-from agent.memory import admission, footprint, free, survey, variants
+from agent.memory import estimate, free, preflight
 from agent.memory.allocator import Choice
-from agent.memory.footprint import MIB, Free
-from agent.pacing import Counters
-from agent.reporting.announcement import announce
-from agent.reporting.telemetry import EventLog
-from agent.run_directory import RunDirectory
-from agent.td3 import arithmetic, td3
-from agent.td3.arithmetic import computed, cpu_has_bfloat16
+from agent.memory.estimate import MIB, Free
+from agent.run_directory import prepare, settled_precision
+from agent.td3 import accumulate
+from agent.td3.kernels import arithmetic
+from agent.td3.kernels.arithmetic import computed, cpu_has_bfloat16
 from agent.td3.td3 import TD3
+from agent.telemetry.events import EventLog
+from agent.trainer.announcement import announce
+from agent.trainer.learner import Learner
+from agent.trainer.pacing import Counters
+from contract.paths import RunPaths
 from tests.unit.agent.batches import random_batch
 
 CPU = torch.device("cpu")
@@ -37,8 +40,8 @@ def configured(precision: str, device: str = "cpu") -> AgentConfig:
     )
 
 
-def events(run: RunDirectory, name: str) -> list[dict[str, Any]]:
-    lines = run.events.read_text(encoding="utf-8").splitlines() if run.events.exists() else []
+def events(run: RunPaths, name: str) -> list[dict[str, Any]]:
+    lines = run.agent_events.read_text(encoding="utf-8").splitlines() if run.agent_events.exists() else []
     return [event for event in map(json.loads, lines) if event["event"] == name]
 
 
@@ -47,25 +50,24 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Has:
     """Return a function that gives the machine bfloat16 on its CPU, on its GPU, and room on the latter."""
 
     def has(cpu: bool, gpu: bool = False, device_mib: int = 2**20) -> None:
-        for module in (arithmetic, survey):
+        for module in (arithmetic, preflight):
             monkeypatch.setattr(module, "cpu_has_bfloat16", lambda: cpu)
         monkeypatch.setattr(free, "device_has_bfloat16", lambda: gpu)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: gpu)
         monkeypatch.setattr(free, "read", lambda _, cuda, __: Free(device_mib * MIB if cuda else None, None, None))
 
-    monkeypatch.setattr(survey, "_on_cuda", lambda asked: asked.device != "cpu")
-    monkeypatch.setattr(admission, "read_back", dict)
+    monkeypatch.setattr(cuda, "look", lambda: Seen(True, "2.13.0", "12.6"))
+    monkeypatch.setattr(preflight, "read_back", dict)
     return has
 
 
 def started(path: Path, precision: str, device: str = "cpu") -> AgentConfig:
     """Return what a run in this directory goes by, as a start settles and saves it."""
-    run = RunDirectory(path)
-    with run.prepare(resume=True):
-        admitted = admission.admit(
-            configured(precision, device), run, Choice("expandable_segments:True", "a test")
-        ).config
-        announce(EventLog(run.events), run, admitted, Counters(steps=0, updates=0))
+    run = RunPaths(path)
+    with prepare(run, resume=True):
+        choice, log = Choice("expandable_segments:True", "a test"), EventLog(run.agent_events).append
+        admitted = preflight.admit(configured(precision, device), run, choice, log).config
+        announce(EventLog(run.agent_events), run, admitted, Counters(steps=0, updates=0))
     return admitted
 
 
@@ -101,7 +103,7 @@ def test_bfloat16_updates_are_float32_s_bit_for_bit_where_the_hardware_here_lack
 
 def test_the_estimate_counts_what_is_computed(machine: Has) -> None:
     def host(precision: str) -> int:
-        return footprint.estimate(configured(precision), cuda=False).total("host")
+        return estimate.estimate(configured(precision), cuda=False).total("host")
 
     machine(cpu=True)
     assert host("auto") == host("bfloat16") < host("float32")
@@ -111,8 +113,8 @@ def test_the_estimate_counts_what_is_computed(machine: Has) -> None:
 
 def test_a_learner_that_computes_in_another_precision_says_so_once(tmp_path: Path, machine: Has) -> None:
     machine(cpu=False)
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         learner = Learner(configured("bfloat16"), run)
         for _ in range(2):
             learner.apply(configured("bfloat16"), ["device"])
@@ -125,8 +127,8 @@ def test_a_learner_that_computes_in_another_precision_says_so_once(tmp_path: Pat
 
 def test_a_learner_that_computes_as_asked_says_nothing(tmp_path: Path, machine: Has) -> None:
     machine(cpu=True)
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         Learner(configured("bfloat16"), run)
     assert not events(run, "precision")
 
@@ -135,16 +137,16 @@ def test_a_learner_that_leaves_its_gpu_says_so_then_and_keeps_the_run_s_precisio
     tmp_path: Path, machine: Has, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(cpu=False)
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         with monkeypatch.context() as on_gpu:
-            on_gpu.setattr(td3, "computed", lambda precision, _: precision)
+            on_gpu.setattr(accumulate, "computed", lambda precision, _: precision)
             learner = Learner(configured("bfloat16"), run)
         assert not events(run, "precision")
         learner.apply(configured("bfloat16"), ["device"])
         assert len(events(run, "precision")) == 1
         learner.save(Counters(steps=5, updates=0), score=None)
-    assert run.settled_precision() == "bfloat16"
+    assert settled_precision(run) == "bfloat16"
 
 
 @pytest.mark.parametrize(("cpu", "gpu"), [(True, False), (False, True)])
@@ -160,7 +162,7 @@ def test_auto_is_bfloat16_exactly_where_the_hardware_of_the_learner_s_device_has
 def test_auto_goes_by_the_cpu_where_the_gpu_is_too_full(tmp_path: Path, machine: Has) -> None:
     machine(cpu=True, gpu=False, device_mib=100)
     assert started(tmp_path, "auto", "auto").td3.precision == "bfloat16"
-    assert events(RunDirectory(tmp_path), "footprint")[0]["precision"] == "bfloat16"
+    assert events(RunPaths(tmp_path), "footprint")[0]["precision"] == "bfloat16"
 
 
 @pytest.mark.parametrize(("first", "later"), [(True, False), (False, True)])
@@ -171,9 +173,9 @@ def test_a_run_keeps_what_auto_came_to_on_whatever_machine_it_goes_on(
     settled = started(tmp_path, "auto").td3.precision
     machine(cpu=later)
     assert started(tmp_path, "auto").td3.precision == settled
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     assert config.load(run.config).td3.precision == settled, "what a resume without --config begins with"
-    with run.prepare(resume=True):
+    with prepare(run, resume=True):
         Learner(configured(settled), run).save(Counters(steps=5, updates=0), score=None)
     run.config.unlink()
     assert started(tmp_path, "auto").td3.precision == settled, "by its checkpoint alone"
@@ -190,14 +192,14 @@ def test_a_run_that_was_refused_has_settled_nothing(tmp_path: Path, machine: Has
     machine(cpu=True, gpu=True, device_mib=100)
     with pytest.raises(AgentError):
         started(tmp_path, "auto", "cuda")
-    assert RunDirectory(tmp_path).settled_precision() is None
+    assert settled_precision(RunPaths(tmp_path)) is None
 
 
 def test_a_ladder_is_sized_with_auto_on_either_device(machine: Has) -> None:
     machine(cpu=True)
     sets: list[dict[str, Any]] = [{"device": "cpu"}, {"device": "cpu", "td3.precision": "bfloat16"}]
     sets += [{"device": "cuda"}, {"device": "cuda", "td3.precision": "float32"}]
-    found = variants.answer(configured("auto"), sets)
+    found = estimate.variants(configured("auto"), sets)
     assert found["config"]["td3.precision"] == "auto"
     on_cpu, bfloat16, on_cuda, float32 = found["variants"]
     assert on_cpu["host_mib"] == bfloat16["host_mib"]

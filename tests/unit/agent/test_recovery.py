@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from agent.config import ConfigError
-from agent.exits import AgentError, Exit, exit_code, is_out_of_memory
+from agent.exits import AgentError, exit_code, is_out_of_memory
 from agent.memory.recovery import CALM_PHASES, Recovery, Shortage
+from contract.exits import Exit
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.failing import CPU_FORM, CUDA_FORM, Failing
 from tests.unit.agent.watched import SIZE, SMALL, Watched, distance, recovery_of
@@ -30,13 +31,13 @@ ASYNC_FORM = (
 @pytest.mark.parametrize(
     ("place", "calls", "when", "micro_batch"),
     [
-        ("td3._critic_gradient", range(1), "after", 50),  # at the last inch: all gradients there, the step to come
-        ("td3._critic_gradient", range(3), "after", 12),  # 50, 50, 25
-        ("td3._critic_gradient", range(2, 5), "after", 12),  # never reached at 50: nothing happens before call 2
-        ("td3._critic_optimizer.step", range(3), "before", 12),
-        ("td3.online.critic.first", range(3), "after", 12),
-        ("td3._actor_optimizer.step", range(1), "before", 50),
-        ("td3._actor_optimizer.step", range(2), "before", 25),
+        ("td3._gradient", range(1), "after", 50),  # at the last inch: all gradients there, the step to come
+        ("td3._gradient", range(3), "after", 12),  # 50, 50, 25
+        ("td3._gradient", range(2, 5), "after", 12),  # never reached at 50: nothing happens before call 2
+        ("td3._optimizers['critic'].step", range(3), "before", 12),
+        ("td3.online.actor.forward", range(3), "after", 12),
+        ("td3._optimizers['actor'].step", range(1), "before", 50),
+        ("td3._optimizers['actor'].step", range(2), "before", 25),
         ("torch._foreach_lerp_", range(1), "before", 50),
     ],
 )

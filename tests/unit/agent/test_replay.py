@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.td3.frames import space_to_depth
-from agent.td3.replay import MIN_CAPACITY, Replay, ReplayError
+from agent.td3.replay.frames import space_to_depth
+from agent.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
 from tests.disks import read_only, small_disk
 
 RNG = np.random.default_rng
@@ -294,7 +294,7 @@ def test_a_creation_killed_halfway_is_started_again(tmp_path: Path) -> None:
 
 
 def test_hundred_thousand_transitions_fit_the_budget() -> None:
-    from agent.td3.layout import bytes_for
+    from agent.td3.replay.layout import bytes_for
 
     assert bytes_for(100_000 + 200) <= 725 * 2**20  # 500-step episodes: 200 rows more
 
@@ -303,7 +303,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from agent.td3.replay import Replay
+from agent.td3.replay.replay import Replay
 replay = Replay.create(Path(sys.argv[1]), 300)
 number = 0
 while True:

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from agent.td3.replay import Batch, Replay
-from agent.td3.ring import Ring
+from agent.td3.replay.replay import Batch, Replay
+from agent.td3.replay.ring import Ring
 
 RNG = np.random.default_rng
 
@@ -34,7 +34,7 @@ def on_disk_only(folder: Path) -> Path:
     """Fill a ring in a process of its own, then have the kernel forget its pages; return its frames' file."""
     program = (
         "import sys, pathlib; sys.path.insert(0, 'benchmarks'); from replay import fill; "
-        "from agent.td3.replay import Replay; fill(Replay.create(pathlib.Path(sys.argv[1]), 8000), 7000)"
+        "from agent.td3.replay.replay import Replay; fill(Replay.create(pathlib.Path(sys.argv[1]), 8000), 7000)"
     )
     subprocess.run([sys.executable, "-c", program, str(folder)], check=True)
     for file in folder.iterdir():

@@ -14,31 +14,41 @@ import pytest
 import torch
 
 from agent import config
-from agent.checkpoint import CheckpointError
 from agent.config import AgentConfig, ConfigError
-from agent.exchange.request_files import Answer, Inbox, Request, Unfit, await_answer, send
-from agent.exits import AgentError, Exit
-from agent.learner import Learner
-from agent.reporting.telemetry import EventLog
-from agent.requests import Requests, Standing, patched
-from agent.run_directory import RunDirectory
+from agent.exits import AgentError
+from agent.run_directory import prepare
+from agent.telemetry.events import EventLog
+from agent.trainer.checkpoint import CheckpointError
+from agent.trainer.learner import Learner
+from agent.trainer.requests import Requests, Standing, patched
+from contract.exits import Exit, ExitError
+from contract.paths import RunPaths
+from contract.requests import Answer, Inbox, Request, RequestKind, Result, Unfit, await_answer, send
 from tests.conftest import REPOSITORY
 
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
-DONE = Answer(id=4, kind="checkpoint", result="ok", sentence="Done.", steps=7, updates=3, checkpoint="step-000000007")
+DONE = Answer(
+    id=4,
+    kind="checkpoint",
+    result=Result.OK,
+    sentence="Done.",
+    steps=7,
+    updates=3,
+    checkpoint="step-000000007",
+)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return RunDirectory(tmp_path)
+def run(tmp_path: Path) -> RunPaths:
+    return RunPaths(tmp_path)
 
 
-def ask(run: RunDirectory, request: object) -> None:
+def ask(run: RunPaths, request: object) -> None:
     run.request.write_text(request if isinstance(request, str) else json.dumps(request))
 
 
-def answered(run: RunDirectory) -> dict[str, Any]:
-    return dict(json.loads(run.request_answer.read_text()))
+def answered(run: RunPaths) -> dict[str, Any]:
+    return dict(json.loads(run.answer.read_text()))
 
 
 class Stub:
@@ -70,7 +80,7 @@ class Stub:
         self._note("stop", cause)
 
 
-def test_a_new_request_is_returned_once(run: RunDirectory) -> None:
+def test_a_new_request_is_returned_once(run: RunPaths) -> None:
     inbox = Inbox(run)
     assert inbox.poll() is None
     ask(run, {"id": 4, "kind": "checkpoint"})
@@ -79,7 +89,7 @@ def test_a_new_request_is_returned_once(run: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("request_id", [1, 3, 4])
-def test_what_was_answered_is_ignored_and_so_is_what_is_older(run: RunDirectory, request_id: int) -> None:
+def test_what_was_answered_is_ignored_and_so_is_what_is_older(run: RunPaths, request_id: int) -> None:
     inbox = Inbox(run)
     inbox.answer(DONE)
     ask(run, {"id": request_id, "kind": "stop"})
@@ -88,13 +98,13 @@ def test_what_was_answered_is_ignored_and_so_is_what_is_older(run: RunDirectory,
     assert answered(run) == DONE.model_dump()
 
 
-def test_a_later_request_is_new(run: RunDirectory) -> None:
+def test_a_later_request_is_new(run: RunPaths) -> None:
     Inbox(run).answer(DONE)
     ask(run, {"id": 5, "kind": "drain"})
-    assert Inbox(run).poll() == Request(id=5, kind="drain")
+    assert Inbox(run).poll() == Request(id=5, kind=RequestKind.DRAIN)
 
 
-def test_a_half_written_request_is_taken_when_it_is_whole(run: RunDirectory) -> None:
+def test_a_half_written_request_is_taken_when_it_is_whole(run: RunPaths) -> None:
     inbox = Inbox(run)
     ask(run, '{"id": 5, "kind": "dra')
     half = inbox.poll()
@@ -102,7 +112,7 @@ def test_a_half_written_request_is_taken_when_it_is_whole(run: RunDirectory) -> 
     assert half.id is None
     assert inbox.poll() is None, "said once"
     ask(run, '{"id": 5, "kind": "drain"}')
-    assert inbox.poll() == Request(id=5, kind="drain")
+    assert inbox.poll() == Request(id=5, kind=RequestKind.DRAIN)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +132,7 @@ def test_a_half_written_request_is_taken_when_it_is_whole(run: RunDirectory) -> 
         ("[" * 100_000, None, "isn't whole JSON"),
     ],
 )
-def test_what_is_no_request_is_one_sentence(
-    run: RunDirectory, text: str, request_id: int | None, sentence: str
-) -> None:
+def test_what_is_no_request_is_one_sentence(run: RunPaths, text: str, request_id: int | None, sentence: str) -> None:
     ask(run, text)
     found = Inbox(run).poll()
     assert isinstance(found, Unfit)
@@ -133,13 +141,13 @@ def test_what_is_no_request_is_one_sentence(
     assert "\n" not in found.sentence
 
 
-def test_bytes_that_are_no_text_are_no_request(run: RunDirectory) -> None:
+def test_bytes_that_are_no_text_are_no_request(run: RunPaths) -> None:
     run.request.write_bytes(b'{"id": 5, "kind": "\xff"}')
     assert isinstance(Inbox(run).poll(), Unfit)
 
 
 def test_an_answer_that_the_disk_refused_is_written_later(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "not-there-yet")
+    run = RunPaths(tmp_path / "not-there-yet")
     inbox = Inbox(run)
     inbox.answer(DONE)
     inbox.poll()
@@ -157,8 +165,8 @@ def test_an_answer_that_the_disk_refused_is_written_later(tmp_path: Path) -> Non
         ({"kind": "apply", "values": {"seed": 1}}, ("apply", "request 9", {"seed": 1})),
     ],
 )
-def test_a_request_is_done_and_answered(run: RunDirectory, request_: dict[str, Any], asked: tuple[Any, ...]) -> None:
-    training, requests = Stub(), Requests(run, EventLog(run.events))
+def test_a_request_is_done_and_answered(run: RunPaths, request_: dict[str, Any], asked: tuple[Any, ...]) -> None:
+    training, requests = Stub(), Requests(run, EventLog(run.agent_events))
     ask(run, {"id": 9, **request_})
     for _ in range(3):
         requests.obey(training)
@@ -169,39 +177,39 @@ def test_a_request_is_done_and_answered(run: RunDirectory, request_: dict[str, A
 
 
 @pytest.mark.parametrize("failure", [CheckpointError("The disk is full."), ConfigError("`seed` can't change.")])
-def test_what_cannot_be_done_is_refused_with_its_sentence(run: RunDirectory, failure: Exception) -> None:
+def test_what_cannot_be_done_is_refused_with_its_sentence(run: RunPaths, failure: Exception) -> None:
     ask(run, {"id": 9, "kind": "drain"})
-    Requests(run, EventLog(run.events)).obey(Stub(failure))
+    Requests(run, EventLog(run.agent_events)).obey(Stub(failure))
     assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", str(failure))
 
 
-def test_an_unknown_request_is_refused_and_nothing_is_done(run: RunDirectory) -> None:
+def test_an_unknown_request_is_refused_and_nothing_is_done(run: RunPaths) -> None:
     training = Stub()
     ask(run, {"id": 9, "kind": "explode"})
-    Requests(run, EventLog(run.events)).obey(training)
+    Requests(run, EventLog(run.agent_events)).obey(training)
     assert not training.asked
     assert (answered(run)["id"], answered(run)["kind"], answered(run)["result"]) == (9, "explode", "refused")
 
 
-def test_what_has_no_id_is_an_event(run: RunDirectory) -> None:
+def test_what_has_no_id_is_an_event(run: RunPaths) -> None:
     ask(run, "nonsense")
-    Requests(run, EventLog(run.events)).obey(Stub())
-    assert not run.request_answer.exists()
-    assert json.loads(run.events.read_text())["event"] == "request_unreadable"
+    Requests(run, EventLog(run.agent_events)).obey(Stub())
+    assert not run.answer.exists()
+    assert json.loads(run.agent_events.read_text())["event"] == "request_unreadable"
 
 
-def test_a_stop_is_answered_when_the_run_has_ended(run: RunDirectory) -> None:
-    training, requests = Stub(), Requests(run, EventLog(run.events))
+def test_a_stop_is_answered_when_the_run_has_ended(run: RunPaths) -> None:
+    training, requests = Stub(), Requests(run, EventLog(run.agent_events))
     ask(run, {"id": 9, "kind": "stop"})
     requests.obey(training)
     assert training.asked == [("stop", "request 9")]
-    assert not run.request_answer.exists()
+    assert not run.answer.exists()
     requests.end(training.standing)
     assert (answered(run)["id"], answered(run)["result"]) == (9, "ok")
 
 
-def test_a_failure_answers_the_request_that_met_it(run: RunDirectory) -> None:
-    requests = Requests(run, EventLog(run.events))
+def test_a_failure_answers_the_request_that_met_it(run: RunPaths) -> None:
+    requests = Requests(run, EventLog(run.agent_events))
     ask(run, {"id": 9, "kind": "drain"})
     with pytest.raises(AgentError):
         requests.obey(Stub(AgentError("No simulator.", Exit.NO_SIMULATOR)))
@@ -209,17 +217,17 @@ def test_a_failure_answers_the_request_that_met_it(run: RunDirectory) -> None:
     assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", "No simulator.")
 
 
-def test_what_comes_too_late_is_refused(run: RunDirectory) -> None:
-    requests = Requests(run, EventLog(run.events))
+def test_what_comes_too_late_is_refused(run: RunPaths) -> None:
+    requests = Requests(run, EventLog(run.agent_events))
     ask(run, {"id": 9, "kind": "drain"})
     requests.end(Stub().standing)
     assert (answered(run)["result"], answered(run)["sentence"]) == ("refused", "The run has ended.")
 
 
-def test_what_a_dead_agent_left_unanswered_is_refused(run: RunDirectory) -> None:
+def test_what_a_dead_agent_left_unanswered_is_refused(run: RunPaths) -> None:
     training = Stub()
     ask(run, {"id": 9, "kind": "stop"})
-    requests = Requests(run, EventLog(run.events))
+    requests = Requests(run, EventLog(run.agent_events))
     requests.begin(training.standing)
     requests.obey(training)
     assert not training.asked
@@ -242,10 +250,10 @@ def test_what_needs_a_new_process_is_refused_by_name(key: str) -> None:
 
 
 def test_a_learner_takes_over_what_changed_and_nothing_else(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     small = config.validate({"td3": {"network": SMALL, "batch_size": 64, "micro_batch": 16}}, source="test")
     before = torch.get_num_threads()
-    with run.prepare(resume=False):
+    with prepare(run, resume=False):
         learner = Learner(small, run)
         try:
             learner.apply(patched(small, {"training.learner_threads": 2}), ["training.learner_threads"])
@@ -262,9 +270,9 @@ def test_a_learner_takes_over_what_changed_and_nothing_else(tmp_path: Path) -> N
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_isn_t_there_is_refused_and_nothing_changes(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     settings = config.validate({"td3": {"network": SMALL, "batch_size": 64, "micro_batch": 16}}, source="test")
-    with run.prepare(resume=False):
+    with prepare(run, resume=False):
         learner = Learner(settings, run)
         values = {"device": "cuda", "td3.micro_batch": 8}
         with pytest.raises(ConfigError, match="torch sees no CUDA device"):
@@ -282,27 +290,27 @@ def test_asking_where_nobody_runs_is_one_sentence(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_each_request_has_a_greater_id_than_the_last(run: RunDirectory) -> None:
-    with run.prepare(resume=False):
+def test_each_request_has_a_greater_id_than_the_last(run: RunPaths) -> None:
+    with prepare(run, resume=False):
         inbox = Inbox(run)
         assert send(run, "checkpoint", {}) == 1
-        with pytest.raises(AgentError, match="request 1 isn't answered yet"):
+        with pytest.raises(ExitError, match="request 1 isn't answered yet"):
             send(run, "checkpoint", {})
         inbox.answer(DONE)
         assert send(run, "apply", {"td3.micro_batch": 8}) == 5
-        assert inbox.poll() == Request(id=5, kind="apply", values={"td3.micro_batch": 8})
+        assert inbox.poll() == Request(id=5, kind=RequestKind.APPLY, values={"td3.micro_batch": 8})
         inbox.answer(DONE.model_copy(update={"id": 5}))
-        with pytest.raises(AgentError, match="`kind` is 'explode'"):
+        with pytest.raises(ExitError, match="`kind` is 'explode'"):
             send(run, "explode", {})
 
 
-def test_waiting_ends_with_the_answer_or_with_the_agent(run: RunDirectory) -> None:
-    with run.prepare(resume=False) as lock:
+def test_waiting_ends_with_the_answer_or_with_the_agent(run: RunPaths) -> None:
+    with prepare(run, resume=False) as lock:
         inbox = Inbox(run)
         inbox.answer(DONE)
         assert await_answer(run, 4) == DONE
-        with pytest.raises(AgentError, match="request 4 came in its place"):
+        with pytest.raises(ExitError, match="request 4 came in its place"):
             await_answer(run, 3)
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        with pytest.raises(AgentError, match="the agent ended first"):
+        fcntl.flock(lock.descriptor, fcntl.LOCK_UN)
+        with pytest.raises(ExitError, match="the agent ended first"):
             await_answer(run, 5)

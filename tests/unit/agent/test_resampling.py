@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from agent import config
 from agent.config import NetworkConfig, TD3Config
-from agent.td3 import resampling
-from agent.td3.frames import convolved_sides, depth_to_space, space_to_depth
 from agent.td3.networks import Encoder
+from agent.td3.replay import resampling
+from agent.td3.replay.frames import convolved_sides, depth_to_space, space_to_depth
 from agent.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
 

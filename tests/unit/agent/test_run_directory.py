@@ -12,25 +12,27 @@ import numpy as np
 import pytest
 
 from agent import config
-from agent.exits import AgentError, Exit
-from agent.run_directory import RunDirectory, write_whole
-from agent.td3.replay import Replay
+from agent.exits import AgentError
+from agent.run_directory import prepare, read_overrides, save_config
+from agent.td3.replay.replay import Replay
+from contract.exits import Exit
+from contract.paths import RunPaths
 
 
 def test_a_fresh_directory_is_made_with_its_parents(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "runs" / "first")
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path / "runs" / "first")
+    with prepare(run, resume=False):
         assert run.exchange.is_dir()
         assert not run.holds_a_run()
 
 
 def test_resuming_what_never_ran_starts_it(tmp_path: Path) -> None:
-    with RunDirectory(tmp_path / "new").prepare(resume=True):
+    with prepare(RunPaths(tmp_path / "new"), resume=True):
         pass
 
 
 def test_a_directory_with_a_run_is_refused_without_resume_and_left_as_it_was(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     with contextlib.closing(Replay.create(run.replay, 1000)) as replay:
         frame, vector = np.zeros((84, 84), np.uint8), np.zeros(53, np.float32)
         replay.start_episode(frame, vector)
@@ -38,21 +40,22 @@ def test_a_directory_with_a_run_is_refused_without_resume_and_left_as_it_was(tmp
         replay.append(np.zeros(2, np.float32), 0.0, False, False, frame, vector)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(AgentError, match="already holds a run: add --resume") as caught:
-        run.prepare(resume=False)
+        prepare(run, resume=False)
     assert caught.value.code is Exit.BAD_CONFIG
     assert sorted(tmp_path.iterdir()) == before
-    with run.prepare(resume=True):
+    with prepare(run, resume=True):
         pass
 
 
 def test_a_second_learner_is_refused_with_the_first_one_named(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     program = (
-        "import sys, pathlib; from agent.run_directory import RunDirectory; from agent.exits import AgentError\n"
-        "try: RunDirectory(pathlib.Path(sys.argv[1])).prepare(resume=True)\n"
+        "import sys, pathlib; from agent.exits import AgentError; from agent.run_directory import prepare\n"
+        "from contract.paths import RunPaths\n"
+        "try: prepare(RunPaths(pathlib.Path(sys.argv[1])), resume=True)\n"
         "except AgentError as error: print(error)\n"
     )
-    with run.prepare(resume=False):
+    with prepare(run, resume=False):
         other = subprocess.run(
             [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
         )
@@ -64,13 +67,13 @@ def test_a_second_learner_is_refused_with_the_first_one_named(tmp_path: Path) ->
 def test_a_file_in_the_way_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
     with pytest.raises(AgentError, match="can't be written"):
-        RunDirectory(tmp_path / "runs" / "x").prepare(resume=False)
+        prepare(RunPaths(tmp_path / "runs" / "x"), resume=False)
 
 
 def test_the_saved_configuration_is_one_that_can_be_given_again(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     resolved = config.validate({"td3": {"batch_size": 64}, "seed": 3}, source="test")
-    run.save_config(resolved)
+    save_config(run, resolved)
     assert config.load(run.config) == resolved
     head = run.config.read_text()
     for word in ("# command: ", "# revision: ", "# torch: ", "# carla: ", "# python: "):
@@ -78,24 +81,15 @@ def test_the_saved_configuration_is_one_that_can_be_given_again(tmp_path: Path) 
 
 
 def test_overrides_are_dotted_keys_however_they_are_written(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    assert run.read_overrides() == {}
+    run = RunPaths(tmp_path)
+    assert read_overrides(run) == {}
     run.overrides.write_text("td3:\n  batch_size: 32\ntraining.learner_threads: 1\ndevice: cpu\n")
-    assert run.read_overrides() == {"td3.batch_size": 32, "training.learner_threads": 1, "device": "cpu"}
+    assert read_overrides(run) == {"td3.batch_size": 32, "training.learner_threads": 1, "device": "cpu"}
 
 
 @pytest.mark.parametrize("text", ["- 1\n", "a: [\n"])
 def test_broken_overrides_are_one_sentence(tmp_path: Path, text: str) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     run.overrides.write_text(text)
     with pytest.raises(config.ConfigError, match=r"overrides\.yaml"):
-        run.read_overrides()
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "agent.json"
-    write_whole(path, "old")
-    (tmp_path / f".agent.json.{os.getpid()}").mkdir()  # the new one can't be written
-    with pytest.raises(OSError, match="directory"):
-        write_whole(path, "new")
-    assert path.read_text() == "old"
+        read_overrides(run)

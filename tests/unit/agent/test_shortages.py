@@ -18,9 +18,10 @@ import pytest
 import torch
 
 from agent.config import TD3Config
-from agent.exits import AgentError, Exit
+from agent.exits import AgentError
 from agent.memory.recovery import Recovery
 from agent.td3.td3 import TD3
+from contract.exits import Exit
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.watched import SIZE, SMALL, Watched, distance, recovery_of
 

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from agent.exchange.status import Doing, Pace, Status
+from agent.exchange.status import Pace, Status
+from contract.heartbeat import CollectorState
 
 
 def test_another_process_reads_what_was_written(tmp_path: Path) -> None:
     status = Status(tmp_path / "status.bin")
-    status.doing = Doing.EVALUATING
-    status.count(steps=123_456_789_012, episodes=7)
+    status.state = CollectorState.EVALUATING
+    status.ticks, status.episodes = 123_456_789_012, 7
     program = (
         "import sys, pathlib; from agent.exchange.status import Status;"
-        "seen = Status(pathlib.Path(sys.argv[1])).read(); print(seen.doing.name, seen.steps, seen.episodes)"
+        "seen = Status(pathlib.Path(sys.argv[1])).read(); print(seen.state.name, seen.ticks, seen.episodes)"
     )
     seen = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "status.bin")], capture_output=True, text=True, check=True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from agent.config import NetworkConfig, TD3Config
+from agent.td3.accumulate import Attempt, Metrics, whole_batch
 from agent.td3.networks import Policy
-from agent.td3.replay import Batch
-from agent.td3.td3 import TD3
+from agent.td3.replay.replay import Batch
+from agent.td3.td3 import TD3, actor_loss, bellman_target, critic_loss
 from tests.unit.agent.batches import random_batch
 
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
@@ -54,13 +56,18 @@ def test_delayed_update_moves_the_actor_and_every_target() -> None:
     assert _changed(before, after, "target.") == _names(before, "target.")
 
 
+def step_critics(td3: TD3, batch: Batch, attempt: Attempt = whole_batch) -> tuple[tuple[Tensor, ...], Metrics]:
+    loss, y = partial(critic_loss, td3.online), partial(bellman_target, td3.target, SMALL.gamma)
+    return td3.minimise("critic", loss, [batch], attempt, y, [torch.zeros(8, 2)])
+
+
 def test_the_actor_loss_gives_the_encoder_and_the_critics_no_gradient() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     td3.update(_batch(0))
     batch = _batch(1)
-    features, _ = td3._update_critic(batch, torch.zeros(8, 2), micro_batch=8)
+    (features,), _ = step_critics(td3, batch)
     gradients = {n: p.grad.clone() for n, p in td3.online.named_parameters() if p.grad is not None}
-    td3._update_actor(features, batch.vector, micro_batch=8)
+    td3.minimise("actor", partial(actor_loss, td3.online), [features, batch.vector], whole_batch)
     for name, parameter in td3.online.named_parameters():
         if not name.startswith("actor"):
             assert parameter.grad is not None
@@ -83,10 +90,10 @@ def test_target_bootstraps_through_truncation_but_not_through_termination() -> N
     td3 = TD3(SMALL, CPU, seed=0)
     batch = _batch(0)
     no_noise = torch.zeros(8, 2)
-    ended = td3._bellman_target(dataclasses.replace(batch, terminated=torch.ones(8)), no_noise)
+    ended = bellman_target(td3.target, SMALL.gamma, dataclasses.replace(batch, terminated=torch.ones(8)), no_noise)
     torch.testing.assert_close(ended, batch.reward)
     # A truncated transition is stored with terminated = 0: its target holds the next state's value.
-    truncated = td3._bellman_target(dataclasses.replace(batch, terminated=torch.zeros(8)), no_noise)
+    truncated = bellman_target(td3.target, SMALL.gamma, dataclasses.replace(batch, terminated=torch.zeros(8)), no_noise)
     target = td3.target
     features = target.encoder(batch.frames[:, 1:])
     action = target.actor(features, batch.next_vector)
@@ -103,7 +110,7 @@ def test_smoothing_noise_is_clipped_and_the_noisy_action_stays_in_range() -> Non
     output = td3.target.actor.body[-1]
     assert isinstance(output, torch.nn.Linear)
     output.bias.data.fill_(3.0)  # π' at tanh(1), so that the noise reaches past the range
-    td3._bellman_target(_batch(0), torch.full((8, 2), 0.5))
+    bellman_target(td3.target, SMALL.gamma, _batch(0), torch.full((8, 2), 0.5))
     assert seen[0].max() == 1.0
 
 
@@ -154,7 +161,7 @@ def test_adam_with_its_state_in_place_steps_like_a_fresh_one() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     fresh = torch.optim.Adam([*td3.online.encoder.parameters(), *td3.online.critic.parameters()], lr=3e-4, fused=True)
     twin = TD3(SMALL, CPU, seed=0)
-    td3._critic_optimizer.adam = fresh
+    td3._optimizers["critic"].adam = fresh
     td3.update(_batch(0))
     twin.update(_batch(0))
     for ours, theirs in zip(twin.online.parameters(), td3.online.parameters(), strict=True):
@@ -186,7 +193,7 @@ def test_loss_is_the_papers() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     twin = TD3(SMALL, CPU, seed=0)
     batch = _batch(0)
-    y = twin._bellman_target(batch, twin._smoothing_noise(8))
+    y = bellman_target(twin.target, SMALL.gamma, batch, twin._smoothing_noise(8))
     q1, q2 = twin.online.critic(twin.online.encoder(batch.frames[:, :4]), batch.vector, batch.action)
     expected = functional.mse_loss(q1, y) + functional.mse_loss(q2, y)
     torch.testing.assert_close(td3.update(batch)["critic_loss"], expected.detach())
@@ -238,7 +245,7 @@ def test_the_actor_sees_the_features_from_before_the_critics_step() -> None:
     batch = _batch(0)
     with torch.no_grad():
         before = td3.online.encoder(batch.frames[:, :4])
-    features, _ = td3._update_critic(batch, torch.zeros(8, 2), micro_batch=3)
+    (features,), _ = step_critics(td3, batch, _in_parts(3))
     torch.testing.assert_close(features, before)
     with torch.no_grad():
         assert not torch.allclose(td3.online.encoder(batch.frames[:, :4]), before, rtol=1e-5)
@@ -248,14 +255,14 @@ def test_a_move_to_a_device_that_is_too_full_leaves_everything_on_the_cpu(monkey
     td3 = TD3(SMALL, CPU, seed=0)
     td3.update(_batch(0))
     before = td3.state()
-    settle, full = td3._settle, ["cuda"]
+    place, full = td3._place, ["cuda"]
 
-    def settle_or_not(*where: Any) -> None:
-        settle(*where)  # parameters are there, moments are new
+    def place_or_not(*where: Any) -> None:
+        place(*where)  # parameters are there, moments are new
         if full:
             raise RuntimeError(f"CUDA out of memory on {full.pop()}")
 
-    monkeypatch.setattr(td3, "_settle", settle_or_not)
+    monkeypatch.setattr(td3, "_place", place_or_not)
     with pytest.raises(RuntimeError, match="out of memory"):
         td3.move(CPU)
     after = td3.state()

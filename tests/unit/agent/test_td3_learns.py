@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from agent.config import NetworkConfig, TD3Config
-from agent.td3.frames import space_to_depth
 from agent.td3.networks import Policy
-from agent.td3.replay import Batch
+from agent.td3.replay.frames import space_to_depth
+from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
 
 CONFIG = TD3Config(

@@ -11,18 +11,19 @@ import pytest
 import torch
 
 from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
-from agent.exchange.status import Doing, Status
-from agent.memory.resident import memory_mib
+from agent.exchange.status import Status
 from agent.memory.watermarks import Watermarks
-from agent.reporting.heartbeat import Heartbeat, Vitals
-from agent.reporting.telemetry import Episodes, EventLog, JsonLines, Metrics
-from agent.run_directory import RunDirectory
+from agent.telemetry.events import EventLog, JsonLines
+from agent.telemetry.heartbeat import Pulse, Vitals
+from agent.telemetry.metrics import Episodes, Metrics
+from contract.heartbeat import CollectorState, Phase
+from contract.paths import RunPaths
+from contract.processes import held_mib
 from tests.disks import fill, small_disk
 
 
 def episode(reward: float, success: bool = False) -> EpisodeEnded:
     return EpisodeEnded(
-        steps=10,
         length=5,
         reward=reward,
         reward_terms={"progress": reward},
@@ -107,22 +108,22 @@ def test_episodes_are_averaged_over_the_window() -> None:
 
 
 def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
-    run, vitals = RunDirectory(tmp_path), Vitals(total_steps=100, device="cpu")
+    run, vitals = RunPaths(tmp_path), Vitals(total_steps=100, device="cpu")
     status = Status(tmp_path / "status.bin")
-    with Heartbeat(run, vitals, status, Watermarks(torch.device("cpu"))):
+    with Pulse(run, vitals, status, Watermarks(torch.device("cpu"))):
         first = json.loads(run.heartbeat.read_text())
         assert first["phase"] == "starting"
-        assert first["collector"] == {"pid": None, "doing": "starting"}
+        assert first["collector"] == {"pid": None, "state": "starting"}
         assert first["memory"]["learner_mib"] > 10
         assert first["memory"]["device_mib"] is None
-        status.doing = Doing.CONNECTING
+        status.state = CollectorState.CONNECTING
         with status.calling(limit_s=60):
             time.sleep(1.2)
             second = json.loads(run.heartbeat.read_text())
         assert second["phase"] == "waiting_for_simulator"
         assert second["tick_outstanding_s"] > 0
-        status.doing = Doing.STEPPING
-        vitals.phase, vitals.step, vitals.exit_code = "finished", 100, 0
+        status.state = CollectorState.STEPPING
+        vitals.phase, vitals.step, vitals.exit_code = Phase.FINISHED, 100, 0
     last = json.loads(run.heartbeat.read_text())
     assert (last["phase"], last["step"], last["exit_code"]) == ("finished", 100, 0)
     assert set(last["memory"]["peak_by_phase_mib"]) == {"starting", "waiting_for_simulator", "finished"}
@@ -131,13 +132,13 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
 
 def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     memory = Watermarks(torch.device("cpu"))
-    with Heartbeat(RunDirectory(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
+    with Pulse(RunPaths(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
         pass
 
 
 def test_memory_of_a_process_that_is_gone_is_unknown() -> None:
-    assert memory_mib(None) is None
-    assert memory_mib(2**22 + 1) is None
+    assert held_mib(None) is None
+    assert held_mib(2**22 + 1) is None
 
 
 def test_messages_arrive_whole_and_in_order() -> None:

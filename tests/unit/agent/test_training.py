@@ -14,17 +14,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent import config, options
-from agent.checkpoint import CheckpointError
+from agent import config
+from agent.cli import options
+from agent.cli.stability import Sample, judge
 from agent.exchange.weights import WeightsError
-from agent.exits import AgentError, Exit, exit_code
-from agent.learner import Learner, architecture
-from agent.pacing import Counters
-from agent.run_directory import RunDirectory
+from agent.exits import AgentError, exit_code
+from agent.run_directory import prepare, save_config
 from agent.seeding import Purpose, derived_seed, generator
-from agent.signals import StoppedAtOnce, StopRequest
-from agent.stability import Sample, judge
-from agent.td3.replay import ReplayError
+from agent.td3.replay.replay import ReplayError
+from agent.trainer.checkpoint import CheckpointError
+from agent.trainer.learner import Learner, architecture
+from agent.trainer.pacing import Counters
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.signals import StoppedAtOnce, StopRequests
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
@@ -40,7 +43,7 @@ def agent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 def test_the_process_that_trains_never_imports_the_client() -> None:
     program = (
-        "import sys, agent.__main__, agent.training\n"
+        "import sys, agent.__main__, agent.trainer.loop\n"
         "found = [name for name in sys.modules if name.split('.')[0] == 'carla' or name.startswith('agent.env')]\n"
         "print(found)"
     )
@@ -120,8 +123,8 @@ def wait_for(condition: object, timeout_s: float = 30.0) -> None:
 
 
 def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_last_word(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    run.save_config(config.validate({"td3": {"batch_size": 32}, "seed": 5}, source="test"))
+    run = RunPaths(tmp_path)
+    save_config(run, config.validate({"td3": {"batch_size": 32}, "seed": 5}, source="test"))
     run.overrides.write_text("td3: {batch_size: 16}\n")
     resolved = options.resolve(None, run, ["td3.batch_size=8", "td3.tau=0.01"], {"seed": 7, "device": None})
     assert (resolved.td3.batch_size, resolved.td3.tau, resolved.seed) == (16, 0.01, 7)
@@ -129,10 +132,10 @@ def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_las
 
 def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None:
     small = config.validate({"td3": {"network": SMALL}}, source="test")
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         Learner(small, run).save(Counters(steps=5, updates=0), score=None)
-    run.save_config(small)
+    save_config(run, small)
     ended = agent("train", "--run-dir", str(tmp_path), "--resume", "--set", "td3.network.features=32")
     assert ended.returncode == Exit.BAD_CONFIG
     assert "td3.network.features = 16, the configuration says 32" in ended.stderr
@@ -141,8 +144,8 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None
 
 def test_a_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     small = config.validate({"td3": {"network": SMALL}}, source="test")
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         first = Learner(small, run)
         first.save(Counters(steps=5, updates=0, evaluated_at=3, finally_evaluated=True), score=None)
         second = Learner(small, run)
@@ -154,13 +157,13 @@ def test_a_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:
     small = config.validate({"td3": {"network": SMALL}}, source="test")
-    run = RunDirectory(tmp_path)
-    with run.prepare(resume=False):
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
         for steps in (5, 9):
             Learner(small, run).save(Counters(steps=steps, updates=0, evaluated_at=steps), score=None)
         (run.checkpoints / "step-000000009" / "tensors.safetensors").write_bytes(b"torn")
         assert Learner(small, run).counters().evaluated_at == 5
-    event = json.loads(run.events.read_text().splitlines()[-1])
+    event = json.loads(run.agent_events.read_text().splitlines()[-1])
     assert (event["event"], event["used"]) == ("checkpoint_skipped", "step-000000005")
     assert "step-000000009/tensors.safetensors: is damaged" in event["cause"]
 
@@ -178,7 +181,7 @@ def test_draws_depend_on_seed_purpose_and_counter_alone() -> None:
 
 
 def test_the_second_signal_ends_at_once() -> None:
-    stop = StopRequest()
+    stop = StopRequests()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         stop.install()
@@ -224,7 +227,7 @@ def test_too_few_samples_are_no_verdict() -> None:
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     child = (
-        "import os, sys, time, pathlib; from agent.collecting.parent import die_with;"
+        "import os, sys, time, pathlib; from agent.collector.parent import die_with;"
         "die_with(int(sys.argv[1])); pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); time.sleep(60)"
     )
     parent = (

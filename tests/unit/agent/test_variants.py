@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agent import config
-from agent.exits import Exit
-from agent.memory import footprint, variants
-from agent.memory.footprint import MIB
+from agent.memory import estimate
+from agent.memory.estimate import MIB
+from contract.exits import Exit
 from launcher import config as launcher_config
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -40,7 +40,7 @@ def test_each_set_of_values_is_sized_as_the_configuration_that_it_makes() -> Non
     plain, parts, smaller = found["variants"]
     settings = config.load(REPOSITORY / "config/td3_config.yaml", {"device": "cpu"})
     assert plain["host_mib"] == found["total_mib"]["host"]
-    assert parts["host_mib"] == round(footprint.estimate(settings, False, micro_batch=32).total("host") / MIB, 1)
+    assert parts["host_mib"] == round(estimate.estimate(settings, False, micro_batch=32).total("host") / MIB, 1)
     assert parts["host_mib"] < plain["host_mib"]
     assert smaller["values"] == {"td3.batch_size": 64, "evaluation.video": False}
     assert plain["host_mib"] - smaller["host_mib"] > 45, "the smaller batch, and the video's encoder"
@@ -51,12 +51,12 @@ def test_the_base_values_come_back_by_their_dotted_names() -> None:
     assert values["td3.batch_size"] == 256, "of the configuration, not of a variant"
     assert values["device"] == "cpu"
     assert values["memory.offload"] == []
-    assert set(values) == set(variants.BASE_KEYS)
+    assert set(values) == set(estimate.BASE_KEYS)
 
 
 def test_the_base_values_hold_all_that_a_rung_of_the_shipped_ladder_sets() -> None:
     rungs = [rung for ladder in launcher_config.load().ladder.values() for rung in ladder]
-    assert {key for rung in rungs for key in rung.values} <= set(variants.BASE_KEYS)
+    assert {key for rung in rungs for key in rung.values} <= set(estimate.BASE_KEYS)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_cuda_is_sized_on_a_machine_that_has_none_without_a_look_for_it() -> Non
     on_gpu, on_cpu, offloaded = found["variants"]
     assert found["device"] == "cuda"
     assert found["free_mib"]["device"] is None
-    assert on_gpu["context_mib"] == footprint.CUDA_CONTEXT / MIB < on_gpu["device_mib"]
+    assert on_gpu["context_mib"] == estimate.CUDA_CONTEXT / MIB < on_gpu["device_mib"]
     assert on_gpu["device_by_phase_mib"]["updating"] == on_gpu["device_mib"]
     assert on_cpu["device_mib"] == on_cpu["context_mib"] == 0
     assert offloaded["device_mib"] < on_gpu["device_mib"]
@@ -86,7 +86,7 @@ def test_the_plain_command_gives_cuda_s_figures_too_and_says_what_is_missing() -
     ended = footprint_command("--device", "cuda", "--json", CUDA_VISIBLE_DEVICES="")
     assert ended.returncode == Exit.OUT_OF_MEMORY
     found = json.loads(ended.stdout)
-    assert found["total_mib"]["device"] > footprint.CUDA_CONTEXT / MIB
+    assert found["total_mib"]["device"] > estimate.CUDA_CONTEXT / MIB
     assert "torch sees no CUDA device" in found["refusal"]
     assert found["fits"] is False
 

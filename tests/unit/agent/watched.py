@@ -23,7 +23,7 @@ class Watched:
         for seed in range(8):  # in float16 the scale has come down to its place by then
             self.td3.update(random_batch(SIZE, seed))
         self.gradients: dict[str, Tensor] = {}
-        for optimizer in (self.td3._critic_optimizer, self.td3._actor_optimizer):
+        for optimizer in self.td3._optimizers.values():
             optimizer.adam.register_step_pre_hook(lambda *_: self._keep())
 
     def _keep(self) -> None:

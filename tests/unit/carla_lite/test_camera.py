@@ -17,7 +17,8 @@ from carla_lite.roads.network import Marking, RoadNetwork
 from carla_lite.scenery.camera import BoxActor, Camera, Pose
 from carla_lite.scenery.paint import GroundImage, paint
 from carla_lite.scenery.scene import Scene
-from carla_lite.scenery.statics import TAG_BUILDING, TAG_CAR, StaticBox, StaticIndex
+from carla_lite.scenery.statics import TAG_BUILDING, StaticBox, StaticIndex
+from carla_lite.scenery.vehicle_meshes import Shape
 
 EYE = Pose(0.0, 0.0, 1.8)
 RED, BLUE = (30, 30, 220), (220, 30, 30)
@@ -41,7 +42,7 @@ def lined(y: float) -> Scene:
 
 
 def car(x: float, y: float = 0.0, yaw: float = 0.0, colour: tuple[int, int, int] = RED) -> BoxActor:
-    return BoxActor(Pose(x, y, MODEL3.box_centre_z_m, yaw=yaw), MODEL3.extent, colour, TAG_CAR)
+    return BoxActor(Pose(x, y, MODEL3.box_centre_z_m, yaw=yaw), MODEL3.extent, colour, 14, Shape.SALOON)
 
 
 def changed(camera: Camera, world: Scene, pose: Pose, actor: BoxActor) -> tuple[int, int, int, int]:

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from carla_lite.protocol.channel import listen
-from carla_lite.protocol.rpc import RpcServer, UnansweredError
+from carla_lite.protocol.rpc import DeferredReply, RpcServer
 
 
 class Peer:
@@ -107,12 +107,12 @@ def test_a_reply_larger_than_the_sockets_buffer_arrives_whole(peer: Peer) -> Non
 def test_calls_that_get_no_answer_are_taken_up_later_in_their_order(peer: Peer) -> None:
     answered = peer.server._answer
 
-    def deaf(method: str, args: list[Any]) -> object:
+    def defer(method: str, args: list[Any]) -> object:
         if method != "version":
-            raise UnansweredError(method)
+            raise DeferredReply(method)
         return answered(method, args)
 
-    peer.server._answer = deaf
+    peer.server._answer = defer
     peer.client.sendall(b"".join(request(number, name) for number, name in enumerate(["a", "version", "b"])))
     peer.turn()
     assert [reply[1] for reply in peer.receive(1)] == [1]

@@ -107,7 +107,7 @@ def test_a_reader_who_leaves_is_forgotten(streams: Streams) -> None:
     reader.close()
     turn(streams)
     assert not streams.has_subscribers(stream)
-    streams.publish(stream, (b"nobody",))
+    streams.publish(stream, (b"no one",))
 
 
 def test_an_announced_subscriber_is_waited_for_and_only_once(streams: Streams) -> None:

@@ -43,9 +43,9 @@ def test_a_transform_is_degrees_outside_and_radians_inside():
 def test_numbers_that_are_none_are_refused(value, index):
     numbers = [0.0, 0.0, 0.0]
     numbers[index] = value
-    with pytest.raises(wire.RefusalError, match="expected finite numbers"):
+    with pytest.raises(wire.RpcError, match="expected finite numbers"):
         wire.vector(numbers)
-    with pytest.raises(wire.RefusalError):
+    with pytest.raises(wire.RpcError):
         wire.place([[0, 0, 0], numbers])
 
 
@@ -62,14 +62,14 @@ def test_settings_keep_what_they_do_not_understand_and_have_a_step():
 
 @pytest.mark.parametrize("fixed", [-0.1, 1.5, math.nan, math.inf])
 def test_a_step_out_of_range_is_refused(fixed):
-    with pytest.raises(wire.RefusalError, match="fixed_delta_seconds is"):
+    with pytest.raises(wire.RpcError, match="fixed_delta_seconds is"):
         wire.settings(settings([True, fixed]))
 
 
 def test_a_vehicles_record_has_the_references_offsets():
     blueprint = CATALOGUE["vehicle.tesla.model3"]
     assert isinstance(blueprint, VehicleBlueprint)
-    vehicle = Vehicle(Identity(7, blueprint, blueprint.values({})), blueprint.model, Pose(1, 2, 3, 0.1, 0.2, 0.3))
+    vehicle = Vehicle(Identity(7, blueprint, blueprint.values({})), blueprint, Pose(1, 2, 3, 0.1, 0.2, 0.3))
     vehicle.body.vx, vehicle.body.yaw_rate = 4.0, math.pi
     vehicle.body.control.throttle, vehicle.body.control.steer = 0.25, -0.5
     vehicle.speed_limit_kmh = 50.0

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.diagnosis.causes import Cause
-from launcher.ladder.rungs import Does
-from launcher.memory.pools import Gpu, Kind
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
+from launcher.decide.detectors.causes import Cause
+from launcher.decide.ladder import Does
+from launcher.memory.pools import Gpu, PoolKind
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from launcher.watching.observation import Sign
@@ -25,15 +25,15 @@ LONGEST_STALL_S = 1800.0
 CHANGES = ("rung_taken", "rung_left", "rung_adopted", "simulator_restart", "agent_restart")
 
 
-def take(machine: Machine, kind: Kind, low_mib: float, high_mib: float) -> None:
-    machine.stranger = {kind: machine.rng.uniform(low_mib, high_mib)}
-    machine.stranger_leaves_s = machine.clock.now_s + machine.rng.uniform(60, 1800)
+def take(machine: Machine, kind: PoolKind, low_mib: float, high_mib: float) -> None:
+    machine.foreign_process = {kind: machine.rng.uniform(low_mib, high_mib)}
+    machine.foreign_process_leaves_s = machine.clock.now_s + machine.rng.uniform(60, 1800)
 
 
 def take_a_little(machine: Machine) -> None:
     """Leave so little less than the reserve that the smallest rung is enough."""
-    spare_mib = machine._free(Kind.RAM) - machine.config.memory.reserve_mib[Kind.RAM]
-    take(machine, Kind.RAM, spare_mib + 1, spare_mib + 3)
+    spare_mib = machine._free(PoolKind.RAM) - machine.config.memory.reserve_mib[PoolKind.RAM]
+    take(machine, PoolKind.RAM, spare_mib + 1, spare_mib + 3)
 
 
 def never_get_ready(machine: Machine) -> None:
@@ -89,11 +89,11 @@ FAULTS: dict[str, Callable[[Machine], None]] = {
     "agent killed for memory": lambda machine: end_agent(machine, 137, oom_killed=True),
     "agent hangs": hang_agent,
     "agent leaks": lambda machine: leak(machine, Role.AGENT, 5, 100),
-    "stranger on the card": lambda machine: take(machine, Kind.VRAM, 100, 900),
-    "stranger takes the card": lambda machine: take(machine, Kind.VRAM, 900, 1500),
-    "stranger in a little RAM": take_a_little,
-    "stranger in RAM": lambda machine: take(machine, Kind.RAM, 4000, 8500),
-    "stranger on the disk": lambda machine: take(machine, Kind.DISK, 58_000, 59_400),
+    "foreign process on the card": lambda machine: take(machine, PoolKind.VRAM, 100, 900),
+    "foreign process takes the card": lambda machine: take(machine, PoolKind.VRAM, 900, 1500),
+    "foreign process in a little RAM": take_a_little,
+    "foreign process in RAM": lambda machine: take(machine, PoolKind.RAM, 4000, 8500),
+    "foreign process on the disk": lambda machine: take(machine, PoolKind.DISK, 58_000, 59_400),
     "clock jumps": jump,
 }
 LAST = {"GPU lost": lose_gpu, "lavapipe": misconfigure}
@@ -140,7 +140,7 @@ class Sweep:
 
 def live(folder: Path, seed: int, sweep: Sweep, hours: float = 8.0) -> Machine:
     """Run one seed and check what must hold; the sweep counts what was reached."""
-    machine = Machine(RunDirectory(folder), seed=seed)
+    machine = Machine(RunPaths(folder), seed=seed)
     faults = random.Random(1_000_003 * seed + 17)
     until_s = machine.clock.now_s + hours * HOUR_S
     next_s = machine.clock.now_s + 120

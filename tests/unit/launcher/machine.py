@@ -1,4 +1,4 @@
-"""A machine in simulated time: a card, RAM, a simulator, an agent and strangers that behave as such things do.
+"""A machine in simulated time: a card, RAM, a simulator, an agent and foreign processes that behave as such things do.
 
 The supervisor, the diagnosis, the policy and the ladder are the real ones; only what they look at and act on is
 simulated. Memory is arithmetic: whoever asks for more than there is ends as the real one would.
@@ -11,20 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from contract.heartbeat import Heartbeat, Phase
 from launcher import config
 from launcher.config import LauncherConfig
-from launcher.diagnosis.diagnostician import Diagnostician
-from launcher.diagnosis.expectations import Expectations
-from launcher.ladder.rungs import Ladder
-from launcher.memory.pools import Figure, Gpu, Kind, Owner, Pool, Reading, Whose, estimated, measured
-from launcher.planning import steps
-from launcher.planning.sizes import Simulator, Sizes, Values
+from launcher.decide.detectors.diagnostician import Diagnostician
+from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.ladder import Ladder, build_ladder, picked_rungs
+from launcher.decide.sizes import Simulator, Sizes, Values
+from launcher.memory.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
 from launcher.runtimes.runtime import Child, Role, Start
-from launcher.watching.observation import AgentSeen, Heartbeat, Observation, Sign, SimulatorSeen
+from launcher.watching.observation import AgentSeen, Observation, Sign, SimulatorSeen
 from tests.unit.launcher.simulated import Program, World
 
-TOTAL_MIB = {Kind.VRAM: 5745.0, Kind.RAM: 15_800.0, Kind.DISK: 60_000.0}
-DESKTOP_MIB = {Kind.VRAM: 85.0, Kind.RAM: 3000.0, Kind.DISK: 0.0}
+TOTAL_MIB = {PoolKind.VRAM: 5745.0, PoolKind.RAM: 15_800.0, PoolKind.DISK: 60_000.0}
+DESKTOP_MIB = {PoolKind.VRAM: 85.0, PoolKind.RAM: 3000.0, PoolKind.DISK: 0.0}
 PEAK_MIB = {"Low": 4200.0, "Epic": 4800.0}
 BASE: Values = {
     "device": "cuda",
@@ -55,7 +55,7 @@ def limits() -> LauncherConfig:
     return shipped.model_copy(update={"watch": watch, "poll_s": 1.0})
 
 
-def agent_mib(values: Values) -> dict[Kind, float]:
+def agent_mib(values: Values) -> dict[PoolKind, float]:
     """Return what an agent of these values takes at its peak."""
     given = {**BASE, **values}
     micro = given["td3.micro_batch"] or given["td3.batch_size"]
@@ -66,7 +66,7 @@ def agent_mib(values: Values) -> dict[Kind, float]:
     host += given["training.max_lead_steps"] * 0.05
     host += (30.0 + work + state) if not on_card else 45.0 * bool(given["memory.offload"])
     disk = given["replay.capacity"] * 0.007 + 36.0 * given["training.keep_checkpoints"]
-    return {Kind.VRAM: 300.0 + work + state if on_card else 0.0, Kind.RAM: host, Kind.DISK: disk}
+    return {PoolKind.VRAM: 300.0 + work + state if on_card else 0.0, PoolKind.RAM: host, PoolKind.DISK: disk}
 
 
 def sizes_of(asked: Any) -> list[Sizes]:
@@ -74,8 +74,10 @@ def sizes_of(asked: Any) -> list[Sizes]:
 
 
 def ladder(shipped: LauncherConfig, policy: tuple[str, ...] | None = None) -> Ladder:
-    peaks: dict[str, dict[Kind, Figure]] = {quality: {Kind.VRAM: estimated(mib)} for quality, mib in PEAK_MIB.items()}
-    return steps.build(steps.picked(shipped.ladder, policy), BASE, Simulator("Epic", peaks), sizes_of)
+    peaks: dict[str, dict[PoolKind, Figure]] = {
+        quality: {PoolKind.VRAM: estimated(mib)} for quality, mib in PEAK_MIB.items()
+    }
+    return build_ladder(picked_rungs(shipped.ladder, policy), BASE, Simulator("Epic", peaks), sizes_of)
 
 
 @dataclass
@@ -96,8 +98,8 @@ class Machine(World):
     seed: int = 0
     rng: random.Random = field(default_factory=random.Random)
     learned: Agent = field(default_factory=Agent)
-    stranger: dict[Kind, float] = field(default_factory=dict)
-    stranger_leaves_s: float = 0.0
+    foreign_process: dict[PoolKind, float] = field(default_factory=dict)
+    foreign_process_leaves_s: float = 0.0
     leak_mib_s: dict[Role, float] = field(default_factory=dict)
     simulator_hangs: bool = False
     next_start_sticks: bool = False
@@ -133,15 +135,15 @@ class Machine(World):
         self.pass_time(self.config.poll_s)
 
     def pass_time(self, seconds: float) -> None:
-        if self.clock.now_s >= self.stranger_leaves_s:
-            self.stranger = {}
+        if self.clock.now_s >= self.foreign_process_leaves_s:
+            self.foreign_process = {}
         for program in self.living(Role.SIMULATOR):
             program.grown_mib += self.leak_mib_s.get(Role.SIMULATOR, 0.0) * seconds
         for program in self.living(Role.AGENT):
             program.grown_mib += self.leak_mib_s.get(Role.AGENT, 0.0) * seconds
             self._drive(program, seconds)
         self._run_out()
-        if self.stranger or not self.moved_s:  # who waits for a stranger isn't stuck
+        if self.foreign_process or not self.moved_s:  # who waits for a foreign process isn't stuck
             self.moved_s = self.clock.now_s
         self.longest_stall_s = max(self.longest_stall_s, self.clock.now_s - self.moved_s)
 
@@ -166,16 +168,16 @@ class Machine(World):
     def _run_out(self) -> None:
         """End, or make smaller, whoever asks for more than there is."""
         for agent in self.living(Role.AGENT):
-            while self._free(Kind.VRAM) < 0 and self._on_card(agent) and self._age_s(agent) >= WARM_AFTER_S:
+            while self._free(PoolKind.VRAM) < 0 and self._on_card(agent) and self._age_s(agent) >= WARM_AFTER_S:
                 values = {**BASE, **agent.overrides}
                 micro = values["td3.micro_batch"] or values["td3.batch_size"]
                 if micro == 1:
                     agent.end(71)
                     break
                 agent.overrides["td3.micro_batch"], agent.gave_way = micro // 2, "out_of_memory"
-        if self._free(Kind.VRAM) < 0:
+        if self._free(PoolKind.VRAM) < 0:
             self.crash_simulator(Sign.OUT_OF_VRAM)
-        if self._free(Kind.RAM) < 0 and self.living(Role.AGENT):
+        if self._free(PoolKind.RAM) < 0 and self.living(Role.AGENT):
             self.oom_kills += 1
             self.last(Role.AGENT).end(137, oom_killed=True)
 
@@ -197,7 +199,7 @@ class Machine(World):
             self.agent_hangs = False
             self.collector_hangs_since_s = self.clock.now_s if self.simulator_hangs else None
             self.leak_mib_s[Role.AGENT] = 0.0
-            self.learned.disk_mib = agent_mib(program.overrides)[Kind.DISK]
+            self.learned.disk_mib = agent_mib(program.overrides)[PoolKind.DISK]
             self.went_back |= self.learned.updates - self.learned.saved_updates > CHECKPOINT_EVERY_STEPS + STEPS_PER_S
             self.learned.updates = self.learned.saved_updates
         return program
@@ -236,19 +238,19 @@ class Machine(World):
 
     def reading(self) -> Reading:
         pools = []
-        for kind, name in ((Kind.VRAM, "vram:0"), (Kind.RAM, "ram"), (Kind.DISK, "disk")):
-            owners = [Owner("Xorg", Whose.FOREIGN, (7,), measured(DESKTOP_MIB[kind]))]
-            if self.stranger.get(kind):
-                owners.append(Owner("blender", Whose.FOREIGN, (9,), measured(self.stranger[kind])))
-            for whose, role in ((Whose.SIMULATOR, Role.SIMULATOR), (Whose.AGENT, Role.AGENT)):
+        for kind, name in ((PoolKind.VRAM, "vram:0"), (PoolKind.RAM, "ram"), (PoolKind.DISK, "disk")):
+            owners = [Owner("Xorg", OwnerKind.FOREIGN, (7,), measured(DESKTOP_MIB[kind]))]
+            if self.foreign_process.get(kind):
+                owners.append(Owner("blender", OwnerKind.FOREIGN, (9,), measured(self.foreign_process[kind])))
+            for whose, role in ((OwnerKind.SIMULATOR, Role.SIMULATOR), (OwnerKind.AGENT, Role.AGENT)):
                 living = self.living(role)
                 mib = sum(self._takes(program, kind) for program in living)
-                if kind is Kind.DISK and role is Role.AGENT:
+                if kind is PoolKind.DISK and role is Role.AGENT:
                     mib = self.learned.disk_mib
                 if mib:
                     owners.append(Owner(whose.value, whose, tuple(each.pid for each in living), measured(mib)))
             owners.sort(key=lambda owner: -(owner.held.mib or 0.0))
-            kills = self.oom_kills if kind is Kind.RAM else 0
+            kills = self.oom_kills if kind is PoolKind.RAM else 0
             free = measured(max(0.0, self._free(kind)))
             pools.append(Pool(name, kind, measured(TOTAL_MIB[kind]), free, tuple(owners), kills))
         if self.gpu is Gpu.LOST:
@@ -263,20 +265,21 @@ class Machine(World):
         age_s = self._age_s(program)
         waits = not any(self._age_s(each) > READY_AFTER_S for each in self.living(Role.SIMULATOR))
         hung_s = 0.0 if self.collector_hangs_since_s is None else self.clock.now_s - self.collector_hangs_since_s
-        phase = "drained" if self.drained else "waiting_for_simulator" if waits else "updating"
+        phase = Phase.DRAINED if self.drained else Phase.WAITING_FOR_SIMULATOR if waits else Phase.UPDATING
         return Heartbeat(
+            time=self.clock.now_s,
             pid=program.pid,
-            phase="starting" if age_s < WARM_AFTER_S else phase,
+            phase=Phase.STARTING if age_s < WARM_AFTER_S else phase,
             step=int(self.learned.steps),
             total_steps=10_000_000,
             updates=int(self.learned.updates),
             episode=self.learned.episodes,
             device=values["device"],
+            batch=values["td3.batch_size"],
             micro_batch=values["td3.micro_batch"] or values["td3.batch_size"],
             ticks=int(self.learned.steps),
             tick_outstanding_s=hung_s,
             collector_restarts=self.collector_restarts,
-            peak_by_phase_mib={},
             cuda=self.cuda,
             gave_way=program.gave_way,
         )
@@ -289,19 +292,19 @@ class Machine(World):
     def _on_card(self, agent: Program) -> bool:
         return bool({**BASE, **agent.overrides}["device"] == "cuda")
 
-    def _takes(self, program: Program, kind: Kind) -> float:
+    def _takes(self, program: Program, kind: PoolKind) -> float:
         if program.role is Role.SIMULATOR:
             share = min(1.0, self._age_s(program) / READY_AFTER_S)
-            peak = {Kind.VRAM: PEAK_MIB[program.start.quality or "Epic"], Kind.RAM: 4000.0}.get(kind, 0.0)
-            return peak * share + (program.grown_mib if kind is Kind.VRAM else 0.0)
-        if kind is Kind.DISK:
+            peak = {PoolKind.VRAM: PEAK_MIB[program.start.quality or "Epic"], PoolKind.RAM: 4000.0}.get(kind, 0.0)
+            return peak * share + (program.grown_mib if kind is PoolKind.VRAM else 0.0)
+        if kind is PoolKind.DISK:
             return 0.0
         share = min(1.0, self._age_s(program) / WARM_AFTER_S)
-        leaked = program.grown_mib if kind is Kind.RAM else 0.0
+        leaked = program.grown_mib if kind is PoolKind.RAM else 0.0
         return agent_mib(program.overrides)[kind] * share + leaked
 
-    def _free(self, kind: Kind) -> float:
-        held = DESKTOP_MIB[kind] + self.stranger.get(kind, 0.0)
-        held += self.learned.disk_mib if kind is Kind.DISK else 0.0
+    def _free(self, kind: PoolKind) -> float:
+        held = DESKTOP_MIB[kind] + self.foreign_process.get(kind, 0.0)
+        held += self.learned.disk_mib if kind is PoolKind.DISK else 0.0
         held += sum(self._takes(program, kind) for role in Role for program in self.living(role))
         return TOTAL_MIB[kind] - held

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher import config
-from launcher.memory.pools import Figure, Gpu, Kind, Owner, Pool, Reading, Whose, estimated, measured
-from launcher.planning import steps
-from launcher.planning.fit import Situation
-from launcher.planning.sizes import LITE, Simulator, Sizes, SizesOf, Values, first_figures
+from launcher.decide.fit import Situation
+from launcher.decide.ladder import build_ladder, picked_rungs
+from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
+from launcher.memory.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from launcher.watermarks import first_figures
 
 LIMITS = config.load()
 CONTEXT_MIB = 400.0
@@ -50,11 +51,11 @@ class Rule:
         update = self.networks + self.row * rows + (0 if offloaded and cuda else self.optimizer)
         ram = self.processes + 45 * full["evaluation.video"] + (300 if cuda else update)
         mib = {
-            Kind.VRAM: CONTEXT_MIB + update if cuda else 0.0,
-            Kind.RAM: ram + (2 * self.optimizer if offloaded and cuda else 0),
-            Kind.DISK: full["replay.capacity"] * 0.007 + 35 * full["training.keep_checkpoints"],
+            PoolKind.VRAM: CONTEXT_MIB + update if cuda else 0.0,
+            PoolKind.RAM: ram + (2 * self.optimizer if offloaded and cuda else 0),
+            PoolKind.DISK: full["replay.capacity"] * 0.007 + 35 * full["training.keep_checkpoints"],
         }
-        by_phase = {Kind.VRAM: {"updating": mib[Kind.VRAM]}, Kind.RAM: {"updating": ram}}
+        by_phase = {PoolKind.VRAM: {"updating": mib[PoolKind.VRAM]}, PoolKind.RAM: {"updating": ram}}
         return Sizes(values, mib, context_mib=CONTEXT_MIB * cuda, by_phase=by_phase)
 
 
@@ -63,25 +64,25 @@ def reading(
 ) -> Reading:
     """Return a machine's pools before anything of the run has started; without VRAM there is no GPU."""
     pools = [
-        Pool("ram", Kind.RAM, measured(ram), measured(ram - used)),
-        Pool("disk", Kind.DISK, measured(100_000), measured(disk)),
+        Pool("ram", PoolKind.RAM, measured(ram), measured(ram - used)),
+        Pool("disk", PoolKind.DISK, measured(100_000), measured(disk)),
     ]
     if vram is None:
         return Reading(tuple(pools), Gpu.NONE)
-    return Reading((card(vram, Owner("Xorg", Whose.FOREIGN, (99,), measured(xorg))), *pools), Gpu.OK)
+    return Reading((card(vram, Owner("Xorg", OwnerKind.FOREIGN, (99,), measured(xorg))), *pools), Gpu.OK)
 
 
 def card(total: float, *owners: Owner, unnamed: float = 0.0) -> Pool:
     """Return a GPU's pool."""
     held = sum(owner.held.mib or 0.0 for owner in owners) + unnamed
-    return Pool("vram:0", Kind.VRAM, measured(total), measured(total - held), owners)
+    return Pool("vram:0", PoolKind.VRAM, measured(total), measured(total - held), owners)
 
 
 def simulator(quality: str = "Epic", **vram: float) -> Simulator:
     """Return CARLA with the shipped figures, or others of VRAM by quality; ``LITE`` for carla-lite."""
-    peaks: dict[str, dict[Kind, Figure]] = first_figures(LIMITS.sizes)
+    peaks: dict[str, dict[PoolKind, Figure]] = first_figures(LIMITS.sizes)
     for name, mib in vram.items():
-        peaks[name][Kind.VRAM] = estimated(mib)
+        peaks[name][PoolKind.VRAM] = estimated(mib)
     return Simulator(quality, peaks)
 
 
@@ -91,5 +92,5 @@ def situation(
     """Return what a plan is made of, with the shipped ladder."""
     values = {**BASE, **base} if seen.gpu is Gpu.OK else {**BASE, **base, "device": "cpu"}
     simulates = runs or simulator("Epic" if seen.gpu is Gpu.OK else LITE)
-    ladder = steps.build(steps.picked(LIMITS.ladder, policy), values, simulates, agent)
+    ladder = build_ladder(picked_rungs(LIMITS.ladder, policy), values, simulates, agent)
     return Situation(seen, simulates, values, ladder, LIMITS.memory.reserve_mib)

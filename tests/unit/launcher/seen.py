@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from contract.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
 from launcher import config
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.diagnosis.diagnostician import Diagnostician
-from launcher.diagnosis.expectations import Expectations
-from launcher.memory.pools import Gpu, Kind, Owner, Pool, Reading, Whose, measured
-from launcher.watching.observation import AgentSeen, Heartbeat, Observation, SimulatorSeen
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.diagnostician import Diagnostician
+from launcher.decide.detectors.expectations import Expectations
+from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.watching.observation import AgentSeen, Observation, SimulatorSeen
 
 LIMITS = config.load()
 TIMEOUT_S = 20.0
@@ -20,19 +21,20 @@ EXPECTED = Expectations(timeout_s=TIMEOUT_S, collector_margin_s=5.0)
 TOTAL_MIB = 5745.0
 
 BEAT = Heartbeat(
+    time=0.0,
     pid=7,
-    phase="updating",
+    phase=Phase.UPDATING,
     step=5000,
     total_steps=100_000,
     updates=4000,
     episode=20,
     device="cuda",
+    batch=64,
     micro_batch=64,
     ticks=9000,
     tick_outstanding_s=0.0,
     collector_restarts=0,
-    peak_by_phase_mib={},
-    doing="stepping",
+    collector=CollectorFigures(8, CollectorState.STEPPING),
 )
 SIMULATOR = SimulatorSeen(running=True, healthy=True, pid=100)
 AGENT = AgentSeen(running=True, beat=BEAT, beat_age_s=0.3, pid=200)
@@ -44,18 +46,18 @@ Series = Callable[[float], Observation]
 def vram(simulator: float = 3000.0, agent: float = 1200.0, foreign: float = 85.0, name: str = "Xorg") -> Reading:
     """Return a GPU's reading; who holds nothing isn't there."""
     held = {
-        ("simulator", Whose.SIMULATOR, 100): simulator,
-        ("agent", Whose.AGENT, 200): agent,
-        (name, Whose.FOREIGN, 300): foreign,
+        ("simulator", OwnerKind.SIMULATOR, 100): simulator,
+        ("agent", OwnerKind.AGENT, 200): agent,
+        (name, OwnerKind.FOREIGN, 300): foreign,
     }
     owners = tuple(Owner(who, whose, (pid,), measured(mib)) for (who, whose, pid), mib in held.items() if mib > 0)
     free = TOTAL_MIB - simulator - agent - foreign
-    return Reading((Pool("vram:0", Kind.VRAM, measured(TOTAL_MIB), measured(max(0.0, free)), owners),), Gpu.OK)
+    return Reading((Pool("vram:0", PoolKind.VRAM, measured(TOTAL_MIB), measured(max(0.0, free)), owners),), Gpu.OK)
 
 
 def ram(kills: int, free: float = 8000.0, name: str = "ram:agent") -> Reading:
     """Return a container's reading."""
-    return Reading((Pool(name, Kind.RAM, measured(9000.0), measured(free), (), kills),))
+    return Reading((Pool(name, PoolKind.RAM, measured(9000.0), measured(free), (), kills),))
 
 
 def driving(time_s: float) -> Observation:
@@ -80,8 +82,13 @@ def holding(simulator: Value = 3000.0, agent: Value = 1200.0, foreign: Value = 8
 
 def with_beat(seen: Observation, age_s: float = 0.3, **changed: Any) -> Observation:
     """Return the look with other figures in the heartbeat."""
-    assert seen.agent.beat is not None
-    return replace(seen, agent=replace(seen.agent, beat=replace(seen.agent.beat, **changed), beat_age_s=age_s))
+    beat = seen.agent.beat
+    assert beat is not None
+    if "phase" in changed:
+        changed["phase"] = Phase(changed["phase"])
+    if "state" in changed:
+        changed["collector"] = CollectorFigures(8, CollectorState(changed.pop("state")))
+    return replace(seen, agent=replace(seen.agent, beat=replace(beat, **changed), beat_age_s=age_s))
 
 
 def with_simulator(seen: Observation, **changed: Any) -> Observation:

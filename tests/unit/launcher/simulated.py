@@ -7,37 +7,38 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from contract.heartbeat import Cuda, Heartbeat, Phase
+from contract.paths import RunPaths
+from contract.readers import read_lines
+from contract.requests import Answer, Result
 from launcher import config
-from launcher.agent_requests import Answer
 from launcher.config import LauncherConfig
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.ladder.relief import Needs
-from launcher.ladder.rungs import Does, Ladder, Step
-from launcher.memory.pools import Gpu, Kind, Owner, Pool, Reading, Whose, measured
-from launcher.run_directory import RunDirectory, read_lines
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ladder import Does, Ladder, Needs, Step
+from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.runtimes.runtime import Child, Role, Start
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.journal import Journal, LauncherState, recall
 from launcher.supervising.supervisor import Supervisor
 from launcher.watching.health import Address, Health
-from launcher.watching.observation import AgentSeen, Ended, Heartbeat, Observation, SimulatorSeen
+from launcher.watching.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from launcher.wish import Options
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
 LADDER: Ladder = {
-    Kind.VRAM: (
-        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 128}, frees_mib={Kind.VRAM: 80}),
-        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 64}, frees_mib={Kind.VRAM: 40}),
+    PoolKind.VRAM: (
+        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 128}, frees_mib={PoolKind.VRAM: 80}),
+        Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 40}),
         Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode"),
         Step(
             "agent_cpu",
             Does.RESTART_AGENT,
             "slow",
             {"device": "cpu"},
-            frees_mib={Kind.VRAM: 600, Kind.RAM: -300},
+            frees_mib={PoolKind.VRAM: 600, PoolKind.RAM: -300},
         ),
-        Step("carla_low", Does.QUALITY, "coarse pictures", quality="Low", frees_mib={Kind.VRAM: 700}),
+        Step("carla_low", Does.QUALITY, "coarse pictures", quality="Low", frees_mib={PoolKind.VRAM: 700}),
         Step("stop", Does.STOP, "the run"),
     )
 }
@@ -106,9 +107,9 @@ class MortalJournal(Journal):
 
     world: World
 
-    def event(self, event: str, cause: str = "", **numbers: Any) -> None:
+    def event(self, event: str, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
         with self.world.point(f"event {event}", quiet=True):
-            super().event(event, cause, **numbers)
+            super().event(event, cause, incident, **numbers)
 
     def save(self) -> None:
         with self.world.point("save", quiet=True):
@@ -133,7 +134,7 @@ class Point:
 class World:
     """A supervisor among fakes. The programs outlive it, as containers do; ``launch`` makes the next supervisor."""
 
-    run: RunDirectory
+    run: RunPaths
     external: bool = False
     config: LauncherConfig = LIMITS
     ladder: Ladder = field(default_factory=lambda: LADDER)
@@ -151,8 +152,8 @@ class World:
     total_mib: float = 5745.0
     agent_mib: float = 0.0
     needs: Needs | None = None
-    cuda: str = "usable"
-    stranger_mib: float = 0.0
+    cuda: Cuda = Cuda.USABLE
+    foreign_mib: float = 0.0
     newcomer_mib: float = 0.0
     episode_s: float = 60.0
     answers: Callable[[str], bool] | None = lambda _kind: True
@@ -250,9 +251,11 @@ class World:
     def answer(self, number: int) -> Answer | None:
         if self.answers is None or number in self.unheard:
             return None
-        return Answer(self.answers(self.asked[number - 1][0]), "Done.", 0)
+        kind = self.asked[number - 1][0]
+        result = Result.OK if self.answers(kind) else Result.REFUSED
+        return Answer(id=number, kind=kind, result=result, sentence="Done.", steps=0, updates=0, checkpoint=None)
 
-    def lay(self, values: Mapping[str, Any]) -> None:
+    def write_overrides(self, values: Mapping[str, Any]) -> None:
         with self.point("lay", quiet=True):
             self.laid = dict(values)
 
@@ -281,14 +284,16 @@ class World:
         return None if ended is None else replace(ended, planned=any(child is each for each in self.expected))
 
     def reading(self) -> Reading:
-        owners = [Owner("Xorg", Whose.FOREIGN, (7,), measured(85 + self.stranger_mib))]
-        owners += [Owner("simulator", Whose.SIMULATOR, (p.pid,), measured(3000)) for p in self.living(Role.SIMULATOR)]
-        owners += [Owner("agent", Whose.AGENT, (p.pid,), measured(600)) for p in self.living(Role.AGENT)]
+        owners = [Owner("Xorg", OwnerKind.FOREIGN, (7,), measured(85 + self.foreign_mib))]
+        owners += [
+            Owner("simulator", OwnerKind.SIMULATOR, (p.pid,), measured(3000)) for p in self.living(Role.SIMULATOR)
+        ]
+        owners += [Owner("agent", OwnerKind.AGENT, (p.pid,), measured(600)) for p in self.living(Role.AGENT)]
         if self.newcomer_mib:
-            owners.append(Owner("game", Whose.FOREIGN, (8,), measured(self.newcomer_mib)))
-        free_mib = self.free_mib - self.stranger_mib - self.newcomer_mib
-        vram = Pool("vram:0", Kind.VRAM, measured(self.total_mib), measured(free_mib), tuple(owners))
-        return Reading((vram, Pool("ram", Kind.RAM, measured(16000), measured(8000))), Gpu.OK)
+            owners.append(Owner("game", OwnerKind.FOREIGN, (8,), measured(self.newcomer_mib)))
+        free_mib = self.free_mib - self.foreign_mib - self.newcomer_mib
+        vram = Pool("vram:0", PoolKind.VRAM, measured(self.total_mib), measured(free_mib), tuple(owners))
+        return Reading((vram, Pool("ram", PoolKind.RAM, measured(16000), measured(8000))), Gpu.OK)
 
     def beat(self, agent: Child | None) -> Heartbeat | None:
         if agent is None or agent.poll() is not None:
@@ -297,18 +302,19 @@ class World:
         driven_s = self.clock.now_s - program.began_s
         values = {**BASE, **program.overrides}
         return Heartbeat(
+            time=self.clock.now_s,
             pid=program.pid,
-            phase="starting" if driven_s < 3 else "drained" if self.drained else "updating",
+            phase=Phase.STARTING if driven_s < 3 else Phase.DRAINED if self.drained else Phase.UPDATING,
             step=int(10 * driven_s),
             total_steps=1_000_000,
             updates=int(10 * driven_s),
             episode=int(driven_s / self.episode_s),
-            device="cpu" if self.cuda not in ("", "usable") else values["device"],
+            device="cpu" if self.cuda not in (None, Cuda.USABLE) else values["device"],
+            batch=values["td3.batch_size"],
             micro_batch=values["td3.micro_batch"] or values["td3.batch_size"],
             ticks=int(10 * driven_s),
             tick_outstanding_s=0.0,
             collector_restarts=0,
-            peak_by_phase_mib={},
             cuda=self.cuda,
             gave_way=program.gave_way,
         )
@@ -347,9 +353,9 @@ class World:
         return int(self.supervisor.ending.code)
 
 
-def needs_by(ladder: Ladder, vram_mib: float, overrides: Mapping[str, Any]) -> Mapping[Kind, float]:
+def needs_by(ladder: Ladder, vram_mib: float, overrides: Mapping[str, Any]) -> Mapping[PoolKind, float]:
     """Return what an agent takes that each rung makes smaller by what the ladder says, however many others hold."""
-    needed = dict.fromkeys(Kind, 1000.0) | {Kind.VRAM: vram_mib}
+    needed = dict.fromkeys(PoolKind, 1000.0) | {PoolKind.VRAM: vram_mib}
     for steps in ladder.values():
         for rung in dict.fromkeys(step.rung for step in steps if step.values):
             same = [step for step in steps if step.rung == rung]

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from launcher.ladder.relief import Needs
-from launcher.memory.pools import Kind
-from launcher.policy.adoption import USABLE, WITHOUT_CUDA, given_up, why_without_cuda
-from launcher.run_directory import RunDirectory
+from contract.heartbeat import Cuda
+from contract.paths import RunPaths
+from launcher.decide.adoption import WITHOUT_CUDA, given_up, why_without_cuda
+from launcher.decide.ladder import Needs
+from launcher.memory.pools import PoolKind
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from tests.unit.launcher.seen import BEAT
@@ -32,39 +33,36 @@ MICRO, CPU, NOTHING = {"td3.micro_batch": 32}, {"device": "cpu"}, dict[str, Any]
         (ON_CARD, {"micro_batch": 32}, NOTHING, False),
         (ON_CARD, {"device": "cpu", "gave_way": "out_of_memory"}, CPU, False),
         (ON_CARD, {"device": "cpu", "gave_way": "device"}, CPU, False),
-        (ON_CARD, {"device": "cpu", "cuda": "cpu_build"}, NOTHING, True),
-        (ON_CARD, {"device": "cpu", "cuda": "no_device"}, NOTHING, True),
-        (ON_CARD, {"device": "cpu", "cuda": "refused"}, NOTHING, True),
-        (ON_CARD, {"device": "cpu", "cuda": "hidden"}, NOTHING, True),
-        (ON_CARD, {"device": "cpu", "cuda": "a word of a later release"}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": Cuda.CPU_BUILD}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": Cuda.NO_DEVICE}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": Cuda.REFUSED}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": Cuda.HIDDEN}, NOTHING, True),
         (ON_CARD, {"device": "cpu"}, NOTHING, True),
-        (ON_CARD, {"device": "cpu", "cuda": ""}, NOTHING, True),
-        (ON_CARD, {"device": "cpu", "cuda": "cpu_build", "gave_way": "micro_batch_lowered"}, NOTHING, True),
-        (ON_CARD, {"device": "cpu", "cuda": "cpu_build", "gave_way": "out_of_memory"}, NOTHING, True),
-        (ON_CPU, {"device": "cpu", "cuda": "cpu_build"}, NOTHING, False),
+        (ON_CARD, {"device": "cpu", "cuda": None}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": Cuda.CPU_BUILD, "gave_way": "micro_batch_lowered"}, NOTHING, True),
+        (ON_CARD, {"device": "cpu", "cuda": Cuda.CPU_BUILD, "gave_way": "out_of_memory"}, NOTHING, True),
+        (ON_CPU, {"device": "cpu", "cuda": Cuda.CPU_BUILD}, NOTHING, False),
     ],
 )
 def test_only_what_was_given_up_for_memory_is_a_rung(
     expected: dict[str, Any], beat: dict[str, Any], rung: dict[str, Any], without: bool
 ) -> None:
-    told = replace(BEAT, **{"cuda": USABLE, **beat})
+    told = replace(BEAT, **{"cuda": Cuda.USABLE, **beat})
     assert given_up(told, expected) == rung
     assert (why_without_cuda(told, expected) is not None) is without
 
 
 def test_every_case_of_the_agent_has_its_words() -> None:
-    from agent.cuda import Cuda
-
-    assert {case.value for case in Cuda} <= WITHOUT_CUDA.keys()
+    assert set(Cuda) <= WITHOUT_CUDA.keys()
 
 
-@pytest.mark.parametrize("cuda", ["cpu_build", "no_device", "refused"])
-def test_a_card_that_torch_cant_use_is_said_once_and_planned_without_and_neither_climbed_nor_restarted_for(
-    tmp_path: Path, cuda: str
+@pytest.mark.parametrize("cuda", [Cuda.CPU_BUILD, Cuda.NO_DEVICE, Cuda.REFUSED])
+def test_a_card_that_torch_cant_use_is_said_once_and_planned_without_and_neither_restored_nor_restarted_for(
+    tmp_path: Path, cuda: Cuda
 ) -> None:
-    world = World(RunDirectory(tmp_path / "run"), cuda=cuda)
+    world = World(RunPaths(tmp_path / "run"), cuda=cuda)
     world.steps_until(State.RUNNING)
-    world.steps_for(2 * LIMITS.climb.hold_s + 4 * world.episode_s)
+    world.steps_for(2 * LIMITS.restore.hold_s + 4 * world.episode_s)
     (planned,) = world.events("planned_without_cuda")
     assert planned["reason"] == cuda
     assert len([line for line in world.said if WITHOUT_CUDA[cuda] in line]) == 1
@@ -74,19 +72,19 @@ def test_a_card_that_torch_cant_use_is_said_once_and_planned_without_and_neither
 
 
 def test_what_is_asked_of_the_plan_from_then_on_is_the_plan_with_the_agent_on_the_cpu(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"), cuda="cpu_build")
+    world = World(RunPaths(tmp_path / "run"), cuda=Cuda.CPU_BUILD)
     asked: list[str] = []
 
     def needs(name: str) -> Needs:
-        def answer(_values: Mapping[str, Any]) -> Mapping[Kind, float]:
+        def answer(_values: Mapping[str, Any]) -> Mapping[PoolKind, float]:
             asked.append(name)
-            return {Kind.RAM: 10.0}
+            return {PoolKind.RAM: 10.0}
 
         return answer
 
-    before = world.supervisor._footing._brief
+    before = world.supervisor._ladder._brief
     after = replace(before, base={**BASE, "device": "cpu"}, needs=needs("without"))
-    world.supervisor._footing._brief = replace(before, needs=needs("with"), on_cpu=lambda: after)
+    world.supervisor._ladder._brief = replace(before, needs=needs("with"), on_cpu=lambda: after)
     world.steps_until(State.RUNNING)
     world.steps_for(30)
     asked.clear()
@@ -96,7 +94,7 @@ def test_what_is_asked_of_the_plan_from_then_on_is_the_plan_with_the_agent_on_th
 
 
 def test_a_person_who_asks_for_a_smaller_micro_batch_takes_no_rung(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
     world.steps_for(60)

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.exchange.request_files import Answer, Inbox, Request
-from agent.run_directory import RunDirectory as AgentRun
+from agent.run_directory import read_overrides
+from contract.paths import RunPaths
+from contract.paths import RunPaths as AgentRun
+from contract.requests import Answer, Inbox, Request
 from launcher.agent_requests import AgentRequests
-from launcher.run_directory import RunDirectory
 
 
 @pytest.fixture
 def requests(tmp_path: Path) -> AgentRequests:
-    return AgentRequests(RunDirectory(tmp_path))
+    return AgentRequests(RunPaths(tmp_path))
 
 
 def answered(request: Request, result: str, sentence: str) -> Answer:
@@ -63,16 +64,16 @@ def test_ids_go_on_from_whoever_asked_last(requests: AgentRequests, tmp_path: Pa
     (tmp_path / "request.ack.json").write_text('{"id": 41, "result": "ok"}')
     (tmp_path / "request.json").write_text("{ torn")
     assert requests.send("drain") == 42
-    assert AgentRequests(RunDirectory(tmp_path)).send("resume") == 43
+    assert AgentRequests(RunPaths(tmp_path)).send("resume") == 43
 
 
 def test_the_values_of_the_rung_are_what_the_agent_lays_over_its_configuration(
     requests: AgentRequests, tmp_path: Path
 ) -> None:
-    requests.lay({"td3.micro_batch": 32, "memory.offload": ["optimizer"]})
-    assert AgentRun(tmp_path).read_overrides() == {"td3.micro_batch": 32, "memory.offload": ["optimizer"]}
-    assert yaml.safe_load((tmp_path / "overrides.yaml").read_text()) == AgentRun(tmp_path).read_overrides()
-    requests.lay({})
+    requests.write_overrides({"td3.micro_batch": 32, "memory.offload": ["optimizer"]})
+    assert read_overrides(RunPaths(tmp_path)) == {"td3.micro_batch": 32, "memory.offload": ["optimizer"]}
+    assert yaml.safe_load((tmp_path / "overrides.yaml").read_text()) == read_overrides(RunPaths(tmp_path))
+    requests.write_overrides({})
     assert not (tmp_path / "overrides.yaml").exists()
 
 

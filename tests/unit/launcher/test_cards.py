@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from contract.paths import RunPaths
 from launcher import basis, config
 from launcher.cards import Pick, pick
 from launcher.memory.nvml import Nvml
 from launcher.memory.survey import Survey
-from launcher.planning.outlook import ImpossibleError, Simulates
-from launcher.run_directory import RunDirectory
+from launcher.planning import ImpossibleError, Simulates
 from launcher.runtimes import project
 from launcher.wish import RuntimeKind, Wish
 from tests.conftest import REPOSITORY
@@ -27,12 +27,12 @@ PREPARE = """
 import json, sys, time
 from pathlib import Path
 from launcher import config, preparing, up
-from launcher.planning.outlook import Simulates
-from launcher.run_directory import RunDirectory
+from launcher.planning import Simulates
+from contract.paths import RunPaths
 from launcher.runtimes import project
 from launcher.supervising.journal import Journal
 from launcher.wish import RuntimeKind, Wish
-run = RunDirectory(Path(sys.argv[1]))
+run = RunPaths(Path(sys.argv[1]))
 run.logs.mkdir(parents=True, exist_ok=True)
 wish = Wish(run=run, runtime=RuntimeKind.PROCESS, simulator=Simulates.LITE, **json.loads(sys.argv[2]))
 try:
@@ -77,7 +77,7 @@ def test_a_run_goes_on_with_its_card_where_the_machine_counts_anew_and_says_when
 
 
 def wish(**asked: Any) -> Wish:
-    return Wish(run=RunDirectory(Path("run")), **asked)
+    return Wish(run=RunPaths(Path("run")), **asked)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_an_installed_carla_that_would_draw_on_another_card_is_refused(
     limits = config.load()
     installed = limits.model_copy(update={"simulator": limits.simulator.model_copy(update={"command": command})})
     monkeypatch.setattr(Survey, "read", lambda _self: reading())
-    asked = Wish(run=RunDirectory(tmp_path / "run"), config=tmp_path / "a.yaml", gpu=1)
+    asked = Wish(run=RunPaths(tmp_path / "run"), config=tmp_path / "a.yaml", gpu=1)
     if refused:
         with pytest.raises(basis.RefusedError, match=r"expected GPU 1: add -graphicsadapter=\{gpu\} to it"):
             basis.lay(asked, installed)

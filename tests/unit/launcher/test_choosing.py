@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from contract.paths import RunPaths
 from launcher import basis, choosing, config
 from launcher.choosing import Docker, choose, docker_here
 from launcher.memory.pools import Gpu, Reading
-from launcher.planning.outlook import ImpossibleError, Simulates
-from launcher.run_directory import RunDirectory
+from launcher.planning import ImpossibleError, Simulates
 from launcher.runtimes import engine
 from launcher.wish import RuntimeKind, Wish
 from tests.conftest import REPOSITORY
@@ -27,7 +27,7 @@ PROBLEM = "GPU 0 can't be read (NVML: Driver/library version mismatch); the driv
 
 
 def chosen(gpu: Gpu, docker: Docker, installed: bool, **asked: Any) -> tuple[str, str]:
-    wish = Wish(run=RunDirectory(Path("run")), **asked)
+    wish = Wish(run=RunPaths(Path("run")), **asked)
     found = choose(wish, Reading((), gpu, PROBLEM if gpu is Gpu.UNREADABLE else ""), installed, lambda: docker)
     return found.runtime.value, found.simulator.value
 
@@ -178,7 +178,7 @@ def test_an_image_that_is_missing_is_said_before_a_container_is_asked(
     )
     monkeypatch.setattr(basis, "_agent_is_here", lambda: False)
     monkeypatch.setattr(engine.Engine, "has_image", lambda _self, _name: False)
-    run = RunDirectory(tmp_path / "runs" / "new")
+    run = RunPaths(tmp_path / "runs" / "new")
     wish = Wish(run=run, config=Path(QUICK), runtime=RuntimeKind.COMPOSE, simulator=Simulates.LITE)
     with pytest.raises(basis.RefusedError, match=r"Not built here yet: c and a; do it with .* build carla agent") as it:
         basis.lay(wish, config.load())

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.signals import SAME_REQUEST_S, StopRequests
 from launcher import config, preparing, up
 from launcher.__main__ import app
-from launcher.exits import Exit
-from launcher.memory.pools import Kind
-from launcher.planning.outlook import Simulates
-from launcher.policy.decisions import Taken
+from launcher.decide.ladder import Taken
+from launcher.memory.pools import PoolKind
+from launcher.planning import Simulates
 from launcher.preparing import Prepared
-from launcher.run_directory import RunDirectory
-from launcher.signals import SAME_REQUEST_S, StopRequests
 from launcher.supervising.journal import Journal, LauncherState
 from launcher.wish import Options, RuntimeKind, Wish
 from tests.conftest import REPOSITORY
@@ -32,17 +32,17 @@ LIMITS = config.load()
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    run = RunDirectory(tmp_path / "runs" / "night")
+def run(tmp_path: Path) -> RunPaths:
+    run = RunPaths(tmp_path / "runs" / "night")
     run.logs.mkdir(parents=True)
     return run
 
 
-def prepared(run: RunDirectory, **asked: Any) -> Prepared:
+def prepared(run: RunPaths, **asked: Any) -> Prepared:
     return preparing.prepare(Wish(run=run, runtime=RuntimeKind.PROCESS, **asked), LIMITS)
 
 
-def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunDirectory) -> None:
+def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunPaths) -> None:
     found = prepared(run, device="cpu", seed=3, policy=("micro_batches",))
     assert not found.goes_on
     assert found.state.taken == []
@@ -54,7 +54,7 @@ def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(
 
 
 def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_without_being_told(
-    run: RunDirectory, tmp_path: Path
+    run: RunPaths, tmp_path: Path
 ) -> None:
     begun = prepared(run, device="cpu", seed=3, map="Lite02", port=23_456)
     begun.state.taken.append(Taken("micro_batches", "ram", "short", {"td3.micro_batch": 16}))
@@ -77,7 +77,7 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
 
 
 @pytest.mark.parametrize("position", [0, 2])
-def test_a_port_that_nobody_named_changes_where_somebody_else_has_it_now(run: RunDirectory, position: int) -> None:
+def test_a_port_that_nobody_named_changes_where_somebody_else_has_it_now(run: RunPaths, position: int) -> None:
     begun = prepared(run, device="cpu")
     Journal(run, begun.state, time.time).save()
     assert prepared(run).state.port == begun.state.port
@@ -85,21 +85,25 @@ def test_a_port_that_nobody_named_changes_where_somebody_else_has_it_now(run: Ru
         assert prepared(run).state.port != begun.state.port
 
 
-def lay_a_row(run: RunDirectory) -> None:
+def lay_a_row(run: RunPaths) -> None:
     (run.path / "replay").mkdir()
     (run.path / "replay" / "published").write_bytes((7).to_bytes(8, sys.byteorder))
 
 
-def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run: RunDirectory) -> None:
+def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run: RunPaths) -> None:
     huge = LIMITS.model_copy(
-        update={"memory": LIMITS.memory.model_copy(update={"reserve_mib": {Kind.RAM: 1e6, Kind.DISK: 0, Kind.VRAM: 0}})}
+        update={
+            "memory": LIMITS.memory.model_copy(
+                update={"reserve_mib": {PoolKind.RAM: 1e6, PoolKind.DISK: 0, PoolKind.VRAM: 0}}
+            )
+        }
     )
     with pytest.raises(preparing.RefusedError, match="MiB short in ram") as refused:
         preparing.prepare(Wish(run=run, runtime=RuntimeKind.PROCESS), huge)
-    assert refused.value.code == Exit.CANNOT_FIT
+    assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
-def test_a_run_is_not_mixed_with_an_earlier_one(run: RunDirectory, tmp_path: Path) -> None:
+def test_a_run_is_not_mixed_with_an_earlier_one(run: RunPaths, tmp_path: Path) -> None:
     lay_a_row(run)
     agent_config = tmp_path / "a.yaml"
     agent_config.touch()
@@ -109,13 +113,13 @@ def test_a_run_is_not_mixed_with_an_earlier_one(run: RunDirectory, tmp_path: Pat
     assert sorted(run.path.rglob("*")) == before
 
 
-def test_a_simulator_elsewhere_needs_a_place(run: RunDirectory) -> None:
+def test_a_simulator_elsewhere_needs_a_place(run: RunPaths) -> None:
     with pytest.raises(preparing.RefusedError, match="--simulator-host"):
         prepared(run, simulator=Simulates.ELSEWHERE)
 
 
 @pytest.mark.parametrize("words", [("--set", "td3.batch_size=32"), ("--set=td3.batch_size=32",)])
-def test_the_plan_counts_with_what_the_agents_arguments_set(run: RunDirectory, words: tuple[str, ...]) -> None:
+def test_the_plan_counts_with_what_the_agents_arguments_set(run: RunPaths, words: tuple[str, ...]) -> None:
     assert prepared(run, agent_args=words).outlook.situation.base["td3.batch_size"] == 32
 
 
@@ -158,13 +162,13 @@ def test_a_mistake_in_the_launchers_configuration_is_one_sentence(
     assert str(refused.value).startswith(str(own))
 
 
-def finished(run: RunDirectory) -> None:
+def finished(run: RunPaths) -> None:
     state = LauncherState("night", Options(), "127.0.0.1", 2000, state="stopped", exit_code=0)
     Journal(run, state, time.time).event("run_ended", "the agent finished")
-    run.agent_status.write_text(json.dumps({"time": time.time(), "step": 120, "total_steps": 120}))
+    run.heartbeat.write_text(json.dumps({"time": time.time(), "step": 120, "total_steps": 120}))
 
 
-def test_status_is_for_programs_and_for_people(run: RunDirectory) -> None:
+def test_status_is_for_programs_and_for_people(run: RunPaths) -> None:
     finished(run)
     where = ["--runs-dir", str(run.path.parent)]
     for_programs = json.loads(CliRunner().invoke(app, ["status", "--once", "--json", *where]).stdout)
@@ -174,7 +178,7 @@ def test_status_is_for_programs_and_for_people(run: RunDirectory) -> None:
         assert "120 of 120" in CliRunner().invoke(app, ["status", "night", *options, *where]).stdout
 
 
-def test_report_is_written_again_and_its_path_printed(run: RunDirectory) -> None:
+def test_report_is_written_again_and_its_path_printed(run: RunPaths) -> None:
     finished(run)
     printed = CliRunner().invoke(app, ["report", "--runs-dir", str(run.path.parent)]).stdout
     assert printed.strip() == str(run.report)

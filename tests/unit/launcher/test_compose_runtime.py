@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from contract.paths import RunPaths
 from launcher import config
-from launcher.run_directory import RunDirectory
 from launcher.runtimes import compose_child, engine
 from launcher.runtimes.compose import SERVICES, ComposeRuntime
 from launcher.runtimes.compose_child import LOST, ComposeChild, Creation
@@ -43,14 +43,14 @@ esac
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    run = RunDirectory(tmp_path / "runs" / "run")
+def run(tmp_path: Path) -> RunPaths:
+    run = RunPaths(tmp_path / "runs" / "run")
     run.logs.mkdir(parents=True)
     return run
 
 
 @pytest.fixture
-def runtime(run: RunDirectory) -> ComposeRuntime:
+def runtime(run: RunPaths) -> ComposeRuntime:
     return ComposeRuntime(Setup(run, REPOSITORY / "config" / "td3_config.yaml", 21_000), LIMITS, lite=True)
 
 
@@ -108,7 +108,7 @@ def test_a_compose_that_can_not_read_the_files_is_refused(
 
 
 def test_the_containers_limits_are_what_compose_makes_of_the_variables_and_nothing_is_written(
-    runtime: ComposeRuntime, run: RunDirectory, install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    runtime: ComposeRuntime, run: RunPaths, install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("2.26.1")
     assert runtime.memory_limits_mib() == {Role.AGENT: 1.0}
@@ -121,7 +121,7 @@ def test_the_containers_limits_are_what_compose_makes_of_the_variables_and_nothi
     ("lite", "expected"), [(False, {"CARLA_GPU": "GPU-5ee1", "AGENT_GPU": "GPU-5ee1"}), (True, {})]
 )
 def test_both_containers_are_given_the_card_that_was_planned(
-    run: RunDirectory, install: Callable[[str], None], lite: bool, expected: dict[str, str]
+    run: RunPaths, install: Callable[[str], None], lite: bool, expected: dict[str, str]
 ) -> None:
     install("2.26.1")
     config_ = REPOSITORY / "config" / "td3_config.yaml"
@@ -164,7 +164,7 @@ def test_all_images_that_are_missing_are_named_before_anything_is_asked_of_one(
     ],
 )
 def test_what_no_container_sees_is_refused(
-    run: RunDirectory, install: Callable[[str], None], fields: dict[str, object], expected: str
+    run: RunPaths, install: Callable[[str], None], fields: dict[str, object], expected: str
 ) -> None:
     install("2.26.1")
     known = {"run": run, "config": run.path.parent / "own.yaml", "port": 21_000}
@@ -173,7 +173,7 @@ def test_what_no_container_sees_is_refused(
 
 
 def test_a_project_is_named_after_the_runs_name_and_folder(tmp_path: Path) -> None:
-    names = [name_of(RunDirectory(tmp_path / folder / "My Run!")) for folder in ("one", "two", "one/../one")]
+    names = [name_of(RunPaths(tmp_path / folder / "My Run!")) for folder in ("one", "two", "one/../one")]
     assert names[0] == names[2] != names[1]
     assert all(name.startswith("carla-td3-my-run-") for name in names)
 
@@ -181,7 +181,7 @@ def test_a_project_is_named_after_the_runs_name_and_folder(tmp_path: Path) -> No
 @pytest.mark.parametrize(("role", "waits"), [(Role.SIMULATOR, True), (Role.AGENT, False)])
 def test_a_start_concerns_one_service_alone_and_leaves_restarts_to_the_launcher(
     runtime: ComposeRuntime,
-    run: RunDirectory,
+    run: RunPaths,
     install: Callable[[str], None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -229,7 +229,7 @@ def test_a_compose_that_fails_is_quoted_with_its_last_words(
     ],
 )
 def test_down_asks_the_agent_before_the_simulator_and_kills_only_what_goes_on_beyond_its_grace(
-    run: RunDirectory,
+    run: RunPaths,
     install: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
     stubborn: tuple[str, ...],
@@ -303,14 +303,14 @@ class Stack(Engine):
             self.ended.add(told[0])
 
 
-def child(run: RunDirectory, engine: Engine) -> ComposeChild:
+def child(run: RunPaths, engine: Engine) -> ComposeChild:
     made = ComposeChild(engine, "p", "agent", run.logs / "agent.log", None, "c1")  # type: ignore[arg-type]
     made.look()
     return made
 
 
 def test_an_engine_that_is_silent_ends_nothing_while_the_process_is_there(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compose_child, "ENGINE_PATIENCE_S", -1.0)
     engine = Engine([running(os.getpid())])
@@ -323,7 +323,7 @@ def test_an_engine_that_is_silent_ends_nothing_while_the_process_is_there(
 
 
 def test_an_engine_that_stays_silent_after_the_process_has_gone_is_believed_lost(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine([running(2**22 + 1)])  # above the highest process id
     gone = child(run, engine)
@@ -336,7 +336,7 @@ def test_an_engine_that_stays_silent_after_the_process_has_gone_is_believed_lost
     assert gone.poll() == Ended(LOST)
 
 
-def test_an_oom_kill_that_only_the_engines_events_tell_of_counts(run: RunDirectory) -> None:
+def test_an_oom_kill_that_only_the_engines_events_tell_of_counts(run: RunPaths) -> None:
     ended = Container("c1", 0, running=False, finished=True, started="", exit_code=0, oom_killed=False)
     assert child(run, Engine([ended], oom_seen=True)).poll() == Ended(0, oom_killed=True)
     assert child(run, Engine([ended])).poll() == Ended(0)
@@ -355,7 +355,7 @@ class Command:
         self.code = 137
 
 
-def created(run: RunDirectory, engine: Engine, command: Command, said: str = "") -> ComposeChild:
+def created(run: RunPaths, engine: Engine, command: Command, said: str = "") -> ComposeChild:
     """Return the child of a command that replaces container c0."""
     log = run.logs / "compose.log"
     log.write_text("of an earlier start\n")
@@ -365,7 +365,7 @@ def created(run: RunDirectory, engine: Engine, command: Command, said: str = "")
     return ComposeChild(engine, "p", "agent", run.logs / "agent.log", creation)  # type: ignore[arg-type]
 
 
-def test_while_compose_creates_a_container_the_one_before_it_is_nobodys_end(run: RunDirectory) -> None:
+def test_while_compose_creates_a_container_the_one_before_it_is_nobodys_end(run: RunPaths) -> None:
     ended = Container("c0", 0, running=False, finished=True, started="", exit_code=3, oom_killed=False)
     engine = Engine([ended], created=["c0"])
     made = created(run, engine, Command())
@@ -377,7 +377,7 @@ def test_while_compose_creates_a_container_the_one_before_it_is_nobodys_end(run:
     made.let_go()
 
 
-def test_a_container_that_was_created_and_not_started_has_not_ended(run: RunDirectory) -> None:
+def test_a_container_that_was_created_and_not_started_has_not_ended(run: RunPaths) -> None:
     waits = Container("c1", 0, running=False, finished=False, started="", exit_code=0, oom_killed=False)
     made = created(run, Engine([waits], created=["c1"]), Command())
     made.look()
@@ -390,7 +390,7 @@ def test_a_container_that_was_created_and_not_started_has_not_ended(run: RunDire
     ("said", "reason"), [("Error: no space left\n\n", "Error: no space left"), ("", "it said nothing")]
 )
 def test_a_command_that_made_no_container_is_a_failure_with_its_last_words_in_the_log(
-    run: RunDirectory, code: int, expected: int, silent: bool, said: str, reason: str
+    run: RunPaths, code: int, expected: int, silent: bool, said: str, reason: str
 ) -> None:
     """Also where the engine has gone meanwhile."""
     made = created(run, Engine(created=["c0"], silent=silent), Command(code), said)
@@ -399,7 +399,7 @@ def test_a_command_that_made_no_container_is_a_failure_with_its_last_words_in_th
     assert (run.logs / "agent.log").read_text() == f"launcher: docker compose up agent: {reason}\n"
 
 
-def test_a_start_that_is_stopped_creates_no_container_any_more(run: RunDirectory) -> None:
+def test_a_start_that_is_stopped_creates_no_container_any_more(run: RunPaths) -> None:
     command = Command()
     made = created(run, Engine(created=["c0"]), command)
     made.terminate()
@@ -408,7 +408,7 @@ def test_a_start_that_is_stopped_creates_no_container_any_more(run: RunDirectory
     assert made.poll() == Ended(137)
 
 
-def test_a_container_that_somebody_removed_has_ended_nobody_knows_how(run: RunDirectory) -> None:
+def test_a_container_that_somebody_removed_has_ended_nobody_knows_how(run: RunPaths) -> None:
     engine = Engine([running(os.getpid())])
     removed = child(run, engine)
     assert removed.poll() is None

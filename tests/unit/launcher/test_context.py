@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.memory.pools import Figure, Kind, Known, Owner, Reading, Whose, measured
-from launcher.planning import plan, watermarks
-from launcher.run_directory import RunDirectory
+from contract.heartbeat import MemoryFigures
+from contract.paths import RunPaths
+from launcher import watermarks
+from launcher.decide import plan
+from launcher.memory.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
-from launcher.supervising.footing import context_mib
-from launcher.watching.heartbeat import heartbeat
+from launcher.supervising.ladder_state import context_mib
 from tests.unit.launcher.planned import CONTEXT_MIB, LIMITS, Rule, card, reading, simulator, situation
-from tests.unit.launcher.seen import driving, vram, with_beat
+from tests.unit.launcher.seen import BEAT, driving, vram, with_beat
 from tests.unit.launcher.simulated import World
 
 RULE = Rule()
@@ -29,37 +30,37 @@ PHASES = st.sampled_from([{}, {"td3.micro_batch": 32}, {"memory.offload": ["opti
 @pytest.mark.parametrize(
     ("beat", "known", "expected"),
     [
-        ({"device_reserved_mib": 850.0}, Known.MEASURED, 350.0),
-        ({"device_reserved_mib": 850.0, "phase": "collecting"}, Known.MEASURED, 350.0),
-        ({"device_reserved_mib": 850.0, "phase": "starting"}, Known.MEASURED, None),
-        ({"device_reserved_mib": 850.0}, Known.ESTIMATED, None),
-        ({"device_reserved_mib": 1300.0}, Known.MEASURED, None),
-        ({"device_reserved_mib": None}, Known.MEASURED, None),
+        ({"memory": MemoryFigures(device_mib={"reserved": 850.0})}, Provenance.MEASURED, 350.0),
+        ({"memory": MemoryFigures(device_mib={"reserved": 850.0}), "phase": "collecting"}, Provenance.MEASURED, 350.0),
+        ({"memory": MemoryFigures(device_mib={"reserved": 850.0}), "phase": "starting"}, Provenance.MEASURED, None),
+        ({"memory": MemoryFigures(device_mib={"reserved": 850.0})}, Provenance.ESTIMATED, None),
+        ({"memory": MemoryFigures(device_mib={"reserved": 1300.0})}, Provenance.MEASURED, None),
+        ({"memory": MemoryFigures()}, Provenance.MEASURED, None),
     ],
 )
 def test_what_the_agent_holds_beyond_its_allocator_is_its_context_where_both_are_known(
-    beat: dict[str, Any], known: Known, expected: float | None
+    beat: dict[str, Any], known: Provenance, expected: float | None
 ) -> None:
     pool = vram().pools[0]
-    owners = (Owner("agent", Whose.AGENT, (200,), Figure(1200.0, known)),)
+    owners = (Owner("agent", OwnerKind.AGENT, (200,), Figure(1200.0, known)),)
     seen = replace(with_beat(driving(10), **beat), memory=Reading((replace(pool, owners=owners),)))
     assert context_mib(seen) == expected
 
 
 def test_the_heartbeat_tells_what_the_allocator_has() -> None:
-    assert heartbeat({"memory": {"device_mib": {"reserved": 850.5}}}).device_reserved_mib == 850.5
-    assert heartbeat({"memory": {"device_mib": None}}).device_reserved_mib is None
+    assert replace(BEAT, memory=MemoryFigures(device_mib={"reserved": 850.5})).device_reserved_mib == 850.5
+    assert BEAT.device_reserved_mib is None
 
 
 def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(RunDirectory(tmp_path / "runs" / "earlier"))
-    plain = world.beat
+    world = World(RunPaths(tmp_path / "runs" / "earlier"))
+    plain, reserved = world.beat, MemoryFigures(device_mib={"reserved": 330.0})
     monkeypatch.setattr(
         world,
         "beat",
-        lambda agent: None if (beat := plain(agent)) is None else replace(beat, device_reserved_mib=330.0),
+        lambda agent: None if (beat := plain(agent)) is None else replace(beat, memory=reserved),
     )
     world.steps_until(State.RUNNING)
     world.steps_for(20)
@@ -68,7 +69,7 @@ def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(
     assert json.loads(world.run.launcher_state.read_text())["agent_context_mib"] == 270.0
     assert watermarks.agent_context_mib(tmp_path / "runs") == 270.0
     sizes_of = watermarks.with_context(RULE, watermarks.agent_context_mib(tmp_path / "runs"))
-    found = plan.choose(situation(reading(vram=8192), sizes_of), sizes_of).asked
+    found = plan.make_plan(situation(reading(vram=8192), sizes_of), sizes_of).asked
     (line,) = [line for line in found.sum_of("vram:0").lines if line.what == "CUDA context"]
     assert line.figure == measured(270.0)
     assert watermarks.agent_context_mib(tmp_path / "none") is None
@@ -84,11 +85,11 @@ def test_a_measured_context_replaces_the_estimate_and_nothing_that_comes_beside_
         assert after == before
         return
     assert after.context_mib == context
-    assert after.mib[Kind.VRAM] - context == pytest.approx(before.mib[Kind.VRAM] - CONTEXT_MIB, abs=0.1)
-    assert after.by_phase[Kind.VRAM]["updating"] - context == pytest.approx(
-        before.mib[Kind.VRAM] - CONTEXT_MIB, abs=0.1
+    assert after.mib[PoolKind.VRAM] - context == pytest.approx(before.mib[PoolKind.VRAM] - CONTEXT_MIB, abs=0.1)
+    assert after.by_phase[PoolKind.VRAM]["updating"] - context == pytest.approx(
+        before.mib[PoolKind.VRAM] - CONTEXT_MIB, abs=0.1
     )
-    assert after.mib[Kind.RAM] == before.mib[Kind.RAM]
+    assert after.mib[PoolKind.RAM] == before.mib[PoolKind.RAM]
 
 
 @given(context=st.floats(1, 2000), other=st.floats(1, 2000), room=st.floats(-300, 300))
@@ -99,10 +100,10 @@ def test_once_a_context_is_there_the_verdict_does_not_depend_on_its_size(
 
     def fits(size: float) -> bool:
         sizes_of = watermarks.with_context(RULE, size)
-        beside = RULE.one({"device": "cuda"}).mib[Kind.VRAM] - CONTEXT_MIB
-        total = 4813 + 85 + LIMITS.memory.reserve_mib[Kind.VRAM] + beside + size + round(room) + 0.5
+        beside = RULE.one({"device": "cuda"}).mib[PoolKind.VRAM] - CONTEXT_MIB
+        total = 4813 + 85 + LIMITS.memory.reserve_mib[PoolKind.VRAM] + beside + size + round(room) + 0.5
         seen = reading()
-        pools = (card(total, Owner("Xorg", Whose.FOREIGN, (99,), measured(85))), *seen.pools[1:])
-        return plan.choose(situation(replace(seen, pools=pools), sizes_of, simulator("Low")), sizes_of).asked.fits
+        pools = (card(total, Owner("Xorg", OwnerKind.FOREIGN, (99,), measured(85))), *seen.pools[1:])
+        return plan.make_plan(situation(replace(seen, pools=pools), sizes_of, simulator("Low")), sizes_of).asked.fits
 
     assert fits(round(context)) is fits(round(other)) is (round(room) + 0.5 > 0)

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from launcher.run_directory import RunDirectory
-from launcher.supervising.journal import RunLock
-from launcher.telling import dashboard
-from launcher.telling.bars import bar, cells_of
-from launcher.telling.grown import Grown
-from launcher.telling.status import Look
+from contract.locks import Lock
+from contract.paths import RunPaths
+from launcher.show import dashboard
+from launcher.show.appended import AppendedLines
+from launcher.show.bars import bar, cells_of
+from launcher.show.status import Look
 
 NOW = 2_000_000_000.0
 OWNERS = {"simulator": 4800.0, "agent": 490.0, "Xorg": 85.0, "blender": 200.0}
@@ -71,10 +71,10 @@ FILES = {
 }
 
 
-def written(folder: Path, **changed: str) -> RunDirectory:
+def written(folder: Path, **changed: str) -> RunPaths:
     for name, text in {**FILES, **changed}.items():
         (folder / name).write_text(text)
-    return RunDirectory(folder)
+    return RunPaths(folder)
 
 
 def text_of(found: dict[str, Any], width: int = 80) -> str:
@@ -87,7 +87,7 @@ def text_of(found: dict[str, Any], width: int = 80) -> str:
 
 def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
     run = written(tmp_path)
-    lock = RunLock(run)
+    lock = Lock(run.launcher_lock)
     text = text_of(dashboard.status(run, NOW))
     lock.release()
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -98,7 +98,7 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
         "127.0.0.1:2000, Town01, quality Low",
         "simulator 3, agent 1, collector 2",
         "micro_batches (td3.micro_batch = 32) since ",
-        "next climb: in 6 min 40 s at the earliest",
+        "next restore: in 6 min 40 s at the earliest",
         "VRAM of GPU 0",
         "5675 of 5745 MiB (99%)",
         "█ simulator 4800 ▓ agent 490 ▒ blender 200 ▒ Xorg 85 ░ nobody known 100",
@@ -111,11 +111,20 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
 def test_keys_are_the_same_with_files_and_without(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "full").mkdir()
-    nothing = dashboard.status(RunDirectory(tmp_path / "empty"), NOW)
+    nothing = dashboard.status(RunPaths(tmp_path / "empty"), NOW)
     found = dashboard.status(written(tmp_path / "full"), NOW)
     assert nothing.keys() == found.keys()
     json.dumps(found)
-    assert {"restarts", "rungs", "next_climb_s", "findings", "memory", "steps_per_s", "eta_s", "alive"} <= found.keys()
+    assert {
+        "restarts",
+        "rungs",
+        "next_restore_s",
+        "findings",
+        "memory",
+        "steps_per_s",
+        "eta_s",
+        "alive",
+    } <= found.keys()
     assert nothing["restarts"] == {"simulator": None, "agent": None, "collector": None}
 
 
@@ -139,7 +148,7 @@ def test_following_ends_with_the_run_and_says_how(
     run, held = written(tmp_path), threading.Event()
 
     def launcher() -> None:
-        lock = RunLock(run)
+        lock = Lock(run.launcher_lock)
         held.set()
         time.sleep(0.3)
         ended = {**STATE, "state": "stopped", "exit_code": 0, "reason": "the agent finished"}
@@ -158,7 +167,7 @@ def test_following_ends_with_the_run_and_says_how(
 
 def test_only_what_is_new_is_read_and_a_half_written_line_waits(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    grown = Grown(path)
+    grown = AppendedLines(path)
     assert grown.look() == []
     path.write_text('{"a": 1}\n{"a": ')
     assert grown.look() == [{"a": 1}]
@@ -171,7 +180,7 @@ def test_only_what_is_new_is_read_and_a_half_written_line_waits(tmp_path: Path) 
 
 def test_what_holds_is_followed_over_many_looks(tmp_path: Path) -> None:
     run = written(tmp_path)
-    lock, look = RunLock(run), Look(run)
+    lock, look = Lock(run.launcher_lock), Look(run)
     assert [each["pool"] for each in look.at(NOW)["findings"]] == ["vram:0"]
     with run.launcher_events.open("a") as file:
         file.write(json.dumps({"time": NOW, "event": "finding_over", **SHORT}) + "\n")
@@ -182,7 +191,7 @@ def test_what_holds_is_followed_over_many_looks(tmp_path: Path) -> None:
 def test_a_run_that_began_again_has_no_speed_until_it_moves(tmp_path: Path) -> None:
     rows = [{"time": NOW - 40, "step": 200_000}, {"time": NOW - 5, "step": 120_000}]
     run = written(tmp_path, **{"launcher-memory.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
-    lock = RunLock(run)
+    lock = Lock(run.launcher_lock)
     assert dashboard.status(run, NOW)["steps_per_s"] is None
     lock.release()
 
@@ -228,7 +237,7 @@ def test_values_of_any_kind_and_torn_lines_never_stop_it(
         + FILES["launcher-memory.jsonl"][: data.draw(st.integers(0, 300))],
     }
     run = written(tmp_path_factory.mktemp("run"), **changed)
-    lock = RunLock(run) if data.draw(st.booleans()) else None
+    lock = Lock(run.launcher_lock) if data.draw(st.booleans()) else None
     found = dashboard.status(run, NOW)
     text_of(found)
     dashboard.ending(found)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.diagnosis.causes import Cause
+from launcher.decide.detectors.causes import Cause
 from launcher.memory.pools import Reading
 from launcher.watching.observation import Ended, Observation
 from tests.unit.launcher.seen import (
@@ -146,7 +146,7 @@ def test_a_collector_that_the_kernel_killed_is_told_once_while_the_learner_lives
 def test_an_agent_without_heartbeat_hangs() -> None:
     def look(time_s: float) -> Observation:
         age_s = max(0.3, time_s - 100)
-        return replace(with_beat(driving(min(time_s, 100.0)), age_s, doing="waiting"), time_s=time_s)
+        return replace(with_beat(driving(min(time_s, 100.0)), age_s, state="waiting"), time_s=time_s)
 
     time_s, finding = first(diagnosed(map(look, seconds(200))), Cause.AGENT_HANG)
     assert time_s == pytest.approx(100 + LIMITS.agent.beat_limit_s, abs=1.5)
@@ -156,11 +156,11 @@ def test_an_agent_without_heartbeat_hangs() -> None:
 def test_an_agent_that_never_beats_or_never_gets_through_its_rehearsal_hangs() -> None:
     silent = (with_agent(driving(t), beat=None, beat_age_s=0.0) for t in seconds(400))
     assert first(diagnosed(silent), Cause.AGENT_HANG)[0] == LIMITS.agent.warming_limit_s + 1
-    still = (replace(with_beat(driving(0), phase="starting", doing="absent"), time_s=t) for t in seconds(400))
+    still = (replace(with_beat(driving(0), phase="starting", state="absent"), time_s=t) for t in seconds(400))
     assert first(diagnosed(still), Cause.AGENT_HANG)[0] == LIMITS.agent.warming_limit_s + 1
 
 
 @pytest.mark.parametrize("phase", ["waiting_for_simulator", "drained"])
 def test_an_agent_that_waits_for_others_is_not_hung(phase: str) -> None:
-    waiting = (replace(with_beat(driving(0), phase=phase, doing="absent"), time_s=t) for t in seconds(900))
+    waiting = (replace(with_beat(driving(0), phase=phase, state="absent"), time_s=t) for t in seconds(900))
     assert not diagnosed(waiting)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.diagnosis.causes import Cause
-from launcher.diagnosis.expectations import Expectations
+from launcher.decide.detectors.causes import Cause
+from launcher.decide.detectors.expectations import Expectations
 from launcher.watching.observation import Observation, Sign
 from tests.unit.launcher.seen import (
     TIMEOUT_S,
@@ -48,7 +48,7 @@ def test_a_call_that_no_time_out_ends_is_the_collectors_hang() -> None:
         restarted = {"event": "collector_restarted", "cause": "hung: no sign of life for 25.0 s while stepping"}
         seen = with_agent(seen, events=(restarted,) * (since_s == 26))
         if since_s < 32:
-            return with_beat(seen, collector_restarts=1, doing="starting" if since_s < 29 else "connecting")
+            return with_beat(seen, collector_restarts=1, state="starting" if since_s < 29 else "connecting")
         return with_beat(seen, collector_restarts=1, ticks=9000 + int(20 * (since_s + 70)))
 
     told = stops_ticking(100, 300, deadlock)
@@ -84,7 +84,7 @@ def test_a_hung_simulator_whose_calls_time_out_is_found_within_the_time_out_and_
         if since_s < TIMEOUT_S:
             return with_beat(seen, tick_outstanding_s=since_s)
         return with_beat(
-            seen, tick_outstanding_s=since_s - TIMEOUT_S, doing="connecting", phase="waiting_for_simulator"
+            seen, tick_outstanding_s=since_s - TIMEOUT_S, state="connecting", phase="waiting_for_simulator"
         )
 
     told = stops_ticking(100, 200, hang)
@@ -102,8 +102,8 @@ def test_a_simulator_is_hung_when_a_fresh_collector_cannot_tick_either() -> None
             return with_beat(seen, tick_outstanding_s=since_s)
         aborted = {"event": "collector_restarted", "cause": "killed by SIGABRT"}
         seen = with_agent(seen, events=(aborted,) * (since_s == TIMEOUT_S + 1))
-        doing = "starting" if since_s < TIMEOUT_S + 4 else "connecting"
-        return with_beat(seen, collector_restarts=1, doing=doing, tick_outstanding_s=max(0.0, since_s - TIMEOUT_S - 4))
+        state = "starting" if since_s < TIMEOUT_S + 4 else "connecting"
+        return with_beat(seen, collector_restarts=1, state=state, tick_outstanding_s=max(0.0, since_s - TIMEOUT_S - 4))
 
     told = stops_ticking(100, 200, hang)
     collector_s, _ = first(told, Cause.COLLECTOR_HANG)
@@ -126,7 +126,7 @@ def test_a_fresh_collector_whose_tick_hangs_as_well_is_no_collectors_hang() -> N
 
 def test_a_first_connection_may_cost_a_time_out_before_it_counts() -> None:
     def look(time_s: float) -> Observation:
-        return replace(with_beat(driving(0), doing="connecting", phase="waiting_for_simulator"), time_s=time_s)
+        return replace(with_beat(driving(0), state="connecting", phase="waiting_for_simulator"), time_s=time_s)
 
     time_s, _ = first(diagnosed(map(look, seconds(100))), Cause.SIMULATOR_HANG)
     assert 2 * TIMEOUT_S < time_s <= 2 * TIMEOUT_S + 5
@@ -159,7 +159,7 @@ def test_one_that_ticks_is_not_hung_whatever_else_it_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "doing"),
+    ("phase", "state"),
     [
         ("updating", "waiting"),
         ("saving", "waiting"),
@@ -168,10 +168,10 @@ def test_one_that_ticks_is_not_hung_whatever_else_it_answers() -> None:
         ("evaluating", "recording"),
     ],
 )
-def test_a_collector_that_wants_no_ticks_hangs_nowhere(phase: str, doing: str) -> None:
-    told = diagnosed(with_beat(driving(0), phase=phase, doing=doing, step=int(t)) for t in [0.0])
+def test_a_collector_that_wants_no_ticks_hangs_nowhere(phase: str, state: str) -> None:
+    told = diagnosed(with_beat(driving(0), phase=phase, state=state, step=int(t)) for t in [0.0])
     told += diagnosed(
-        replace(with_beat(driving(t), phase=phase, doing=doing, ticks=9000, tick_outstanding_s=0), time_s=t)
+        replace(with_beat(driving(t), phase=phase, state=state, ticks=9000, tick_outstanding_s=0), time_s=t)
         for t in seconds(250)
     )
     assert not told
@@ -179,7 +179,7 @@ def test_a_collector_that_wants_no_ticks_hangs_nowhere(phase: str, doing: str) -
 
 def test_a_simulator_that_is_away_is_waited_for() -> None:
     def look(time_s: float) -> Observation:
-        seen = with_beat(driving(0), phase="waiting_for_simulator", doing="connecting", tick_outstanding_s=time_s)
+        seen = with_beat(driving(0), phase="waiting_for_simulator", state="connecting", tick_outstanding_s=time_s)
         return with_simulator(replace(seen, time_s=time_s), running=False, healthy=None)
 
     assert not diagnosed(map(look, seconds(115)))
@@ -191,7 +191,7 @@ def test_a_gap_begins_all_waiting_anew(gap_s: float, at_s: int) -> None:
     """Whatever was being waited for when the machine fell asleep was not waited for in the meantime."""
 
     def look(time_s: float) -> Observation:
-        seen = with_beat(driving(0), age_s=time_s % 50, tick_outstanding_s=time_s % 19, doing="stepping")
+        seen = with_beat(driving(0), age_s=time_s % 50, tick_outstanding_s=time_s % 19, state="stepping")
         seen = with_simulator(seen, checks_failed=2 if time_s < at_s else 3)
         return replace(seen, time_s=time_s + gap_s * (time_s >= at_s))
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.diagnosis.causes import Cause
-from launcher.memory.pools import Kind
+from launcher.decide.detectors.causes import Cause
+from launcher.memory.pools import PoolKind
 from launcher.watching.observation import Observation
 from tests.unit.launcher.seen import (
     LIMITS,
@@ -26,7 +26,7 @@ from tests.unit.launcher.seen import (
     with_simulator,
 )
 
-RESERVE_MIB = LIMITS.memory.reserve_mib[Kind.VRAM]
+RESERVE_MIB = LIMITS.memory.reserve_mib[PoolKind.VRAM]
 FULL_MIB = TOTAL_MIB - 1200 - 85
 """Held by the simulator when nothing is free."""
 

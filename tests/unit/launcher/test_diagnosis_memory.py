@@ -1,4 +1,4 @@
-"""What memory's series come to: shortages, strangers, bands; and what they never come to."""
+"""What memory's series come to: shortages, foreign processes, bands; and what they never come to."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.diagnosis.causes import Cause
-from launcher.diagnosis.expectations import Expectations
-from launcher.memory.pools import UNKNOWN, Gpu, Kind, Pool, Reading, measured
+from launcher.decide.detectors.causes import Cause
+from launcher.decide.detectors.expectations import Expectations
+from launcher.memory.pools import UNKNOWN, Gpu, Pool, PoolKind, Reading, measured
 from launcher.watching.observation import AgentSeen, Observation
 from tests.unit.launcher.seen import (
     LIMITS,
@@ -26,7 +26,7 @@ from tests.unit.launcher.seen import (
     with_beat,
 )
 
-RESERVE_MIB = LIMITS.memory.reserve_mib[Kind.VRAM]
+RESERVE_MIB = LIMITS.memory.reserve_mib[PoolKind.VRAM]
 FULL_MIB = TOTAL_MIB - 1200 - 85
 """Held by the simulator when nothing is free."""
 
@@ -81,10 +81,10 @@ def test_nobody_is_blamed_for_a_pool_that_was_short_before() -> None:
     assert pressure.deficit_mib == pytest.approx(RESERVE_MIB - 50)
 
 
-# Strangers
+# Foreign processes
 
 
-def test_a_stranger_is_named_before_the_agent_runs() -> None:
+def test_a_foreign_process_is_named_before_the_agent_runs() -> None:
     def look(time_s: float) -> Observation:
         memory = vram(agent=0, foreign=2048 if time_s >= 50 else 0, name="blender")
         return replace(driving(time_s), memory=memory, agent=AgentSeen(running=False))
@@ -97,7 +97,7 @@ def test_a_stranger_is_named_before_the_agent_runs() -> None:
     assert told[0][1].deficit_mib == 0
 
 
-def test_a_stranger_that_makes_the_pool_short_is_the_cause_for_as_long_as_it_is() -> None:
+def test_a_foreign_process_that_makes_the_pool_short_is_the_cause_for_as_long_as_it_is() -> None:
     series = holding(simulator=3000, foreign=lambda t: 1450 if 50 <= t < 150 else 10, name="blender")
     told = diagnosed(map(series, seconds(300)))
     assert causes(told) == {Cause.FOREIGN_PROCESS}
@@ -110,13 +110,13 @@ def test_a_stranger_that_makes_the_pool_short_is_the_cause_for_as_long_as_it_is(
     assert max(time_s for time_s, _ in told) < 160
 
 
-def test_a_stranger_who_takes_more_of_a_short_pool_is_told_of_once_a_look() -> None:
+def test_a_foreign_process_that_takes_more_of_a_short_pool_is_told_of_once_a_look() -> None:
     series = holding(simulator=3000, foreign=lambda t: 10 if t < 50 else 1480 if t < 100 else 1545, name="blender")
     told = diagnosed(map(series, seconds(150)))
     assert len({time_s for time_s, _ in told}) == len(told)
 
 
-def test_a_stranger_who_takes_little_of_much_is_nobodys_business() -> None:
+def test_a_foreign_process_that_takes_little_of_much_is_nobodys_business() -> None:
     series = holding(simulator=1000, agent=500, foreign=lambda t: 85 + 200 * (t >= 50))
     assert not diagnosed(map(series, seconds(120)))
 
@@ -147,14 +147,14 @@ def test_what_the_plan_did_not_expect_is_told_once_and_then_expected() -> None:
     )
     told = diagnosed(map(holding(agent=1200, simulator=2000), seconds(300)), expected)
     assert [finding.numbers["expected"] for _, finding in told] == ["planned"]
-    assert told[0][0] == pytest.approx(LIMITS.climb.settle_s, abs=1)
+    assert told[0][0] == pytest.approx(LIMITS.restore.settle_s, abs=1)
 
 
 def test_each_phase_has_a_band_of_its_own() -> None:
     def look(time_s: float) -> Observation:
         evaluating = time_s % 200 >= 100
         seen = holding(agent=1600 if evaluating else 1200, simulator=2000)(time_s)
-        return with_beat(seen, phase="evaluating" if evaluating else "collecting", doing="evaluating")
+        return with_beat(seen, phase="evaluating" if evaluating else "collecting", state="evaluating")
 
     assert not diagnosed(map(look, seconds(900)))
 
@@ -180,5 +180,5 @@ def test_a_lost_gpu_is_told_first_and_for_as_long_as_it_is() -> None:
 
 def test_pools_without_figures_are_not_judged() -> None:
     owners = tuple(replace(owner, held=UNKNOWN) for owner in vram().pools[0].owners)
-    blind = Reading((Pool("vram:0", Kind.VRAM, measured(TOTAL_MIB), UNKNOWN, owners),), Gpu.OK)
+    blind = Reading((Pool("vram:0", PoolKind.VRAM, measured(TOTAL_MIB), UNKNOWN, owners),), Gpu.OK)
     assert not diagnosed(replace(driving(t), memory=blind) for t in seconds(400))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.diagnosis.causes import Cause
+from launcher.decide.detectors.causes import Cause
 from launcher.watching.observation import AgentSeen, Ended, Observation, Sign
 from tests.unit.launcher.seen import (
     EXPECTED,

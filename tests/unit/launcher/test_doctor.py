@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from launcher.checking import engines, places, pytorch, settings
-from launcher.checking.machine import Finding, Machine, Ran, Verdict, run
-from launcher.telling import doctor
+from launcher.show import doctor
+from launcher.show.checks import engines, places, pytorch, settings
+from launcher.show.checks.machine import Finding, Machine, Ran, Verdict, run
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DRIVER = """

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from contract.locks import Lock
+from contract.paths import RunPaths
 from launcher import config, down
 from launcher.down import DownError
-from launcher.run_directory import RunDirectory
-from launcher.supervising.journal import RunLock
 from tests.conftest import REPOSITORY
 
 LIMITS = config.load()
 # A launcher that holds the run's lock together with what it started, and what that does when the launcher is gone.
 LAUNCHER = """
 import pathlib, signal, subprocess, sys, time
-from launcher.run_directory import RunDirectory
-from launcher.supervising.journal import RunLock
-lock = RunLock(RunDirectory(pathlib.Path(sys.argv[1])))
+from contract.paths import RunPaths
+from contract.locks import Lock
+lock = Lock(RunPaths(pathlib.Path(sys.argv[1])).launcher_lock)
 signal.signal(signal.SIGTERM, {on_sigterm})
 subprocess.Popen([sys.executable, "-c", {agent!r}, sys.argv[1]], pass_fds=(lock.descriptor,))
 time.sleep(600)
@@ -42,14 +42,14 @@ Launch = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    run = RunDirectory(tmp_path / "night")
+def run(tmp_path: Path) -> RunPaths:
+    run = RunPaths(tmp_path / "night")
     run.logs.mkdir(parents=True)
     return run
 
 
 @pytest.fixture
-def launch(run: RunDirectory) -> Iterator[Launch]:
+def launch(run: RunPaths) -> Iterator[Launch]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(on_sigterm: str = "signal.SIG_DFL") -> subprocess.Popen[bytes]:
@@ -67,17 +67,15 @@ def launch(run: RunDirectory) -> Iterator[Launch]:
         launcher.wait()
 
 
-def test_a_launcher_that_lives_is_stopped_and_all_that_it_started_is_waited_for(
-    run: RunDirectory, launch: Launch
-) -> None:
+def test_a_launcher_that_lives_is_stopped_and_all_that_it_started_is_waited_for(run: RunPaths, launch: Launch) -> None:
     launcher = launch()
     assert down.run(run, LIMITS) == f"{run.path} is down."
     assert launcher.wait(60) == -15
     assert (run.path / "saved").exists()
-    RunLock(run).release()
+    Lock(run.launcher_lock).release()
 
 
-def test_what_a_killed_launcher_left_is_waited_for(run: RunDirectory, launch: Launch) -> None:
+def test_what_a_killed_launcher_left_is_waited_for(run: RunPaths, launch: Launch) -> None:
     launcher = launch()
     launcher.kill()
     launcher.wait()
@@ -87,7 +85,7 @@ def test_what_a_killed_launcher_left_is_waited_for(run: RunDirectory, launch: La
 
 
 def test_a_launcher_that_doesnt_stop_is_given_both_graces_and_then_named(
-    run: RunDirectory, launch: Launch, monkeypatch: pytest.MonkeyPatch
+    run: RunPaths, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(down, "MARGIN_S", 0.5)
     short = {"stop_grace_s": 0.25}

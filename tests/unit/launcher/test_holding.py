@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from launcher.memory.ram import held_mib
+from contract.processes import held_mib
 from tests.conftest import REPOSITORY
 from tests.gpu_stub import grow
 from tests.gpu_stub.stub import Figures, build
@@ -94,7 +94,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def stranger(figures: Figures, start: Start) -> Callable[[int], Program]:
+def foreign_process(figures: Figures, start: Start) -> Callable[[int], Program]:
     """Return somebody with a context beside what is promised; on a line he insists on so many MiB."""
 
     def ready(mib: int) -> Program:
@@ -118,12 +118,12 @@ def held_by(figures: Figures) -> dict[int, float]:
 
 
 def free_in(figures: Figures) -> float:
-    """Return what lies free of the promise and of a stranger's context beside it."""
+    """Return what lies free of the promise and of a foreign process's context beside it."""
     return figures.total_mib - (5745 - PROMISED) - sum(held_by(figures).values())
 
 
 class Sample(NamedTuple):
-    """MiB that are free, that the command has taken, that a stranger holds."""
+    """MiB that are free, that the command has taken, that a foreign process holds."""
 
     free: float
     taken: float
@@ -176,10 +176,10 @@ def pid_in(file: Path) -> int:
     return int(file.read_text())
 
 
-def test_between_check_and_use_a_stranger_takes_the_memory_in_the_plain_way(
-    figures: Figures, start: Start, stranger: Callable[[int], Program]
+def test_between_check_and_use_a_foreign_process_takes_the_memory_in_the_plain_way(
+    figures: Figures, start: Start, foreign_process: Callable[[int], Program]
 ) -> None:
-    robber = stranger(1500)
+    robber = foreign_process(1500)
     assert free_in(figures) == PROMISED  # the check; so it is started
     command = start(*GROW, "--wait", "0.5", "1000", environment=figures.environment)
     robber.go()
@@ -188,11 +188,11 @@ def test_between_check_and_use_a_stranger_takes_the_memory_in_the_plain_way(
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["told by process", "processes not told"])
-def test_what_lies_free_while_the_command_grows_is_a_step_and_a_stranger_gets_nothing(
-    figures: Figures, start: Start, stranger: Callable[[int], Program], tmp_path: Path, listed: bool
+def test_what_lies_free_while_the_command_grows_is_a_step_and_a_foreign_process_gets_nothing(
+    figures: Figures, start: Start, foreign_process: Callable[[int], Program], tmp_path: Path, listed: bool
 ) -> None:
     figures.unlistable = not listed
-    robber = stranger(500)
+    robber = foreign_process(500)
     growing = noting_its_pid(tmp_path / "pid", *GROW, "--wait", "0.3", "--pause", "0.1", *["90"] * 18)
     program = start("--min-free", str(PROMISED), "--", *growing, environment=figures.environment)
     pid = pid_in(tmp_path / "pid")

@@ -40,7 +40,7 @@ def test_what_is_held_only_shrinks_and_never_leaves_more_free_than_is_wanted(
         assert free + held - kept == pytest.approx(STEP_MIB)
 
 
-def test_a_stranger_who_takes_what_lies_free_is_made_up_for_once() -> None:
+def test_a_foreign_process_that_takes_what_lies_free_is_made_up_for_once() -> None:
     promise, held, theirs = Promise(2048), 1920.0, 0.0
     for _ in range(50):  # he takes all that lies free, again and again; the command nothing
         theirs += 2048 - theirs - held

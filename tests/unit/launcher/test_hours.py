@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from launcher.memory.pools import Kind
-from launcher.run_directory import RunDirectory
+from contract.paths import RunPaths
+from launcher.memory.pools import PoolKind
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from tests.unit.launcher.hours import HOUR_S, Sweep, jump, live
@@ -18,7 +18,7 @@ SEEDS_A_TEST = 5
 
 
 def settled(tmp_path: Path) -> Machine:
-    machine = Machine(RunDirectory(tmp_path / "run"))
+    machine = Machine(RunPaths(tmp_path / "run"))
     machine.steps_while(lambda: machine.supervisor.state is not State.RUNNING, at_most=500)
     machine.steps_for(120)
     return machine
@@ -31,11 +31,11 @@ def changes(machine: Machine) -> list[str]:
 
 def test_free_memory_that_swings_about_the_threshold_for_half_an_hour_changes_one_rung_at_most(tmp_path: Path) -> None:
     machine = settled(tmp_path)
-    spare_mib = machine._free(Kind.VRAM) - machine.config.memory.reserve_mib[Kind.VRAM]
+    spare_mib = machine._free(PoolKind.VRAM) - machine.config.memory.reserve_mib[PoolKind.VRAM]
     before = len(changes(machine))
     for second in range(1800):
-        machine.stranger = {Kind.VRAM: spare_mib + (50 if second // 7 % 2 else -50)}
-        machine.stranger_leaves_s = machine.clock.now_s + 10
+        machine.foreign_process = {PoolKind.VRAM: spare_mib + (50 if second // 7 % 2 else -50)}
+        machine.foreign_process_leaves_s = machine.clock.now_s + 10
         machine.step()
     assert len(changes(machine)) - before <= 1
 
@@ -57,14 +57,14 @@ def test_a_leak_of_20_mib_a_minute_is_ended_a_minute_before_exhaustion_at_an_epi
 
 
 def timeline(machine: Machine) -> list[dict[str, Any]]:
-    from launcher.run_directory import read_lines
+    from contract.readers import read_lines
 
     return read_lines(machine.run.launcher_memory)
 
 
-def test_a_strangers_memory_makes_the_run_give_way_and_climb_back_when_he_leaves(tmp_path: Path) -> None:
+def test_a_foreign_processes_memory_makes_the_run_give_way_and_restore_when_it_leaves(tmp_path: Path) -> None:
     machine = settled(tmp_path)
-    machine.stranger, machine.stranger_leaves_s = {Kind.VRAM: 300.0}, machine.clock.now_s + 600
+    machine.foreign_process, machine.foreign_process_leaves_s = {PoolKind.VRAM: 300.0}, machine.clock.now_s + 600
     machine.steps_for(300)
     assert machine.journal.state.taken
     machine.steps_for(6 * HOUR_S)
@@ -92,5 +92,5 @@ def test_eight_hours_of_faults_never_deadlock_lose_a_checkpoint_or_change_withou
 
 
 def test_the_simulated_agent_takes_less_with_each_value_that_a_rung_sets() -> None:
-    assert agent_mib({"td3.micro_batch": 32})[Kind.VRAM] < agent_mib({})[Kind.VRAM]
-    assert agent_mib({"device": "cpu"})[Kind.VRAM] == 0
+    assert agent_mib({"td3.micro_batch": 32})[PoolKind.VRAM] < agent_mib({})[PoolKind.VRAM]
+    assert agent_mib({"device": "cpu"})[PoolKind.VRAM] == 0

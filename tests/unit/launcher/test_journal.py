@@ -9,23 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run_directory import RunDirectory, last_lines, newest, read_lines, read_object, read_objects, read_yaml
-from launcher.supervising.journal import Journal, LauncherState, ProcessState, RunInUseError, RunLock, is_held
-from launcher.telling import dashboard
+from contract.locks import is_held
+from contract.paths import RunPaths, newest_run
+from contract.readers import last_lines, read_lines, read_object, read_objects
+from launcher.saved_config import saved_config
+from launcher.show import dashboard
+from launcher.supervising.journal import Journal, LauncherState, ProcessState, RunInUseError, lock
 from launcher.wish import Options
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
+def run(tmp_path: Path) -> RunPaths:
     (tmp_path / "run").mkdir()
-    return RunDirectory(tmp_path / "run")
+    return RunPaths(tmp_path / "run")
 
 
-def journal(run: RunDirectory, now: float = 1000.0) -> Journal:
+def journal(run: RunPaths, now: float = 1000.0) -> Journal:
     return Journal(run, LauncherState("run", Options(map="Lite01"), "127.0.0.1", 2000), lambda: now)
 
 
-def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunDirectory) -> None:
+def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPaths) -> None:
     written = journal(run)
     written.state.simulator = ProcessState(7, "python", "log")
     written.event("simulator_failed", "signal 11", in_a_row=2)
@@ -41,67 +44,70 @@ def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunDir
     assert not list(run.path.glob("launcher.[0-9]*")), "no temporary file stays"
 
 
-def test_a_torn_last_line_is_no_line(run: RunDirectory) -> None:
+def test_a_torn_last_line_is_no_line(run: RunPaths) -> None:
     journal(run).event("whole")
     with run.launcher_events.open("a", encoding="utf-8") as file:
         file.write('{"time": 1, "eve')
     assert [row["event"] for row in read_lines(run.launcher_events)] == ["whole"]
 
 
-def test_missing_and_broken_files_read_as_empty(run: RunDirectory) -> None:
-    broken = run.path / "broken"
+def test_missing_and_broken_files_read_as_empty(run: RunPaths) -> None:
+    folder = run.path / "broken"
+    folder.mkdir()
+    broken = RunPaths(folder).config
     for content in (None, b"", b"[1", b"\xff\xfe", b"3", b"[" * 100_000, b"a: [b: }"):
         if content is not None:
             broken.write_bytes(content)
-        assert (read_object(broken), read_objects(broken), read_lines(broken), read_yaml(broken)) == ({}, [], [], {})
+        assert (read_object(broken), read_objects(broken), read_lines(broken)) == ({}, [], [])
+        assert saved_config(RunPaths(folder)) == {}
 
 
-def test_a_run_has_one_launcher_and_the_second_is_told_who(run: RunDirectory) -> None:
-    lock = RunLock(run)
+def test_a_run_has_one_launcher_and_the_second_is_told_who(run: RunPaths) -> None:
+    taken = lock(run)
     with pytest.raises(RunInUseError, match=f"in use by the launcher with process id {os.getpid()}"):
-        RunLock(run)
-    lock.release()
-    RunLock(run).release()
+        lock(run)
+    taken.release()
+    lock(run).release()
 
 
-def test_the_lock_stays_with_a_child_that_inherited_it(run: RunDirectory) -> None:
-    lock = RunLock(run)
+def test_the_lock_stays_with_a_child_that_inherited_it(run: RunPaths) -> None:
+    taken = lock(run)
     command = [sys.executable, "-c", "input()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(lock.descriptor,)) as child:
-        lock.release()
-        assert is_held(run.lock)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(taken.descriptor,)) as child:
+        taken.release()
+        assert is_held(run.launcher_lock)
         child.communicate(b"\n")
-    assert not is_held(run.lock)
+    assert not is_held(run.launcher_lock)
 
 
-def test_status_knows_a_launcher_that_was_killed_from_one_that_runs(run: RunDirectory) -> None:
+def test_status_knows_a_launcher_that_was_killed_from_one_that_runs(run: RunPaths) -> None:
     written = journal(run)
     written.state.state = "running"
     written.save()
-    run.agent_status.write_text('{"time": 990.0, "phase": "updating", "step": 5, "memory": {"learner_mib": 12.5}}')
-    lock = RunLock(run)
+    run.heartbeat.write_text('{"time": 990.0, "phase": "updating", "step": 5, "memory": {"learner_mib": 12.5}}')
+    taken = lock(run)
     found = dashboard.status(run, now=1000.0)
     assert (found["state"], found["alive"], found["heartbeat_age_s"]) == ("running", True, 10.0)
     assert found["heartbeat"]["phase"] == "updating"
-    lock.release()
+    taken.release()
     assert dashboard.status(run, now=1000.0)["state"] == "killed"
     assert dashboard.table(dashboard.status(run, now=1000.0)).row_count > 3
 
 
-def test_status_of_a_folder_without_files_is_unknown(run: RunDirectory) -> None:
+def test_status_of_a_folder_without_files_is_unknown(run: RunPaths) -> None:
     found = dashboard.status(run, now=0.0)
     assert (found["state"], found["alive"], found["heartbeat_age_s"]) == ("unknown", False, None)
     assert dashboard.table(found).row_count > 0
 
 
 def test_the_newest_run_is_the_one_written_last(tmp_path: Path) -> None:
-    assert newest(tmp_path) is None
+    assert newest_run(tmp_path) is None
     for name, when in (("b", 200), ("a", 300), ("c", 100)):
         (tmp_path / name).mkdir()
         state = tmp_path / name / "launcher.json"
         state.write_text("{}")
         os.utime(state, (when, when))
-    found = newest(tmp_path)
+    found = newest_run(tmp_path)
     assert found is not None
     assert found.path.name == "a"
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.run_directory import RunDirectory, read_object
+from contract.paths import RunPaths
+from contract.readers import read_object
+from launcher.decide.detectors.causes import Cause, Finding
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from tests.unit.launcher.simulated import KilledError, World
@@ -22,7 +23,7 @@ def short(deficit_mib: float) -> tuple[Finding, ...]:
 
 
 def story(world: World) -> None:
-    """A life with everything in it: start, crash, a live step, a step by restart, a quality, a climb."""
+    """A life with everything in it: start, crash, a live step, a step by restart, a quality, a restore."""
     world.steps_until(State.RUNNING)
     world.last(Role.SIMULATOR).end(139)
     world.steps_for(10)
@@ -51,7 +52,7 @@ def ends_with_it(world: World) -> None:
 
 
 def test_the_story_has_everything_in_it(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"), free_mib=300)
+    world = World(RunPaths(tmp_path / "run"), free_mib=300)
     story(world)
     for name in ("start simulator", "start agent", "ask apply", "ask drain", "ask resume", "ask checkpoint"):
         assert name in world.diary
@@ -65,14 +66,14 @@ def test_the_story_has_everything_in_it(tmp_path: Path) -> None:
 def test_the_next_launcher_goes_on_with_the_same_rung_no_orphan_and_no_duplicate(
     tmp_path: Path, fate: Callable[[World], None], share: int
 ) -> None:
-    whole = World(RunDirectory(tmp_path / "whole"), free_mib=300)
+    whole = World(RunPaths(tmp_path / "whole"), free_mib=300)
     story(whole)
     for point in range(1 + share, whole.points + 1, 4):
         check_point(tmp_path / f"{point}", point, fate)
 
 
 def check_point(folder: Path, point: int, fate: Callable[[World], None]) -> None:
-    world = World(RunDirectory(folder), free_mib=300, die_at=point)
+    world = World(RunPaths(folder), free_mib=300, die_at=point)
     with pytest.raises(KilledError):
         story(world)
     fate(world)

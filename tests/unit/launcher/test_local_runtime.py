@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from contract.locks import Lock
+from contract.paths import RunPaths
+from contract.processes import tree
 from launcher import config
-from launcher.run_directory import RunDirectory
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.local import LocalRuntime
 from launcher.runtimes.runtime import Child, Role, Start
 from launcher.runtimes.setup import Setup
-from launcher.runtimes.tree import tree
-from launcher.supervising.journal import RunLock
 from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
 from tests.unit.launcher.test_processes import FAMILY, family, until
@@ -35,15 +35,15 @@ GREEDY = "held = []\nwhile True: held.append(bytearray(b'x' * 2**23))"
 LAUNCHER = """
 import os, pathlib, sys, time
 from launcher import config
-from launcher.supervising.journal import RunLock
-from launcher.run_directory import RunDirectory
+from contract.locks import Lock
+from contract.paths import RunPaths
 from launcher.runtimes.local import LocalRuntime
 from launcher.runtimes.runtime import Role, Start
 from launcher.runtimes.setup import Setup
 def started(**fields):
     setup = Setup(run, pathlib.Path("a.yaml"), 2000, **fields)
     return LocalRuntime(setup, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))
-run = RunDirectory(pathlib.Path(sys.argv[1]))
+run = RunPaths(pathlib.Path(sys.argv[1]))
 """
 IN_A_GROUP = f"""{LAUNCHER}
 pathlib.Path(sys.argv[3], "cgroup.procs").write_text(str(os.getpid()))
@@ -52,7 +52,7 @@ while (ended := agent.poll()) is None: time.sleep(0.05)
 print(ended)
 """
 LOCKED = f"""{LAUNCHER}
-agent = started(inherited=(RunLock(run).descriptor,))
+agent = started(inherited=(Lock(run.launcher_lock).descriptor,))
 time.sleep(600)
 """
 
@@ -60,14 +60,14 @@ Make = Callable[..., LocalRuntime]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    run = RunDirectory(tmp_path / "run")
+def run(tmp_path: Path) -> RunPaths:
+    run = RunPaths(tmp_path / "run")
     run.logs.mkdir(parents=True)
     return run
 
 
 @pytest.fixture
-def make(run: RunDirectory, tmp_path: Path) -> Iterator[Make]:
+def make(run: RunPaths, tmp_path: Path) -> Iterator[Make]:
     """Return a runtime whose simulator and agent are the given program."""
     made: list[LocalRuntime] = []
 
@@ -98,7 +98,7 @@ def end_of(child: Child) -> Ended:
 TELL = "import os, sys; print(*sys.argv[1:], os.environ.get('CARLA_HOST'), os.environ.get('CARLA_PORT'))"
 
 
-def test_the_agent_is_told_its_run_and_where_the_simulator_is(make: Make, run: RunDirectory, tmp_path: Path) -> None:
+def test_the_agent_is_told_its_run_and_where_the_simulator_is(make: Make, run: RunPaths, tmp_path: Path) -> None:
     runtime = make(TELL, map="Lite02", seed=7, max_timesteps=5, agent_args=("--set", "a=1"), host="127.0.0.2")
     agent = runtime.start(Start(Role.AGENT, resume=True))
     assert end_of(agent) == Ended(0)
@@ -230,7 +230,7 @@ def small_group() -> Iterator[Path]:
 
 
 def test_a_program_that_the_kernel_kills_for_memory_is_said_so(
-    small_group: Path, run: RunDirectory, tmp_path: Path
+    small_group: Path, run: RunPaths, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", IN_A_GROUP, str(run.path), str(written(tmp_path, GREEDY)), str(small_group)]
     told = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=False)
@@ -247,7 +247,7 @@ time.sleep(600)
 """
 
 
-def test_a_new_launcher_waits_for_what_a_killed_one_left(run: RunDirectory, tmp_path: Path) -> None:
+def test_a_new_launcher_waits_for_what_a_killed_one_left(run: RunPaths, tmp_path: Path) -> None:
     script = written(tmp_path, SLOW_TO_STOP)
     launcher = subprocess.Popen([sys.executable, "-c", LOCKED, str(run.path), str(script)], cwd=REPOSITORY)
     until((tmp_path / "ready").exists)
@@ -258,10 +258,10 @@ def test_a_new_launcher_waits_for_what_a_killed_one_left(run: RunDirectory, tmp_
     launcher.wait()
     assert await_leftovers(run, 10.0)
     assert (tmp_path / "saved").exists()
-    RunLock(run).release()
+    Lock(run.launcher_lock).release()
 
 
-def test_leftovers_are_not_waited_for_without_end(run: RunDirectory, tmp_path: Path) -> None:
+def test_leftovers_are_not_waited_for_without_end(run: RunPaths, tmp_path: Path) -> None:
     script = written(tmp_path, SLOW_TO_STOP.replace("time.sleep(1.0)", "time.sleep(2.0)"))
     launcher = subprocess.Popen([sys.executable, "-c", LOCKED, str(run.path), str(script)], cwd=REPOSITORY)
     until((tmp_path / "ready").exists)
@@ -271,7 +271,7 @@ def test_leftovers_are_not_waited_for_without_end(run: RunDirectory, tmp_path: P
     assert await_leftovers(run, 10.0)
 
 
-def test_a_run_that_nobody_holds_is_free(run: RunDirectory) -> None:
+def test_a_run_that_nobody_holds_is_free(run: RunPaths) -> None:
     assert await_leftovers(run, 0.0)
-    RunLock(run).release()
+    Lock(run.launcher_lock).release()
     assert await_leftovers(run, 0.0)

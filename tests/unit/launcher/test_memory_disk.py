@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.memory.disk import disk_pool, size_mib
-from launcher.memory.pools import Pool, Whose
+from launcher.memory.pools import OwnerKind, Pool
 from tests.disks import small_disk
 from tests.memory_hog import write_file
 
@@ -31,8 +31,8 @@ def test_replay_and_checkpoints_are_owners_on_a_real_disk(tmp_path: Path) -> Non
         write_file(run / "other", 5)
         after = pool(run)
         assert [(each.name, each.whose, each.held.mib) for each in after.owners] == [
-            ("replay", Whose.AGENT, 20),
-            ("checkpoints", Whose.AGENT, 3),
+            ("replay", OwnerKind.AGENT, 20),
+            ("checkpoints", OwnerKind.AGENT, 3),
         ]
         assert before.free.mib is not None
         assert after.free.mib == pytest.approx(before.free.mib - 28, abs=0.5)

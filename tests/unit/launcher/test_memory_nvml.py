@@ -21,7 +21,7 @@ from tests.gpu_stub import look
 from tests.gpu_stub.stub import Figures, build
 from tests.memory_hog import Hog
 
-CARLA, XORG, AGENT, STRANGER = 4_200_001, 4_200_002, 4_200_003, 4_200_004  # above what Linux gives out
+CARLA, XORG, AGENT, FOREIGN = 4_200_001, 4_200_002, 4_200_003, 4_200_004  # above what Linux gives out
 TIMEOUT, NOT_FOUND, LOST, RESET_REQUIRED, MISMATCH, UNKNOWN = 10, 6, 15, 16, 18, 999
 
 ROWS = st.lists(st.tuples(st.integers(1, 9), st.none() | st.floats(0, 1e5)), max_size=9)
@@ -148,31 +148,31 @@ def test_a_driver_that_names_no_process_still_tells_what_is_free(figures: Figure
     assert looker.owners() == {}
 
 
-def test_a_stranger_is_named_grows_and_goes_while_the_launcher_looks(figures: Figures, looker: Looker) -> None:
+def test_a_foreign_process_is_named_grows_and_goes_while_the_launcher_looks(figures: Figures, looker: Looker) -> None:
     figures.hold(CARLA, 3000, "G")
     assert list(looker.owners()) == ["simulator:simulator"]
     python = Path(sys.executable).name
-    with Hog() as stranger:
-        held = figures.path.with_name("figures.d") / str(stranger.pid)
+    with Hog() as foreign_process:
+        held = figures.path.with_name("figures.d") / str(foreign_process.pid)
         for mib in (100, 2048):
             held.write_text(str(mib))
             assert looker.owners()[f"foreign:{python}"] == (mib, "measured")
             assert looker.vram()["free"]["mib"] == 5745 - 3000 - mib
-        assert looker.vram()["owners"][1]["pids"] == [stranger.pid]
+        assert looker.vram()["owners"][1]["pids"] == [foreign_process.pid]
     assert list(looker.owners()) == ["simulator:simulator"]
 
 
-def test_programs_of_one_name_are_one_stranger(figures: Figures, looker: Looker) -> None:
+def test_programs_of_one_name_are_one_foreign_process(figures: Figures, looker: Looker) -> None:
     figures.hold(XORG, 100, "G", "/opt/browser/browser")
-    figures.hold(STRANGER, 50, "G", "/opt/browser/browser")
+    figures.hold(FOREIGN, 50, "G", "/opt/browser/browser")
     assert looker.owners() == {"foreign:browser": (150, "measured")}
-    assert looker.vram()["owners"][0]["pids"] == [XORG, STRANGER]
+    assert looker.vram()["owners"][0]["pids"] == [XORG, FOREIGN]
 
 
-def test_a_stranger_whom_nobody_can_name_is_his_process_id(figures: Figures, looker: Looker) -> None:
-    figures.hold(STRANGER, 50)
+def test_a_foreign_process_that_nobody_can_name_is_its_process_id(figures: Figures, looker: Looker) -> None:
+    figures.hold(FOREIGN, 50)
     figures.hold(XORG, 40, "G", "[Not Found]")
-    assert set(looker.owners()) == {f"foreign:process {STRANGER}", f"foreign:process {XORG}"}
+    assert set(looker.owners()) == {f"foreign:process {FOREIGN}", f"foreign:process {XORG}"}
 
 
 def test_a_lost_gpu_is_said_and_one_that_comes_back_is_seen(figures: Figures, looker: Looker) -> None:

@@ -1,4 +1,4 @@
-"""Whose a process is, how strangers are named, and what owners hold together."""
+"""Whose a process is, how foreign processes are named, and what owners hold together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.memory.owners import Names, Ours, Who, container_id, grouped, program_name
-from launcher.memory.pools import Known, Whose
+from launcher.memory.pools import OwnerKind, Provenance
 from tests.memory_hog import Hog
 
 CONTAINER = "4f5d" * 16
@@ -26,15 +26,15 @@ def nobody(_id: str) -> str | None:
 def test_owners_hold_what_their_processes_hold_and_an_estimate_never_makes_more_than_all(
     held: dict[int, float | None], used: float
 ) -> None:
-    owners = grouped(held, lambda pid: Who(f"program {pid % 4}", Whose.FOREIGN), used)
+    owners = grouped(held, lambda pid: Who(f"program {pid % 4}", OwnerKind.FOREIGN), used)
     assert sorted(pid for owner in owners for pid in owner.pids) == sorted(held)
     for owner in owners:
         parts = [held[pid] for pid in owner.pids]
         known = sum(part or 0.0 for part in parts)
         if None not in parts:
-            assert owner.held.known is Known.MEASURED
+            assert owner.held.known is Provenance.MEASURED
             assert owner.held.mib == pytest.approx(known, abs=0.06)
-        elif owner.held.known is Known.ESTIMATED:
+        elif owner.held.known is Provenance.ESTIMATED:
             assert owner.held.mib is not None
             assert owner.held.mib >= known - 0.06
     unclear = [owner for owner in owners if any(held[pid] is None for pid in owner.pids)]
@@ -42,28 +42,28 @@ def test_owners_hold_what_their_processes_hold_and_an_estimate_never_makes_more_
     if len(unclear) == 1:
         assert sum(owner.held.mib or 0.0 for owner in owners) == pytest.approx(max(used, known_to_all), abs=2)
     elif unclear:
-        assert {owner.held.known for owner in unclear} == {Known.UNKNOWN}
+        assert {owner.held.known for owner in unclear} == {Provenance.UNKNOWN}
 
 
 def test_the_biggest_owner_comes_first_and_one_of_unknown_size_last() -> None:
-    owners = grouped({1: 5.0, 2: None, 3: 50.0}, lambda pid: Who(str(pid), Whose.FOREIGN))
+    owners = grouped({1: 5.0, 2: None, 3: 50.0}, lambda pid: Who(str(pid), OwnerKind.FOREIGN))
     assert [owner.name for owner in owners] == ["3", "1", "2"]
 
 
 def test_processes_of_this_run_bear_its_names_and_all_others_are_foreign() -> None:
     names, ours = Names(nobody), Ours(simulator=frozenset({11, 12}), agent=frozenset({21}))
-    assert names.who(12, ours) == Who("simulator", Whose.SIMULATOR)
-    assert names.who(21, ours) == Who("agent", Whose.AGENT)
-    assert names.who(os.getpid(), ours) == Who("launcher", Whose.LAUNCHER)
-    assert names.who(31, ours, lambda _pid: "Xorg").whose is Whose.FOREIGN
+    assert names.who(12, ours) == Who("simulator", OwnerKind.SIMULATOR)
+    assert names.who(21, ours) == Who("agent", OwnerKind.AGENT)
+    assert names.who(os.getpid(), ours) == Who("launcher", OwnerKind.LAUNCHER)
+    assert names.who(31, ours, lambda _pid: "Xorg").whose is OwnerKind.FOREIGN
 
 
-def test_a_real_stranger_is_named_by_his_program() -> None:
+def test_a_real_foreign_process_is_named_by_its_program() -> None:
     python = Path(sys.executable).name
-    with Hog() as stranger:
-        assert program_name(stranger.pid) == python
-        assert Names(lambda _id: None).who(stranger.pid, Ours()).name.startswith(python)
-    assert program_name(stranger.pid) == ""
+    with Hog() as foreign_process:
+        assert program_name(foreign_process.pid) == python
+        assert Names(lambda _id: None).who(foreign_process.pid, Ours()).name.startswith(python)
+    assert program_name(foreign_process.pid) == ""
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,9 @@ def test_a_real_stranger_is_named_by_his_program() -> None:
         f"0::/machine.slice/libpod-{CONTAINER}.scope/container",
     ],
 )
-def test_a_stranger_in_a_container_is_named_with_it_and_its_name_asked_for_once(tmp_path: Path, line: str) -> None:
+def test_a_foreign_process_in_a_container_is_named_with_it_and_its_name_asked_for_once(
+    tmp_path: Path, line: str
+) -> None:
     (tmp_path / "77").mkdir()
     (tmp_path / "77" / "cgroup").write_text(line + "\n")
     (tmp_path / "77" / "cmdline").write_bytes(b"/usr/bin/python3\0train.py\0")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from contract.processes import held_mib, resident_mib
 from launcher.memory.owners import Names, Ours
-from launcher.memory.pools import Kind, Owner, Pool, Whose
-from launcher.memory.ram import NAMED_MIB, SMALL_FOR, Ram, held_mib, resident_mib
+from launcher.memory.pools import Owner, OwnerKind, Pool, PoolKind
+from launcher.memory.ram import NAMED_MIB, SMALL_FOR, Ram
 from tests.memory_hog import Hog, write_file
 
 
@@ -20,11 +21,11 @@ def ram(proc: Path = Path("/proc")) -> Ram:
 
 def host(ours: Ours) -> Pool:
     pool = ram().pools(ours)[0]
-    assert (pool.name, pool.kind) == ("ram", Kind.RAM)
+    assert (pool.name, pool.kind) == ("ram", PoolKind.RAM)
     return pool
 
 
-def owner(pool: Pool, whose: Whose) -> Owner:
+def owner(pool: Pool, whose: OwnerKind) -> Owner:
     return next(each for each in pool.owners if each.whose is whose)
 
 
@@ -40,16 +41,16 @@ def test_touched_memory_counts_and_a_mapped_file_does_not(tmp_path: Path) -> Non
         assert resident_mib(hog.pid) == pytest.approx(resident + 200, abs=6), "the kernel did read the file"
 
 
-def test_owners_are_the_sums_of_their_processes_and_a_stranger_is_named() -> None:
-    with Hog() as server, Hog() as learner, Hog() as collector, Hog() as stranger:
-        for hog, mib in ((server, 40), (learner, 80), (collector, 20), (stranger, 120)):
+def test_owners_are_the_sums_of_their_processes_and_a_foreign_process_is_named() -> None:
+    with Hog() as server, Hog() as learner, Hog() as collector, Hog() as foreign_process:
+        for hog, mib in ((server, 40), (learner, 80), (collector, 20), (foreign_process, 120)):
             assert hog.touch(mib)
         ours = Ours(simulator=frozenset({server.pid}), agent=frozenset({learner.pid, collector.pid}))
         pool = host(ours)
-        assert owner(pool, Whose.AGENT).pids == tuple(sorted((learner.pid, collector.pid)))
-        assert owner(pool, Whose.AGENT).held.mib == pytest.approx(100 + 14, abs=10)  # and two interpreters
-        assert owner(pool, Whose.SIMULATOR).held.mib == pytest.approx(40 + 7, abs=6)
-        found = next(each for each in pool.owners if stranger.pid in each.pids)
+        assert owner(pool, OwnerKind.AGENT).pids == tuple(sorted((learner.pid, collector.pid)))
+        assert owner(pool, OwnerKind.AGENT).held.mib == pytest.approx(100 + 14, abs=10)  # and two interpreters
+        assert owner(pool, OwnerKind.SIMULATOR).held.mib == pytest.approx(40 + 7, abs=6)
+        found = next(each for each in pool.owners if foreign_process.pid in each.pids)
         assert found.name.startswith(Path(sys.executable).name)
         assert found.held.mib is not None
         assert found.held.mib >= 120
@@ -58,22 +59,24 @@ def test_owners_are_the_sums_of_their_processes_and_a_stranger_is_named() -> Non
         assert 0 < pool.free.mib < pool.total.mib
 
 
-def test_this_process_is_the_launcher_and_small_strangers_are_left_out() -> None:
+def test_this_process_is_the_launcher_and_small_foreign_processes_are_left_out() -> None:
     with Hog() as small:
         pool = host(Ours())
-        assert owner(pool, Whose.LAUNCHER).pids == (os.getpid(),)
-        assert owner(pool, Whose.LAUNCHER).held.mib == pytest.approx(held_mib(os.getpid()), abs=2)
+        assert owner(pool, OwnerKind.LAUNCHER).pids == (os.getpid(),)
+        assert owner(pool, OwnerKind.LAUNCHER).held.mib == pytest.approx(held_mib(os.getpid()), abs=2)
         assert all(small.pid not in each.pids for each in pool.owners)
         small.touch(int(NAMED_MIB) + 1)
         assert any(small.pid in each.pids for each in host(Ours()).owners)
 
 
-def test_a_stranger_who_grows_is_seen_within_a_few_readings_and_a_new_one_at_once() -> None:
+def test_a_foreign_process_that_grows_is_seen_within_a_few_readings_and_a_new_one_at_once() -> None:
     reader = ram()
-    with Hog() as stranger:
+    with Hog() as foreign_process:
         reader.pools(Ours())
-        stranger.touch(100)
-        seen = [any(stranger.pid in each.pids for each in reader.pools(Ours())[0].owners) for _ in range(SMALL_FOR)]
+        foreign_process.touch(100)
+        seen = [
+            any(foreign_process.pid in each.pids for each in reader.pools(Ours())[0].owners) for _ in range(SMALL_FOR)
+        ]
         assert seen[-1]
         with Hog() as another:
             another.touch(100)
@@ -85,10 +88,10 @@ def test_a_process_that_becomes_this_run_s_counts_at_once() -> None:
     reader = ram()
     with Hog() as child:
         reader.pools(Ours())
-        assert owner(reader.pools(Ours(agent={child.pid}))[0], Whose.AGENT).pids == (child.pid,)
+        assert owner(reader.pools(Ours(agent={child.pid}))[0], OwnerKind.AGENT).pids == (child.pid,)
 
 
-def test_a_stranger_who_only_maps_a_big_file_is_none(tmp_path: Path) -> None:
+def test_a_foreign_process_that_only_maps_a_big_file_is_none(tmp_path: Path) -> None:
     file = write_file(tmp_path / "ring", 2 * int(NAMED_MIB))
     with Hog() as reader:
         assert reader.map(file)
@@ -101,7 +104,7 @@ def test_processes_that_have_gone_hold_nothing() -> None:
         gone = hog.pid
     assert held_mib(gone) is None
     assert resident_mib(gone) == 0
-    assert all(each.whose is not Whose.AGENT for each in host(Ours(agent=frozenset({gone}))).owners)
+    assert all(each.whose is not OwnerKind.AGENT for each in host(Ours(agent=frozenset({gone}))).owners)
 
 
 class Machine:
@@ -159,7 +162,7 @@ def test_each_container_with_a_limit_is_a_pool_of_its_own(machine: Machine) -> N
     assert list(pools) == ["ram", "ram:agent"]
     pool = pools["ram:agent"]
     assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (2048, 1548, 1)
-    assert [(each.whose, each.held.mib) for each in pool.owners] == [(Whose.AGENT, 500)]
+    assert [(each.whose, each.held.mib) for each in pool.owners] == [(OwnerKind.AGENT, 500)]
 
 
 def test_a_container_that_is_to_come_is_an_empty_pool_until_it_is_there(machine: Machine) -> None:
@@ -167,7 +170,7 @@ def test_a_container_that_is_to_come_is_an_empty_pool_until_it_is_there(machine:
     machine.limit("/docker/agent", 2048, 500)
     machine.put(71, "/docker/agent")
     reader = ram(machine.proc)
-    reader.expect_containers({Whose.AGENT: 1024})
+    reader.expect_containers({OwnerKind.AGENT: 1024})
 
     def seen(ours: Ours) -> list[tuple[str, float | None, float | None]]:
         return [(pool.name, pool.total.mib, pool.free.mib) for pool in reader.pools(ours)[1:]]

@@ -9,15 +9,15 @@ from pathlib import Path
 from launcher.notify import AT_ONCE, Notifier
 
 
-def test_the_command_gets_the_event_whole_and_its_name_and_cause(tmp_path: Path) -> None:
+def test_the_command_gets_the_event_whole_and_its_name_incident_and_cause(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
-    notifier = Notifier(f'cat > {heard}; echo "$LAUNCHER_EVENT: $LAUNCHER_CAUSE" >> {heard}')
-    notifier({"event": "rung_taken", "cause": "VRAM is short; $(touch broken)", "rung": "agent_cpu"})
+    notifier = Notifier(f'cat > {heard}; echo "$LAUNCHER_EVENT $LAUNCHER_INCIDENT: $LAUNCHER_CAUSE" >> {heard}')
+    notifier({"event": "rung_taken", "cause": "VRAM is short; $(touch broken)", "rung": "agent_cpu", "incident": "i7"})
     notifier({"event": "request", "kind": "drain"})
     notifier.close()
     event, line = heard.read_text().splitlines()
     assert json.loads(event)["rung"] == "agent_cpu"
-    assert line == "rung_taken: VRAM is short; $(touch broken)"
+    assert line == "rung_taken i7: VRAM is short; $(touch broken)"
 
 
 def test_a_command_that_hangs_or_is_wrong_holds_nothing_up_and_isnt_started_without_end(tmp_path: Path) -> None:

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.ladder.rungs import Step
-from launcher.memory.pools import UNKNOWN, Figure, Gpu, Kind, Known, Owner, Pool, Reading, Whose, measured
-from launcher.planning import plan
-from launcher.planning.fit import Candidate, Fits, Situation, Sum
-from launcher.planning.plan import Plan
-from launcher.planning.sizes import LITE, Simulator
+from launcher.decide import plan
+from launcher.decide.fit import Candidate, Fits, Situation, Sum
+from launcher.decide.ladder import Step
+from launcher.decide.plan import Plan
+from launcher.decide.sizes import LITE, Simulator
+from launcher.memory.pools import UNKNOWN, Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Provenance, Reading, measured
 from tests.unit.launcher.planned import LIMITS, Rule, card, reading, simulator, situation
 
 RULE = Rule()
-RESERVE = LIMITS.memory.reserve_mib[Kind.VRAM]
+RESERVE = LIMITS.memory.reserve_mib[PoolKind.VRAM]
 
 
 def planned(seen: Reading, agent: Rule = RULE, quality: str = "Epic", policy: list[str] | None = None) -> Plan:
     runs = simulator(quality if seen.gpu is Gpu.OK else LITE)
-    return plan.choose(situation(seen, agent, runs, policy), agent)
+    return plan.make_plan(situation(seen, agent, runs, policy), agent)
 
 
 def items(found: Candidate, pool: str = "vram:0") -> dict[str, float | None]:
@@ -42,7 +42,7 @@ def taken(found: Candidate | None, rung: str) -> Step:
 
 def test_the_sum_names_simulator_others_context_agent_and_reserve() -> None:
     asked = planned(reading()).asked
-    agent = RULE.one({}).mib[Kind.VRAM] - 400
+    agent = RULE.one({}).mib[PoolKind.VRAM] - 400
     expected = {"CARLA at Epic": 5530, "Xorg": 85, "CUDA context": 400, "agent at its peak": agent, "reserve": RESERVE}
     assert items(asked) == expected
     assert asked.sum_of("vram:0").left_mib == 5745 - sum(expected.values())
@@ -50,7 +50,10 @@ def test_the_sum_names_simulator_others_context_agent_and_reserve() -> None:
 
 
 def test_what_this_run_holds_already_does_not_count_twice() -> None:
-    own = (Owner("simulator", Whose.SIMULATOR, (1,), measured(4800)), Owner("agent", Whose.AGENT, (2,), measured(500)))
+    own = (
+        Owner("simulator", OwnerKind.SIMULATOR, (1,), measured(4800)),
+        Owner("agent", OwnerKind.AGENT, (2,), measured(500)),
+    )
     before = planned(Reading((card(5745),), Gpu.OK)).asked
     running = planned(Reading((card(5745, *own),), Gpu.OK)).asked
     assert items(running) == items(before)
@@ -64,20 +67,26 @@ def test_what_nobody_is_known_to_hold_counts_as_others() -> None:
 def test_while_the_driver_hides_what_this_run_holds_the_rest_is_taken_for_it() -> None:
     """usedGpuMemory is None on WSL, under WDDM, with MIG."""
     pool = Pool(
-        "vram:0", Kind.VRAM, measured(5745), measured(700), (Owner("simulator", Whose.SIMULATOR, (1,), UNKNOWN),)
+        "vram:0",
+        PoolKind.VRAM,
+        measured(5745),
+        measured(700),
+        (Owner("simulator", OwnerKind.SIMULATOR, (1,), UNKNOWN),),
     )
     assert "others, unnamed" not in items(planned(Reading((pool,), Gpu.OK)).asked)
 
 
-def test_a_stranger_whose_memory_the_driver_hides_is_named_and_counted_among_the_unnamed() -> None:
-    pool = Pool("vram:0", Kind.VRAM, measured(5745), measured(5545), (Owner("game", Whose.FOREIGN, (7,), UNKNOWN),))
+def test_a_foreign_process_whose_memory_the_driver_hides_is_named_and_counted_among_the_unnamed() -> None:
+    pool = Pool(
+        "vram:0", PoolKind.VRAM, measured(5745), measured(5545), (Owner("game", OwnerKind.FOREIGN, (7,), UNKNOWN),)
+    )
     found = items(planned(Reading((pool,), Gpu.OK)).asked)
     assert found["game"] is None
     assert found["others, unnamed"] == 200
 
 
 def test_a_container_s_limit_counts_for_its_own_side_alone() -> None:
-    limits = [Pool(f"ram:{role}", Kind.RAM, measured(2000), measured(2000)) for role in ("agent", "simulator")]
+    limits = [Pool(f"ram:{role}", PoolKind.RAM, measured(2000), measured(2000)) for role in ("agent", "simulator")]
     asked = planned(Reading((*reading().pools, *limits), Gpu.OK)).asked
     assert set(items(asked, "ram:agent")) == {"agent at its peak", "reserve"}
     assert set(items(asked, "ram:simulator")) == {"CARLA at Epic", "reserve"}
@@ -85,7 +94,7 @@ def test_a_container_s_limit_counts_for_its_own_side_alone() -> None:
 
 
 def test_a_total_that_nobody_says_hinders_nothing() -> None:
-    pool = Pool("vram:0", Kind.VRAM, UNKNOWN, UNKNOWN)
+    pool = Pool("vram:0", PoolKind.VRAM, UNKNOWN, UNKNOWN)
     found = planned(Reading((pool,), Gpu.OK))
     assert found.start is found.asked
     assert found.asked.sum_of("vram:0").left_mib is None
@@ -108,7 +117,7 @@ def test_the_first_rung_that_is_enough_is_taken_and_those_that_free_too_little_a
 
 def test_of_a_rung_only_as_many_halves_are_taken_as_are_needed() -> None:
     short_by = 40
-    seen = reading(vram=4813 + 85 + RULE.one({}).mib[Kind.VRAM] + RESERVE - short_by)
+    seen = reading(vram=4813 + 85 + RULE.one({}).mib[PoolKind.VRAM] + RESERVE - short_by)
     found = planned(seen, quality="Low")
     assert taken(found.start, "micro_batches").values == {"td3.micro_batch": 64}, "32 MiB by the first, 48 by both"
 
@@ -124,8 +133,8 @@ def test_where_no_step_is_enough_alone_several_are_taken_and_none_for_nothing() 
 
 
 def test_a_step_that_would_overfill_another_pool_is_passed_over() -> None:
-    tight = 4096 + 3000 + 256 + RULE.one({}).mib[Kind.RAM] + 10  # offload takes 40 of the host
-    need = 4813 + 85 + RULE.one({}).mib[Kind.VRAM] + RESERVE
+    tight = 4096 + 3000 + 256 + RULE.one({}).mib[PoolKind.RAM] + 10  # offload takes 40 of the host
+    need = 4813 + 85 + RULE.one({}).mib[PoolKind.VRAM] + RESERVE
     agent = Rule(row=0.0)
     asked = {"vram": need - 64 - 15}
     roomy = planned(reading(**asked), agent, "Low")
@@ -137,19 +146,19 @@ def test_a_step_that_would_overfill_another_pool_is_passed_over() -> None:
 def test_another_pool_is_overfilled_only_if_its_own_ladder_empties_it_again() -> None:
     """Without the CPU among the rungs: offload takes 40 MiB of the host, which the video then gives back."""
     agent, policy = Rule(row=0.0), ["offload", "no_video"]
-    vram = 4813 + 85 + agent.one({}).mib[Kind.VRAM] + RESERVE - 15
-    ram = 4096 + 3000 + 256 + agent.one({}).mib[Kind.RAM] + 10
+    vram = 4813 + 85 + agent.one({}).mib[PoolKind.VRAM] + RESERVE - 15
+    ram = 4096 + 3000 + 256 + agent.one({}).mib[PoolKind.RAM] + 10
     assert sorted(rungs(planned(reading(vram=vram, ram=ram), agent, "Low", policy).start)) == ["no_video", "offload"]
 
 
 def test_ram_alone_is_served_by_ram_s_ladder() -> None:
-    ram = 4096 + 3000 + 256 + RULE.one({}).mib[Kind.RAM]
+    ram = 4096 + 3000 + 256 + RULE.one({}).mib[PoolKind.RAM]
     assert rungs(planned(reading(vram=8192, ram=ram - 3)).start) == ["less_ahead"]
     assert rungs(planned(reading(vram=8192, ram=ram - 30)).start) == ["no_video"]
 
 
 def test_a_full_disk_is_served_by_its_own_ladder() -> None:
-    disk = RULE.one({}).mib[Kind.DISK] + LIMITS.memory.reserve_mib[Kind.DISK] - 50
+    disk = RULE.one({}).mib[PoolKind.DISK] + LIMITS.memory.reserve_mib[PoolKind.DISK] - 50
     assert rungs(planned(reading(vram=8192, disk=disk)).start) == ["fewer_checkpoints"]
 
 
@@ -171,18 +180,18 @@ def test_a_refusal_that_rests_on_an_estimate_of_carla_names_it_and_where_it_is_c
     )
 
 
-@pytest.mark.parametrize("known", [Known.MEASURED, Known.ESTIMATED])
-def test_a_figure_that_was_measured_or_would_change_nothing_is_not_named(known: Known) -> None:
-    small = 4813.0 if known is Known.MEASURED else 10.0
-    peaks = {"Low": {Kind.VRAM: Figure(small, known)}}
-    found = plan.choose(situation(reading(vram=150), RULE, Simulator("Low", peaks)), RULE)
+@pytest.mark.parametrize("known", [Provenance.MEASURED, Provenance.ESTIMATED])
+def test_a_figure_that_was_measured_or_would_change_nothing_is_not_named(known: Provenance) -> None:
+    small = 4813.0 if known is Provenance.MEASURED else 10.0
+    peaks = {"Low": {PoolKind.VRAM: Figure(small, known)}}
+    found = plan.make_plan(situation(reading(vram=150), RULE, Simulator("Low", peaks)), RULE)
     assert found.start is None
     assert "sizes.vram_mib" not in found.reason
 
 
 def test_a_disk_that_nothing_helps_is_said_to_be_the_disk_and_where_it_is() -> None:
     stands = situation(reading(vram=8192, disk=10), RULE, simulator("Low"))
-    reason = plan.choose(replace(stands, folder="runs/night"), RULE).reason
+    reason = plan.make_plan(replace(stands, folder="runs/night"), RULE).reason
     assert "MiB short in disk; free some disk in runs/night, or choose a smaller replay.capacity" in reason
     assert "memory" not in reason
 
@@ -273,4 +282,6 @@ def test_a_bigger_card_never_fits_less(vram: float, more: float, agent: Rule) ->
 
 @pytest.mark.parametrize("total", [0, 1])
 def test_a_machine_with_no_memory_at_all_is_a_refusal_and_no_traceback(total: float) -> None:
-    assert planned(Reading((card(total), Pool("ram", Kind.RAM, measured(total), measured(0))), Gpu.OK)).start is None
+    assert (
+        planned(Reading((card(total), Pool("ram", PoolKind.RAM, measured(total), measured(0))), Gpu.OK)).start is None
+    )

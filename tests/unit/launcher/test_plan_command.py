@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.exits import Exit
-from launcher.memory.pools import Gpu, Kind, Pool, Reading, measured
-from launcher.planning import command
-from launcher.planning.footprint import Footprint, FootprintError
-from launcher.planning.outlook import Asked, Simulates
+from contract.exits import Exit
+from launcher import plan_command as command
+from launcher.footprint import Footprint, FootprintError
+from launcher.memory.pools import Gpu, Pool, PoolKind, Reading, measured
+from launcher.planning import PlanRequest, Simulates
 from tests.unit.launcher.planned import LIMITS, reading
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -41,7 +41,7 @@ def told(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
     def tell(seen: Reading, config: str = LOWMEM, **asked: Any) -> tuple[Exit, dict[str, Any]]:
         simulator = asked.pop("simulator", Simulates.LITE if seen.gpu is Gpu.NONE else Simulates.CARLA)
-        code = command.run(Asked(runs, simulator, **asked), LIMITS, seen, agent(config), as_json=True)
+        code = command.run(PlanRequest(runs, simulator, **asked), LIMITS, seen, agent(config), as_json=True)
         printed = json.loads(capsys.readouterr().out)
         assert isinstance(printed, dict)
         return code, printed
@@ -89,7 +89,7 @@ def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered
 
 
 def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = Asked(runs, Simulates.CARLA, quality="Epic", policy=["carla_low", "agent_cpu"])
+    asked = PlanRequest(runs, Simulates.CARLA, quality="Epic", policy=["carla_low", "agent_cpu"])
     assert command.run(asked, LIMITS, reading(), agent(LOWMEM)) == Exit.FINISHED
     said = capsys.readouterr().out
     for words in ("CARLA at Epic", "Xorg", "CUDA context", "reserve", "5745", "at its peak", "updating"):
@@ -118,14 +118,14 @@ def test_without_nvml_a_small_ram_pool_still_gets_its_rung(told: Any) -> None:
 
 
 def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lost = Reading((Pool("ram", Kind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
-    assert command.run(Asked(runs, Simulates.CARLA), LIMITS, lost, agent(LOWMEM)) == Exit.CANNOT_FIT
+    lost = Reading((Pool("ram", PoolKind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
+    assert command.run(PlanRequest(runs, Simulates.CARLA), LIMITS, lost, agent(LOWMEM)) == Exit.OUT_OF_MEMORY
     assert capsys.readouterr().err.startswith("launcher: The driver has lost the GPU (GPU is lost): ")
 
 
 def test_where_nothing_fits_the_exit_code_says_so(told: Any) -> None:
     code, plan = told(reading(vram=4000))
-    assert code == Exit.CANNOT_FIT
+    assert code == Exit.OUT_OF_MEMORY
     assert plan["start"] is None
     assert "short in vram:0" in plan["reason"]
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_is_one_sentence_and_exit_65(
     runs: Path, capsys: pytest.CaptureFixture[str], config: str, asked: dict[str, Any], said: str
 ) -> None:
     asked = {"simulator": Simulates.LITE, **asked}
-    assert command.run(Asked(runs, **asked), LIMITS, reading(vram=None), Footprint(config)) == 65
+    assert command.run(PlanRequest(runs, **asked), LIMITS, reading(vram=None), Footprint(config)) == 65
     error = capsys.readouterr().err
     assert said in error
     assert len(error.splitlines()) == 1
@@ -154,7 +154,7 @@ def test_a_wrong_value_in_the_configuration_is_the_agent_s_own_sentence(
 ) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("td3: {batch_size: 0}\n")
-    assert command.run(Asked(runs, Simulates.CARLA), LIMITS, reading(), Footprint(str(wrong))) == 65
+    assert command.run(PlanRequest(runs, Simulates.CARLA), LIMITS, reading(), Footprint(str(wrong))) == 65
     assert "`td3.batch_size` is 0" in capsys.readouterr().err
 
 

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.exits import Exit
 from launcher import config
-from launcher.diagnosis.causes import Cause, Finding
-from launcher.exits import Ending, Exit
-from launcher.ladder.rungs import Does, Ladder, Step
-from launcher.memory.pools import UNKNOWN, Kind, Owner, Pool, Reading, Whose, measured
-from launcher.policy import verdict
-from launcher.policy.climbing import Hold, fits_without_last
-from launcher.policy.decisions import Nothing, RestartAgent, RestartSimulator, StepDown, Stop, Taken, overrides
-from launcher.policy.descent import Ground, frees, is_taken, next_step
-from launcher.policy.restarts import delay_s, failures_in_a_row
+from launcher.decide import policy
+from launcher.decide.choose import Ground, Lack
+from launcher.decide.decisions import Degrade, Nothing, RestartAgent, RestartSimulator, Stop
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ladder import Does, Ladder, Step, Taken, is_taken, overrides
+from launcher.decide.restarts import delay_s, failures_in_a_row
+from launcher.decide.restore import Hold, fits_without_last
+from launcher.ending import Ending
+from launcher.memory.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.simulated import needs_by
 
 LIMITS = config.load()
@@ -26,26 +27,36 @@ STOP = Step("stop", Does.STOP, "the run")
 
 
 def micro(size: int, frees_mib: float) -> Step:
-    return Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": size}, frees_mib={Kind.VRAM: frees_mib})
+    return Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": size}, frees_mib={PoolKind.VRAM: frees_mib})
 
 
+OFFLOADS = "offload (memory.offload = ['optimizer'])"
 OFFLOAD = Step(
-    "offload", Does.RESTART_AGENT, "", {"memory.offload": ["optimizer"]}, frees_mib={Kind.VRAM: 50, Kind.RAM: -50}
+    "offload",
+    Does.RESTART_AGENT,
+    "",
+    {"memory.offload": ["optimizer"]},
+    frees_mib={PoolKind.VRAM: 50, PoolKind.RAM: -50},
 )
 RESTART = Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode")
-LADDER: Ladder = {Kind.VRAM: (micro(128, 80), micro(64, 40), RESTART, OFFLOAD, STOP), Kind.RAM: (RESTART, STOP)}
+LADDER: Ladder = {PoolKind.VRAM: (micro(128, 80), micro(64, 40), RESTART, OFFLOAD, STOP), PoolKind.RAM: (RESTART, STOP)}
 
 
 def ground(
     taken: tuple[Taken, ...] = (), ram_free_mib: float = 8000, simulator_mib: float = 4800, ladder: Ladder = LADDER
 ) -> Ground:
-    owners = (Owner("simulator", Whose.SIMULATOR, (5,), measured(simulator_mib)),)
+    owners = (Owner("simulator", OwnerKind.SIMULATOR, (5,), measured(simulator_mib)),)
     pools = (
-        Pool("vram:0", Kind.VRAM, measured(5745), measured(20), owners),
-        Pool("ram", Kind.RAM, measured(16000), measured(ram_free_mib)),
+        Pool("vram:0", PoolKind.VRAM, measured(5745), measured(20), owners),
+        Pool("ram", PoolKind.RAM, measured(16000), measured(ram_free_mib)),
     )
     return Ground(
-        ladder, taken, Reading(pools), LIMITS.memory, lambda values: needs_by(ladder, 1000, values), {Kind.VRAM: 4700}
+        ladder,
+        taken,
+        Reading(pools),
+        LIMITS.memory.reserve_mib,
+        lambda values: needs_by(ladder, 1000, values),
+        {PoolKind.VRAM: 4700},
     )
 
 
@@ -53,8 +64,8 @@ def took(step: Step) -> Taken:
     return Taken(step.rung, "vram", "short", dict(step.values), step.quality)
 
 
-def name(step: Step | None) -> str:
-    return "none" if step is None else str(step)
+def chosen(stands: Ground, kind: PoolKind, deficit_mib: float, pool: str = "") -> list[str]:
+    return [str(step) for step in stands.choose(Lack(kind, deficit_mib, pool))]
 
 
 def test_exactly_the_budget_of_restarts_is_given() -> None:
@@ -79,94 +90,110 @@ def test_a_stable_time_forgives_earlier_failures() -> None:
     [
         (60, "micro_batches (td3.micro_batch = 128)"),
         (100, "micro_batches (td3.micro_batch = 64)"),
-        (121, "micro_batches (td3.micro_batch = 64)"),
-        (500, "stop"),
+        (121, "micro_batches (td3.micro_batch = 128), restart_simulator"),
+        (150, "micro_batches (td3.micro_batch = 128), restart_simulator"),
+        (210, "micro_batches (td3.micro_batch = 64), restart_simulator"),
+        (230, f"micro_batches (td3.micro_batch = 128), restart_simulator, {OFFLOADS}"),
+        (270, f"micro_batches (td3.micro_batch = 64), restart_simulator, {OFFLOADS}"),
+        (271, ""),
     ],
 )
 def test_the_first_step_that_frees_the_deficit_is_next_and_a_rungs_steps_add_up(
     deficit_mib: float, expected: str
 ) -> None:
-    assert name(next_step(ground(), Kind.VRAM, deficit_mib)) == expected
+    assert ", ".join(chosen(ground(), PoolKind.VRAM, deficit_mib)) == expected
 
 
 def test_the_simulators_restart_frees_what_it_grew_by_and_counts_only_if_that_is_enough() -> None:
     taken = (took(micro(64, 40)),)
-    assert name(next_step(ground(taken), Kind.VRAM, 60)) == "restart_simulator"
-    assert name(next_step(ground(taken, simulator_mib=4720), Kind.VRAM, 45)).startswith("offload")
+    assert chosen(ground(taken), PoolKind.VRAM, 60) == ["restart_simulator"]
+    assert chosen(ground(taken, simulator_mib=4720), PoolKind.VRAM, 45) == [OFFLOADS]
 
 
 def test_a_step_that_would_overfill_another_pool_is_skipped() -> None:
     taken = (took(micro(64, 40)),)
-    room = LIMITS.memory.reserve_mib[Kind.RAM] + 50
-    assert name(next_step(ground(taken, room, 4700), Kind.VRAM, 40)).startswith("offload")
-    assert name(next_step(ground(taken, room - 1, 4700), Kind.VRAM, 40)) == "stop"
+    room = LIMITS.memory.reserve_mib[PoolKind.RAM] + 50
+    assert chosen(ground(taken, room, 4700), PoolKind.VRAM, 40) == [OFFLOADS]
+    assert chosen(ground(taken, room - 1, 4700), PoolKind.VRAM, 40) == []
 
 
 def test_in_the_pool_of_a_container_only_its_own_programs_steps_help() -> None:
-    slower = dataclasses.replace(micro(64, 0), frees_mib={Kind.RAM: 40})
+    slower = dataclasses.replace(micro(64, 0), frees_mib={PoolKind.RAM: 40})
     stands = dataclasses.replace(
-        ground(ladder={Kind.RAM: (RESTART, slower, STOP)}),
+        ground(ladder={PoolKind.RAM: (RESTART, slower, STOP)}),
         reading=Reading(
-            (Pool("ram", Kind.RAM, measured(9), measured(9), (Owner("s", Whose.SIMULATOR, (), measured(900)),)),)
+            (
+                Pool(
+                    "ram", PoolKind.RAM, measured(9), measured(9), (Owner("s", OwnerKind.SIMULATOR, (), measured(900)),)
+                ),
+            )
         ),
-        fresh_mib={Kind.RAM: 100},
+        fresh_mib={PoolKind.RAM: 100},
     )
-    assert name(next_step(stands, Kind.RAM, 30, "ram")) == "restart_simulator"
-    assert name(next_step(stands, Kind.RAM, 30, "ram:agent")) == "micro_batches (td3.micro_batch = 64)"
-    assert name(next_step(stands, Kind.RAM, 30, "ram:simulator")) == "restart_simulator"
-    grown_by_nothing = dataclasses.replace(stands, fresh_mib={Kind.RAM: 900})
-    assert name(next_step(grown_by_nothing, Kind.RAM, 30, "ram:simulator")) == "stop"
+    assert chosen(stands, PoolKind.RAM, 30, "ram") == ["restart_simulator"]
+    assert chosen(stands, PoolKind.RAM, 30, "ram:agent") == ["micro_batches (td3.micro_batch = 64)"]
+    assert chosen(stands, PoolKind.RAM, 30, "ram:simulator") == ["restart_simulator"]
+    grown_by_nothing = dataclasses.replace(stands, fresh_mib={PoolKind.RAM: 900})
+    assert chosen(grown_by_nothing, PoolKind.RAM, 30, "ram:simulator") == []
 
 
 def test_a_step_above_the_one_that_holds_is_behind_us() -> None:
-    assert is_taken(micro(128, 80), ground((took(micro(64, 40)),)))
-    assert not is_taken(micro(64, 40), ground((took(micro(128, 80)),)))
+    assert is_taken(micro(128, 80), LADDER, (took(micro(64, 40)),))
+    assert not is_taken(micro(64, 40), LADDER, (took(micro(128, 80)),))
 
 
 def test_a_rung_that_only_another_pools_ladder_has_goes_on_from_where_it_stands() -> None:
     cars = tuple(
-        Step("less_traffic", Does.RESTART_AGENT, "", {"environment.traffic.vehicles": count}, frees_mib={Kind.RAM: 40})
+        Step(
+            "less_traffic",
+            Does.RESTART_AGENT,
+            "",
+            {"environment.traffic.vehicles": count},
+            frees_mib={PoolKind.RAM: 40},
+        )
         for count in (10, 5)
     )
-    stands = ground((took(cars[0]),), ladder={Kind.VRAM: (micro(128, 80), STOP), Kind.RAM: (*cars, STOP)})
-    assert is_taken(cars[0], stands)
-    assert next_step(stands, Kind.RAM, 30) == cars[1]
+    stands = ground((took(cars[0]),), ladder={PoolKind.VRAM: (micro(128, 80), STOP), PoolKind.RAM: (*cars, STOP)})
+    assert is_taken(cars[0], stands.ladder, stands.taken)
+    assert stands.choose(Lack(PoolKind.RAM, 30)) == (cars[1],)
 
 
 def test_a_step_frees_what_is_left_to_free_and_what_only_the_configuration_knows() -> None:
     stands = ground((took(micro(128, 80)),))
-    assert frees(stands, micro(64, 40))[Kind.VRAM] == 40
+    assert stands.frees((micro(64, 40),))[PoolKind.VRAM] == 40
     assert overrides([took(micro(128, 80)), took(micro(64, 40))]) == {"td3.micro_batch": 64}
-    told = dataclasses.replace(micro(64, 40), unseen_mib={Kind.VRAM: 7.0})
-    assert frees(stands, told)[Kind.VRAM] == 47
+    told = dataclasses.replace(micro(64, 40), unseen_mib={PoolKind.VRAM: 7.0})
+    assert stands.frees((told,))[PoolKind.VRAM] == 47
 
 
 @given(
     st.lists(st.integers(1, 500), min_size=1, max_size=8), st.integers(1, 3000), st.sets(st.integers(0, 7), max_size=4)
 )
-def test_a_step_that_is_chosen_is_new_and_helps_and_stop_comes_only_when_all_that_is_left_is_too_little(
+def test_steps_that_are_chosen_are_new_and_needed_and_none_are_only_where_all_that_is_left_is_too_little(
     frees_mib: list[int], deficit_mib: int, taken_at: set[int]
 ) -> None:
     steps = tuple(
-        Step(f"rung {index}", Does.RESTART_AGENT, "", {f"key.{index}": 1}, frees_mib={Kind.VRAM: mib})
+        Step(f"rung {index}", Does.RESTART_AGENT, "", {f"key.{index}": 1}, frees_mib={PoolKind.VRAM: mib})
         for index, mib in enumerate(frees_mib)
     )
     taken = tuple(took(steps[index]) for index in taken_at if index < len(steps))
-    chosen = next_step(ground(taken, ladder={Kind.VRAM: (*steps, STOP)}), Kind.VRAM, deficit_mib)
+    way = ground(taken, ladder={PoolKind.VRAM: (*steps, STOP)}).choose(Lack(PoolKind.VRAM, deficit_mib))
     left = [step for step in steps if took(step) not in taken]
-    assert chosen is not None
-    if chosen.does is Does.STOP:
-        assert sum(step.frees_mib[Kind.VRAM] for step in left) < deficit_mib
-    else:
-        assert chosen in left
-        enough = [step for step in left if step.frees_mib[Kind.VRAM] >= deficit_mib]
-        assert chosen == (enough[0] if enough else max(left, key=lambda step: step.frees_mib[Kind.VRAM]))
+    freed = sum(step.frees_mib[PoolKind.VRAM] for step in way)
+    if not way:
+        assert sum(step.frees_mib[PoolKind.VRAM] for step in left) < deficit_mib
+        return
+    assert set(map(id, way)) <= set(map(id, left))
+    assert freed >= deficit_mib
+    assert all(freed - step.frees_mib[PoolKind.VRAM] < deficit_mib for step in way), "each is needed"
+    if enough := [step for step in left if step.frees_mib[PoolKind.VRAM] >= deficit_mib]:
+        assert way == (enough[0],)
 
 
-LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={Kind.VRAM: 717})
-WITH_RAM = Step("less_ahead", Does.RESTART_AGENT, "", {"training.max_lead_steps": 16}, frees_mib={Kind.RAM: 60})
-CLIMB = LIMITS.climb
-KEPT = {kind: LIMITS.memory.reserve_mib[kind] + CLIMB.margin_mib for kind in (Kind.VRAM, Kind.RAM)}
+LOW = Step("carla_low", Does.QUALITY, "", quality="Low", frees_mib={PoolKind.VRAM: 717})
+WITH_RAM = Step("less_ahead", Does.RESTART_AGENT, "", {"training.max_lead_steps": 16}, frees_mib={PoolKind.RAM: 60})
+RESTORE = LIMITS.restore
+KEPT = {kind: LIMITS.memory.reserve_mib[kind] + RESTORE.margin_mib for kind in (PoolKind.VRAM, PoolKind.RAM)}
 
 
 @pytest.mark.parametrize(
@@ -180,22 +207,25 @@ KEPT = {kind: LIMITS.memory.reserve_mib[kind] + CLIMB.margin_mib for kind in (Ki
         ((WITH_RAM,), 0, 60),
     ],
 )
-def test_a_climb_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
+def test_a_restore_wants_room_for_what_comes_back_and_the_reserve_and_the_margin(
     taken: tuple[Step, ...], vram_costs_mib: float, ram_costs_mib: float | None
 ) -> None:
     """A pool that it fills no further hinders it only if the step was taken for it; ``None``: it may be full."""
-    ladder: Ladder = {Kind.VRAM: (micro(128, 80), micro(64, 40), LOW, OFFLOAD, WITH_RAM)}
+    ladder: Ladder = {PoolKind.VRAM: (micro(128, 80), micro(64, 40), LOW, OFFLOAD, WITH_RAM)}
 
     def fits(vram_free_mib: float | None, ram_free_mib: float | None) -> bool:
-        free = {Kind.VRAM: vram_free_mib, Kind.RAM: ram_free_mib}
+        free = {PoolKind.VRAM: vram_free_mib, PoolKind.RAM: ram_free_mib}
         pools = tuple(
             Pool(kind.value, kind, measured(16_000), UNKNOWN if mib is None else measured(mib))
             for kind, mib in free.items()
         )
         stands = dataclasses.replace(ground(tuple(map(took, taken)), ladder=ladder), reading=Reading(pools))
-        return fits_without_last(stands, CLIMB)
+        return fits_without_last(stands, RESTORE)
 
-    vram, ram = KEPT[Kind.VRAM] + vram_costs_mib, 0.0 if ram_costs_mib is None else KEPT[Kind.RAM] + ram_costs_mib
+    vram, ram = (
+        KEPT[PoolKind.VRAM] + vram_costs_mib,
+        0.0 if ram_costs_mib is None else KEPT[PoolKind.RAM] + ram_costs_mib,
+    )
     assert fits(vram, ram)
     assert not fits(vram - 1, ram)
     assert not fits(None, ram)
@@ -215,39 +245,39 @@ def test_a_hold_counts_from_when_it_began_to_fit_without_a_break() -> None:
     assert not hold.is_over(1000)
 
 
-def test_a_climb_that_is_stepped_down_from_on_probation_doubles_the_hold_up_to_its_limit() -> None:
-    hold = Hold(CLIMB.hold_s)
-    assert not hold.stepped_down(0, CLIMB), "there was no climb"
-    assert hold.hold_s == CLIMB.hold_s
-    hold.climbed(0)
-    assert not hold.passed(CLIMB.probation_s, CLIMB)
-    assert hold.stepped_down(CLIMB.probation_s, CLIMB)
-    assert hold.hold_s == 2 * CLIMB.hold_s
-    assert not hold.stepped_down(CLIMB.probation_s, CLIMB), "one climb fails once"
-    hold.climbed(0)
-    assert not hold.stepped_down(CLIMB.probation_s + 1, CLIMB)
+def test_a_restore_that_is_degraded_from_on_probation_doubles_the_hold_up_to_its_limit() -> None:
+    hold = Hold(RESTORE.hold_s)
+    assert not hold.degraded(0, RESTORE), "there was no restore"
+    assert hold.hold_s == RESTORE.hold_s
+    hold.restored(0)
+    assert not hold.passed(RESTORE.probation_s, RESTORE)
+    assert hold.degraded(RESTORE.probation_s, RESTORE)
+    assert hold.hold_s == 2 * RESTORE.hold_s
+    assert not hold.degraded(RESTORE.probation_s, RESTORE), "one restore fails once"
+    hold.restored(0)
+    assert not hold.degraded(RESTORE.probation_s + 1, RESTORE)
     for _ in range(20):
-        hold.climbed(0)
-        hold.stepped_down(1, CLIMB)
-    assert hold.hold_s == CLIMB.longest_hold_s
+        hold.restored(0)
+        hold.degraded(1, RESTORE)
+    assert hold.hold_s == RESTORE.longest_hold_s
 
 
-def test_a_climb_that_stood_its_probation_forgives_once() -> None:
-    hold = Hold(4 * CLIMB.hold_s)
+def test_a_restore_that_stood_its_probation_forgives_once() -> None:
+    hold = Hold(4 * RESTORE.hold_s)
     hold.look(0, True)
-    hold.climbed(0)
+    hold.restored(0)
     assert not hold.is_over(1e9), "what is above that rung has yet to fit"
-    assert hold.passed(CLIMB.probation_s + 1, CLIMB)
-    assert hold.hold_s == CLIMB.hold_s
-    assert not hold.passed(CLIMB.probation_s + 2, CLIMB)
+    assert hold.passed(RESTORE.probation_s + 1, RESTORE)
+    assert hold.hold_s == RESTORE.hold_s
+    assert not hold.passed(RESTORE.probation_s + 2, RESTORE)
 
 
 def decide(
     cause: Cause, failures: int = 1, ever_healthy: bool = True, stands: Ground | None = None, **given_: object
-) -> Nothing | RestartSimulator | RestartAgent | StepDown | Stop:
+) -> Nothing | RestartSimulator | RestartAgent | Degrade | Stop:
     finding = Finding(cause, "something happened", **given_)  # type: ignore[arg-type]
-    decision = verdict.decide(finding, failures, ever_healthy, stands or ground(), LIMITS, 0.0)
-    assert isinstance(decision, Nothing | RestartSimulator | RestartAgent | StepDown | Stop)
+    decision = policy.decide(finding, failures, ever_healthy, stands or ground(), LIMITS, 0.0)
+    assert isinstance(decision, Nothing | RestartSimulator | RestartAgent | Degrade | Stop)
     return decision
 
 
@@ -278,7 +308,7 @@ def test_a_first_start_that_takes_too_long_is_tried_again_within_the_budget_and_
 def test_somebody_elses_simulator_that_is_not_there_is_not_waited_for_again() -> None:
     finding = Finding(Cause.SIMULATOR_NOT_READY, "something happened")
     theirs = dataclasses.replace(ground(), simulator_ours=False)
-    decision = verdict.decide(finding, 1, False, theirs, LIMITS, 0.0)
+    decision = policy.decide(finding, 1, False, theirs, LIMITS, 0.0)
     assert isinstance(decision, Stop)
     assert decision.ending.code == Exit.NO_SIMULATOR
 
@@ -295,29 +325,29 @@ def test_a_first_start_that_crashes_is_tried_again() -> None:
 
 def test_a_simulator_that_ran_out_of_memory_once_is_started_again_and_twice_something_gives_way() -> None:
     assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, exit_code=139), RestartSimulator)
-    assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures=2, exit_code=139), StepDown)
+    assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures=2, exit_code=139), Degrade)
 
 
 @pytest.mark.parametrize("cause", [Cause.SIMULATOR_OUT_OF_VRAM, Cause.AGENT_CUDA_OOM])
 def test_what_ran_out_gives_way_by_what_it_lacked_but_never_by_less_than_a_shortage_is_worth(cause: Cause) -> None:
-    least_mib = LIMITS.memory.oom_step_mib[Kind.VRAM]
-    ladder: Ladder = {Kind.VRAM: (micro(128, least_mib - 1), micro(64, 1), micro(32, 100), STOP)}
+    least_mib = LIMITS.memory.oom_step_mib[PoolKind.VRAM]
+    ladder: Ladder = {PoolKind.VRAM: (micro(128, least_mib - 1), micro(64, 1), micro(32, 100), STOP)}
     for deficit_mib, size in ((0.0, 64), (least_mib, 64), (least_mib + 1, 32)):
         decision = decide(cause, 2, stands=ground(ladder=ladder), exit_code=71, deficit_mib=deficit_mib)
-        assert isinstance(decision, StepDown)
-        assert decision.step.values == {"td3.micro_batch": size}
-        assert (decision.kind, decision.cause) == ("vram", "something happened")
+        assert isinstance(decision, Degrade)
+        assert decision.steps[0].values == {"td3.micro_batch": size}
+        assert (decision.kind, decision.cause) == (PoolKind.VRAM, "something happened")
 
 
 def test_with_no_rung_left_what_ran_out_is_started_again_while_the_budget_lasts() -> None:
-    bare = ground(ladder={Kind.VRAM: (STOP,), Kind.RAM: (STOP,)})
+    bare = ground(ladder={PoolKind.VRAM: (STOP,), PoolKind.RAM: (STOP,)})
     spent = BUDGET.budget + 1
     for failures in (2, BUDGET.budget):
         assert isinstance(decide(Cause.SIMULATOR_OUT_OF_VRAM, failures, stands=bare, exit_code=139), RestartSimulator)
         assert isinstance(decide(Cause.AGENT_CUDA_OOM, failures, stands=bare, exit_code=71), RestartAgent)
     for cause, code in (
         (Cause.SIMULATOR_OUT_OF_VRAM, Exit.BUDGET_SPENT),
-        (Cause.AGENT_CUDA_OOM, Exit.CANNOT_FIT),
+        (Cause.AGENT_CUDA_OOM, Exit.OUT_OF_MEMORY),
         (Cause.AGENT_CRASH, Exit.BUDGET_SPENT),
     ):
         decision = decide(cause, spent, stands=bare, exit_code=139)
@@ -335,7 +365,7 @@ def test_only_an_agent_that_stands_still_again_gets_a_fresh_simulator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "code"), [(Cause.MISCONFIGURATION, Exit.CONFIGURATION), (Cause.GPU_LOST, Exit.NO_SIMULATOR)]
+    ("cause", "code"), [(Cause.MISCONFIGURATION, Exit.BAD_CONFIG), (Cause.GPU_LOST, Exit.NO_SIMULATOR)]
 )
 def test_what_no_restart_mends_ends_the_run_and_takes_no_rung(cause: Cause, code: Exit) -> None:
     decision = decide(cause)
@@ -343,7 +373,7 @@ def test_what_no_restart_mends_ends_the_run_and_takes_no_rung(cause: Cause, code
     assert decision.ending.code == code
 
 
-def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_and_a_strangers_isnt_ours() -> None:
+def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_and_a_foreign_ones_is_not_ours() -> None:
     calm = decide(Cause.LEAK, pool="vram:0", owner="simulator", exhausted_in_s=500)
     assert calm == RestartSimulator("something happened", failed=False, waits=True)
     hasty = decide(Cause.LEAK, pool="vram:0", owner="agent", exhausted_in_s=60)
@@ -352,11 +382,13 @@ def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_an
 
 
 DISK: Ladder = {
-    Kind.DISK: (
-        Step("fewer_checkpoints", Does.RESTART_AGENT, "", {"training.keep_checkpoints": 1}, frees_mib={Kind.DISK: 90}),
+    PoolKind.DISK: (
+        Step(
+            "fewer_checkpoints", Does.RESTART_AGENT, "", {"training.keep_checkpoints": 1}, frees_mib={PoolKind.DISK: 90}
+        ),
         STOP,
     ),
-    Kind.RAM: (micro(128, 80), STOP),
+    PoolKind.RAM: (micro(128, 80), STOP),
 }
 
 
@@ -366,9 +398,9 @@ def test_an_agent_refused_for_disk_gives_way_on_the_disks_ladder_and_never_cuts_
 ) -> None:
     finding = Finding(Cause.AGENT_DISK_FULL, "refused for disk", "disk", deficit_mib=deficit_mib, exit_code=71)
     stands = dataclasses.replace(ground(ladder=DISK), needs=lambda _: {})
-    decision = verdict.decide(finding, 1, True, stands, LIMITS, 0.0)
-    assert isinstance(decision, StepDown if expected else RestartAgent)
-    assert not expected or (decision.step.rung, decision.kind) == (expected, "disk")  # type: ignore[union-attr]
+    decision = policy.decide(finding, 1, True, stands, LIMITS, 0.0)
+    assert isinstance(decision, Degrade if expected else RestartAgent)
+    assert not expected or (decision.steps[0].rung, decision.kind.value) == (expected, "disk")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -381,8 +413,10 @@ def test_an_agent_refused_for_disk_gives_way_on_the_disks_ladder_and_never_cuts_
 )
 def test_a_run_that_ends_because_nothing_is_left_says_what_to_free(cause: Cause, freed: str) -> None:
     finding = Finding(cause, "refused", deficit_mib=9000, exit_code=71)
-    decision = verdict.decide(finding, BUDGET.budget + 1, True, ground(ladder={}), LIMITS, 0.0)
-    assert decision == Stop(Ending(Exit.CANNOT_FIT, f"refused, and no rung of the ladder is left that helps: {freed}"))
+    decision = policy.decide(finding, BUDGET.budget + 1, True, ground(ladder={}), LIMITS, 0.0)
+    assert decision == Stop(
+        Ending(Exit.OUT_OF_MEMORY, f"refused, and no rung of the ladder is left that helps: {freed}")
+    )
 
 
 LEAKS = LIMITS.memory.leak_restarts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.telling import postmortem, report
+from launcher.show import history, report
 from tests.unit.launcher.hours import HOUR_S, Sweep, live
 from tests.unit.launcher.machine import STEPS_PER_S, Machine
 
@@ -16,29 +16,29 @@ HOURS = 2.0
 @pytest.mark.parametrize("seed", [0, 3, 9])
 def test_what_the_report_counts_is_what_the_files_hold(tmp_path: Path, seed: int) -> None:
     machine = live(tmp_path / "run", seed, Sweep(), HOURS)
-    told = postmortem.examine(machine.run)
+    told = history.examine(machine.run)
     assert told is not None
     assert told.events["simulator_restart"] == machine.journal.state.simulator_restarts
     assert told.events["agent_restart"] == machine.journal.state.agent_restarts
     assert told.last_step == pytest.approx(machine.learned.steps, abs=10 * STEPS_PER_S)
     assert told.ran_s == pytest.approx(HOURS * HOUR_S, rel=0.05)
-    deeds = [deed.event for each in told.told for deed in each.incident.deeds]
+    actions = [action.event for each in told.incidents for action in each.incident.actions]
     for name in ("simulator_restart", "agent_restart", "rung_taken", "rung_adopted", "rung_left", "waiting"):
-        assert deeds.count(name) == len(machine.events(name)), name
+        assert actions.count(name) == len(machine.events(name)), name
     _each_is_whole(told)
     _time_adds_up(told, machine)
     assert report.write(machine.run).stat().st_size < 500_000
 
 
-def _each_is_whole(told: postmortem.Postmortem) -> None:
-    for each in told.told[:-1]:
+def _each_is_whole(told: history.RunHistory) -> None:
+    for each in told.incidents[:-1]:
         assert each.incident.over_s is not None
         assert each.incident.over_s >= each.incident.began_s
         assert all(pause.until_s is not None for pause in each.incident.pauses)
         assert (each.cost.back_s is None) == (not each.cost.stood)
 
 
-def _time_adds_up(told: postmortem.Postmortem, machine: Machine) -> None:
+def _time_adds_up(told: history.RunHistory, machine: Machine) -> None:
     """A simulated agent drives at one speed or stands: all time without a pause must have driven the steps there are.
 
     What came to stand just before the end, and wasn't noticed any more, is left out.

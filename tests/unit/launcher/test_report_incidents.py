@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from launcher.run_directory import RunDirectory, read_lines
+from contract.paths import RunPaths
+from contract.readers import read_lines
 from launcher.runtimes.runtime import Role
+from launcher.show import history, sentences
+from launcher.show.history import RunHistory
+from launcher.show.incidents import Incident, read_incidents
 from launcher.supervising.edges import State
-from launcher.telling import postmortem, summary
-from launcher.telling.incident import Incident
-from launcher.telling.incidents import joined
-from launcher.telling.postmortem import Postmortem
 from tests.unit.launcher.simulated import World
 
 Row = dict[str, Any]
@@ -25,12 +25,26 @@ def event(time_s: float, name: str, cause: str = "", **more: Any) -> Row:
     return {"time": time_s, "event": name, "cause": cause, **more}
 
 
-def finding(time_s: float, diagnosis: str, sentence: str, pool: str = "", owner: str = "", **numbers: float) -> Row:
-    return event(time_s, "finding", sentence, diagnosis=diagnosis, pool=pool, owner=owner, numbers=numbers)
+def finding(
+    time_s: float,
+    diagnosis: str,
+    sentence: str,
+    pool: str = "",
+    owner: str = "",
+    incident: str = "i1",
+    **numbers: float,
+) -> Row:
+    about = {"incident": incident, "diagnosis": diagnosis, "pool": pool, "owner": owner}
+    return event(time_s, "finding", sentence, **about, numbers=numbers)
 
 
-def over(time_s: float, diagnosis: str, pool: str = "", owner: str = "") -> Row:
-    return event(time_s, "finding_over", diagnosis=diagnosis, pool=pool, owner=owner)
+def over(time_s: float, diagnosis: str, pool: str = "", owner: str = "", incident: str = "i1") -> Row:
+    return event(time_s, "finding_over", incident=incident, diagnosis=diagnosis, pool=pool, owner=owner)
+
+
+def of(incident: str, rows: Sequence[Row]) -> list[Row]:
+    """Return rows as those of one incident."""
+    return [{**row, "incident": incident} for row in rows]
 
 
 def memory(time_s: float, step: float | None, free: float = 500.0, **more: Any) -> Row:
@@ -38,24 +52,26 @@ def memory(time_s: float, step: float | None, free: float = 500.0, **more: Any) 
     return {"time": time_s, "state": "running", "phase": "updating", "step": step, "taken": [], "pools": pools, **more}
 
 
-def crash(time_s: float, back_s: float) -> list[Row]:
+def crash(time_s: float, back_s: float, incident: str = "i1") -> list[Row]:
     said = "the simulator ended by itself (signal 11)"
-    return [
+    rows = [
         finding(time_s, "simulator_crash", said, owner="simulator"),
         event(time_s, "simulator_restart", said, delay_s=0.5),
         over(time_s, "simulator_crash", owner="simulator"),
         event(time_s + 1, "simulator_starts"),
         event(back_s, "simulator_healthy", took_s=back_s - time_s - 1),
     ]
+    return of(incident, rows)
 
 
 def agent_again(time_s: float, said: str, back_s: float) -> list[Row]:
-    return [
+    rows = [
         event(time_s, "agent_restart", said, delay_s=0.5),
         event(time_s, "agent_killed", said),
         event(time_s + 1, "agent_starts", resume=True, overrides={}),
         event(back_s, "verified"),
     ]
+    return of("i1", rows)
 
 
 def examined(
@@ -64,11 +80,11 @@ def examined(
     rows: Sequence[Row] = (),
     agent: Sequence[Row] = (),
     metrics: Sequence[Row] = (),
-) -> Postmortem:
+) -> RunHistory:
     files = {"launcher-events": events, "launcher-memory": rows, "agent-events": agent, "metrics": metrics}
     for name, lines in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = postmortem.examine(RunDirectory(folder))
+    found = history.examine(RunPaths(folder))
     assert found is not None
     return found
 
@@ -82,18 +98,18 @@ def only(incidents: Sequence[Incident]) -> Incident:
 
 
 def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.steps_for(60)
     struck_s = world.clock.now_s
     world.last(Role.SIMULATOR).end(139)
     world.steps_for(120)
-    told = postmortem.examine(world.run)
+    told = history.examine(world.run)
     assert told is not None
-    (crashed,) = told.told
+    (crashed,) = told.incidents
     (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
     assert crashed.incident.cause == "simulator_crash"
-    assert [deed.event for deed in crashed.incident.deeds] == ["simulator_restart"]
+    assert [action.event for action in crashed.incident.actions] == ["simulator_restart"]
     assert abs(crashed.incident.began_s - struck_s) <= 2
     assert crashed.incident.pauses[0].until_s == healthy
     assert crashed.cost.back_s is not None
@@ -102,43 +118,43 @@ def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path)
 
 
 def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.steps_for(60)
     world.last(Role.AGENT).end(71)
     world.steps_for(5)
     world.steps_until(State.RUNNING)
-    incident = only(joined(read_lines(world.run.launcher_events)))
+    incident = only(read_incidents(read_lines(world.run.launcher_events)))
     assert incident.cause == "agent_cuda_oom"
-    assert [deed.event for deed in incident.deeds] == ["rung_taken", "agent_restart"]
+    assert [action.event for action in incident.actions] == ["rung_taken", "agent_restart"]
     assert incident.pauses[0].until_s == world.events("verified")[-1]["time"]
     assert incident.over_s is not None
 
 
-def test_a_climb_is_told_apart_from_faults(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"))
+def test_a_restore_is_told_apart_from_faults(tmp_path: Path) -> None:
+    world = World(RunPaths(tmp_path / "run"))
     world.steps_until(State.RUNNING)
     world.steps_for(60)
     world.last(Role.AGENT).end(71)
     world.steps_while(lambda: not world.events("rung_left"))
     world.steps_for(120)
-    told = postmortem.examine(world.run)
+    told = history.examine(world.run)
     assert told is not None
-    assert [each.incident.cause for each in told.told] == ["agent_cuda_oom", "climb"]
+    assert [each.incident.cause for each in told.incidents] == ["agent_cuda_oom", "restore"]
     assert dict(told.faults) == {"agent_cuda_oom": 1}
-    assert "1 step down the ladder, 1 taken back" in " ".join(summary.sentences(told))
+    assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(told))
 
 
 # By hand
 
 
 def test_two_crashes_are_two_incidents_and_the_order_is_kept() -> None:
-    assert [each.began_s for each in joined([*crash(100, 115), *crash(300, 320)])] == [100, 300]
+    assert [each.began_s for each in read_incidents([*crash(100, 115), *crash(300, 320, "i2")])] == [100, 300]
 
 
 def test_what_is_found_at_one_look_is_one_incident_named_by_its_gravest_cause() -> None:
     rows = [finding(100, "foreign_process", "blender took 1200 MiB", "vram:0", "blender"), *crash(100.01, 115)]
-    incident = only(joined(rows))
+    incident = only(read_incidents(rows))
     assert incident.cause == "simulator_crash"
     assert incident.sentences[-1] == "blender took 1200 MiB"
 
@@ -147,13 +163,15 @@ def test_what_fails_during_a_repair_belongs_to_it() -> None:
     said = "the agent crashed (signal 6)"
     repair = crash(100, 200)
     within = [finding(150, "agent_crash", said, owner="agent"), over(155, "agent_crash", owner="agent")]
-    incident = only(joined([*repair[:-1], *within, repair[-1], *agent_again(200, said, 215)]))
+    incident = only(read_incidents([*repair[:-1], *within, repair[-1], *agent_again(200, said, 215)]))
     assert [(pause.from_s, pause.until_s) for pause in incident.pauses] == [(100, 200), (200, 215)]
 
 
 def test_a_stranger_who_comes_during_a_repair_is_a_matter_of_his_own() -> None:
     *repair, healthy = crash(100, 200)
-    crashed, stranger = joined([*repair, finding(150, "foreign_process", "blender took the disk", "disk"), healthy])
+    crashed, stranger = read_incidents(
+        [*repair, finding(150, "foreign_process", "blender took the disk", "disk", incident="i2"), healthy]
+    )
     assert (crashed.cause, crashed.over_s) == ("simulator_crash", 200)
     assert (stranger.cause, stranger.over_s) == ("foreign_process", None)
 
@@ -162,35 +180,35 @@ def test_a_crash_while_memory_is_short_for_an_hour_is_an_incident_of_its_own() -
     short = "disk has 95 MiB free, 512 should be"
     rows = [
         finding(50, "pressure", short, "disk"),
-        event(50, "waiting", short, diagnosis="pressure", reason="no rung is left that helps"),
-        *crash(100, 115),
+        event(50, "waiting", short, incident="i1", diagnosis="pressure", reason="no rung is left that helps"),
+        *crash(100, 115, "i2"),
         over(3600, "pressure", "disk"),
     ]
-    short_of_disk, crashed = joined(rows)
-    assert [deed.event for deed in short_of_disk.deeds] == ["waiting"]
+    short_of_disk, crashed = read_incidents(rows)
+    assert [action.event for action in short_of_disk.actions] == ["waiting"]
     assert short_of_disk.over_s == 3600
-    assert [deed.event for deed in crashed.deeds] == ["simulator_restart"]
+    assert [action.event for action in crashed.actions] == ["simulator_restart"]
     assert crashed.over_s == 115
 
 
-def test_what_is_done_is_joined_by_its_cause_though_its_figures_have_moved_on() -> None:
+def test_what_is_done_belongs_to_the_incident_that_it_names_whatever_its_sentence_says() -> None:
     rows = [
         finding(10, "leak", "simulator holds 4900 MiB and grows by 20 MiB a minute", "vram:0", "simulator"),
-        finding(20, "pressure", "ram has 100 MiB free, 256 should be", "ram"),
-        event(70, "draining", "simulator holds 4920 MiB and grows by 21 MiB a minute"),
-        event(71, "request_answered", kind="drain", ok=True),
-        event(71, "simulator_restart", "simulator holds 4920 MiB and grows by 21 MiB a minute"),
-        event(90, "simulator_healthy"),
-        event(92, "request_answered", kind="resume", ok=True),
+        finding(20, "pressure", "ram has 100 MiB free, 256 should be", "ram", incident="i2"),
+        event(70, "draining", "a sentence that was worded anew", incident="i1"),
+        event(71, "request_answered", incident="i1", kind="drain", ok=True),
+        event(71, "simulator_restart", "another one", incident="i1"),
+        event(90, "simulator_healthy", incident="i1"),
+        event(92, "request_answered", incident="i1", kind="resume", ok=True),
     ]
-    leak, pressure = joined(rows)
-    assert [deed.event for deed in leak.deeds] == ["draining", "simulator_restart"]
+    leak, pressure = read_incidents(rows)
+    assert [action.event for action in leak.actions] == ["draining", "simulator_restart"]
     assert [(pause.from_s, pause.until_s) for pause in leak.pauses] == [(70, 92)]
-    assert not pressure.deeds
+    assert not pressure.actions
 
 
 def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
-    said = "climbs back from carla_low (Low)"
+    said = "restores carla_low (Low)"
     rows = [
         event(10, "rung_left", "carla_low (Low) fitted for 600 s", rung="carla_low (Low)"),
         event(10, "draining", said),
@@ -198,73 +216,80 @@ def test_a_drain_that_nobody_answered_isnt_waited_for() -> None:
         event(70, "simulator_restart", said),
         event(85, "simulator_healthy"),
     ]
-    climb = only(joined(rows))
-    assert climb.cause == "climb"
-    assert climb.pauses[-1].until_s == 85
+    restore = only(read_incidents(of("i1", rows)))
+    assert restore.cause == "restore"
+    assert restore.pauses[-1].until_s == 85
 
 
 def test_a_launcher_that_was_killed_is_an_incident_and_one_that_ended_is_none() -> None:
     first = [event(10, "run_started"), event(20, "verified")]
     again = [event(100, "run_started"), event(101, "agent_starts", resume=True), event(120, "verified")]
-    gone = only(joined([*first, *again]))
+    gone = only(read_incidents([*first, *of("i1", again)]))
     assert (gone.cause, gone.began_s, gone.pauses[0].until_s) == ("launcher_gone", 20, 120)
-    assert not joined([*first, event(30, "run_ended", exit_code=75), *again])
+    assert not read_incidents([*first, event(30, "run_ended", exit_code=75), *again])
 
 
 def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunPaths(tmp_path)
     first = [event(10, "run_started"), event(20, "verified")]
-    again = [event(100, "run_started"), event(120, "verified"), event(150, "run_ended", exit_code=0)]
+    again = [*of("i1", [event(100, "run_started"), event(120, "verified")]), event(150, "run_ended", exit_code=0)]
     alive = [{"time": at, "phase": "collecting", "step": at} for at in (30, 60, 90, 130)]
     for path, rows in ((run.launcher_events, [*first, *again]), (run.launcher_memory, alive)):
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    told = postmortem.examine(run)
+    told = history.examine(run)
     assert told is not None
     assert [(each.from_s, each.until_s) for each in told.sessions] == [(10, 90), (100, 150)]
-    (gone,) = told.told
+    (gone,) = told.incidents
     assert (gone.incident.cause, gone.incident.began_s, gone.cost.stood[0][0]) == ("launcher_gone", 90, 90)
 
 
 def test_an_agent_that_goes_on_without_its_launcher_never_stood() -> None:
     adopted = [event(100, "run_started"), event(100, "simulator_adopted"), event(100, "agent_adopted")]
-    gone = only(joined([event(10, "run_started"), event(20, "verified"), *adopted, event(101, "simulator_healthy")]))
+    adopted = of("i1", [*adopted, event(101, "simulator_healthy")])
+    gone = only(read_incidents([event(10, "run_started"), event(20, "verified"), *adopted]))
     assert not gone.pauses
 
 
-def test_a_crash_without_a_finding_is_named_by_how_the_agent_ended() -> None:
-    said = "the agent ended (exit code 3)"
-    incident = only(joined([event(10, "agent_ended", exit_code=3), *agent_again(10, said, 30)]))
-    assert incident.cause == "agent_crash"
+def test_an_agent_that_no_finding_explains_is_an_incident_too(tmp_path: Path) -> None:
+    world = World(RunPaths(tmp_path / "run"))
+    world.steps_until(State.RUNNING)
+    world.diagnose = lambda _seen: ()
+    world.last(Role.AGENT).end(3)
+    world.steps_for(5)
+    world.steps_until(State.RUNNING)
+    incident = only(read_incidents(read_lines(world.run.launcher_events)))
+    assert (incident.cause, incident.sentences) == ("agent_crash", ["the agent ended (exit code 3)"])
+    assert [action.event for action in incident.actions] == ["agent_restart"]
 
 
 def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
     said = "the simulator ended by itself (signal 11)"
     rows = [
         finding(10, "simulator_crash", said, owner="simulator"),
-        event(10, "crash_loop", f"{said}, and its 5 restarts are spent"),
-        event(11, "run_ended", f"{said}, and its 5 restarts are spent", exit_code=70),
+        event(10, "crash_loop", f"{said}, and its 5 restarts are spent", incident="i1"),
+        event(11, "run_ended", "another sentence", incident="i1", exit_code=70),
     ]
-    (told,) = examined(tmp_path, rows).told
+    (told,) = examined(tmp_path, rows).incidents
     assert told.incident.ended_run
-    assert summary.back(told) == "the run ended"
+    assert sentences.back(told) == "the run ended"
 
 
 def test_what_failed_is_told_even_if_the_files_end_before_anything_was_done(tmp_path: Path) -> None:
-    (told,) = examined(tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]).told
-    assert summary.done(told) == ["nothing"]
+    (told,) = examined(tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]).incidents
+    assert sentences.done(told) == ["nothing"]
     assert told.incident.is_fault
 
 
 def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path) -> None:
     rows = [
         finding(10, "out_of_band", "the simulator holds 2600 MiB", "ram", "simulator"),
-        finding(20, "foreign_process", "blender took 300 MiB", "vram:0", "blender"),
-        over(30, "foreign_process", "vram:0", "blender"),
+        finding(20, "foreign_process", "blender took 300 MiB", "vram:0", "blender", "i2"),
+        over(30, "foreign_process", "vram:0", "blender", "i2"),
     ]
     found = examined(tmp_path, rows)
-    assert not found.told
+    assert not found.incidents
     assert found.passed == ((20, "foreign_process"),)
-    assert summary.sentences(found)[-1].startswith("No incident")
+    assert sentences.overview(found)[-1].startswith("No incident")
 
 
 # What it cost
@@ -272,38 +297,38 @@ def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path)
 
 def test_a_pause_lasts_until_steps_grow_again(tmp_path: Path) -> None:
     rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
-    (told,) = examined(tmp_path, crash(104, 115), rows).told
+    (told,) = examined(tmp_path, crash(104, 115), rows).incidents
     assert told.cost.stood == ((104, 130),)
     assert told.cost.back_s == 130
 
 
 def test_between_two_lines_of_the_timeline_the_speed_tells_when_it_drove_again(tmp_path: Path) -> None:
     rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
-    (told,) = examined(tmp_path, crash(104, 115), [*rows, memory(140, 1290)]).told
+    (told,) = examined(tmp_path, crash(104, 115), [*rows, memory(140, 1290)]).incidents
     assert told.cost.back_s == 125
 
 
 def test_a_collector_that_says_when_it_is_ready_is_believed(tmp_path: Path) -> None:
     rows = [memory(100, 1100), memory(110, 1100), memory(130, 1150)]
     ready = [{"time": 121.5, "event": "collector_ready", "steps": 1100}]
-    assert examined(tmp_path, crash(104, 115), rows, ready).told[0].cost.back_s == 121.5
+    assert examined(tmp_path, crash(104, 115), rows, ready).incidents[0].cost.back_s == 121.5
 
 
 def test_an_evaluation_after_a_repair_isnt_taken_for_standing_still(tmp_path: Path) -> None:
     rows = [memory(100, 1100), memory(2000, 1150)]
-    assert examined(tmp_path, crash(104, 115), rows).told[0].cost.back_s == 115
+    assert examined(tmp_path, crash(104, 115), rows).incidents[0].cost.back_s == 115
 
 
 def test_a_hang_is_counted_from_when_nothing_went_on(tmp_path: Path) -> None:
     said = "the agent has given no heartbeat for 62 s, 60 are allowed"
     rows = [memory(80, 900), memory(90, 1000), *(memory(at, 1000) for at in range(100, 160, 10)), memory(180, 1010)]
     hung = [finding(152, "agent_hang", said, owner="agent"), *agent_again(152, said, 170)]
-    assert examined(tmp_path, hung, rows).told[0].cost.stood == ((90, 180),)
+    assert examined(tmp_path, hung, rows).incidents[0].cost.stood == ((90, 180),)
 
 
 def test_a_collector_that_the_agent_replaces_costs_what_it_hung(tmp_path: Path) -> None:
     hung = finding(125, "collector_hang", "a call has been out for 25 s", owner="agent", no_tick_for_s=25.0)
-    (told,) = examined(tmp_path, [hung, over(130, "collector_hang", owner="agent")]).told
+    (told,) = examined(tmp_path, [hung, over(130, "collector_hang", owner="agent")]).incidents
     assert told.cost.stood == ((100, 130),)
 
 
@@ -316,7 +341,7 @@ def test_updates_that_were_made_again_and_steps_that_are_gone_are_counted(tmp_pa
         rows[1]["updates"] = 700
     resumed = [{"time": 110, "event": "resumed", "steps": 1095, "updates": 640}]
     struck = [finding(104, "agent_crash", said, owner="agent"), *agent_again(104, said, 120)]
-    cost = examined(tmp_path, struck, rows, resumed, metrics).told[0].cost
+    cost = examined(tmp_path, struck, rows, resumed, metrics).incidents[0].cost
     assert (cost.updates_repeated, cost.steps_lost) == (60, 5)
 
 
@@ -324,8 +349,8 @@ def test_nothing_is_claimed_where_nobody_told(tmp_path: Path) -> None:
     said = "the agent crashed (signal 6)"
     struck = [finding(104, "agent_crash", said, owner="agent"), *agent_again(104, said, 120)]
     found = examined(tmp_path, struck)
-    assert (found.told[0].cost.updates_repeated, found.told[0].cost.steps_lost) == (None, None)
-    assert "unknown how many updates" in summary.sentences(found)[-1]
+    assert (found.incidents[0].cost.updates_repeated, found.incidents[0].cost.steps_lost) == (None, None)
+    assert "unknown how many updates" in sentences.overview(found)[-1]
 
 
 def test_who_held_what_is_told_of_the_tightest_moment_about_the_beginning(tmp_path: Path) -> None:
@@ -333,9 +358,9 @@ def test_who_held_what_is_told_of_the_tightest_moment_about_the_beginning(tmp_pa
     rows = [memory(80, 900, free=900), memory(95, 1000, free=20), memory(103, 1100, free=60), memory(104.5, 1100, 4000)]
     rows.append(memory(112, 1100, free=1))
     found = examined(tmp_path, [finding(104, "agent_cuda_oom", said), *agent_again(104, said, 120)], rows)
-    assert found.told[0].held is not None
-    assert (found.told[0].pool, found.told[0].held.free) == ("vram:0", 20)
-    holders = summary.holders(found.told[0].held)
+    assert found.incidents[0].held is not None
+    assert (found.incidents[0].pool, found.incidents[0].held.free) == ("vram:0", 20)
+    holders = ", ".join(sentences.holders(found.incidents[0].held))
     assert holders == "simulator 4\u202f800 MiB, Xorg 85 MiB, others 840 MiB, free 20 MiB"
 
 
@@ -346,11 +371,11 @@ def test_of_two_cards_the_fuller_one_is_told(tmp_path: Path) -> None:
     }
     said = "the agent ran out of GPU memory (exit code 71)"
     struck = [finding(104, "agent_cuda_oom", said), *agent_again(104, said, 120)]
-    assert examined(tmp_path, struck, [{"time": 100, "step": 5, "pools": cards}]).told[0].pool == "vram:10"
+    assert examined(tmp_path, struck, [{"time": 100, "step": 5, "pools": cards}]).incidents[0].pool == "vram:10"
 
 
 def test_times_of_two_launches_are_added_without_the_time_between(tmp_path: Path) -> None:
     first = [event(0.5, "run_started"), event(100.5, "run_ended", "stopped on request", exit_code=75)]
     found = examined(tmp_path, [*first, event(9000, "run_started"), event(9050, "run_ended", "done", exit_code=0)])
     assert found.ran_s == 150
-    assert summary.sentences(found)[0].startswith("Ran for 0:02:30 in 2 launches")
+    assert sentences.overview(found)[0].startswith("Ran for 0:02:30 in 2 launches")

@@ -16,14 +16,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agent import commands, options
+from agent.cli import commands, options
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.readers import read_object
 from launcher import agent_words, config, down, preparing
 from launcher import up as up_command
 from launcher.__main__ import app
-from launcher.exits import Ending, Exit
-from launcher.planning.outlook import Simulates
+from launcher.ending import Ending
+from launcher.planning import Simulates
 from launcher.preparing import RefusedError, understood
-from launcher.run_directory import RunDirectory, read_object
 from launcher.supervising.journal import Journal, LauncherState
 from launcher.up import locked
 from launcher.wish import Options, RuntimeKind, Wish
@@ -98,7 +100,7 @@ def save(wish: Wish, state: str = "running") -> None:
     Journal(wish.run, LauncherState("r1", asked, "127.0.0.1", 2000, state=state), time.time).save()
 
 
-def lay_a_row(run: RunDirectory) -> None:
+def lay_a_row(run: RunPaths) -> None:
     (run.path / "replay").mkdir(parents=True, exist_ok=True)
     (run.path / "replay" / "published").write_bytes((7).to_bytes(8, sys.byteorder))
 
@@ -293,13 +295,13 @@ def test_the_launchers_configuration_is_read_anew_and_one_that_is_gone_is_named(
     Path("l.yaml").unlink()
     with pytest.raises(RefusedError, match=r"--launcher-config .*l\.yaml: can't be read") as refused:
         preparing.limits_of(understood(up()))
-    assert refused.value.code == Exit.CONFIGURATION
+    assert refused.value.code == Exit.BAD_CONFIG
 
 
 # A launcher.json that is of no use
 
 
-def spoiled(run: RunDirectory, *path: str, value: Any) -> None:
+def spoiled(run: RunPaths, *path: str, value: Any) -> None:
     found = read_object(run.launcher_state)
     inner = found
     for key in path[:-1]:
@@ -308,12 +310,12 @@ def spoiled(run: RunDirectory, *path: str, value: Any) -> None:
     run.launcher_state.write_text(json.dumps(found), encoding="utf-8")
 
 
-def check_it_is_said_and_resumed(up: Up, run: RunDirectory, why: str) -> None:
+def check_it_is_said_and_resumed(up: Up, run: RunPaths, why: str) -> None:
     run.config.write_text("{}", encoding="utf-8")
     with pytest.raises(RefusedError, match="add --resume") as refused:
         understood(up())
     assert why in str(refused.value)
-    assert refused.value.code == Exit.CONFIGURATION
+    assert refused.value.code == Exit.BAD_CONFIG
     found = understood(up("--resume", "--max-timesteps", "9"))
     assert (found.before, found.wish.max_timesteps) == (None, 9)
     assert found.wish.config == run.config
@@ -356,7 +358,7 @@ def test_so_is_one_that_cannot_be_read(up: Up) -> None:
 
 def test_without_one_resume_goes_on_with_the_run_s_own_configuration(up: Up) -> None:
     """As after plain training, or after `docker compose up`."""
-    run = RunDirectory(Path("runs") / "r1")
+    run = RunPaths(Path("runs") / "r1")
     lay_a_row(run)
     run.config.write_text("{}", encoding="utf-8")
     found = understood(up("--resume"))

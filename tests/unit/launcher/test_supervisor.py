@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.exits import Exit
-from launcher.run_directory import RunDirectory, read_object
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.readers import read_object
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from launcher.watching.health import Health
@@ -22,7 +23,7 @@ BUDGET = LIMITS.simulator.restarts
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(RunDirectory(tmp_path / "run"))
+    return World(RunPaths(tmp_path / "run"))
 
 
 def test_the_agent_starts_only_when_the_simulator_answers_and_ticks(world: World) -> None:
@@ -210,7 +211,7 @@ def test_a_first_start_that_is_slow_once_goes_on(world: World) -> None:
 
 @pytest.mark.parametrize(("quality", "key"), [("Epic", "start_limit_s"), (None, "lite_start_limit_s")])
 def test_each_simulator_has_its_own_limit_and_the_end_names_it(tmp_path: Path, quality: str | None, key: str) -> None:
-    world = World(RunDirectory(tmp_path / "run"), quality=quality)
+    world = World(RunPaths(tmp_path / "run"), quality=quality)
     world.health = lambda: DEAD
     began_s, limit_s = world.clock.now_s, getattr(LIMITS.simulator, key)
     world.steps_until(State.BACKOFF)
@@ -230,7 +231,7 @@ def test_a_first_start_that_never_gets_ready_ends_with_69_and_shows_the_log(worl
 
 
 def test_a_simulator_of_somebody_else_is_never_started_or_stopped(tmp_path: Path) -> None:
-    world = World(RunDirectory(tmp_path / "run"), external=True)
+    world = World(RunPaths(tmp_path / "run"), external=True)
     world.steps_until(State.RUNNING)
     world.last(Role.AGENT).end(69)
     world.steps_until(State.STOPPED)
@@ -288,7 +289,7 @@ def test_an_error_in_the_launcher_leaves_no_process(world: World) -> None:
 def test_whatever_happens_the_run_ends_with_nothing_left_and_every_restart_has_a_cause(
     tmp_path_factory: pytest.TempPathFactory, faults: list[tuple[int, str]], agent_code: int
 ) -> None:
-    world = World(RunDirectory(tmp_path_factory.mktemp("run")))
+    world = World(RunPaths(tmp_path_factory.mktemp("run")))
     for pause, fault in faults:
         for _ in range(pause):
             if world.supervisor.state is not State.STOPPED:

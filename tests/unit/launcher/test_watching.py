@@ -1,4 +1,4 @@
-"""The watch as a whole, with real processes and a real heartbeat."""
+"""The watch as a whole, with real processes and a real read_heartbeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -17,23 +17,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.exchange.status import Doing, Status
+from agent.exchange.status import Status
 from agent.memory.watermarks import Watermarks
-from agent.reporting.heartbeat import Heartbeat as Writer
-from agent.reporting.heartbeat import Vitals
-from agent.reporting.telemetry import EventLog
-from agent.run_directory import RunDirectory as AgentRun
+from agent.telemetry.events import EventLog
+from agent.telemetry.heartbeat import Pulse as Writer
+from agent.telemetry.heartbeat import Vitals
+from contract.heartbeat import CollectorFigures, CollectorState, Phase, read_heartbeat
+from contract.paths import RunPaths
+from contract.paths import RunPaths as AgentRun
 from launcher import config
 from launcher.memory.pools import Reading
-from launcher.run_directory import RunDirectory
 from launcher.watching import health
 from launcher.watching.health import Address, Health
-from launcher.watching.heartbeat import AgentFiles, heartbeat
+from launcher.watching.heartbeat import AgentFiles
 from launcher.watching.observation import Ended, Sign
 from launcher.watching.simulator import Questions
 from launcher.watching.watch import Watch
 from tests.conftest import StartServer
-from tests.unit.launcher.seen import until
+from tests.unit.launcher.seen import BEAT, until
 
 LIMITS = config.load().watch
 PATIENCE_S = 20.0
@@ -50,7 +51,7 @@ def run(tmp_path: Path) -> AgentRun:
 
 @pytest.fixture
 def writer(run: AgentRun) -> Iterator[tuple[Vitals, Status]]:
-    """A real heartbeat, once a second."""
+    """A real read_heartbeat, once a second."""
     vitals, status = Vitals(total_steps=1000, device="cpu", micro_batch=16), Status(run.exchange / "status.bin")
     with Writer(run, vitals, status, Watermarks(torch.device("cpu"))):
         yield vitals, status
@@ -58,25 +59,27 @@ def writer(run: AgentRun) -> Iterator[tuple[Vitals, Status]]:
 
 def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tuple[Vitals, Status]) -> None:
     vitals, status = writer
-    files = AgentFiles(RunDirectory(run.path))
-    vitals.phase, vitals.step, vitals.updates = "updating", 7, 3
-    status.doing, status.ticks = Doing.STEPPING, 41
-    until(lambda: (files.look(time.monotonic()).beat or heartbeat({})).step == 7)
+    files = AgentFiles(RunPaths(run.path))
+    vitals.phase, vitals.step, vitals.updates = Phase.UPDATING, 7, 3
+    status.state, status.ticks = CollectorState.STEPPING, 41
+    until(lambda: (beat := files.look(time.monotonic()).beat) is not None and beat.step == 7)
     beat = files.look(time.monotonic()).beat
     assert beat is not None
-    assert (beat.pid, beat.phase, beat.updates, beat.doing, beat.ticks) == (os.getpid(), "updating", 3, "stepping", 41)
+    assert (beat.pid, beat.phase, beat.updates, beat.ticks) == (os.getpid(), Phase.UPDATING, 3, 41)
+    assert beat.collector == CollectorFigures(None, CollectorState.STEPPING)
     assert (beat.total_steps, beat.device, beat.micro_batch, beat.exit_code) == (1000, "cpu", 16, None)
-    assert beat.peak_by_phase_mib["updating"]["learner"] > 1
+    assert beat.memory.peak_by_phase_mib is not None
+    assert beat.memory.peak_by_phase_mib["updating"]["learner"] > 1
     assert files.look(time.monotonic()).age_s < PATIENCE_S
 
 
-def agent_json(run: AgentRun, time_: object, **values: object) -> None:
-    run.heartbeat.write_text(json.dumps({"time": time_, "pid": 7, "phase": "updating", **values}))
+def agent_json(run: AgentRun, time_s: float) -> None:
+    run.heartbeat.write_text(replace(BEAT, time=time_s).json())
 
 
 def test_only_a_change_is_a_beat_and_its_age_is_the_launchers_own(run: AgentRun) -> None:
     agent_json(run, 1e9)
-    files = AgentFiles(RunDirectory(run.path))
+    files = AgentFiles(RunPaths(run.path))
     assert files.look(0.0).beat is None, "of a process before"
     agent_json(run, 1e9 + 1)
     assert files.look(1.0).age_s == 0
@@ -94,33 +97,40 @@ def test_only_a_change_is_a_beat_and_its_age_is_the_launchers_own(run: AgentRun)
     assert files.look(4002.0).beat is None
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-        lambda inner: st.dictionaries(
-            st.sampled_from(["pid", "phase", "ticks", "memory", "collector", "doing", "peak_by_phase_mib", "x"]), inner
-        ),
-        max_leaves=12,
-    )
-)
-def test_odd_values_count_as_missing(value) -> None:
-    beat = heartbeat(value if isinstance(value, dict) else {"memory": value, "step": value, "phase": value})
-    assert isinstance(beat.step, int)
-    assert isinstance(beat.phase, str)
-    assert beat.tick_outstanding_s >= 0
+WHOLE = json.loads(BEAT.json())
+
+
+@given(st.sampled_from(sorted(WHOLE)), st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.just({}))
+def test_a_heartbeat_is_whole_or_none(tmp_path_factory: pytest.TempPathFactory, name: str, value: object) -> None:
+    path = tmp_path_factory.getbasetemp() / "foreign.json"
+    path.write_text(json.dumps({**WHOLE, name: value}))
+    beat = read_heartbeat(path)
+    assert beat is None or json.loads(beat.json()).keys() == WHOLE.keys()
+    if name in ("phase", "pid", "step", "ticks") and not isinstance(value, float | bool):
+        assert beat is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"time": 1, "pid": 7}', json.dumps({**WHOLE, "more": 1})])
+def test_a_torn_or_foreign_file_is_no_heartbeat(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "agent.json"
+    assert read_heartbeat(path) is None
+    path.write_text(text)
+    assert read_heartbeat(path) is None
+    path.write_text(BEAT.json())
+    assert read_heartbeat(path) == BEAT
 
 
 def test_events_are_given_once(run: AgentRun) -> None:
-    log = EventLog(run.events)
+    log = EventLog(run.agent_events)
     log.append("started", steps=0)
-    files = AgentFiles(RunDirectory(run.path))
+    files = AgentFiles(RunPaths(run.path))
     assert files.look(0.0).events == ()
     log.append("collector_restarted", "killed by SIGABRT", restarts=1)
-    with run.events.open("ab") as file:
+    with run.agent_events.open("ab") as file:
         file.write(b'[1, 2]\nnot json \xff\n{"event": "half')
     (event,) = files.look(1.0).events
     assert (event["event"], event["cause"], event["restarts"]) == ("collector_restarted", "killed by SIGABRT", 1)
-    with run.events.open("ab") as file:
+    with run.agent_events.open("ab") as file:
         file.write(b' a line"}\n')
     assert [row["event"] for row in files.look(2.0).events] == ["half a line"]
 
@@ -160,7 +170,7 @@ def program(source: str, log: Path) -> Program:
 
 
 @dataclass
-class Asked:
+class PlanRequest:
     """Counts the questions."""
 
     answer: Health = field(default_factory=lambda: Health("0.9.16", 3))
@@ -185,23 +195,23 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked()
+def asked() -> PlanRequest:
+    return PlanRequest()
 
 
 @pytest.fixture
-def watch(run: AgentRun, asked: Asked) -> Iterator[Watch]:
+def watch(run: AgentRun, asked: PlanRequest) -> Iterator[Watch]:
     log = run.path / "simulator.log"
     log.write_text("lavapipe is not a conformant (of a run before)\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = Address("127.0.0.1", int(taken.getsockname()[1]))
-    watch = Watch(RunDirectory(run.path), nobody, LIMITS, asked.memory, asked.questions(), simulator_log=log)
+    watch = Watch(RunPaths(run.path), nobody, LIMITS, asked.memory, asked.questions(), simulator_log=log)
     yield watch
     watch.close()
 
 
 def test_a_real_simulators_death_is_seen_with_its_code_and_last_words(
-    run: AgentRun, asked: Asked, watch: Watch
+    run: AgentRun, asked: PlanRequest, watch: Watch
 ) -> None:
     dying = "import os; print('VK_ERROR_OUT_OF_DEVICE_MEMORY'); os.kill(os.getpid(), 11)"
     child = program(dying, run.path / "simulator.log")
@@ -231,7 +241,7 @@ def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun,
 
 
 def test_a_simulator_is_asked_whether_it_is_ready_until_it_is_then_seldom(
-    run: AgentRun, asked: Asked, watch: Watch
+    run: AgentRun, asked: PlanRequest, watch: Watch
 ) -> None:
     child = program("import time; time.sleep(60)", run.path / "simulator.log")
     try:
@@ -265,7 +275,7 @@ def test_a_simulator_that_somebody_else_runs_is_looked_at_too(run: AgentRun, sta
     server = start_server()
     address = Address("127.0.0.1", server.port)
     questions = Questions(lambda in_use: health.check(address, 1.0, in_use), lambda: health.answers(address, 1.0))
-    watch = Watch(RunDirectory(run.path), address, LIMITS, Asked().memory, questions, external=True)
+    watch = Watch(RunPaths(run.path), address, LIMITS, PlanRequest().memory, questions, external=True)
     until(lambda: bool(watch.look(time.monotonic(), None, None).simulator.healthy))
     watch.look(time.monotonic(), None, None)
     server.kill()

@@ -57,12 +57,12 @@ class Fault:
         after_s: seconds from when it was asked for (at start-up: from when the port opened) to its beginning.
         after_ticks: ticks from then. Neither: it begins at once.
         early: without either it begins before the port opens, where it was asked for at start-up.
-        at_start_alone: it can't come later.
+        only_at_start: it can't come later.
     """
 
     kind: ClassVar[str]
     early: ClassVar[bool] = False
-    at_start_alone: ClassVar[bool] = False
+    only_at_start: ClassVar[bool] = False
 
     after_s: float | None = key(above(0.0), "a number of seconds above 0", None)
     after_ticks: int | None = key(whole(1), "a whole number of ticks from 1", None)
@@ -100,8 +100,8 @@ class Lasting(Fault):
     def turn(self) -> None:
         """Go on with it; called between any two ticks, and at least every 50 ms."""
 
-    def refuses(self, method: str) -> bool:  # noqa: ARG002 (for those that do)
-        """Return whether a call of this method is left unanswered."""
+    def defers(self, method: str) -> bool:  # noqa: ARG002 (for those that do)
+        """Return whether a call of this method is deferred."""
         return False
 
     def sees(self, sensor: Sensor, messages: Iterable[Message]) -> Iterable[Message]:  # noqa: ARG002 (the same)

@@ -1,4 +1,4 @@
-"""Begins and ends faults: at start-up, after seconds or ticks, or when told; the server's ``Interference``.
+"""Begins and ends faults: at start-up, after seconds or ticks, or on command; the server's ``FaultHook``.
 
 Owns which faults wait and which are at work. What a fault does is its own (``kinds``).
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from carla_lite.faults.fault import Fault, FaultError, Lasting
 from carla_lite.faults.kinds import Memory, Sight
-from carla_lite.sensors import Message, Moment, Sensor
+from carla_lite.sensors import Message, Sensor, TickSnapshot
 from carla_lite.server import Server
 
 
@@ -52,7 +52,7 @@ class Injector:
     def attach(self, server: Server) -> None:
         """Begin, or wait with, the rest of what was given."""
         self._server = server
-        server.interfere(self)
+        server.attach(self)
         for fault in self._given:
             self.add(fault)
         self.turn()
@@ -63,7 +63,7 @@ class Injector:
         Raises:
             FaultError: it comes too late.
         """
-        if fault.at_start_alone:
+        if fault.only_at_start:
             raise FaultError(f"fault {fault.kind} can only be at the start, expected it on the command line")
         at_s = time.monotonic() + (fault.after_s or 0.0)
         self._waiting.append(_Waiting(fault, at_s, self._frame + (fault.after_ticks or 0)))
@@ -75,11 +75,14 @@ class Injector:
             self._end(active)
 
     def status(self) -> str:
-        """Return the frame, the MiB held, and the faults at work and waiting, as ``key=value`` with blanks between."""
+        """Return the frame, the MiB held, the faults at work and waiting, and how often clients called what is not
+        supported, as ``key=value`` with blanks between."""
         held_mib = sum(active.fault.held_mib for active in self._active if isinstance(active.fault, Memory))
         at_work = ";".join(str(active.fault) for active in self._active)
         waiting = ";".join(str(waiting.fault) for waiting in self._waiting)
-        return f"frame={self._frame} held_mib={held_mib} active={at_work} waiting={waiting}"
+        calls = self._server.unsupported if self._server is not None else {}
+        unsupported = ";".join(f"{name}:{count}" for name, count in sorted(calls.items()))
+        return f"frame={self._frame} held_mib={held_mib} active={at_work} waiting={waiting} unsupported={unsupported}"
 
     @property
     def halts(self) -> bool:
@@ -88,11 +91,11 @@ class Injector:
 
     def answers(self, method: str) -> bool:
         """Return whether no fault keeps this method from being answered."""
-        return not any(active.fault.refuses(method) for active in self._active)
+        return not any(active.fault.defers(method) for active in self._active)
 
-    def seen(self, sensor: Sensor, moment: Moment) -> Iterable[Message]:
+    def seen(self, sensor: Sensor, snapshot: TickSnapshot) -> Iterable[Message]:
         """Return a sensor's messages as the faults leave them."""
-        messages: Iterable[Message] = sensor.messages(moment)
+        messages: Iterable[Message] = sensor.messages(snapshot)
         for active in self._active:
             messages = active.fault.sees(sensor, messages)
         return messages

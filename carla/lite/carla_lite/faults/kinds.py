@@ -40,7 +40,7 @@ def _script(text: str) -> str:
 
 @dataclass(eq=False, kw_only=True)
 class Crash(Fault):
-    """Dies by a signal, SEGV unless told otherwise."""
+    """Dies by a signal, SEGV unless another is given."""
 
     kind: ClassVar[str] = "crash"
     early: ClassVar[bool] = True
@@ -67,17 +67,17 @@ class Exit(Fault):
     code: int = key(whole(0, 255), "a whole number from 0 to 255")
 
     def begin(self) -> NoReturn:
-        """End at once; nobody is told."""
+        """End at once, without cleaning up."""
         os._exit(self.code)
 
 
 @dataclass(eq=False, kw_only=True)
 class SlowStart(Fault):
-    """Opens its ports late; at start-up alone. Open, and answering late: dead-rpc:for_s=S."""
+    """Opens its ports late; only at start-up. Open, and answering late: dead-rpc:for_s=S."""
 
     kind: ClassVar[str] = "slow-start"
     early: ClassVar[bool] = True
-    at_start_alone: ClassVar[bool] = True
+    only_at_start: ClassVar[bool] = True
 
     by_s: float = key(above(0.0), "a number of seconds above 0")
 
@@ -107,16 +107,16 @@ class Hang(Lasting):
     kind: ClassVar[str] = "hang"
     halts: ClassVar[bool] = True
 
-    def refuses(self, method: str) -> bool:
+    def defers(self, method: str) -> bool:
         """Return whether the game thread would answer it."""
         return method not in _OFF_THE_GAME_THREAD
 
 
 @dataclass(eq=False, kw_only=True)
-class Deaf(Fault):
+class IgnoreSigterm(Fault):
     """Takes no notice of SIGTERM from then on."""
 
-    kind: ClassVar[str] = "deaf"
+    kind: ClassVar[str] = "ignore-sigterm"
     early: ClassVar[bool] = True
 
     def begin(self) -> None:
@@ -130,7 +130,7 @@ class DeadRpc(Lasting):
 
     kind: ClassVar[str] = "dead-rpc"
 
-    def refuses(self, method: str) -> bool:  # noqa: ARG002 (every method)
+    def defers(self, method: str) -> bool:  # noqa: ARG002 (every method)
         """Return True."""
         return True
 
@@ -234,5 +234,5 @@ class Grow(Memory):
 
 
 KINDS: dict[str, type[Fault]] = {
-    kind.kind: kind for kind in (Crash, Exit, SlowStart, Log, Hang, Deaf, DeadRpc, Drop, Black, Hold, Grow)
+    kind.kind: kind for kind in (Crash, Exit, SlowStart, Log, Hang, IgnoreSigterm, DeadRpc, Drop, Black, Hold, Grow)
 }

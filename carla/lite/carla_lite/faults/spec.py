@@ -47,7 +47,7 @@ def _read(text: str, name: str, keys: str) -> Fault:
     fault = kind(**given)
     if fault.after_s is not None and fault.after_ticks is not None:
         raise FaultError(f"fault '{text}' has both after_s and after_ticks, expected one of them")
-    if fault.triggered and fault.at_start_alone:
+    if fault.triggered and fault.only_at_start:
         raise FaultError(f"fault '{text}' can only be at the start, expected neither after_s nor after_ticks")
     return fault
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from carla_lite.actors import Actor, Vehicle
 from carla_lite.methods.table import method
-from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS
+from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Pose
 from carla_lite.world import World
@@ -53,8 +53,19 @@ def destroy_actor(world: World, number: int) -> bool:
 
 @method
 def get_actor_bounding_box(world: World, number: int) -> list[Any]:
-    """Return the BoundingBox relative to the actor."""
-    return world.actor(number, Actor).box()
+    """Return the BoundingBox relative to the actor, an empty one if it is gone.
+
+    A client's Traffic Manager and lane invasion sensor ask from threads of their own, for actors that another client
+    may just have destroyed: there an error ends the process, and CARLA answers none (CarlaServer.cpp).
+    """
+    actor = world.actors.get(number)
+    return wire.EMPTY_BOX if actor is None else actor.box()
+
+
+@method
+def get_traffic_sign_trigger_volume(_world: World, _number: int) -> list[Any]:
+    """Return the trigger's BoundingBox relative to a traffic sign: an empty one, for there are no signs."""
+    return wire.EMPTY_BOX
 
 
 @method
@@ -74,13 +85,15 @@ def set_actor_location(world: World, number: int, location: list[float]) -> None
 @method
 def set_actor_target_velocity(world: World, number: int, velocity: list[float]) -> None:
     """Set a vehicle's velocity in the world's frame (m/s)."""
-    world.actor(number, Vehicle).body.set_world_velocity(*wire.vector(velocity))
+    if body := _body(world, number):
+        body.set_world_velocity(*wire.vector(velocity))
 
 
 @method
 def set_actor_target_angular_velocity(world: World, number: int, velocity: list[float]) -> None:
-    """Set a vehicle's yaw rate (degrees/s); it pitches and rolls with the ground alone."""
-    world.actor(number, Vehicle).body.yaw_rate = _yaw_rate(math.radians(wire.vector(velocity)[2]))
+    """Set a vehicle's yaw rate (degrees/s); it only pitches and rolls with the ground."""
+    if body := _body(world, number):
+        body.yaw_rate = _yaw_rate(math.radians(wire.vector(velocity)[2]))
 
 
 @method
@@ -99,7 +112,8 @@ def disable_actor_constant_velocity(world: World, number: int) -> None:
 @method
 def add_actor_impulse(world: World, number: int, impulse: list[float]) -> None:
     """Push a vehicle at its centre of mass (N s)."""
-    world.actor(number, Vehicle).push(wire.vector(impulse))
+    if body := _body(world, number):
+        body.push(wire.vector(impulse))
 
 
 @method
@@ -107,14 +121,28 @@ def add_actor_force(world: World, number: int, force: list[float]) -> None:
     """Push a vehicle with a force (N) for one tick."""
     x, y, z = wire.vector(force)
     delta_s = world.settings.delta_s
-    world.actor(number, Vehicle).push((x * delta_s, y * delta_s, z * delta_s))
+    if body := _body(world, number):
+        body.push((x * delta_s, y * delta_s, z * delta_s))
 
 
 @method
 def add_actor_angular_impulse(world: World, number: int, impulse: list[float]) -> None:
     """Turn a vehicle about its vertical axis (N m s)."""
-    body = world.actor(number, Vehicle).body
-    body.yaw_rate = _yaw_rate(body.yaw_rate + wire.vector(impulse)[2] / body.model.yaw_inertia_kgm2)
+    if body := _body(world, number):
+        body.yaw_rate = _yaw_rate(body.yaw_rate + wire.vector(impulse)[2] / body.model.yaw_inertia_kgm2)
+
+
+@method
+def add_actor_torque(world: World, number: int, torque: list[float]) -> None:
+    """Turn a vehicle about its vertical axis with a torque (N m) for one tick."""
+    delta_s = world.settings.delta_s
+    add_actor_angular_impulse(world, number, [part * delta_s for part in wire.vector(torque)])
+
+
+def _body(world: World, number: int) -> Body | None:
+    """Return the body that forces act on; None for sensors and the spectator, on which they have no effect."""
+    actor = world.actor(number, Actor)
+    return actor.body if isinstance(actor, Vehicle) else None
 
 
 def _yaw_rate(wanted_radps: float) -> float:
@@ -138,9 +166,10 @@ def set_actor_collisions(world: World, number: int, enabled: bool) -> None:
 
 
 @method
-def set_actor_enable_gravity(world: World, number: int, _enabled: bool) -> None:
-    """Accept the wish; vehicles follow the ground anyway."""
-    world.actor(number, Actor)
+def set_actor_enable_gravity(world: World, number: int, enabled: bool) -> None:
+    """Let a vehicle fall and press on its wheels, or float where it is."""
+    if body := _body(world, number):
+        body.gravity = enabled
 
 
 @method

@@ -9,7 +9,7 @@ from typing import Any
 
 from carla_lite.methods.table import Bare, call, failure, method
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RefusalError
+from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
 
 _SPAWN, _LIGHT_STATE = 0, 18
@@ -19,18 +19,24 @@ _COMMANDS = {
     1: "destroy_actor",
     2: "apply_control_to_vehicle",
     3: "apply_ackermann_control_to_vehicle",
+    4: "apply_control_to_walker",
     5: "apply_physics_control",
     6: "set_actor_transform",
+    7: "set_walker_state",
     8: "set_actor_target_velocity",
     9: "set_actor_target_angular_velocity",
     10: "add_actor_impulse",
     11: "add_actor_force",
     12: "add_actor_angular_impulse",
+    13: "add_actor_torque",
     14: "set_actor_simulate_physics",
     15: "set_actor_enable_gravity",
     16: "set_actor_autopilot",
+    17: "show_vehicle_debug_telemetry",
     18: "set_vehicle_light_state",
     19: "set_actor_location",
+    20: "console_command",
+    21: "set_traffic_light_state",
 }
 """The RPC method behind a command; both take the same arguments."""
 
@@ -48,20 +54,20 @@ def _reply(world: World, command: list[Any]) -> Any:
     ((number, args),) = command
     try:
         return [[1, _run(world, number, args)]]
-    except RefusalError as refusal:
-        return failure(str(refusal))
+    except RpcError as error:
+        return failure(str(error))
 
 
 def _run(world: World, number: int, args: list[Any]) -> int:
     if number == _SPAWN:
         return _spawn(world, args)
     if number not in _COMMANDS:
-        raise RefusalError(f"carla-lite has no command {number}")
+        raise RpcError(f"carla-lite has no command {number}")
     actor_id, *rest = args
     if number == _LIGHT_STATE:
         rest = [rest]  # bare flags in a command, a 1-array in the RPC call
     if call(world, _COMMANDS[number], [actor_id, *rest]) is False:
-        raise RefusalError(f"actor {actor_id} does not exist: it was never spawned here, or is destroyed")
+        raise RpcError(f"actor {actor_id} does not exist: it was never spawned here, or is destroyed")
     return int(actor_id)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from carla_lite.blueprints import CATALOGUE
 from carla_lite.methods.table import method
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RefusalError
 from carla_lite.world import World
 
 # A client that asked for a token subscribes within a millisecond; one that never does must not stop the world.
@@ -80,7 +79,7 @@ def get_required_files(_world: World, _folder: str) -> list[str]:
 
 @method
 def get_navigation_mesh(_world: World) -> bytes:
-    """Return an empty mesh: nobody walks here."""
+    """Return an empty mesh: there are no walkers."""
     return b""
 
 
@@ -100,6 +99,18 @@ def load_new_episode(world: World, name: str, reset_settings: bool, _layers: int
 
 
 @method
+def load_map_layer(world: World, _layers: int) -> None:
+    """Accept the call: the scenery of a map is one piece, as on CARLA's maps without ``_Opt``."""
+    world.report_unsupported("load_map_layer")
+
+
+@method
+def unload_map_layer(world: World, _layers: int) -> None:
+    """Accept the call, likewise."""
+    world.report_unsupported("unload_map_layer")
+
+
+@method
 def get_actor_definitions(_world: World) -> list[Any]:
     """Return the blueprint library."""
     return [blueprint.describe() for blueprint in CATALOGUE.values()]
@@ -114,6 +125,8 @@ def get_weather_parameters(world: World) -> list[float]:
 @method
 def set_weather_parameters(world: World, weather: list[float]) -> None:
     """Keep the weather; the picture does not show it."""
+    if any(abs(new - old) > 1e-4 for new, old in zip(weather, world.weather, strict=False)):  # single precision
+        world.report_unsupported("set_weather_parameters")
     world.weather = weather
 
 
@@ -124,8 +137,10 @@ def query_lights_state(_world: World, _client: str) -> list[Any]:
 
 
 @method
-def update_lights_state(_world: World, _client: str, _lights: list[Any], *_discard: Any) -> None:
+def update_lights_state(world: World, _client: str, lights: list[Any], *_discard: Any) -> None:
     """Accept the state of no light."""
+    if lights:
+        world.report_unsupported("update_lights_state")
 
 
 @method
@@ -146,10 +161,8 @@ def is_traffic_manager_running(world: World, port: int) -> bool:
 
 @method
 def get_traffic_manager_running(world: World, port: int) -> list[Any]:
-    """Return the registered host and port."""
-    if port not in world.traffic_managers:
-        raise RefusalError(f"no Traffic Manager runs on port {port}: get_trafficmanager({port}) starts one")
-    return [world.traffic_managers[port], port]
+    """Return the registered host and port, or as CARLA an empty host and port 0."""
+    return [world.traffic_managers[port], port] if port in world.traffic_managers else ["", 0]
 
 
 @method

@@ -1,6 +1,6 @@
 """The table of RPC methods: one decorated function a method, found by its name.
 
-Owns the table, the wrapping of results and what a client is told when a call fails. The functions themselves live in
+Owns the table, the wrapping of results and what a client gets when a call fails. The functions themselves live in
 ``episode``, ``actor``, ``vehicle`` and ``commands``; a new method is one more function there.
 """
 
@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from carla_lite.protocol.wire import RefusalError
+from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
 
 Method = Callable[..., Any]
@@ -21,13 +21,13 @@ _METHODS: dict[str, Method] = {}
 
 
 class Bare(list[Any]):
-    """A result that goes out as it is, without the wrapping of section 2.1 (``apply_batch`` alone)."""
+    """A result that goes out as it is, without the wrapping of section 2.1 (only ``apply_batch``)."""
 
 
 def method(function: F) -> F:
     """Enter ``function(world, *args)`` as the RPC method of its name.
 
-    It returns the result, or None for void, and raises ``RefusalError`` with a sentence for the caller.
+    It returns the result, or None for void, and raises ``RpcError`` with a sentence for the caller.
     """
     _METHODS[function.__name__] = function
     return function
@@ -37,10 +37,11 @@ def call(world: World, name: str, args: list[Any]) -> Any:
     """Return a method's plain result.
 
     Raises:
-        RefusalError: no such method, or it refuses.
+        RpcError: no such method, or it refuses.
     """
     if name not in _METHODS:
-        raise RefusalError(f"carla-lite has no method {name}")
+        world.report_unsupported(name)
+        raise RpcError(f"carla-lite has no method {name}")
     return _METHODS[name](world, *args)
 
 
@@ -48,8 +49,8 @@ def answer(world: World, name: str, args: list[Any]) -> object:
     """Return a method's result as the client expects it (protocol, section 2.1); never raises an ``Exception``."""
     try:
         result = call(world, name, args)
-    except RefusalError as refusal:
-        return failure(str(refusal))
+    except RpcError as error:
+        return failure(str(error))
     except Exception as error:  # one bad call of one client must not end the others' world
         traceback.print_exc(file=sys.stderr)
         return failure(f"{name} failed in carla-lite: {type(error).__name__}: {error}")

@@ -12,7 +12,7 @@ from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Control
 from carla_lite.motion.vehicles import STEERING_CURVE, VehicleModel
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RefusalError
+from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
 
 _MASS, _WHEELS = 11, 15
@@ -46,7 +46,7 @@ def apply_physics_control(world: World, number: int, figures: list[Any]) -> None
     vehicle = world.actor(number, Vehicle)
     model, wheels = vehicle.body.model, figures[_WHEELS]
     if not wheels:
-        raise RefusalError("the physics control has no wheels, expected those that get_physics_control() gave")
+        raise RpcError("the physics control has no wheels, expected those that get_physics_control() gave")
     friction = sum(wheel[_FRICTION] for wheel in wheels) / len(wheels)
     steer_deg = max(wheel[_MAX_STEER] for wheel in wheels)
     mass, friction, steer_deg = wire.vector((figures[_MASS], friction, steer_deg))

@@ -69,6 +69,7 @@ class Body:
     rpm: float = 0.0
     control: Control = field(default_factory=Control)
     simulate_physics: bool = True
+    gravity: bool = True
 
     def world_velocity(self) -> tuple[float, float, float]:
         """Return the velocity in the world's frame (m/s)."""
@@ -95,6 +96,12 @@ class Body:
         c, s = math.cos(self.yaw), math.sin(self.yaw)
         self.vx, self.vy = c * vx + s * vy, c * vy - s * vx
         self.vz = _within(vz, -MAX_SPEED_MPS, MAX_SPEED_MPS)
+
+    def push(self, impulse: tuple[float, float, float]) -> None:
+        """Add an impulse in the world's frame (N s)."""
+        mass = self.model.mass_kg
+        vx, vy, vz = self.world_velocity()
+        self.set_world_velocity(vx + impulse[0] / mass, vy + impulse[1] / mass, vz + impulse[2] / mass)
 
 
 def advance(body: Body, dt: float, ground: Ground) -> None:
@@ -244,8 +251,8 @@ def _follow_ground(body: Body, dt: float, ground: Ground) -> bool:
     rear = ground(body.x - cy * model.rear_axle_m, body.y - sy * model.rear_axle_m)
     wheelbase = model.front_axle_m + model.rear_axle_m
     height = (front * model.rear_axle_m + rear * model.front_axle_m) / wheelbase
-    falling = max(body.vz - GRAVITY_MPS2 * dt, -MAX_SPEED_MPS)
-    if body.z + falling * dt > height + AIRBORNE_M:
+    falling = max(body.vz - GRAVITY_MPS2 * dt, -MAX_SPEED_MPS) if body.gravity else body.vz
+    if body.z + falling * dt > height + (AIRBORNE_M if body.gravity else -AIRBORNE_M):
         body.vz = falling
         body.z += falling * dt
         return False

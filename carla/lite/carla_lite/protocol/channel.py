@@ -35,7 +35,7 @@ def accept_all(listener: socket.socket) -> list[socket.socket]:
     while True:
         try:
             sock, _ = listener.accept()
-        except OSError:  # nobody waits any more, or the peer was gone before we looked
+        except OSError:  # no one waits, or the peer was gone before we looked
             return accepted
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

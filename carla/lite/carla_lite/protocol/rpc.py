@@ -1,6 +1,6 @@
 """msgpack-rpc over TCP: requests are executed in the order of their arrival and answered one by one.
 
-Owns the framing and the reply to a malformed caller (the connection is closed). Knows no CARLA method: whoever
+Owns the framing and the reply to a malformed caller (the connection is closed). Knows no CARLA method: the code that
 makes an ``RpcServer`` gives it the function that answers.
 """
 
@@ -20,7 +20,7 @@ _REQUEST, _RESPONSE = 0, 1
 Answer = Callable[[str, list[Any]], object]
 
 
-class UnansweredError(Exception):
+class DeferredReply(Exception):  # noqa: N818 (no error: a signal to the caller)
     """A call gets no answer now; it is kept for :meth:`RpcServer.resume`."""
 
 
@@ -28,7 +28,7 @@ class RpcServer:
     """Serves every connection to one listening socket.
 
     ``answer(method, args)`` returns the object that becomes the reply's result; it must raise nothing but
-    ``UnansweredError``. ``args`` comes without the call's metadata (protocol, section 2).
+    ``DeferredReply``. ``args`` comes without the call's metadata (protocol, section 2).
     """
 
     def __init__(self, listener: socket.socket, selector: selectors.BaseSelector, answer: Answer) -> None:
@@ -37,7 +37,7 @@ class RpcServer:
         self._answer = answer
         self._packer = msgpack.Packer(use_bin_type=True)
         self._unpackers: dict[Channel, msgpack.Unpacker] = {}
-        self._unanswered: list[tuple[Channel, Any]] = []
+        self._deferred: list[tuple[Channel, Any]] = []
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def close(self) -> None:
@@ -48,9 +48,9 @@ class RpcServer:
             channel.close()
 
     def resume(self) -> None:
-        """Take up the calls that got no answer, in the order of their arrival."""
-        unanswered, self._unanswered = self._unanswered, []
-        for channel, message in unanswered:
+        """Answer the deferred calls, in the order of their arrival."""
+        deferred, self._deferred = self._deferred, []
+        for channel, message in deferred:
             self._serve(channel, message)
 
     def _accept(self, _mask: int) -> None:
@@ -74,8 +74,8 @@ class RpcServer:
     def _serve(self, channel: Channel, message: Any) -> None:
         try:
             channel.send(self._packer.pack(self._reply(message)))
-        except UnansweredError:
-            self._unanswered.append((channel, message))
+        except DeferredReply:
+            self._deferred.append((channel, message))
 
     def _reply(self, message: Any) -> list[object]:
         kind, number, method, (_metadata, *args) = message

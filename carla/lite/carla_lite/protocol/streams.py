@@ -51,7 +51,7 @@ class Streams:
         return stream
 
     def announce(self, stream: int) -> None:
-        """Note that a client asked for this stream's token and will subscribe in a moment."""
+        """Note that a client asked for this stream's token and will subscribe at once."""
         self._announced.add(stream)
 
     def wait_for_announced(self, timeout_s: float) -> None:
@@ -67,7 +67,7 @@ class Streams:
             key.data(mask)
 
     def has_subscribers(self, stream: int) -> bool:
-        """Return whether anybody listens: if not, nobody need render."""
+        """Return whether anybody listens: if not, rendering is wasted."""
         return bool(self._subscribers.get(stream))
 
     def publish(self, stream: int, parts: Sequence[Buffer]) -> None:

@@ -40,7 +40,7 @@ LIGHT_GREEN = 2
 _FARTHEST_M = 1e6
 
 
-class RefusalError(Exception):
+class RpcError(Exception):
     """A request that can't be met; the message is what the caller's ``RuntimeError`` says."""
 
 
@@ -67,11 +67,11 @@ def settings(raw: list[Any]) -> Settings:
     """Read EpisodeSettings (section 2.3).
 
     Raises:
-        RefusalError: the fixed step is not a positive number of seconds up to 1.
+        RpcError: the fixed step is not a positive number of seconds up to 1.
     """
     fixed = optional(raw[2])
     if fixed is not None and not 0.0 <= fixed <= 1.0:
-        raise RefusalError(f"fixed_delta_seconds is {fixed}, expected a number above 0 and up to 1")
+        raise RpcError(f"fixed_delta_seconds is {fixed}, expected a number above 0 and up to 1")
     return Settings(bool(raw[0]), fixed or None, raw)
 
 
@@ -84,11 +84,11 @@ def vector(raw: Sequence[float]) -> Vector:
     """Read a Vector3D.
 
     Raises:
-        RefusalError: a component is not a finite number.
+        RpcError: a component is not a finite number.
     """
     x, y, z = raw
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
-        raise RefusalError(f"({x}, {y}, {z}) is no place or direction, expected finite numbers")
+        raise RpcError(f"({x}, {y}, {z}) is no place or direction, expected finite numbers")
     return float(x), float(y), float(z)
 
 
@@ -96,11 +96,11 @@ def location(raw: Sequence[float]) -> Vector:
     """Read a Location.
 
     Raises:
-        RefusalError: it is further from the origin than any map reaches, or no place at all.
+        RpcError: it is further from the origin than any map reaches, or no place at all.
     """
     place = vector(raw)
     if max(map(abs, place)) > _FARTHEST_M:
-        raise RefusalError(f"{place} is no place on a map, expected coordinates within ±{_FARTHEST_M:.0f} m")
+        raise RpcError(f"{place} is no place on a map, expected coordinates within ±{_FARTHEST_M:.0f} m")
     return place
 
 
@@ -108,7 +108,7 @@ def place(raw: Sequence[Any]) -> tuple[float, float, float, float, float, float]
     """Read a Transform: x, y, z in metres, pitch, yaw, roll in radians.
 
     Raises:
-        RefusalError: a component is not a finite number, or the location is off every map.
+        RpcError: a component is not a finite number, or the location is off every map.
     """
     pitch, yaw, roll = vector(raw[1])
     return *location(raw[0]), math.radians(pitch), math.radians(yaw), math.radians(roll)
@@ -122,6 +122,9 @@ def transform(x: float, y: float, z: float, *, yaw: float) -> list[list[float]]:
 def bounding_box(centre: Vector, extent: Vector, yaw: float = 0.0) -> list[Any]:
     """Return a BoundingBox: half sizes, yaw in radians."""
     return [list(centre), list(extent), [0.0, math.degrees(yaw), 0.0], 0]
+
+
+EMPTY_BOX = bounding_box((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
 def token(stream: int, port: int) -> bytes:

@@ -1,6 +1,6 @@
 """Where cars may appear: places on driving lanes, outside junctions, far enough apart.
 
-Owns the choice alone, a pure function of the lanes: the same lanes give the same places in the same order.
+Owns only the choice, a pure function of the lanes: the same lanes give the same places in the same order.
 """
 
 from __future__ import annotations

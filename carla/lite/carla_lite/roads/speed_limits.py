@@ -1,6 +1,6 @@
 """The speed limit at a place: that of the nearest driving lane.
 
-Owns the lookup alone. Traffic Managers take their target speed from it, so it is never 0.
+Owns only the lookup. Traffic Managers take their target speed from it, so it is never 0.
 """
 
 from __future__ import annotations

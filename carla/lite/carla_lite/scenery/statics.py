@@ -18,7 +18,6 @@ TAG_ROAD = 1
 TAG_BUILDING = 3
 TAG_POLE = 6
 TAG_VEGETATION = 9
-TAG_CAR = 14
 
 
 @dataclass(frozen=True, slots=True)

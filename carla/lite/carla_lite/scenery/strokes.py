@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
-from carla_lite.scenery.car import box_mesh, car_mesh
 from carla_lite.scenery.meshes import StaticMesh, shade, windows
 from carla_lite.scenery.projection import NEAR_M, Pose, View
 from carla_lite.scenery.sky import hazed_once
-from carla_lite.scenery.statics import TAG_CAR
+from carla_lite.scenery.vehicle_meshes import Shape, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 
 SUB = 4  # fractional bits of polygon coordinates
@@ -36,12 +35,13 @@ Stroke = tuple[float, Polygon, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class BoxActor:
-    """Something that moves: ``pose`` of the box's centre, half sizes in metres, BGR colour, CityObjectLabel."""
+    """Something that moves: ``pose`` of the box's centre, half sizes in metres, BGR colour, CityObjectLabel, shape."""
 
     pose: Pose
     extent: tuple[float, float, float]
     colour: tuple[int, int, int]
     tag: int
+    shape: Shape = Shape.BOX
 
 
 def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
@@ -76,7 +76,7 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
 
 
 def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View) -> list[Stroke]:
-    """Return the panels of what moves and is in view, cars as cars, anything else as a box."""
+    """Return the panels of what moves and is in view."""
     px, py, pz = view.position.tolist()
     fx, fy, fz = view.axes[0].tolist()
     rx, ry, rz = view.axes[1].tolist()
@@ -101,7 +101,7 @@ def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View) -> list[
 
 
 def _panels(actor: BoxActor, distance: float, key: float, view: View) -> list[Stroke]:
-    mesh = (car_mesh if actor.tag == TAG_CAR else box_mesh)(actor.extent, actor.colour)
+    mesh = vehicle_mesh(actor.shape, actor.extent, actor.colour)
     axes = actor.pose.axes()
     centre = np.array((actor.pose.x, actor.pose.y, actor.pose.z))
     away = view.position - centre

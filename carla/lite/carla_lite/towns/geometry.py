@@ -1,6 +1,6 @@
 """Streets and turns as lines and arcs: polylines with rounded corners, and how far from a crossing its streets end.
 
-Owns plane geometry alone; a point is a complex number x + iy in OpenDRIVE's frame, a direction one of length 1.
+Owns only plane geometry; a point is a complex number x + iy in OpenDRIVE's frame, a direction one of length 1.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def arms_of(plan: Plan, name: str) -> Iterator[Arm]:
 
 
 def turns_of(arms: tuple[Arm, ...]) -> Iterator[Turn]:
-    """Yield every turn from every arm (they come counter-clockwise) to every other; nobody turns back."""
+    """Yield every turn from every arm (they come counter-clockwise) to every other; none turns back."""
     for i, origin in enumerate(arms):
         # The next arm counter-clockwise is the first one on the right hand of someone who comes in.
         on_the_right = arms[(i + 1) % len(arms)]

@@ -1,0 +1,1 @@
+"""The command line: options, and what each command does in which order."""

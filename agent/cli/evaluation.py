@@ -1,0 +1,132 @@
+"""``python -m agent evaluate`` and the visual test: trained and other drivers on held-out routes, in this process.
+
+Owns finding a checkpoint and its configuration, and the outputs. The caller leaves by ``os._exit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from agent import places
+from agent.cli import options
+from agent.config import AgentConfig
+from agent.env.driving import DrivingEnv
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER
+from agent.evaluation.metrics import table, write_csv, write_json
+from agent.evaluation.routes import completed
+from agent.evaluation.runner import EvaluationRunner
+from agent.evaluation.video import VideoSummary
+from agent.exits import AgentError, sentence
+from agent.td3.networks import Policy
+from agent.td3.replay.resampling import adapted
+from agent.trainer import checkpoint
+from agent.trainer.learner import architecture
+from contract.exits import Exit
+from contract.paths import RunPaths
+
+_ONLINE = "online."
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A configuration, and the policy that was trained with it; None without a checkpoint."""
+
+    config: AgentConfig
+    policy: Policy | None
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """Names of the drivers that can drive."""
+        return BASELINES if self.policy is None else (TD3_DRIVER, *BASELINES)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where results go beside the terminal."""
+
+    csv: Path | None = None
+    json: Path | None = None
+    video: Path | None = None
+
+    def make_room(self) -> None:
+        """Make their folders, before anybody drives.
+
+        Raises:
+            AgentError: one can't be written.
+        """
+        try:
+            for path in filter(None, (self.csv, self.json, self.video)):
+                places.make(path.parent)
+        except OSError as error:
+            raise AgentError(sentence(error), Exit.BAD_CONFIG) from None
+
+
+def trained(
+    path: Path | None, config: Path | None, settings: Sequence[str] | None, named: Mapping[str, Any]
+) -> Trained:
+    """Return what a checkpoint (a run directory or one ``step-…`` of it) and the options say.
+
+    Raises:
+        ConfigError: of the configuration.
+        CheckpointError: the checkpoint is missing, damaged or of another architecture.
+    """
+    if path is None:
+        return Trained(options.resolve(config, None, settings, named), None)
+    one = path.name.startswith("step-")
+    run = RunPaths(path.parent.parent if one else path)
+    resolved = options.resolve(config, run, settings, named)
+    widths = architecture(resolved)
+    found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)
+    side = resolved.environment.camera.width
+    policy, (tensors, _) = Policy(resolved.td3.network, side), adapted(found.tensors, side)
+    policy.load_state_dict({name: tensors[_ONLINE + name] for name in policy.state_dict()})
+    return Trained(resolved, policy)
+
+
+def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console) -> None:
+    """Let the drivers drive ``count`` held-out routes; print the table, write the outputs.
+
+    Raises:
+        NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
+    """
+    outputs.make_room()
+    with _environment(trained.config) as env:
+        runner = EvaluationRunner(trained.config, env, trained.policy, count, min_turns)
+        routes = runner.routes()
+        found = completed(runner.compare(names, routes))
+        out.print(table(found))
+        if outputs.csv is not None:
+            write_csv(found, outputs.csv)
+        if outputs.json is not None:
+            write_json(found, outputs.json)
+        if outputs.video is not None:
+            completed(runner.film(names[0], routes, outputs.video))
+
+
+def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
+    """Record one driver for a number of steps on held-out routes.
+
+    Raises:
+        NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
+    """
+    Outputs(video=path).make_room()
+    seconds = steps * trained.config.simulator.fixed_delta_s
+    with _environment(trained.config) as env:
+        runner = EvaluationRunner(trained.config, env, trained.policy, trained.config.evaluation.episodes)
+        limits = {"min_seconds": seconds, "min_metres": 0.0, "max_seconds": seconds}
+        return completed(runner.film(name, runner.routes(), path, **limits))
+
+
+@contextmanager
+def _environment(config: AgentConfig) -> Iterator[DrivingEnv]:
+    env = DrivingEnv(config.environment, config.simulator, config.seed)
+    try:
+        yield env
+    finally:
+        env.close()

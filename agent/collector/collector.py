@@ -1,0 +1,125 @@
+"""The collector's loop: drive and store a step, evaluate on order, wait, stop.
+
+Owns the environment and the writing end of the replay. Orders are looked at between two steps, never inside one; a call
+that hangs ends with the process, which the trainer kills. Never trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+
+from agent.collector.evaluations import RunEvaluations
+from agent.collector.rollout import Rollout
+from agent.collector.watchdog import WatchdogEnv
+from agent.config import AgentConfig
+from agent.evaluation.drivers import PolicyDriver
+from agent.evaluation.routes import Steps
+from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Stop
+from agent.exchange.status import Pace, Status
+from agent.exchange.weights import WeightsFile, unflatten
+from agent.td3.networks import Policy
+from agent.td3.replay.replay import Replay
+from contract.exits import Exit
+from contract.heartbeat import CollectorState
+from contract.paths import RunPaths
+
+WAIT_S = 0.001
+"""The collector's look at the step limit while it may not step; an order ends the wait earlier."""
+
+
+class Collector:
+    """Takes orders from one trainer, over ``channel``."""
+
+    def __init__(self, config: AgentConfig, run: RunPaths, channel: Channel) -> None:
+        self._config = config
+        self._run = run
+        self._channel = channel
+        self._orders: deque[Evaluate] = deque()
+        self._stopping = False
+        self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
+        self._weights = WeightsFile(run.exchange / "weights.bin")
+        self._weights_version = 0
+        side = config.environment.camera.width
+        self._policy = Policy(config.td3.network, side)
+        self._replay = Replay.create(run.replay, config.replay.capacity, side)
+        self._env = WatchdogEnv(config, self._status, _leave if self._has_traffic else None)
+        self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status)
+        self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
+
+    @property
+    def _has_traffic(self) -> bool:
+        return self._config.environment.traffic.vehicles > 0
+
+    def run(self, rehearse: bool) -> None:
+        """Rehearse an evaluation if that is wanted, then drive and evaluate until a stop is ordered.
+
+        Raises:
+            NoSimulator, ConfigError, RouteError: a new collector couldn't do better.
+            ChannelClosedError: the learner is gone.
+        """
+        self._channel.send(Ready(steps=self._replay.steps))
+        if rehearse and self._evaluations.expected:
+            self._report(self._evaluations.rehearse())
+        while not self._stop_ordered():
+            self._turn()
+        self._status.state = CollectorState.STOPPING
+        self._env.close()
+
+    def _turn(self) -> None:
+        if self._orders:
+            self._evaluate(self._orders.popleft())
+        elif self._replay.steps < self._pace.step_limit:
+            self._step()
+        else:
+            self._status.state = CollectorState.WAITING
+            self._stop_ordered(WAIT_S)
+
+    def _stop_ordered(self, timeout_s: float = 0.0) -> bool:
+        """Take in new orders; return whether the learner wants the simulator given back."""
+        self._status.alive()
+        while not self._stopping and (order := self._channel.receive(timeout_s)) is not None:
+            self._stopping = isinstance(order, Stop)
+            if isinstance(order, Evaluate):
+                self._orders.append(order)
+            timeout_s = 0.0
+        return self._stopping
+
+    def _report(self, work: Steps[Rehearsed] | Steps[Evaluated]) -> None:
+        """Do work of many steps and report its result, unless a stop is ordered between two of them."""
+        with contextlib.closing(work):
+            while not self._stop_ordered():
+                try:
+                    next(work)
+                except StopIteration as end:
+                    self._channel.send(end.value)
+                    return
+
+    def _step(self) -> None:
+        self._status.state = CollectorState.STEPPING
+        self._take_weights()
+        ended = self._rollout.step()
+        if ended is not None:
+            self._status.episodes += 1
+            self._channel.send(ended)
+
+    def _take_weights(self) -> None:
+        if self._weights.version == self._weights_version:
+            return
+        weights = self._weights.read()
+        if weights is not None:
+            self._policy.load_state_dict(unflatten(weights.flat, self._policy.state_dict()))
+            self._weights_version = weights.version
+
+    def _evaluate(self, order: Evaluate) -> None:
+        """Break the training episode off and evaluate; nothing of this enters the replay."""
+        self._rollout.abandon()
+        self._take_weights()
+        self._report(self._evaluations.evaluate(order))
+
+
+def _leave() -> None:
+    """Leave before the Traffic Manager's time-out aborts the process: the tick under way can't be interrupted."""
+    print("The simulator closed its connection; a Traffic Manager can't outlive that, this collector ends.", flush=True)
+    os._exit(Exit.CRASH)

@@ -1,0 +1,113 @@
+"""The evaluations of a training run: rehearsed before training, driven when ordered, in the collector's environment.
+
+Owns how many routes and which drivers an order means, the results' files and the video.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Console
+
+from agent.config import AgentConfig
+from agent.env.driving import DrivingEnv
+from agent.env.observation import FRAMES, VECTOR_SIZE
+from agent.env.route import Route
+from agent.evaluation import video
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER
+from agent.evaluation.metrics import Evaluation, table, write_csv, write_json
+from agent.evaluation.routes import Steps
+from agent.evaluation.runner import EvaluationRunner
+from agent.evaluation.video import VideoSummary
+from agent.exchange.messages import Evaluate, Evaluated, Rehearsed
+from agent.exchange.status import Status
+from agent.td3.networks import Policy
+from contract.heartbeat import CollectorState
+from contract.paths import RunPaths
+from contract.processes import held_mib
+
+WATCHABLE_M = 50.0
+TABLE_COLUMNS = 120
+
+
+class RunEvaluations:
+    """Evaluates one policy, which its owner keeps new."""
+
+    def __init__(self, config: AgentConfig, run: RunPaths, env: DrivingEnv, policy: Policy, status: Status) -> None:
+        self._config, self._settings = config, config.evaluation
+        self._run = run
+        self._env = env
+        self._policy = policy
+        self._status = status
+        periodic = self._settings.episodes if self._settings.every_steps > 0 else 0
+        self._most = max(periodic, self._settings.final_episodes)
+        self._runner = EvaluationRunner(config, env, policy, self._most)
+
+    @property
+    def expected(self) -> bool:
+        """Whether the run has evaluations at all."""
+        return self._most > 0
+
+    def rehearse(self) -> Steps[Rehearsed]:
+        """Allocate what evaluations need beyond driving, and say what that is; the simulator takes no step.
+
+        Raises:
+            NoSimulator, ConfigError: see ``Session.connect``.
+            RouteError: the map has too few held-out routes for the evaluations to come.
+        """
+        self._status.state = CollectorState.REHEARSING
+        yield
+        _ = self._env.planner  # connects
+        before_mib = held_mib(os.getpid())
+        side = self._config.environment.camera.width
+        self._policy.act(np.zeros((FRAMES, side, side), np.uint8), np.zeros(VECTOR_SIZE, np.float32))
+        routes = self._runner.routes()
+        _text(())
+        encoder_mib = video.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None
+        after_mib = held_mib(os.getpid())
+        return Rehearsed(before_mib=before_mib, after_mib=after_mib, encoder_mib=encoder_mib, routes=len(routes))
+
+    def evaluate(self, order: Evaluate) -> Steps[Evaluated]:
+        """Drive the held-out routes and return how it went; a final evaluation also writes files, and films."""
+        self._status.state = CollectorState.EVALUATING
+        yield
+        routes = self._runner.routes()[: self._settings.final_episodes if order.final else self._settings.episodes]
+        names = (TD3_DRIVER, *(BASELINES if order.final and self._settings.baselines else ()))
+        found = yield from self._runner.compare(names, routes)
+        if order.final:
+            write_json(found, self._run.evaluation_json)
+            write_csv(found, self._run.evaluation_csv)
+        film = (yield from self._film(routes)) if order.final and self._films else None
+        return Evaluated(
+            step=order.step,
+            final=order.final,
+            totals={each.name: each.scalars() for each in found},
+            score=found[0].score,
+            table=_text(found),
+            collector_mib=held_mib(os.getpid()),
+            encoder_mib=None if film is None else film.encoder_mib,
+            video=None if film is None else str(film.path.relative_to(self._run.path)),
+        )
+
+    @property
+    def _films(self) -> bool:
+        return self._settings.video and self._settings.final_episodes > 0
+
+    def _film(self, routes: Sequence[Route]) -> Steps[VideoSummary]:
+        """Film the trained driver; where it hardly moves, also one that does, so that there is something to watch."""
+        self._status.state = CollectorState.RECORDING
+        film = yield from self._runner.film(TD3_DRIVER, routes, self._run.videos / f"{TD3_DRIVER}.mp4")
+        if film.metres < WATCHABLE_M:
+            yield from self._runner.film("pid", routes, self._run.videos / "pid.mp4")
+        return film
+
+
+def _text(found: Sequence[Evaluation]) -> str:
+    """Return the table as text: the learner, which has the terminal, can't import what makes it."""
+    page = Console(file=io.StringIO(), width=TABLE_COLUMNS)
+    with page.capture() as capture:
+        page.print(table(found))
+    return capture.get()

@@ -1,0 +1,94 @@
+"""Training episodes: act, step, store. One call a step.
+
+Owns the order in which an observation, an action and their transition come to lie in the replay, and the choice
+between warm-up and actor. Every draw is a function of the seed and the step (``agent.seeding``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from agent.collector.warm_up import warmup_action
+from agent.config import AgentConfig
+from agent.env.driving import DrivingEnv
+from agent.env.observation import Observation
+from agent.evaluation.drivers import Action, PolicyDriver
+from agent.exchange.messages import EpisodeEnded
+from agent.seeding import Purpose, derived_seed, generator
+from agent.td3.exploration import GaussianNoise
+from agent.td3.replay.replay import Replay
+
+
+@dataclass
+class _Episode:
+    """What is summed up while one runs."""
+
+    observation: Observation
+    noise: GaussianNoise
+    action: Action = field(default_factory=lambda: np.zeros(2, np.float32))
+    length: int = 0
+    reward: float = 0.0
+    terms: Counter[str] = field(default_factory=Counter)
+
+
+class Rollout:
+    """Drives training episodes into one replay."""
+
+    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: PolicyDriver) -> None:
+        self._config = config
+        self._env = env
+        self._replay = replay
+        self._driver = driver
+        self._episode: _Episode | None = None
+
+    def abandon(self) -> None:
+        """Break off: the next step begins an episode. What was driven so far is in the replay."""
+        self._episode = None
+
+    def step(self) -> EpisodeEnded | None:
+        """Take one step and publish it; return the episode if it ended with this step.
+
+        A step in which the simulator was lost is none: nothing is stored, the episode has ended.
+        """
+        episode = self._episode or self._begin()
+        episode.action = self._action(episode)
+        observation, reward, terminated, truncated, info = self._env.step(episode.action)
+        if not info["simulator_lost"]:
+            frame, vector = observation["image"][-1], observation["vector"]
+            self._replay.append(episode.action, reward, terminated, truncated, frame, vector)
+            episode.observation = observation
+            episode.length += 1
+            episode.reward += reward
+            episode.terms.update(info["reward_terms"])
+        return self._ended(episode, info) if terminated or truncated else None
+
+    def _begin(self) -> _Episode:
+        steps, seed = self._replay.steps, self._config.seed
+        observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
+        self._replay.start_episode(observation["image"][-1], observation["vector"])
+        noise = GaussianNoise(self._config.td3.exploration_noise, derived_seed(seed, Purpose.EXPLORATION, steps))
+        self._episode = _Episode(observation, noise)
+        return self._episode
+
+    def _action(self, episode: _Episode) -> Action:
+        steps, seen = self._replay.steps, episode.observation
+        if steps < self._config.training.warmup_steps:
+            rng = generator(self._config.seed, Purpose.WARM_UP, steps)
+            spacing_m = self._config.environment.route.point_spacing_m
+            return warmup_action(rng, episode.action, seen["vector"], spacing_m)
+        return episode.noise(self._driver.act(seen, self._env.state))
+
+    def _ended(self, episode: _Episode, info: dict[str, Any]) -> EpisodeEnded:
+        self._episode = None
+        return EpisodeEnded(
+            length=episode.length,
+            reward=episode.reward,
+            reward_terms=dict(episode.terms),
+            route_completion=info["route_completion"],
+            success=info["success"],
+            end=info["end"],
+        )

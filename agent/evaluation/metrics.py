@@ -1,0 +1,190 @@
+"""What a drive is measured by: success, completion, driving score, collisions, comfort; per route and in total.
+
+Owns the figures, and how they are written: table, CSV, JSON, scalars for TensorBoard. Drives nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from agent.env.route import Route
+from contract.files import write_whole
+
+# CARLA leaderboard: the driving score is the completion times the penalty of each infraction.
+PENALTIES = {"vehicle": 0.6, "static": 0.65, "pedestrian": 0.5}
+
+
+@dataclass(frozen=True)
+class RouteResult:
+    """One drive."""
+
+    route: str
+    length_m: float
+    turns: int
+    end: str
+    success: bool
+    route_completion: float
+    """0 to 1."""
+    driving_score: float
+    """0 to 100."""
+    collisions: int
+    lane_invasions: int
+    distance_m: float
+    duration_s: float
+    mean_speed_mps: float
+    jerk_mps3: float
+    """Mean absolute jerk."""
+    reward: float
+    steps: int
+
+
+@dataclass
+class Tally:
+    """Sums over the steps of one drive."""
+
+    steps: int = 0
+    reward: float = 0.0
+    jerk_mps3: float = 0.0
+
+    def add(self, reward: float, jerk_mps3: float) -> None:
+        """Add one step."""
+        self.steps += 1
+        self.reward += reward
+        self.jerk_mps3 += jerk_mps3
+
+    def result(self, route: Route, info: dict[str, Any], step_s: float) -> RouteResult:
+        """Return the drive's figures.
+
+        Args:
+            route: that was driven.
+            info: of the last step.
+            step_s: simulated seconds a step.
+        """
+        penalty = PENALTIES[info["collision_with"]] if info["collision"] else 1.0
+        duration_s = self.steps * step_s
+        return RouteResult(
+            route=route.name,
+            length_m=route.length_m,
+            turns=route.turns,
+            end=info["end"],
+            success=info["success"],
+            route_completion=info["route_completion"],
+            driving_score=100.0 * info["route_completion"] * penalty,
+            collisions=int(info["collision"]),
+            lane_invasions=info["lane_invasions"],
+            distance_m=info["distance_m"],
+            duration_s=duration_s,
+            mean_speed_mps=info["distance_m"] / duration_s,
+            jerk_mps3=self.jerk_mps3 / self.steps,
+            reward=self.reward,
+            steps=self.steps,
+        )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a driver did on a list of routes."""
+
+    name: str
+    map: str
+    seed: int
+    routes: tuple[RouteResult, ...]
+    blocked: tuple[str, ...] = ()
+    """Routes that weren't driven, for something stood on their starts each time; no figure counts them."""
+
+    def totals(self) -> dict[str, float]:
+        """Return means over routes; collisions and lane invasions a driven kilometre."""
+        count = max(len(self.routes), 1)
+        metres = sum(r.distance_m for r in self.routes)
+        seconds = sum(r.duration_s for r in self.routes)
+        per_km = 1000.0 / metres if metres > 0 else 0.0
+        return {
+            "routes": float(len(self.routes)),
+            "blocked": float(len(self.blocked)),
+            "success": sum(r.success for r in self.routes) / count,
+            "route_completion": sum(r.route_completion for r in self.routes) / count,
+            "driving_score": sum(r.driving_score for r in self.routes) / count,
+            "collisions_per_km": sum(r.collisions for r in self.routes) * per_km,
+            "lane_invasions_per_km": sum(r.lane_invasions for r in self.routes) * per_km,
+            "mean_speed_mps": metres / seconds if seconds > 0 else 0.0,
+            "jerk_mps3": sum(r.jerk_mps3 for r in self.routes) / count,
+            "reward": sum(r.reward for r in self.routes) / count,
+            "distance_km": metres / 1000.0,
+        }
+
+    @property
+    def score(self) -> float:
+        """The figure by which checkpoints are compared: the mean driving score, 0 to 100."""
+        return self.totals()["driving_score"]
+
+    def scalars(self) -> dict[str, float]:
+        """Return the totals for TensorBoard, with Stable-Baselines3's names where it has them."""
+        totals = self.totals()
+        steps = sum(route.steps for route in self.routes)
+        return {
+            **{name: value for name, value in totals.items() if name not in ("routes", "reward", "success")},
+            "mean_reward": totals["reward"],
+            "success_rate": totals["success"],
+            "mean_ep_length": steps / max(1, len(self.routes)),
+        }
+
+
+def table(evaluations: Sequence[Evaluation]) -> Table:
+    """Return the drivers side by side, a line each, for ``rich``."""
+    town = ", ".join(sorted({e.map for e in evaluations}))
+    most = max((len(e.routes) for e in evaluations), default=0)
+    view = Table(title=f"{most} routes on {town}", caption=_not_driven(evaluations))
+    view.add_column("driver")
+    for column in ("success", "completion", "driving score", "collisions/km", "lane inv./km", "m/s", "jerk", "reward"):
+        view.add_column(column, justify="right")
+    for evaluation in evaluations:
+        t = evaluation.totals()
+        view.add_row(
+            evaluation.name,
+            f"{t['success']:.0%}",
+            f"{t['route_completion']:.1%}",
+            f"{t['driving_score']:.1f}",
+            f"{t['collisions_per_km']:.2f}",
+            f"{t['lane_invasions_per_km']:.1f}",
+            f"{t['mean_speed_mps']:.1f}",
+            f"{t['jerk_mps3']:.1f}",
+            f"{t['reward']:.1f}",
+        )
+    return view
+
+
+def _not_driven(evaluations: Sequence[Evaluation]) -> str | None:
+    names = sorted({name for evaluation in evaluations for name in evaluation.blocked})
+    return f"Not driven by all, for something stood on the start: {', '.join(names)}." if names else None
+
+
+def write_json(evaluations: Sequence[Evaluation], path: Path) -> None:
+    """Write totals and routes of every driver, whole or not at all."""
+    plain = [{**dataclasses.asdict(e), "totals": e.totals()} for e in evaluations]
+    _write(path, json.dumps(plain, indent=2) + "\n")
+
+
+def write_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
+    """Write one line a driver and route, whole or not at all."""
+    fields = ["driver", "map", "seed", *(f.name for f in dataclasses.fields(RouteResult))]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    for evaluation in evaluations:
+        head: dict[str, Any] = {"driver": evaluation.name, "map": evaluation.map, "seed": evaluation.seed}
+        writer.writerows({**head, **dataclasses.asdict(result)} for result in evaluation.routes)
+    _write(path, text.getvalue())
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text)

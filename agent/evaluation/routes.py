@@ -1,0 +1,86 @@
+"""A driver on a list of routes, a step at a time.
+
+Owns what becomes of a route that is lost with the simulator, or whose start is taken. Writes no replay, draws no route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TypeVar
+
+from agent.env.driving import DrivingEnv
+from agent.env.route import Route
+from agent.env.session import BlockedStart
+from agent.evaluation.drivers import Driver
+from agent.evaluation.metrics import Evaluation, RouteResult, Tally
+
+LOSSES_A_ROUTE = 3
+ROUNDS = 3
+"""How often a route is tried whose start is taken; between two tries the others are driven."""
+
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that pauses before each call into the simulator and returns a T: it can be left at any pause."""
+
+
+def completed(work: Steps[T]) -> T:
+    """Do all of it and return what it returns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str, seed: int = 0) -> Steps[Evaluation]:
+    """Drive every route once and return the figures; a route lost with the simulator is repeated.
+
+    A route whose start is taken comes once more after the others, and is named if it is taken each time.
+
+    Args:
+        env: the environment itself (``gymnasium.make(...).unwrapped``).
+        name: of the driver, for tables.
+        seed: that the routes were drawn with; noted in the result, nothing is drawn here.
+
+    Raises:
+        BlockedStart: of no route was the start ever free.
+        NoSimulator: the simulator is gone for longer than its patience.
+        RuntimeError: one route lost the simulator ``LOSSES_A_ROUTE`` times.
+    """
+    results: dict[int, RouteResult] = {}
+    for _ in range(ROUNDS):
+        for number in [number for number in range(len(routes)) if number not in results]:
+            try:
+                results[number] = yield from _drive_again_if_lost(env, driver, routes[number])
+            except BlockedStart as blocked:
+                last = blocked
+    if routes and not results:
+        raise last
+    left = tuple(route.name for number, route in enumerate(routes) if number not in results)
+    return Evaluation(name, env.planner.name, seed, tuple(results[number] for number in sorted(results)), left)
+
+
+def drive(env: DrivingEnv, driver: Driver, route: Route) -> Steps[RouteResult | None]:
+    """Drive one route; None if the simulator was lost on the way."""
+    yield
+    observation, info = env.reset(options={"route": route})
+    tally = Tally()
+    over = False
+    while not over:
+        yield
+        observation, reward, terminated, truncated, info = env.step(driver.act(observation, env.state))
+        tally.add(reward, info["jerk_mps3"])
+        over = terminated or truncated
+    return None if info["simulator_lost"] else tally.result(route, info, env.session.config.fixed_delta_s)
+
+
+def _drive_again_if_lost(env: DrivingEnv, driver: Driver, route: Route) -> Steps[RouteResult]:
+    for _ in range(LOSSES_A_ROUTE):
+        result = yield from drive(env, driver, route)
+        if result is not None:
+            return result
+    raise RuntimeError(
+        f"The simulator at {env.session.address} was lost {LOSSES_A_ROUTE} times on route {route.name}: see its log."
+    )

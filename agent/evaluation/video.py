@@ -1,0 +1,174 @@
+"""Films a driver from behind: an mp4 that any browser plays, with speed, completion and what the agent sees.
+
+Owns the chase camera and the encoder process. The picture of a step is the one of its frame; playback is in real time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import carla
+import cv2
+import imageio_ffmpeg
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from agent.env.driving import DrivingEnv
+from agent.env.observation import Observation
+from agent.env.route import Route
+from agent.env.sensors import FrameCamera
+from agent.env.session import BlockedStart, SimulatorLost
+from agent.evaluation.drivers import Driver
+from agent.evaluation.routes import Steps
+from contract.processes import held_mib
+
+Picture = NDArray[np.uint8]
+
+WIDTH, HEIGHT, FOV_DEG = 640, 360, 90.0
+BEHIND_M, ABOVE_M, PITCH_DEG = -5.5, 2.8, -14.0
+INSET = 168  # twice what the agent sees
+MARGIN = 10
+# Frame threads and look-ahead are pictures held in RAM: one thread a core and 40 pictures by default, 80 MiB on 2 cores
+# and more on a larger machine. So it is 42 MiB everywhere, and the file is no larger.
+FRUGAL = ("-threads", "1", "-x264-params", "rc-lookahead=10:sync-lookahead=0")
+REHEARSED_PICTURES = 40  # until the encoder's memory stops growing
+WHITE, DARK, GREEN = (255, 255, 255), (40, 40, 40), (90, 200, 90)
+
+
+@dataclass(frozen=True)
+class VideoSummary:
+    """What a video shows."""
+
+    path: Path
+    seconds: float
+    metres: float
+    routes: int
+    encoder_mib: float
+    """RAM of the encoder's process when it had every picture."""
+
+
+def record(
+    env: DrivingEnv,
+    driver: Driver,
+    routes: Sequence[Route],
+    path: Path,
+    *,
+    min_seconds: float = 10.0,
+    min_metres: float = 50.0,
+    max_seconds: float = 120.0,
+) -> Steps[VideoSummary]:
+    """Film route after route until the video is long enough and the car moved far enough, or no route is left.
+
+    Args:
+        env: the environment itself (``gymnasium.make(...).unwrapped``).
+        path: of the mp4 (H.264, yuv420p, 640×360); its folder is made, the file appears whole or not at all.
+        max_seconds: no longer than this, whatever the car does.
+
+    Raises:
+        BlockedStart, SimulatorLost: of the last route, where there is no picture of any.
+        NoSimulator: the simulator is gone for longer than its patience.
+    """
+    frames, metres, driven = 0, 0.0, 0
+    fps = 1.0 / env.session.config.fixed_delta_s
+    with _encoder(path, fps) as encoder:
+        for route in routes:
+            if frames >= max_seconds * fps or (frames >= min_seconds * fps and metres >= min_metres):
+                break
+            driven += 1
+            before = metres
+            yield
+            try:
+                with contextlib.closing(_drive(env, driver, route)) as drive:
+                    for picture, distance_m in drive:
+                        encoder.send(picture)
+                        frames, metres = frames + 1, before + distance_m
+                        yield
+                        if frames >= max_seconds * fps:
+                            break
+            except (SimulatorLost, BlockedStart):
+                if frames == 0 and driven == len(routes):
+                    raise
+        encoder_mib = _children_mib()
+    return VideoSummary(path, frames / fps, metres, driven, encoder_mib)
+
+
+def rehearse(fps: float) -> float:
+    """Encode throw-away pictures, write nothing, and return what the encoder's process took, MiB."""
+    picture = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)  # noise is hardest to encode
+    with contextlib.closing(_ffmpeg(os.devnull, fps, "-f", "null")) as encoder:
+        for shift in range(REHEARSED_PICTURES):
+            encoder.send(np.roll(picture, 3 * shift, axis=1))
+        return _children_mib()
+
+
+def _drive(env: DrivingEnv, driver: Driver, route: Route) -> Generator[tuple[Picture, float], None, None]:
+    """Yield the picture and the metres driven after every step; a lost simulator or a taken start ends the route."""
+    env.reset(options={"route": route})  # there is a car to follow only after this
+    assert env.car is not None
+    pose = carla.Transform(carla.Location(x=BEHIND_M, z=ABOVE_M), carla.Rotation(pitch=PITCH_DEG))
+    camera = FrameCamera(env.session, env.car.actor, pose, width=WIDTH, height=HEIGHT, fov_deg=FOV_DEG)
+    try:
+        camera.wait_for_first()
+        observation, info = env.reset(options={"route": route})
+        while info["end"] is None:
+            observation, _, _, _, info = env.step(driver.act(observation, env.state))
+            if not info["simulator_lost"]:
+                picture = camera.image(env.frame)[:, :, :3].copy()
+                yield _annotated(picture, observation, info["speed_mps"], info["route_completion"]), info["distance_m"]
+    finally:
+        camera.destroy()
+
+
+def _annotated(picture: Picture, observation: Observation, speed_mps: float, completion: float) -> Picture:
+    """Return the picture with the agent's view in a corner, the speed and a bar of the route driven."""
+    view = cv2.resize(observation["image"][-1], (INSET, INSET), interpolation=cv2.INTER_NEAREST)
+    left, top = WIDTH - INSET - MARGIN, MARGIN
+    picture[top : top + INSET, left : left + INSET] = view[:, :, None]
+    cv2.rectangle(picture, (left - 1, top - 1), (left + INSET, top + INSET), WHITE, 1)
+    right, bottom = WIDTH - MARGIN, HEIGHT - MARGIN
+    cv2.rectangle(picture, (MARGIN, bottom - 8), (right, bottom), DARK, -1)
+    cv2.rectangle(picture, (MARGIN, bottom - 8), (MARGIN + round(completion * (right - MARGIN)), bottom), GREEN, -1)
+    text = f"{3.6 * speed_mps:3.0f} km/h   route {completion:4.0%}"
+    cv2.rectangle(picture, (MARGIN, bottom - 40), (MARGIN + 240, bottom - 8), DARK, -1)
+    cv2.putText(picture, text, (MARGIN + 8, bottom - 18), cv2.FONT_HERSHEY_SIMPLEX, 0.6, WHITE, 1, cv2.LINE_AA)
+    return picture
+
+
+@contextlib.contextmanager
+def _encoder(path: Path, fps: float) -> Iterator[Generator[None, Picture, None]]:
+    """Run ffmpeg while the block lasts; the file gets its name only when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".unfinished-{path.name}")
+    encoder = _ffmpeg(str(unfinished), fps)
+    try:
+        yield encoder
+        encoder.close()
+        unfinished.replace(path)
+    finally:
+        encoder.close()
+        unfinished.unlink(missing_ok=True)
+
+
+def _ffmpeg(path: str, fps: float, *output: str) -> Generator[None, Picture, None]:
+    """Return the encoder, started; ``output`` are more options of its output."""
+    encoder: Generator[None, Picture, None] = imageio_ffmpeg.write_frames(
+        path,
+        (WIDTH, HEIGHT),
+        pix_fmt_in="bgr24",
+        fps=fps,
+        codec="libx264",
+        quality=7,
+        macro_block_size=8,
+        output_params=[*FRUGAL, *output],
+    )
+    encoder.send(None)  # type: ignore[arg-type]  # starts the generator
+    return encoder
+
+
+def _children_mib() -> float:
+    return sum(held_mib(child.pid) or 0.0 for child in psutil.Process().children())

@@ -1,1 +1,0 @@
-"""How well a driver drives: the baselines beside it, evaluation on held-out routes, the table, the video."""

@@ -1,0 +1,215 @@
+"""What networks, a batch and an update take, in bytes: arithmetic, nothing is allocated and torch isn't imported.
+
+The shapes are those of ``td3.networks`` (a test holds the two together, name by name and byte by byte). The most bytes
+that an update holds at once are found step by step along the backward pass: what each layer keeps, frees and needs
+meanwhile; a test holds that against PyTorch's own account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from agent.config import NetworkConfig
+from agent.td3.replay.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides
+
+FLOAT = 4  # bytes; parameters, gradients, moments and everything after the encoder
+KERNELS = (2 * 2, 4 * 4, 3 * 3)
+_WINDOW = STACK + 1  # frames of a sampled transition
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def _convolved_cells(side: int = SIDE) -> tuple[int, ...]:
+    """Return the cells after each convolution."""
+    return tuple(across * across for across in convolved_sides(side))
+
+
+def parameter_shapes(network: NetworkConfig, side: int = SIDE) -> Shapes:
+    """Return the shape of each learned parameter under its name in ``TD3.online``."""
+    first, second, third = network.channels
+    features = network.features
+    return {
+        **_layer("encoder.conv1", first, STACK * BLOCK * BLOCK, 2, 2),
+        **_layer("encoder.conv2", second, first, 4, 4),
+        **_layer("encoder.conv3", third, second, 3, 3),
+        **_layer("encoder.trunk", features, third * _convolved_cells(side)[-1]),
+        **_norm("encoder.norm", features),
+        **_mlp("actor.body", (features + VECTOR, *network.hidden, ACTION), norm=False),
+        **_mlp("critic.q1", (features + VECTOR + ACTION, *network.hidden, 1), norm=True),
+        **_mlp("critic.q2", (features + VECTOR + ACTION, *network.hidden, 1), norm=True),
+    }
+
+
+def parameter_bytes(shapes: Shapes, prefix: str = "") -> int:
+    """Return the float32 bytes of the parameters whose names begin so."""
+    return FLOAT * sum(prod(shape) for name, shape in shapes.items() if name.startswith(prefix))
+
+
+def page_locked(shapes: Shapes) -> int:
+    """Return the bytes of copies that a GPU reads from the host: PyTorch rounds each block up to a power of two."""
+    return sum(1 << (FLOAT * prod(shape) - 1).bit_length() for shape in shapes.values())
+
+
+def batch_bytes(batch: int, side: int = SIDE) -> int:
+    """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, reward, terminated."""
+    return batch * (_WINDOW * side * side + FLOAT * (2 * VECTOR + ACTION + 1 + 1))
+
+
+def _layer(name: str, outputs: int, *inputs: int) -> Shapes:
+    return {f"{name}.weight": (outputs, *inputs), f"{name}.bias": (outputs,)}
+
+
+def _norm(name: str, width: int) -> Shapes:
+    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
+
+
+def _mlp(name: str, sizes: tuple[int, ...], norm: bool) -> Shapes:
+    """Return the layers under their places in ``nn.Sequential``, where ReLU and LayerNorm have places, too."""
+    stride = 3 if norm else 2
+    shapes: Shapes = {}
+    for index, (inputs, outputs) in enumerate(pairwise(sizes)):
+        shapes |= _layer(f"{name}.{stride * index}", outputs, inputs)
+        if norm and index < len(sizes) - 2:
+            shapes |= _norm(f"{name}.{stride * index + 1}", outputs)
+    return shapes
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One layer of the backward pass, bytes."""
+
+    saved: int
+    """A row's, kept from the forward pass until this step is done."""
+    meanwhile: int
+    """A row's gradients before and after the layer."""
+    at_once: int = 0
+    """What else it takes, whatever the rows."""
+    weights: int = 0
+    """Its weights' gradient, float32."""
+    cast: int = 0
+    """Its weights in 2 bytes each, kept until this step is done, and their gradient in the same."""
+
+
+def update_bytes(
+    network: NetworkConfig,
+    batch: int,
+    rows: int,
+    precision: str,
+    cached_rows: int | None,
+    side: int = SIDE,
+    unfolds: bool = False,
+) -> int:
+    """Return the bytes of gradients, activations and cast weights at the worst instant of an update.
+
+    Args:
+        network: the widths.
+        batch: transitions of the update.
+        rows: of them, those that go through the networks together; fewer than ``batch`` are micro-batches, whose
+            gradients are made beside the sum that they are added to.
+        precision: of the encoder; other than float32 it takes 2 bytes a number.
+        cached_rows: rows that go through the convolutions together on the CPU (``td3.kernels``); None for all, as
+            on a GPU.
+        side: of the frames, pixels.
+        unfolds: whether convolutions copy their inputs into columns (``td3.kernels.arithmetic``).
+    """
+    shapes = parameter_shapes(network, side)
+    of_actor = parameter_bytes(shapes, "actor.")
+    of_theta = parameter_bytes(shapes) - of_actor
+    rows = min(rows, batch)
+    kept = FLOAT * network.features * batch  # f(s), for the actor
+    standing = of_theta if rows < batch else 0
+    inputs = FLOAT * (network.features + VECTOR + ACTION)  # of the critics, one copy for both
+    second, first = _critic_steps(network), _critic_steps(network, beside=inputs)
+    cells = _convolved_cells(side)
+    convolutions = _convolutions_step(network, rows, precision, cached_rows, STACK * side * side, cells, unfolds)
+    encoder = [_trunk_step(network, precision, cells[-1]), convolutions]
+    critic = [*second, *first, _Step(inputs, 0), *encoder]
+    actor = [*_critic_steps(network, learns=False), *_actor_steps(network)]
+    return max(
+        kept + _highest(critic, rows, standing),
+        kept + _highest(actor, rows, of_theta + (of_actor if rows < batch else 0), grows=rows == batch),
+        2 * kept + of_theta,  # the features of micro-batches, and in one piece
+    )
+
+
+def _highest(steps: Sequence[_Step], rows: int, standing: int, *, grows: bool | None = None) -> int:
+    """Return the most bytes in a backward pass; ``standing`` gradients are there before, and take the new ones up."""
+    grows = standing == 0 if grows is None else grows
+    saved, cast = sum(step.saved for step in steps), sum(step.cast for step in steps)
+    made, highest = 0, 0
+    for step in steps:
+        # The weights' gradient comes first in 2 bytes a number, beside the cast weights, then in 4, without them.
+        of_weights = max(2 * step.cast, step.cast + step.weights) if step.cast else step.weights
+        highest = max(highest, made + rows * (saved + step.meanwhile) + step.at_once + cast - step.cast + of_weights)
+        made += step.weights if grows else 0
+        saved, cast = saved - step.saved, cast - step.cast
+    return standing + highest
+
+
+def _critic_steps(network: NetworkConfig, *, learns: bool = True, beside: int = 0) -> list[_Step]:
+    """Return one critic's hidden layers, the last first: each keeps what LayerNorm got and what ReLU gave.
+
+    ``beside``: what is held meanwhile, the inputs' gradient by the other critic.
+    """
+    widths = (network.features + VECTOR + ACTION, *network.hidden)
+    steps = [
+        _Step(
+            2 * FLOAT * after, FLOAT * max(2 * after, before + after) + beside, weights=FLOAT * before * after * learns
+        )
+        for before, after in pairwise(widths)
+    ]
+    return steps[::-1]
+
+
+def _actor_steps(network: NetworkConfig) -> list[_Step]:
+    widths = (network.features + VECTOR, *network.hidden)
+    steps = [
+        _Step(FLOAT * after, FLOAT * max(2 * after, before + after), weights=FLOAT * before * after)
+        for before, after in pairwise(widths)
+    ]
+    inputs = _Step(FLOAT * (2 * widths[0] + ACTION), 0)  # its own and the critic's
+    return [*steps[::-1], inputs]
+
+
+def _trunk_step(network: NetworkConfig, precision: str, cells: int) -> _Step:
+    """LayerNorm's input and tanh's result are kept; f(s) itself is counted elsewhere."""
+    element, inputs = _element(precision), network.channels[-1] * cells
+    features = FLOAT * network.features
+    trunk = network.features * inputs
+    return _Step(2 * features, 2 * features + element * inputs, 0, FLOAT * trunk, _cast(element, trunk))
+
+
+def _convolutions_step(
+    network: NetworkConfig,
+    rows: int,
+    precision: str,
+    cached_rows: int | None,
+    pixels: int,
+    cells: tuple[int, ...],
+    unfolds: bool,
+) -> _Step:
+    """The three outputs are kept; the frames are converted again, and the first two's gradients are a part's."""
+    element = _element(precision)
+    inputs = (STACK * BLOCK * BLOCK, *network.channels)
+    outputs = [channels * count for channels, count in zip(network.channels, cells, strict=True)]
+    weights = sum(a * b * kernel for (a, b), kernel in zip(pairwise(inputs), KERNELS, strict=True))
+    columns = [unfolds * a * k * count for a, k, count in zip(inputs, KERNELS, cells, strict=False)]
+    # On the CPU in float32 they are converted where they lie; else their bytes are put beside each other first.
+    moved = 0 if cached_rows is not None and precision == "float32" else pixels
+    through_first = moved + element * (pixels + outputs[0] + columns[0])
+    through_second = element * (outputs[0] + outputs[1] + columns[1])
+    together = min(rows, cached_rows or rows)
+    summed = FLOAT * weights * (together < rows)  # a part's gradient beside the sum of the earlier ones
+    part = together * max(through_first, through_second) + summed
+    return _Step(element * sum(outputs), element * outputs[2], part, FLOAT * weights, _cast(element, weights))
+
+
+def _cast(element: int, weights: int) -> int:
+    return 0 if element == FLOAT else element * weights
+
+
+def _element(precision: str) -> int:
+    return FLOAT if precision == "float32" else FLOAT // 2

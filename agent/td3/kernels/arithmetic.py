@@ -1,0 +1,64 @@
+"""What the encoder computes in: ``td3.precision`` on the processor at hand.
+
+Owns what a CPU has, asked of the library that computes, not of cpuid: oneDNN may have been told to use less
+(``ONEDNN_MAX_CPU_ISA``). Imports torch only where the answer depends on it; without torch the answer is the one that
+takes more memory.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+CACHED_ROWS = 64
+"""On the CPU: so many observations go through all convolutions, then the next, so that their numbers stay in cache."""
+
+
+def computed(precision: str, cuda: bool) -> str:
+    """Return float32, bfloat16 or float16: what a learner with this ``td3.precision`` computes in.
+
+    A CPU that only emulates bfloat16 convolves in float32, which is faster there. ``auto`` on a GPU that hasn't been
+    asked is float32: at most that is taken.
+    """
+    if precision == "float16" or cuda:
+        return "float32" if precision == "auto" else precision
+    return "bfloat16" if precision in ("bfloat16", "auto") and cpu_has_bfloat16() else "float32"
+
+
+def only_emulated(asked: str, computed_in: str) -> str:
+    """Return the sentence, less its full stop, of a precision that isn't computed in; empty where it is."""
+    if asked == computed_in:
+        return ""
+    return f"td3.precision is {asked}, which this processor only emulates: the encoder takes {computed_in}"
+
+
+@cache
+def cpu_has_bfloat16() -> bool:
+    """Return whether oneDNN multiplies bfloat16 in hardware (AVX512_BF16, AMX).
+
+    It also takes bfloat16 on plain AVX-512, whose float32 it then uses. The hardware's instructions are recognised by
+    what they do to numbers below 2⁻¹²⁶: taken for 0, whatever the mode of the processor (Intel's manual on VDPBF16PS).
+    """
+    if not _onednn_takes("bf16"):
+        return False
+    import torch
+
+    with torch.inference_mode():
+        tiny = torch.full((1, 16, 4, 4), 2.0**-130, dtype=torch.bfloat16)
+        large = torch.full((16, 16, 2, 2), 2.0**100, dtype=torch.bfloat16)
+        products = torch.nn.functional.conv2d(tiny.to(memory_format=torch.channels_last), large)
+    return not bool(products.any())
+
+
+@cache
+def cpu_unfolds_float16() -> bool:
+    """Return whether PyTorch's own kernels convolve float16 (AVX512_FP16 is missing): they copy inputs into columns."""
+    return not _onednn_takes("fp16")
+
+
+def _onednn_takes(element: str) -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    asked = getattr(torch.ops.mkldnn, f"_is_mkldnn_{element}_supported", None)
+    return asked is not None and bool(asked())

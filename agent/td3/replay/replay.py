@@ -1,0 +1,246 @@
+"""The replay: episodes in, batches out; every frame stored once, one writer, many readers.
+
+Owns what a row means and which rows may be drawn; the files are ``ring``'s. Never touches networks or the environment.
+A row holds one observation and the transition that *arrived* at it, and never changes once published. So a writer
+killed at any instant loses no finished transition, an episode of T transitions takes T + 1 rows, and readers need no
+lock. An episode's first row (episode_step 0) is no transition and is never drawn; the others' stacks reach back to it
+at most.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agent.td3.replay.frames import SIDE, STACK, frame_shape, space_to_depth
+from agent.td3.replay.layout import Layout, ReplayError
+from agent.td3.replay.ring import Ring
+
+__all__ = ["Batch", "Replay", "ReplayError"]
+
+_FRAME_WINDOW = np.arange(-STACK, 1)  # frames t-3..t+1, counted from the row that the transition arrives at
+# Rows that the writer may be changing: an episode's first observation is published together with its first step.
+IN_FLIGHT = 2
+# Rows left out at the old end of a full ring: those in flight, the oldest frame window's, and some that the writer may
+# advance while a batch is read.
+_MARGIN = IN_FLIGHT + STACK + 10
+MIN_CAPACITY = 2 * _MARGIN
+# Batches that are fetched ahead after one that had to wait for the disk; then one isn't, to see whether it still must.
+_FETCHED_AHEAD = 1_000
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions. One window of five frames t-3..t+1 holds the stacks of both s and s'."""
+
+    frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth; before an episode's start its first frame, repeated
+    vector: Tensor  # (B, 53) float32, of s
+    next_vector: Tensor  # (B, 53) float32, of s'
+    action: Tensor  # (B, 2) float32 in [-1, 1]
+    reward: Tensor  # (B,) float32
+    terminated: Tensor  # (B,) float32: 1 where s' is terminal; 0 also where a time limit ended the episode
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device; the same tensors where they are there already."""
+        return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+
+    def __len__(self) -> int:
+        """How many transitions, B."""
+        return len(self.reward)
+
+    def __getitem__(self, rows: slice) -> Batch:
+        """Return some of the transitions, as views."""
+        return Batch(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+class Replay:
+    """The ring of transitions: ``create`` for the one writer, ``open`` for everybody else."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._episode_step: int | None = None  # of the newest row written; None outside an episode
+        self._frames_out: dict[int, NDArray[np.uint8]] = {}  # a page fault for each fresh 4 KiB would double the time
+        self._to_fetch = 0  # batches
+
+    @classmethod
+    def create(cls, directory: Path, capacity: int, side: int = SIDE) -> Replay:
+        """Open the replay for writing and go on with what it holds; allocate it whole where there is none.
+
+        Raises:
+            ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
+                or layout.
+        """
+        if capacity < MIN_CAPACITY:
+            raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
+        return cls(Ring.create(directory, capacity, side))
+
+    @classmethod
+    def open(cls, directory: Path, writable: bool = False) -> Replay:
+        """Open an existing replay, whatever its capacity.
+
+        Raises:
+            ReplayError: there is none, it has another layout, or (writable) another process writes.
+        """
+        return cls(Ring.open(directory, writable))
+
+    def close(self) -> None:
+        """Let another writer in; the mapping itself goes with the last reference to it."""
+        if self._ring.lock is not None:
+            self._ring.lock.close()
+
+    @property
+    def capacity(self) -> int:
+        """Rows that fit."""
+        return self._ring.layout.capacity
+
+    @property
+    def layout(self) -> Layout:
+        """Capacity, frame size, and since when."""
+        return self._ring.layout
+
+    @property
+    def rows(self) -> int:
+        """Rows ever published: one a transition and one an episode."""
+        return int(self._ring.published[0])
+
+    @property
+    def size(self) -> int:
+        """Rows held now."""
+        kept = self.rows - max(0, self.layout.first - STACK)
+        return min(kept, self.capacity)
+
+    @property
+    def steps(self) -> int:
+        """Finished transitions ever written."""
+        rows = self.rows
+        return self._step(rows - 1) if rows else 0
+
+    def start_episode(self, frame: NDArray[np.uint8], vector: NDArray[np.float32]) -> None:
+        """Take an episode's first observation: frame (S, S), vector (53,). Published with the first transition."""
+        self._episode_step = 0
+        self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""))
+
+    def append(
+        self,
+        action: NDArray[np.float32],
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        frame: NDArray[np.uint8],
+        vector: NDArray[np.float32],
+    ) -> None:
+        """Publish a transition: action (2,), reward, how the episode ended, and the observation that it led to.
+
+        Raises:
+            ReplayError: no episode is open; after a final transition, or a restart, ``start_episode`` comes first.
+        """
+        if self._episode_step is None:
+            raise ReplayError(f"{self._ring.directory}: a transition outside an episode; call start_episode first.")
+        row = self.rows + (self._episode_step == 0)
+        self._episode_step += 1
+        values = (self.steps + 1, vector, action, reward, self._episode_step, terminated, truncated, b"")
+        self._write(row, frame, values)
+        self._ring.published[0] = row + 1  # one aligned store, after all that it announces
+        if terminated or truncated:
+            self._episode_step = None
+
+    def sample(self, batch: int, rng: np.random.Generator, until: int | None = None) -> Batch:
+        """Draw transitions uniformly, with replacement.
+
+        Args:
+            batch: how many, B.
+            rng: the only source of chance: the same state and the same rows give the same batch.
+            until: draw from the first so many transitions ever written (of those still held); None: from all.
+                The batch then does not depend on what a writer, up to 10 rows ahead, has added since.
+
+        Returns:
+            The batch on the CPU. Its ``frames`` are overwritten by the next call with the same B.
+
+        Raises:
+            ReplayError: there is nothing to draw from.
+        """
+        head = self._head(until)
+        oldest = self._oldest(head)
+        waits = _waits_for_disk()
+        while True:
+            drawn = self._draw(batch, rng, max(oldest, self._oldest_whole()), head)
+            result = self._gather(drawn)
+            if drawn.min() >= self._oldest_whole():
+                self._to_fetch = _FETCHED_AHEAD if _waits_for_disk() > waits else max(0, self._to_fetch - 1)
+                return result
+            # The writer came round while this process was held up: what was read may be torn.
+            oldest = self._oldest(self.rows)
+
+    def fetch(self, batch: int, rng: np.random.Generator) -> None:
+        """Have the frames read that ``sample`` will draw with the same arguments; does nothing for a ring in memory.
+
+        A hint: no batch depends on it. Rows that the writer adds meanwhile shift what is drawn by about as many.
+        """
+        if self._to_fetch:
+            rows = self._draw(batch, rng, self._oldest(self.rows), self.rows)
+            self._ring.fetch((rows - STACK) % self.capacity, STACK + 1 + IN_FLIGHT)
+
+    def _oldest(self, head: int) -> int:
+        return max(self.layout.first, head - self.capacity + _MARGIN)
+
+    def _oldest_whole(self) -> int:
+        """Return the oldest row whose frame window the writer can't be changing now."""
+        return max(self.layout.first, self.rows - self.capacity + IN_FLIGHT + STACK)
+
+    def _head(self, until: int | None) -> int:
+        """Return the row after the last that may be drawn: steps grow with the rows, so it is found by bisection."""
+        high = self.rows
+        if until is None or high == 0 or self._step(high - 1) <= until:
+            return high
+        low = self._oldest_whole()
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._step(middle) < until else (low, middle)
+        return low + (self._step(low) == until)  # not the next episode's first row, which may or may not be there yet
+
+    def _draw(self, batch: int, rng: np.random.Generator, oldest: int, head: int) -> NDArray[np.int64]:
+        """Return rows in [oldest, head) that a transition arrives at; first observations are drawn again."""
+        if head <= oldest or self._step(head - 1) == self._step(oldest) - (self._episode_steps(oldest) > 0):
+            raise ReplayError(f"{self._ring.directory}: no transition to sample; collect some steps first.")
+        rows = rng.integers(oldest, head, batch)
+        while (first := self._episode_steps(rows) == 0).any():
+            rows[first] = rng.integers(oldest, head, int(first.sum()))
+        return rows
+
+    def _gather(self, rows: NDArray[np.int64]) -> Batch:
+        windows = np.maximum(rows[:, None] + _FRAME_WINDOW, (rows - self._episode_steps(rows))[:, None]) % self.capacity
+        if len(rows) not in self._frames_out:
+            self._frames_out[len(rows)] = np.empty((windows.size, self.layout.frame_bytes), dtype=np.uint8)
+        frames = self._frames_out[len(rows)]
+        np.take(self._ring.frames, windows.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
+        before = self._ring.rows["vector"][(rows - 1) % self.capacity]
+        arrived = self._ring.rows[rows % self.capacity]
+        columns = (before, arrived["vector"], arrived["action"], arrived["reward"], arrived["terminated"])
+        return Batch(
+            torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side)),
+            *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
+        )
+
+    def _step(self, row: int) -> int:
+        return int(self._ring.rows["step"][row % self.capacity])
+
+    def _episode_steps(self, rows: Any) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self._ring.rows["episode_step"][rows % self.capacity].astype(np.int64)
+        return found
+
+    def _write(self, row: int, frame: NDArray[np.uint8], values: tuple[Any, ...]) -> None:
+        slot = row % self.capacity
+        self._ring.frames[slot] = space_to_depth(frame).reshape(-1)
+        self._ring.rows[slot] = values
+
+
+def _waits_for_disk() -> int:
+    """Return how often this thread ever had to wait for a page to be read."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt

@@ -1,0 +1,161 @@
+"""A replay resized: another capacity or frame size, the newest rows taken along, and never half of it.
+
+Runs once, before a run goes on, where the configuration asks for another replay than the run has. The new files grow
+beside the old ones, under names of their own; the ring changes at the one instant at which ``replay.json`` is replaced,
+and a kill leaves what doesn't count, to be removed at the next start. So while it lasts the disk holds both. Rows keep
+their numbers, and steps go on being counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from agent.exits import AgentError
+from agent.td3.replay import resampling
+from agent.td3.replay.frames import STACK, frame_shape
+from agent.td3.replay.layout import META, Layout, ReplayError, bytes_for
+from agent.td3.replay.replay import IN_FLIGHT, MIN_CAPACITY
+from agent.td3.replay.ring import NoRoomError, Ring, allocate, free_bytes, locked
+from contract.exits import Exit
+
+_MIB = 2**20
+_BLOCK = 1024
+"""Rows copied at once: 7 MiB of frames, three times as much while their size changes."""
+_LAST_WRITER_S = 5.0
+"""A collector whose learner was killed ends within milliseconds; its lock ends with it."""
+
+
+@dataclass(frozen=True)
+class Resized:
+    """What was made of what."""
+
+    capacity_before: int
+    capacity: int
+    side_before: int
+    side: int
+    rows: int
+    """Taken along."""
+    dropped: int
+    """The oldest rows, which weren't."""
+    seconds: float
+
+
+def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float, log: Callable[..., None]) -> None:
+    """Resize the ring if it is of another capacity or frame size, and log it: event ``replay_reshaped``.
+
+    Args:
+        directory: of the ring, in its run's directory.
+        capacity: rows.
+        side: of the frames, pixels.
+        reserve_mib: of the disk, to leave free.
+        log: writes an event: its name, its cause, and the numbers by name.
+
+    Raises:
+        AgentError: the disk can't hold both for a while (exit 71, event ``cannot_fit``).
+        ReplayError: the replay can't be used.
+    """
+    reserve = int(reserve_mib * _MIB)
+    try:
+        done = resize(directory, capacity, side, reserve)
+    except NoRoomError as error:
+        free = free_bytes(directory)
+        log(
+            "cannot_fit",
+            str(error),
+            pool="disk",
+            folder=str(directory.parent),
+            needed_mib=round(bytes_for(capacity, side) / _MIB, 1),
+            free_mib=round(free / _MIB, 1),
+            reserve_mib=reserve_mib,
+            fitting_replay=max(0, free - reserve) // bytes_for(1, side) or None,
+        )
+        raise AgentError(str(error), Exit.OUT_OF_MEMORY) from None
+    if done is not None:
+        log("replay_reshaped", "the configuration asks for another replay", **asdict(done))
+
+
+def resize(directory: Path, capacity: int, side: int, reserve: int = 0) -> Resized | None:
+    """Resize the ring if it is of another capacity or frame size; return None where it isn't, or there is none.
+
+    Args:
+        directory: of the ring; what an earlier, killed attempt left there is removed.
+        capacity: rows.
+        side: of the frames, pixels.
+        reserve: bytes of the disk to leave free.
+
+    Raises:
+        NoRoomError: the disk can't hold both rings for a while; the old one counts.
+        ReplayError: another process writes, or the ring can't be used.
+    """
+    if not (directory / META).exists():
+        return None
+    if capacity < MIN_CAPACITY:
+        raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
+    with _lock_of_the_last_writer(directory) as lock:
+        old = Layout.read(directory)
+        _remove_what_does_not_count(directory, old)
+        if (old.capacity, old.side) == (capacity, side):
+            return None
+        return _resized(Ring.mapped(directory, old, lock), capacity, side, reserve)
+
+
+def _resized(old: Ring, capacity: int, side: int, reserve: int) -> Resized:
+    begun_s = time.monotonic()
+    rows, before = int(old.published[0]), old.layout
+    held = max(0, rows - before.capacity + IN_FLIGHT, before.first - STACK)
+    start = max(held, rows - capacity)
+    layout = Layout(capacity, side, start + STACK if start else 0, before.generation + 1)
+    _require_room(old.directory, layout, reserve)
+    allocate(old.directory, layout.arrays)
+    _copy(old, Ring.mapped(old.directory, layout, old.lock), start, rows)
+    layout.write(old.directory)
+    _remove_what_does_not_count(old.directory, layout)
+    seconds = round(time.monotonic() - begun_s, 3)
+    return Resized(before.capacity, capacity, before.side, side, rows - start, start - held, seconds)
+
+
+def _copy(old: Ring, new: Ring, start: int, end: int) -> None:
+    """Copy rows [start, end), and wait until they are on the disk."""
+    for begin in range(start, end, _BLOCK):
+        numbers = np.arange(begin, min(begin + _BLOCK, end))
+        here, there = numbers % old.layout.capacity, numbers % new.layout.capacity
+        frames = old.frames[here]
+        if new.layout.side != old.layout.side:
+            cells = frames.reshape(len(frames), *frame_shape(old.layout.side))
+            frames = resampling.frames(cells, new.layout.side).reshape(len(frames), -1)
+        new.frames[there] = frames
+        new.rows[there] = old.rows[here]
+    new.flush()
+
+
+def _require_room(directory: Path, layout: Layout, reserve: int) -> None:
+    needed, free = sum(layout.arrays.values()), free_bytes(directory)
+    if needed + reserve > free:
+        raise NoRoomError(
+            f"{directory}: resizing this replay takes {needed / 2**20:.0f} MiB beside the present one for a while, "
+            f"memory.reserve_mib {reserve / 2**20:g} left over, and the disk has {free / 2**20:.0f} MiB free: free "
+            f"some, or set replay.capacity to at most {max(0, free - reserve) // (needed // layout.capacity)}."
+        )
+
+
+def _remove_what_does_not_count(directory: Path, layout: Layout) -> None:
+    for pattern in ("frames*.u8", "rows*.bin"):
+        for path in directory.glob(pattern):
+            if path.name not in layout.files:
+                path.unlink()
+
+
+def _lock_of_the_last_writer(directory: Path) -> IO[bytes]:
+    deadline_s = time.monotonic() + _LAST_WRITER_S
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(ReplayError):
+            return locked(directory)
+        time.sleep(0.05)
+    return locked(directory)

@@ -1,0 +1,94 @@
+"""The metrics of a run, ``metrics.jsonl`` and ``tensorboard/``, and the averages over its last episodes.
+
+A disk that refuses a row never stops training: the row is lost, and that is said once on stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from torch.utils.tensorboard import SummaryWriter
+
+from agent.exchange.messages import EpisodeEnded
+from agent.telemetry.events import JsonLines
+
+EPISODES_AVERAGED = 100
+"""As Stable-Baselines3's ``stats_window_size``, so that curves compare."""
+
+
+class Metrics:
+    """Scalars by step, to TensorBoard (Stable-Baselines3's names) and to JSON lines."""
+
+    def __init__(self, tensorboard: Path, lines: Path) -> None:
+        self._folder = tensorboard
+        self._writer: SummaryWriter | None = SummaryWriter(str(tensorboard))
+        self._lines = JsonLines(lines)
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Write one row at a number of environment steps."""
+        with self._surviving_a_full_disk():
+            for name, value in scalars.items():
+                if self._writer is not None:
+                    self._writer.add_scalar(name, value, step)
+        self._lines.append({"step": step, **scalars})
+
+    def close(self) -> None:
+        """Flush and end the writer's thread."""
+        with self._surviving_a_full_disk():
+            if self._writer is not None:
+                self._writer.close()
+
+    @contextlib.contextmanager
+    def _surviving_a_full_disk(self) -> Iterator[None]:
+        # The writer's thread ends at its first refused write, and each later call raises that error here.
+        try:
+            yield
+        except OSError as error:
+            self._writer = None
+            print(f"{self._folder}: gets no more ({error.strerror}); training and the lines go on.", file=sys.stderr)
+
+
+class Episodes:
+    """The last episodes of training, averaged."""
+
+    def __init__(self, window: int = EPISODES_AVERAGED) -> None:
+        self._ended: deque[EpisodeEnded] = deque(maxlen=window)
+
+    def add(self, episode: EpisodeEnded) -> None:
+        """Take in an episode that ended."""
+        self._ended.append(episode)
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean sum of rewards; None before the first episode."""
+        return _mean([episode.reward for episode in self._ended])
+
+    @property
+    def mean_completion(self) -> float | None:
+        """Mean share of the route that was driven; None before the first episode."""
+        return _mean([episode.route_completion for episode in self._ended])
+
+    def scalars(self) -> dict[str, float]:
+        """Return the row's part; empty before the first episode."""
+        if not self._ended:
+            return {}
+        count = len(self._ended)
+        terms = {name for episode in self._ended for name in episode.reward_terms}
+        return {
+            "rollout/ep_rew_mean": sum(episode.reward for episode in self._ended) / count,
+            "rollout/ep_len_mean": sum(episode.length for episode in self._ended) / count,
+            "rollout/success_rate": sum(episode.success for episode in self._ended) / count,
+            "rollout/route_completion": sum(episode.route_completion for episode in self._ended) / count,
+            **{
+                f"reward/{name}": sum(episode.reward_terms.get(name, 0.0) for episode in self._ended) / count
+                for name in sorted(terms)
+            },
+        }
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,133 @@
+"""The collector's process, seen from the trainer: started, listened to, watched, ended.
+
+Owns the child process and the learner's end of the channel. The client library can abort or hang the process it
+lives in (facts.md section 5), so an end of any kind is an ordinary event here. Decides nothing about restarts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from agent.config import AgentConfig, dump
+from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
+from agent.exchange.status import Status
+from contract.heartbeat import CollectorState
+from contract.paths import RunPaths
+
+# One thread for every library that would start more: acting at batch 1 gains nothing from them, and the learner
+# needs the cores. No CUDA: only one process ever holds a context (DESIGN.md).
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+
+
+class CollectorProcess:
+    """One collector after another; never two at a time."""
+
+    def __init__(self, config: AgentConfig, run: RunPaths, status: Status) -> None:
+        self._config = config
+        self._run = run
+        self._status = status
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The running collector's process id."""
+        return None if self._process is None else self._process.pid
+
+    def start(self, rehearse: bool) -> None:
+        """Start one, which rehearses an evaluation first or doesn't.
+
+        Call from the main thread: the kernel ends the child when the thread that started it ends.
+        """
+        ours, theirs = socket.socketpair()
+        limits = self._config.collector
+        self._status.begin_collector(limits.start_limit_s, self._config.simulator.timeout_s + limits.hang_margin_s)
+        # A session of its own: Ctrl-C is for the learner, which then stops the collector in order.
+        with theirs, self._run.collector_log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "agent.collector", str(theirs.fileno()), str(os.getpid())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **_ENVIRONMENT},
+                start_new_session=True,
+            )
+        self._channel = Channel(ours)
+        folder = str(self._run.path.resolve())
+        self.send(Configure(config=dump(self._config), run_directory=folder, rehearse=rehearse))
+
+    def send(self, order: Order) -> None:
+        """Give an order; one that a dead collector can't take is dropped, its end is noticed by :meth:`ended`."""
+        if self._channel is not None:
+            with contextlib.suppress(ChannelClosedError):
+                self._channel.send(order)
+
+    def reports(self, timeout_s: float = 0.0) -> list[Order | Report]:
+        """Return what it said since the last call; wait up to ``timeout_s`` when that is nothing."""
+        found: list[Order | Report] = []
+        if self._channel is None:
+            time.sleep(timeout_s)
+            return found
+        with contextlib.suppress(ChannelClosedError):
+            while (report := self._channel.receive(0.0 if found else timeout_s)) is not None:
+                found.append(report)
+        return found
+
+    def ended(self) -> str | None:
+        """Return how it ended, None while it runs and answers. One that hangs is killed here."""
+        if self._process is None:
+            return "not started"
+        code = self._process.poll()
+        if code is not None:
+            return _description(code)
+        snapshot = self._status.read()
+        if not snapshot.overdue:
+            return None
+        self.kill()
+        return f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.state}"
+
+    def stop(self, grace_s: float) -> None:
+        """Ask it to give the simulator back and end; kill it after ``grace_s``, or at once if it has none yet."""
+        if self._process is not None and self._status.read().state not in (
+            CollectorState.STARTING,
+            CollectorState.CONNECTING,
+        ):
+            self.send(Stop())
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """End it now, if it still runs. What it reported can still be read."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def close(self) -> None:
+        """Forget an ended collector, so that the next can be started."""
+        self.kill()
+        self._status.end_collector()
+        if self._channel is not None:
+            self._channel.close()
+        self._process = self._channel = None
+
+
+def _description(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

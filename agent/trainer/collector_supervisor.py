@@ -1,0 +1,156 @@
+"""The supervision of the collector: started, given orders, listened to, replaced when it dies, stopped.
+
+Owns how many collectors were lost, when that is too many, and what each report means for the run. Decides nothing about
+steps and updates: ``pacing`` does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.config import AgentConfig
+from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report
+from agent.exchange.status import Status
+from agent.exits import AgentError
+from agent.telemetry.events import EventLog
+from agent.trainer.checkpoint_store import CheckpointStore
+from agent.trainer.collector_process import CollectorProcess
+from agent.trainer.learner import Learner
+from agent.trainer.reporter import Reporter
+from contract.exits import Exit
+from contract.paths import RunPaths
+
+
+class CrashLoopGuard:
+    """Ends the run where one collector after another ends without a step: that is no chance event any more.
+
+    Args:
+        attempts: fruitless collectors in a row that end the run.
+        log: where they say why, for the sentence.
+    """
+
+    def __init__(self, attempts: int, log: Path) -> None:
+        self._attempts = attempts
+        self._log = log
+        self._fruitless = 0
+        self._steps = 0
+
+    def begin(self, steps: int) -> None:
+        """Note the steps that a new collector starts with."""
+        self._steps = steps
+
+    def progressed(self) -> None:
+        """Note that the present collector finished an evaluation, which takes no steps."""
+        self._fruitless = 0
+
+    def ended(self, cause: str, steps: int) -> None:
+        """Count a collector that ended.
+
+        Raises:
+            AgentError: it was the last one of too many that did nothing (exit 1).
+        """
+        self._fruitless = 0 if steps > self._steps else self._fruitless + 1
+        if self._fruitless >= self._attempts:
+            raise AgentError(
+                f"The collector ended {self._fruitless} times in a row without a finished step (last: {cause}): "
+                f"{self._log} has what it said.",
+                Exit.CRASH,
+            )
+
+
+class CollectorSupervisor:
+    """One collector after another, never two at a time."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        run: RunPaths,
+        status: Status,
+        *,
+        learner: Learner,
+        store: CheckpointStore,
+        reporter: Reporter,
+        events: EventLog,
+    ) -> None:
+        self._collector = CollectorProcess(config, run, status)
+        self._guard = CrashLoopGuard(config.collector.attempts, run.collector_log)
+        self._total_steps = config.training.total_steps
+        self._grace_s = config.collector.stop_grace_s
+        self._learner, self._store, self._reporter, self._events = learner, store, reporter, events
+        self._rehearsed = False
+
+    def start(self) -> None:
+        """Start a collector; it repeats an evaluation that the last one didn't end."""
+        counters = self._store.counters
+        self._collector.start(rehearse=not self._rehearsed)
+        self._reporter.memory.collector_pid = self._collector.pid
+        self._guard.begin(counters.steps)
+        if counters.evaluating:
+            self._order_evaluation()
+
+    def evaluate(self) -> None:
+        """Have the present weights evaluated."""
+        self._store.note(evaluating=True)
+        self._order_evaluation()
+
+    def hear(self, timeout_s: float = 0.0) -> None:
+        """Handle what the collector reports; wait up to ``timeout_s`` where there is nothing yet.
+
+        Raises:
+            AgentError: no collector could go on.
+        """
+        for report in self._collector.reports(timeout_s):
+            self._take(report)
+
+    def watch(self) -> None:
+        """Replace a collector that ended or hangs.
+
+        Raises:
+            AgentError: too many in a row have done nothing.
+        """
+        cause = self._collector.ended()
+        if cause is None:
+            return
+        self.hear()
+        steps = self._store.counters.steps
+        self._guard.ended(cause, steps)
+        self._reporter.vitals.collector_restarts += 1
+        restarts = self._reporter.vitals.collector_restarts
+        self._events.append("collector_restarted", cause, restarts=restarts, steps=steps)
+        self._collector.close()
+        self.start()
+
+    def stop(self) -> None:
+        """Let the collector give the simulator back and end, or end it; what it reports can still be heard."""
+        self._collector.stop(self._grace_s)
+
+    def close(self) -> None:
+        """End the collector if it still runs, and forget it."""
+        self._collector.close()
+        self._reporter.memory.collector_pid = None
+
+    def _order_evaluation(self) -> None:
+        steps = self._store.counters.steps
+        self._collector.send(Evaluate(step=steps, final=steps >= self._total_steps))
+
+    def _take(self, report: Order | Report) -> None:
+        if isinstance(report, EpisodeEnded):
+            self._reporter.take_episode(report)
+        elif isinstance(report, Evaluated):
+            self._take_evaluation(report)
+        elif isinstance(report, Failed):
+            raise AgentError(report.sentence, Exit(report.code))
+        elif isinstance(report, Rehearsed):
+            self._rehearsed = True
+            self._events.append("evaluation_rehearsed", **report.model_dump(exclude={"kind"}))
+        elif isinstance(report, Ready):
+            self._learner.open_replay()
+            self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps)
+
+    def _take_evaluation(self, report: Evaluated) -> None:
+        self._guard.progressed()
+        self._reporter.take_evaluation(report)
+        self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))
+        self._store.note(evaluating=False, evaluated_at=report.step, finally_evaluated=report.final)
+        # Nothing was updated meanwhile, so the score belongs to these very weights.
+        self._store.save_if_possible("evaluated", report.score)

@@ -1,0 +1,284 @@
+"""The learner's side of the data: batches in, weights out, checkpoints kept.
+
+Owns the TD3 state, the reading end of the replay and the writing end of the weights. Never imports ``carla`` or the
+environment (a test holds that): the process it lives in must survive what the client library does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Collection
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from agent.config import AgentConfig, ConfigError
+from agent.cuda import choose_device, limit_memory
+from agent.exchange.weights import WeightsFile, flatten
+from agent.exits import is_out_of_memory
+from agent.memory import free, heap, snapshot
+from agent.memory.recovery import Recovery, Shortage
+from agent.seeding import Purpose, generator
+from agent.td3.dry_run import dry_run
+from agent.td3.kernels import arithmetic
+from agent.td3.kernels.means import Means
+from agent.td3.placement import HOST
+from agent.td3.replay.replay import Replay, ReplayError
+from agent.td3.replay.resampling import adapted
+from agent.td3.td3 import TD3
+from agent.telemetry.events import EventLog
+from agent.trainer import checkpoint
+from agent.trainer.pacing import Counters, Pacing
+from contract.paths import RunPaths
+
+_SMOOTHING = 0.05
+"""Of the milliseconds an update takes: a mean over about the last 20."""
+
+_ADAPTED = (
+    "what was learned was learned with other frames: learning goes on from adapted features, as another experiment"
+)
+
+
+class Learner:
+    """Networks of one run, continued from its last checkpoint if there is one.
+
+    Args:
+        config: of the run.
+        run: where it lives.
+        device: as ``memory.preflight`` decided; None for what the configuration names.
+        gave_way: what ``memory.preflight`` gave up for memory's sake already; empty for nothing.
+
+    Raises:
+        ConfigError: the device isn't there.
+        CheckpointError: the run's checkpoint is damaged or of another architecture.
+    """
+
+    def __init__(
+        self, config: AgentConfig, run: RunPaths, device: torch.device | None = None, gave_way: str = ""
+    ) -> None:
+        self._config = config
+        self._run = run
+        self.gave_way = gave_way
+        """The last event of memory by which ``device`` or ``micro_batch`` is what nobody asked for; empty for none."""
+        _use_threads(config)
+        heap.keep()
+        chosen = choose_device(config.device) if device is None else device
+        on_cuda = chosen.type == "cuda"
+        self._limit(chosen)
+        side = config.environment.camera.width
+        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), side)
+        self._events = EventLog(run.agent_events)
+        self._recovery = Recovery(
+            config.td3.batch_size,
+            config.td3.micro_batch,
+            self._td3.release,
+            self._tell_shortage,
+            device_is_full=self.device_is_full,
+            last_resort=self._leave_for_the_cpu if on_cuda and config.device == "auto" else None,
+        )
+        self._counters = Counters(steps=0, updates=0)
+        self._last_pacing: Pacing | None = None
+        self.checkpoint: str | None = None
+        """Name of the last checkpoint, ``step-…``; None before the first."""
+        self._told_precision = False
+        self._tell_precision()
+        if checkpoint.exists(run.path):
+            self._restore()
+        policy = flatten(self._td3.policy_state())
+        self._weights = WeightsFile.create(run.exchange / "weights.bin", policy.size)
+        self._replay: Replay | None = None
+        # A ring that can't be opened yet was left half made; the collector makes it whole, or says what is wrong.
+        with contextlib.suppress(ReplayError):
+            self.open_replay()
+        self.pacing = Pacing.of(config, self._last_pacing, self.steps)
+        """How updates follow steps; saved with each checkpoint."""
+        self._losses = Means()
+        self.update_ms: float | None = None
+        """Milliseconds an update takes, sampling included; None before the first."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps: the finished transitions on disk."""
+        return 0 if self._replay is None else self._replay.steps
+
+    @property
+    def updates(self) -> int:
+        """Updates made, in all processes of this run."""
+        return self._td3.updates
+
+    @property
+    def device(self) -> torch.device:
+        """Where updates are computed; another one after the GPU was left."""
+        return self._td3.device
+
+    @property
+    def micro_batch(self) -> int:
+        """Rows computed at once: td3.batch_size, or fewer where memory ran out."""
+        return self._recovery.micro_batch
+
+    def device_is_full(self) -> bool:
+        """Return whether the device has less free than ``memory.reserve_mib``, now."""
+        return free.device_is_full(self._config.memory.reserve_mib)
+
+    def counters(self) -> Counters:
+        """Return where the run stands: updates of its checkpoint, steps of its replay."""
+        return replace(self._counters, steps=self.steps, updates=self.updates)
+
+    def open_replay(self) -> None:
+        """Map the replay that the collector has made."""
+        if self._replay is None:
+            self._replay = Replay.open(self._run.replay)
+
+    def dry_run(self) -> None:
+        """Allocate what updates will need, and find the micro-batch that fits, before anything is learned.
+
+        Raises:
+            AgentError: not even a micro-batch of 1 fits (exit 71).
+        """
+        found = dry_run(self._td3, self._config.td3.batch_size, self._recovery.attempt)
+        self._events.append(
+            "rehearsed", batch=self._config.td3.batch_size, micro_batch=self.micro_batch, **asdict(found)
+        )
+
+    def update(self) -> None:
+        """Sample one batch and make one update; where memory runs out, finish the same one in smaller parts.
+
+        Raises:
+            AgentError: not even a micro-batch of 1 fits (exit 71).
+        """
+        assert self._replay is not None, "an update is owed only once there are steps"
+        begun_s = time.perf_counter()
+        size, seed = self._config.td3.batch_size, self._config.seed
+        batch = self._replay.sample(size, generator(seed, Purpose.SAMPLING, self.updates))
+        self._replay.fetch(size, generator(seed, Purpose.SAMPLING, self.updates + 1))  # while this update computes
+        self._losses.add(self._td3.update(batch, self._recovery.attempt))
+        took_ms = 1000 * (time.perf_counter() - begun_s)
+        before = took_ms if self.update_ms is None else self.update_ms
+        self.update_ms = round(before + _SMOOTHING * (took_ms - before), 3)
+
+    def publish(self) -> None:
+        """Give the present policy to the collector."""
+        self._weights.publish(flatten(self._td3.policy_state()), self.updates)
+
+    def losses(self) -> dict[str, float]:
+        """Return the means since the last call, by name; waits for the device."""
+        return self._losses.take()
+
+    def apply(self, config: AgentConfig, changed: Collection[str]) -> None:
+        """Go on with another configuration, of which these keys changed (``agent.trainer.requests.APPLICABLE``).
+
+        Raises:
+            ConfigError: the device isn't there, or is too full; no value has changed.
+        """
+        if "device" in changed:
+            self._move_if_it_fits(choose_device(config.device), config)
+        self._config = config
+        if "td3.micro_batch" in changed:
+            self._recovery.take(config.td3.micro_batch)
+        if {"device", "td3.micro_batch"} & set(changed):
+            self.gave_way = ""
+        if "training.learner_threads" in changed:
+            _use_threads(config)
+
+    def save(self, counters: Counters, score: float | None) -> None:
+        """Write a checkpoint of the present state.
+
+        Raises:
+            CheckpointError: it can't be written; the earlier ones stand.
+        """
+        values = {
+            "steps": counters.steps,
+            "updates": self.updates,
+            "evaluated_at": counters.evaluated_at,
+            "finally_evaluated": counters.finally_evaluated,
+            "replay_rows": 0 if self._replay is None else self._replay.rows,
+            "pacing": self.pacing.plain(),
+            "td3.precision": self._config.td3.precision,
+        }
+        written = checkpoint.save(
+            self._run.path,
+            counters.steps,
+            self._td3.state(copies=False),
+            values,
+            architecture=architecture(self._config),
+            config_digest=self._config.digest(),
+            keep=self._config.training.keep_checkpoints,
+            score=score,
+        )
+        self.checkpoint = written.name
+
+    def _tell_precision(self) -> None:
+        """Say once that this device computes in another precision than the configuration's."""
+        asked, computed = self._config.td3.precision, self._td3.precision
+        sentence = arithmetic.only_emulated(asked, computed)
+        if sentence and not self._told_precision:
+            self._told_precision = True
+            self._events.append("precision", sentence, asked=asked, computed=computed, device=str(self.device))
+
+    def _tell_shortage(self, shortage: Shortage) -> None:
+        account = asdict(shortage)
+        written = snapshot.write(self._run.memory, self.device, account)
+        following = HOST if shortage.action == "moved" else self.device
+        updates = self._counters.updates if shortage.phase.startswith("rehearsed") else self.updates
+        account |= {"device": self.device.type, "next_device": following.type, "updates": updates}
+        self._events.append("out_of_memory", snapshot=written, **account)
+        if shortage.action in ("halved", "moved"):
+            self.gave_way = "out_of_memory"
+
+    def _leave_for_the_cpu(self) -> None:
+        self._move(HOST, self._config)
+
+    def _move_if_it_fits(self, device: torch.device, config: AgentConfig) -> None:
+        try:
+            self._move(device, config)
+        except RuntimeError as error:
+            if not is_out_of_memory(error, self.device_is_full):
+                raise
+            raise ConfigError(f"device {device} is too full ({error}); training goes on on the CPU.") from None
+
+    def _move(self, device: torch.device, config: AgentConfig) -> None:
+        """Take everything along; a CUDA context that is left stays until this process ends."""
+        self._limit(device)
+        self._td3.move(device, config.memory.offload if device.type == "cuda" else ())
+        self._losses.move(device)
+        self._tell_precision()
+
+    def _limit(self, device: torch.device) -> None:
+        """Hold the allocator to ``memory.per_process_memory_fraction`` before a byte is taken there."""
+        if self._config.memory.per_process_memory_fraction is not None:
+            limit_memory(device, self._config.memory.per_process_memory_fraction)
+
+    def _restore(self) -> None:
+        found = checkpoint.load(self._run.path, architecture(self._config))
+        for sentence in found.skipped:
+            self._events.append("checkpoint_skipped", sentence, used=found.path.name)
+        tensors, before = adapted(found.tensors, self._td3.side)
+        if before is not None:
+            self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.side)
+        self._td3.load_state(tensors)
+        self.checkpoint = found.path.name
+        self._last_pacing = Pacing.from_plain(found.values.get("pacing"))
+        self._counters = Counters(
+            steps=found.step,
+            updates=self._td3.updates,
+            evaluated_at=int(found.values["evaluated_at"]),
+            saved_updates=self._td3.updates,
+            saved_steps=found.step,
+            finally_evaluated=bool(found.values["finally_evaluated"]),
+        )
+
+
+def _use_threads(config: AgentConfig) -> None:
+    # A thread that shares its core stalls all of them at every barrier: on 2 cores, beside a busy simulator, 2 threads
+    # made 13 updates and 308 steps a second, 1 thread 26 and 497; beside one that mostly waits, 34 and 27 updates
+    # (benchmarks/threads.py).
+    torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
+
+
+def architecture(config: AgentConfig) -> dict[str, Any]:
+    """Return what a checkpoint's loader must share, under the configuration's own keys."""
+    widths = config.td3.network.model_dump(mode="json")
+    return {f"td3.network.{name}": value for name, value in widths.items()}

@@ -1,0 +1,262 @@
+"""What vehicles look like: panels of a saloon, van, truck, bus or two-wheeler with its rider around a bounding box.
+
+Owns the shapes and the colours of their parts. Never touches cameras or pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_lite.roads.reference_line import FloatArray
+
+BGR = tuple[int, int, int]
+Corner = tuple[float, float, float]
+
+GLASS: BGR = (86, 74, 62)
+TYRE: BGR = (38, 36, 36)
+RIM: BGR = (150, 150, 150)
+UNDERSIDE: BGR = (50, 48, 48)
+SHADOW: BGR = (52, 51, 50)
+TAIL_LIGHT: BGR = (40, 36, 214)
+HEAD_LIGHT: BGR = (232, 240, 244)
+PLATE: BGR = (222, 224, 224)
+JACKET: BGR = (66, 58, 54)
+TROUSERS: BGR = (92, 66, 44)
+HELMET: BGR = (40, 44, 52)
+
+
+@dataclass(frozen=True)
+class VehicleMesh:
+    """Convex panels in drawing order, metres around the box's centre; each is hidden when it faces away."""
+
+    points: FloatArray  # (p, 3)
+    starts: tuple[int, ...]
+    """First point of each panel, and the total at the end."""
+    normals: FloatArray  # (f, 3) outwards
+    offsets: FloatArray  # (f,) a place p is in front of panel i when normals[i] @ p > offsets[i]
+    colours: FloatArray  # (f, 3) BGR
+    glowing: NDArray[np.bool_]  # (f,) not shaded by the sun
+    fine: NDArray[np.bool_]  # (f,) left out when the car is small in the image
+
+
+@dataclass(frozen=True)
+class _Panel:
+    corners: Sequence[Corner]
+    colour: BGR
+    glowing: bool = False
+    fine: bool = False
+
+
+class Shape(Enum):
+    """What is drawn into a bounding box."""
+
+    BOX = "box"
+    SALOON = "saloon"
+    VAN = "van"
+    TRUCK = "truck"
+    BUS = "bus"
+    MOTORCYCLE = "motorcycle"
+    BICYCLE = "bicycle"
+
+
+@lru_cache(maxsize=256)
+def vehicle_mesh(shape: Shape, extent: tuple[float, float, float], colour: BGR) -> VehicleMesh:
+    """Return a vehicle of this shape with half sizes ``extent`` (m)."""
+    return _mesh(tuple(_PANELS[shape](colour)), extent)
+
+
+def _box(colour: BGR) -> Iterator[_Panel]:
+    """Yield a plain box, for what has no shape of its own. All panels: x from -1 (rear) to 1 (front), y from -1 (left)
+    to 1 (right), z from 0 (ground) to 1 (roof)."""
+    yield from _block((-1.0, 1.0), 1.0, (0.0, 1.0), colour)
+
+
+def _block(
+    along: tuple[float, float], half: float, span: tuple[float, float], colour: BGR, front: bool = True
+) -> Iterator[_Panel]:
+    """Yield a box from ``along[0]`` to ``along[1]``, ``half`` wide to each side, over the height ``span``."""
+    (rear, ahead), (low, high) = along, span
+    if front:
+        yield _across(ahead, half, low, high, colour)
+    yield _across(rear, half, low, high, colour)
+    for y in (half, -half):
+        yield _Panel([(ahead, y, low), (rear, y, low), (rear, y, high), (ahead, y, high)], colour)
+    yield _Panel([(ahead, half, high), (rear, half, high), (rear, -half, high), (ahead, -half, high)], colour)
+
+
+def _van(body: BGR) -> Iterator[_Panel]:
+    yield from _underneath((0.66, -0.62), 0.1, 0.16)
+    outline = [(0.98, 0.12), (1.0, 0.45), (0.78, 0.56), (0.5, 0.97), (0.4, 1.0), (-1.0, 1.0), (-1.0, 0.12)]
+    for side in (1.0, -1.0):
+        yield _Panel([(x, side, z) for x, z in outline], body)
+        yield _Panel([(x, 1.01 * side, z) for x, z in ((0.7, 0.58), (0.48, 0.9), (0.1, 0.9), (0.1, 0.58))], GLASS)
+    yield _across(0.99, 0.98, 0.12, 0.45, body)
+    yield _slope((0.78, 0.96, 0.56), (1.0, 0.97, 0.45), body)
+    yield _slope((0.5, 0.9, 0.96), (0.78, 0.94, 0.57), GLASS)
+    yield _slope((-1.0, 0.97, 1.0), (0.45, 0.92, 1.0), body)
+    yield _across(-1.0, 0.97, 0.12, 1.0, body)
+    yield _across(-1.01, 0.8, 0.58, 0.9, GLASS)
+    yield from _lights(0.2, 0.3)
+
+
+def _truck(body: BGR) -> Iterator[_Panel]:
+    """Yield a cab and, behind it and higher, the load: where the two meet nothing overlaps, whatever the view."""
+    load = (min(255, 40 + body[0]), min(255, 40 + body[1]), min(255, 40 + body[2]))
+    yield from _underneath((0.72, -0.35, -0.66), 0.09, 0.13)
+    yield from _block((0.5, 1.0), 0.97, (0.1, 0.8), body)
+    yield _across(1.005, 0.88, 0.45, 0.74, GLASS)
+    for side in (0.98, -0.98):
+        yield _Panel([(x, side, z) for x, z in ((0.94, 0.46), (0.94, 0.72), (0.62, 0.72), (0.62, 0.46))], GLASS)
+    yield from _block((-1.0, 0.46), 1.0, (0.16, 1.0), load, front=False)
+    yield _across(0.46, 1.0, 0.8, 1.0, body)
+    yield from _lights(0.18, 0.26)
+
+
+def _bus(body: BGR) -> Iterator[_Panel]:
+    yield from _underneath((0.6, -0.55), 0.08, 0.13)
+    yield from _block((-1.0, 1.0), 1.0, (0.1, 1.0), body)
+    for side in (1.005, -1.005):
+        for start in (0.62, 0.22, -0.18, -0.58):
+            window = ((start + 0.32, 0.52), (start + 0.32, 0.84), (start, 0.84), (start, 0.52))
+            yield _Panel([(x, side, z) for x, z in window], GLASS)
+    yield _across(1.005, 0.9, 0.42, 0.88, GLASS)
+    yield _across(-1.005, 0.8, 0.55, 0.84, GLASS)
+    yield from _lights(0.2, 0.28)
+
+
+def _motorcycle(body: BGR) -> Iterator[_Panel]:
+    yield from _two_wheeler(body, wheel=0.3, frame=(0.2, 0.56), thick=0.26)
+    yield _patch(1.0, 0.0, 0.2, (0.44, 0.52), HEAD_LIGHT)
+    yield _patch(-0.95, 0.0, 0.16, (0.44, 0.5), TAIL_LIGHT)
+
+
+def _bicycle(body: BGR) -> Iterator[_Panel]:
+    yield from _two_wheeler(body, wheel=0.38, frame=(0.32, 0.46), thick=0.08)
+
+
+def _two_wheeler(body: BGR, wheel: float, frame: tuple[float, float], thick: float) -> Iterator[_Panel]:
+    """Yield two wheels, a frame, and the rider: legs, trunk and head."""
+    for side in (1.0, -1.0):
+        for x in (0.62, -0.62):
+            yield _wheel(x, 0.1 * side, wheel, 0.19, TYRE, fine=False, hub=0.19)
+    yield from _block((-0.55, 0.6), thick, frame, body)
+    yield _across(0.5, 0.9, frame[1], frame[1] + 0.04, UNDERSIDE)
+    yield from _block((-0.25, 0.15), 0.45, (0.28, 0.56), TROUSERS)
+    yield from _block((-0.3, 0.1), 0.55, (0.54, 0.86), JACKET)
+    yield from _block((-0.15, 0.08), 0.25, (0.86, 1.0), HELMET)
+
+
+def _underneath(wheels: Sequence[float], length: float, height: float) -> Iterator[_Panel]:
+    """Yield the shadow, the dark floor and the wheels of a large vehicle."""
+    yield _Panel([(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, True)
+    yield from _block((-0.98, 0.97), 0.96, (0.06, 0.14), UNDERSIDE)
+    for side in (1.0, -1.0):
+        for x in wheels:
+            yield _wheel(x, 1.01 * side, length, height, TYRE, hub=height)
+
+
+def _saloon(body: BGR) -> Iterator[_Panel]:
+    yield _Panel([(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, True)
+    lower = [(0.96, 0.17), (1.0, 0.42), (0.42, 0.62), (-0.90, 0.68), (-1.0, 0.6), (-0.97, 0.17)]
+    glass = [(0.34, 0.64), (0.02, 0.93), (-0.36, 0.95), (-0.74, 0.70)]
+    pillar = [(0.42, 0.62), (0.05, 0.97), (-0.36, 1.0), (-0.88, 0.68)]
+    for side in (1.0, -1.0):
+        yield _Panel([(x, side, z) for x, z in lower], body)
+        yield _Panel([(0.96, side, 0.13), (0.97, side, 0.22), (-0.97, side, 0.22), (-0.97, side, 0.13)], UNDERSIDE)
+        for wheel in (0.62, -0.58):
+            yield _wheel(wheel, 1.01 * side, 0.135, 0.22, TYRE)
+            yield _wheel(wheel, 1.02 * side, 0.085, 0.14, RIM)
+        yield _Panel([(x, side * _tumblehome(z), z) for x, z in pillar], body)
+        yield _Panel([(x, side * (_tumblehome(z) + 0.01), z) for x, z in glass], GLASS)
+    yield _across(0.98, 0.97, 0.17, 0.42, body)
+    yield _across(-0.985, 0.97, 0.17, 0.64, body)
+    for x in (0.985, -0.99):
+        yield _across(x, 0.95, 0.13, 0.25, UNDERSIDE)
+    yield _slope((0.42, 0.95, 0.62), (1.0, 0.93, 0.42), body)
+    yield _slope((-0.99, 0.93, 0.64), (-0.86, 0.93, 0.69), body)
+    yield _slope((-0.86, 0.9, 0.69), (-0.36, 0.74, 1.0), GLASS)
+    yield _slope((0.05, 0.74, 0.97), (0.42, 0.92, 0.62), GLASS)
+    yield _slope((-0.36, 0.74, 1.0), (0.05, 0.74, 0.97), body)
+    yield from _lights(0.33, 0.5)
+
+
+def _lights(head: float, tail: float) -> Iterator[_Panel]:
+    """Yield lamps and plates; ``head`` and ``tail`` are the heights at which the lamps begin."""
+    for side in (0.72, -0.72):
+        yield _patch(-1.0, side, 0.22, (tail, tail + 0.1), TAIL_LIGHT)
+        yield _patch(1.0, side, 0.2, (head, head + 0.08), HEAD_LIGHT)
+    yield _patch(-1.0, 0.0, 0.26, (tail - 0.2, tail - 0.12), PLATE)
+    yield _patch(1.0, 0.0, 0.26, (head - 0.13, head - 0.07), PLATE)
+
+
+def _tumblehome(z: float) -> float:
+    """Return the half width at a height above the waist: 0.97 at the doors, 0.74 at the roof."""
+    return 0.97 - (z - 0.62) * 0.23 / 0.38
+
+
+def _wheel(
+    x: float, y: float, length: float, height: float, colour: BGR, fine: bool = True, hub: float = 0.22
+) -> _Panel:
+    turn = np.linspace(0.0, 2.0 * np.pi, 10, endpoint=False)
+    rim = [(x + length * float(np.cos(t)), y, hub + height * float(np.sin(t))) for t in turn]
+    return _Panel(rim, colour, fine=fine)
+
+
+def _across(x: float, half: float, low: float, high: float, colour: BGR) -> _Panel:
+    return _Panel([(x, half, low), (x, half, high), (x, -half, high), (x, -half, low)], colour)
+
+
+def _slope(behind: Corner, ahead: Corner, colour: BGR) -> _Panel:
+    (x0, y0, z0), (x1, y1, z1) = behind, ahead
+    return _Panel([(x0, y0, z0), (x1, y1, z1), (x1, -y1, z1), (x0, -y0, z0)], colour)
+
+
+def _patch(x: float, y: float, half: float, span: tuple[float, float], colour: BGR) -> _Panel:
+    low, high = span
+    corners = [(x, y + half, low), (x, y + half, high), (x, y - half, high), (x, y - half, low)]
+    return _Panel(corners, colour, glowing=True, fine=colour == PLATE)
+
+
+def _mesh(panels: Sequence[_Panel], extent: tuple[float, float, float]) -> VehicleMesh:
+    scaled = [np.array(panel.corners, dtype=np.float64) * (1, 1, 2) - (0, 0, 1) for panel in panels]
+    outlines = [_outwards(corners * extent) for corners in scaled]
+    starts = np.concatenate([[0], np.cumsum([len(outline) for outline in outlines])])
+    thirds = [outline[[0, len(outline) // 3, 2 * len(outline) // 3]] for outline in outlines]
+    normals = np.array([np.cross(second - first, third - first) for first, second, third in thirds])
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    return VehicleMesh(
+        np.concatenate(outlines),
+        tuple(starts.tolist()),
+        normals,
+        np.array([normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]),
+        np.array([panel.colour for panel in panels], dtype=np.float64),
+        np.array([panel.glowing for panel in panels]),
+        np.array([panel.fine for panel in panels]),
+    )
+
+
+def _outwards(outline: FloatArray) -> FloatArray:
+    """Return the outline turned so that its normal points away from the car's middle (up, for what lies flat)."""
+    third = len(outline) // 3
+    normal = np.cross(outline[third] - outline[0], outline[2 * third] - outline[0])
+    away = outline.mean(axis=0) - (0.0, 0.0, -0.3)
+    if abs(normal[2]) > 0.99 * float(np.linalg.norm(normal)):
+        away = np.array((0.0, 0.0, 1.0))
+    return outline if normal @ away >= 0 else outline[::-1]
+
+
+_PANELS: dict[Shape, Callable[[BGR], Iterator[_Panel]]] = {
+    Shape.BOX: _box,
+    Shape.SALOON: _saloon,
+    Shape.VAN: _van,
+    Shape.TRUCK: _truck,
+    Shape.BUS: _bus,
+    Shape.MOTORCYCLE: _motorcycle,
+    Shape.BICYCLE: _bicycle,
+}

@@ -1,0 +1,143 @@
+"""Where each file of a run lies. Creates nothing."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """``runs/<name>/``."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The agent's resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def overrides(self) -> Path:
+        """The values of the present rung, which the agent lays over its configuration; absent without a launcher."""
+        return self.path / "overrides.yaml"
+
+    @property
+    def heartbeat(self) -> Path:
+        """What the agent is doing, once a second."""
+        return self.path / "agent.json"
+
+    @property
+    def agent_events(self) -> Path:
+        """What the agent saw and did, one JSON object a line."""
+        return self.path / "agent-events.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """The rows that TensorBoard has, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        """TensorBoard's event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoints(self) -> Path:
+        """``step-…/`` folders and ``latest``."""
+        return self.path / "checkpoints"
+
+    @property
+    def replay(self) -> Path:
+        """The memory-mapped ring."""
+        return self.path / "replay"
+
+    @property
+    def exchange(self) -> Path:
+        """What learner and collector map together; worth nothing once they have ended."""
+        return self.path / "exchange"
+
+    @property
+    def memory(self) -> Path:
+        """What was in memory the first times that it ran out."""
+        return self.path / "memory"
+
+    @property
+    def videos(self) -> Path:
+        """The folder of what a person watches."""
+        return self.path / "videos"
+
+    @property
+    def collector_log(self) -> Path:
+        """What the collector and the client library print."""
+        return self.path / "collector.log"
+
+    @property
+    def evaluation_csv(self) -> Path:
+        """The last evaluation, one row a route and driver."""
+        return self.path / "evaluation.csv"
+
+    @property
+    def evaluation_json(self) -> Path:
+        """The last evaluation, totals and routes."""
+        return self.path / "evaluation.json"
+
+    @property
+    def request(self) -> Path:
+        """The newest request to the running agent."""
+        return self.path / "request.json"
+
+    @property
+    def answer(self) -> Path:
+        """The agent's answer to the last request that it took."""
+        return self.path / "request.ack.json"
+
+    @property
+    def learner_lock(self) -> Path:
+        """Held while a learner lives."""
+        return self.path / "learner.lock"
+
+    @property
+    def launcher_lock(self) -> Path:
+        """Held while a launcher or what it started lives."""
+        return self.path / "launcher.lock"
+
+    @property
+    def launcher_state(self) -> Path:
+        """The launcher's state."""
+        return self.path / "launcher.json"
+
+    @property
+    def launcher_events(self) -> Path:
+        """What the launcher saw and did, one JSON object a line."""
+        return self.path / "launcher-events.jsonl"
+
+    @property
+    def launcher_memory(self) -> Path:
+        """The memory's timeline: all pools and who holds what, a line every few seconds."""
+        return self.path / "launcher-memory.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of what simulator and agent printed."""
+        return self.path / "logs"
+
+    @property
+    def report(self) -> Path:
+        """The page for people."""
+        return self.path / "report.html"
+
+    def holds_a_run(self) -> bool:
+        """Return whether something was trained or collected here (a started run that did neither counts as none)."""
+        try:
+            rows = int.from_bytes((self.replay / "published").read_bytes(), sys.byteorder)
+        except OSError:
+            rows = 0
+        return rows > 0 or (self.checkpoints / "latest").exists()
+
+
+def newest_run(root: Path) -> RunPaths | None:
+    """Return the run below a folder whose launcher wrote last; None without any."""
+    states = [(state.stat().st_mtime, state.parent) for state in root.glob("*/launcher.json")]
+    return RunPaths(max(states)[1]) if states else None

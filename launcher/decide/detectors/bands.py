@@ -1,0 +1,125 @@
+"""Expected bands: an owner of this run that leaves what its phase should take, up or down, is told of once. Pure.
+
+What is expected is the plan's figure until the phase has settled, then what was measured at that moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launcher.config import LauncherConfig
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.detectors.series import Window
+from launcher.memory.pools import OwnerKind, Pool
+from launcher.watching.observation import Observation
+
+PHASES = {
+    "warming": "warming",
+    "collecting": "updating",
+    "updating": "updating",
+    "saving": "updating",
+    "evaluating": "evaluating",
+}
+"""The agent's phases that last, by the heartbeat's word: collecting and updating change places at every step."""
+
+Key = tuple[str, OwnerKind, str]
+
+
+@dataclass
+class _Band:
+    """One owner in one pool and phase."""
+
+    window: Window
+    settles_s: float
+    expected_mib: float | None
+    measured: bool = False
+    outside: bool = False
+
+
+class Bands:
+    """Watches simulator and agent in every pool."""
+
+    def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
+        self._limits, self._settle_s = config.memory, config.restore.settle_s
+        self._expectations = expectations
+        self._bands: dict[Key, _Band] = {}
+        self._setup: dict[OwnerKind, object] = {}
+        self._phase: dict[OwnerKind, str] = {}
+
+    def forget(self) -> None:
+        """Begin to wait anew: time has passed in which nobody looked. What was measured stays."""
+        for band in self._bands.values():
+            band.window.clear()
+        self._phase.clear()
+
+    def look(self, seen: Observation) -> tuple[Finding, ...]:
+        """Return who has left the band of its phase just now."""
+        phases = self._phases(seen)
+        found = [
+            self._judge(seen.time_s, pool, whose, phase, pool.held_by(whose))
+            for pool in seen.memory.pools
+            for whose, phase in phases.items()
+            if any(owner.whose is whose and owner.held.mib is not None for owner in pool.owners)
+        ]
+        return tuple(finding for finding in found if finding is not None)
+
+    def _phases(self, seen: Observation) -> dict[OwnerKind, str]:
+        """Return who is in a phase that lasts; a program that was started or set up anew is measured anew."""
+        phases: dict[OwnerKind, str] = {}
+        beat = seen.agent.beat
+        if seen.simulator.running and seen.simulator.healthy:
+            phases[OwnerKind.SIMULATOR] = ""
+            self._note(OwnerKind.SIMULATOR, seen.simulator.pid)
+        if seen.agent.running and beat is not None:
+            self._note(OwnerKind.AGENT, (seen.agent.pid, beat.device, beat.micro_batch))
+            if beat.phase in PHASES:
+                phases[OwnerKind.AGENT] = PHASES[beat.phase]
+        for band in (self._bands[key] for key in self._bands if phases.get(key[1]) != self._phase.get(key[1])):
+            band.window.clear()
+        self._phase = phases
+        return phases
+
+    def _note(self, whose: OwnerKind, setup: object) -> None:
+        if self._setup.get(whose) != setup:
+            self._setup[whose] = setup
+            self._bands = {key: band for key, band in self._bands.items() if key[1] is not whose}
+
+    def _judge(self, now_s: float, pool: Pool, whose: OwnerKind, phase: str, held_mib: float) -> Finding | None:
+        key = (pool.name, whose, phase)
+        if key not in self._bands:
+            planned = self._expectations.band_mib(whose.value, pool.name, phase)
+            self._bands[key] = _Band(Window(2 * self._limits.pressure_s), now_s + self._settle_s, planned)
+        band = self._bands[key]
+        band.window.add(now_s, held_mib)
+        if now_s < band.settles_s or band.window.covered_s < self._limits.pressure_s:
+            return None
+        middle_mib, expected_mib, measured = band.window.middle, band.expected_mib, band.measured
+        if not band.measured:
+            band.expected_mib, band.measured = middle_mib, True
+        if expected_mib is None:
+            return None
+        before, band.outside = band.outside, self._leaves(middle_mib, expected_mib)
+        if before or not band.outside:
+            return None
+        return _finding(pool, whose, phase, middle_mib, expected_mib, measured)
+
+    def _leaves(self, held_mib: float, expected_mib: float) -> bool:
+        return abs(held_mib - expected_mib) > max(self._limits.band_mib, self._limits.band_share * expected_mib)
+
+
+def _finding(pool: Pool, whose: OwnerKind, phase: str, held_mib: float, expected_mib: float, measured: bool) -> Finding:
+    source = "measured before" if measured else "planned"
+    when = f" while {phase}" if phase else ""
+    return Finding(
+        Cause.OUT_OF_BAND,
+        f"the {whose.value} holds {held_mib:.0f} MiB of {pool.name}{when}, {expected_mib:.0f} were {source}",
+        pool=pool.name,
+        owner=whose.value,
+        numbers={
+            "held_mib": round(held_mib, 1),
+            "expected_mib": round(expected_mib, 1),
+            "phase": phase,
+            "expected": source,
+        },
+    )

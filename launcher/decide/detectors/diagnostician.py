@@ -1,0 +1,79 @@
+"""From observations to findings: the one that watches everything, look by look. Pure.
+
+Owns the order of looking and of telling, and the rule that a gap between looks (a machine that slept, a launcher that
+was stopped) is nobody's fault. A deterministic function of the observations that it was given.
+"""
+
+from __future__ import annotations
+
+from launcher.config import LauncherConfig
+from launcher.decide.detectors.agent import Agent
+from launcher.decide.detectors.bands import Bands
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.detectors.foreign import ForeignProcesses
+from launcher.decide.detectors.kills import OomKills
+from launcher.decide.detectors.leaks import Leaks
+from launcher.decide.detectors.shortage import Shortages
+from launcher.decide.detectors.simulator import Simulator
+from launcher.decide.detectors.ticks import Ticks
+from launcher.memory.pools import Gpu
+from launcher.watching.observation import Observation
+
+FIRST = (Cause.GPU_LOST, Cause.MISCONFIGURATION)
+"""Told before all others: they explain what else is seen."""
+
+
+class Diagnostician:
+    """Give it every observation, in order. What goes on being wrong is found again at every look, with new numbers."""
+
+    def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
+        self._gap_s = config.watch.gap_s
+        self._check_every_s = config.watch.check_every_s
+        self._kills = OomKills(config.watch.sign_s)
+        self._simulator = Simulator(config, expectations, self._kills)
+        self._agent = Agent(config, self._kills)
+        self._ticks = Ticks(config, expectations)
+        self._leaks, self._shortages = Leaks(config), Shortages(config)
+        self._foreign_processes, self._bands = ForeignProcesses(config), Bands(config, expectations)
+        self._looked_s: float | None = None
+
+    def look(self, seen: Observation) -> tuple[Finding, ...]:
+        """Return what is wrong now, what explains most first; empty if nothing is.
+
+        Found once, at the look at which it happens: OUT_OF_BAND, a FOREIGN_PROCESS while nothing is short, a collector
+        that the agent has replaced already or that the kernel killed. Everything else is found for as long as it
+        lasts.
+        """
+        if self._looked_s is None or not 0 <= seen.time_s - self._looked_s <= self._gap_s:
+            self._begin_anew()
+        self._looked_s = seen.time_s
+        self._kills.look(seen.time_s, seen.memory)
+        findings = [*_gpu(seen), *self._programs(seen), *self._memory(seen)]
+        return tuple(sorted(findings, key=lambda finding: finding.cause not in FIRST))
+
+    def _begin_anew(self) -> None:
+        for part in (self._simulator, self._agent, self._ticks, self._leaks, self._shortages, self._bands):
+            part.forget()
+
+    def _programs(self, seen: Observation) -> list[Finding]:
+        stalled = self._ticks.look(seen)
+        ticks_go_on = self._ticks.ticked_within(seen.time_s, self._check_every_s)
+        simulator = self._simulator.look(seen, ticks_go_on)
+        if simulator:  # what is known of the simulator explains why ticks stopped
+            stalled = ()
+        hangs = (self._simulator.blamed(each) if each.cause is Cause.SIMULATOR_HANG else each for each in stalled)
+        return [*simulator, *hangs, *self._agent.look(seen)]
+
+    def _memory(self, seen: Observation) -> list[Finding]:
+        short = self._shortages.look(seen)
+        pools = {finding.pool for finding in short}
+        named = (finding for finding in self._foreign_processes.look(seen) if finding.pool not in pools)
+        return [*self._leaks.look(seen), *short, *named, *self._bands.look(seen)]
+
+
+def _gpu(seen: Observation) -> list[Finding]:
+    if seen.memory.gpu is not Gpu.LOST:
+        return []
+    reason = seen.memory.problem or "the driver has lost it"
+    return [Finding(Cause.GPU_LOST, f"the GPU is lost: {reason.rstrip('.')}")]

@@ -1,0 +1,76 @@
+"""What simulator and agent take at most, by pool: plain data, estimated or measured.
+
+Reads nothing: ``footprint`` asks the agent, ``watermarks`` reads what earlier runs measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.memory.pools import Figure, PoolKind, Provenance, estimated
+
+Values = Mapping[str, Any]
+"""Dotted keys of the agent's configuration to values."""
+
+LITE = "lite"
+"""What stands for a quality where carla-lite is the simulator, which knows none."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the agent takes with one set of values.
+
+    Attributes:
+        values: laid over the configuration.
+        mib: its peak in each pool, a CUDA context included; empty if there is a refusal.
+        known: whether a pool's peak was measured; estimated where it isn't named.
+        context_mib: of the VRAM, the CUDA context.
+        context_known: whether that was measured.
+        by_phase: by pool and phase.
+        refusal: why no such configuration can be, a sentence; empty if it can.
+    """
+
+    values: Values
+    mib: Mapping[PoolKind, float] = field(default_factory=dict)
+    known: Mapping[PoolKind, Provenance] = field(default_factory=dict)
+    context_mib: float = 0.0
+    context_known: Provenance = Provenance.ESTIMATED
+    by_phase: Mapping[PoolKind, Mapping[str, float]] = field(default_factory=dict)
+    refusal: str = ""
+
+    def figure(self, kind: PoolKind) -> Figure:
+        """Return the peak in a pool."""
+        return Figure(self.mib.get(kind, 0.0), self.known.get(kind, Provenance.ESTIMATED))
+
+
+SizesOf = Callable[[Sequence[Values]], Sequence[Sizes]]
+"""Answers for many sets of values at once, in their order; each call may start a process."""
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """The simulator of a run.
+
+    Attributes:
+        quality: that it starts with: Low, Epic, or ``LITE``.
+        peaks: by quality and pool.
+    """
+
+    quality: str
+    peaks: Mapping[str, Mapping[PoolKind, Figure]]
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return "carla-lite" if self.quality == LITE else "CARLA"
+
+    @property
+    def qualities(self) -> tuple[str, ...]:
+        """All that it can be started with, the finest first."""
+        return (LITE,) if self.quality == LITE else tuple(name for name in ("Epic", "Low") if name in self.peaks)
+
+    def peak(self, quality: str, kind: PoolKind) -> Figure:
+        """Return what it takes at most; nothing of a pool that it doesn't use."""
+        return self.peaks.get(quality, {}).get(kind, estimated(0))

@@ -1,0 +1,161 @@
+"""``status`` for people: the figures of a run as a table that follows it, in a terminal or a pipe.
+
+Draws what ``status`` finds; reads nothing itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from contract.paths import RunPaths
+from contract.readers import inner
+from launcher.show.bars import bar
+from launcher.show.formatting import cause, clock, span
+from launcher.show.history import kind_of
+from launcher.show.status import Look
+from launcher.show.status import status as status
+
+FOLLOW_S = 1.0
+STALE_S = 10.0
+"""A heartbeat, or a look at memory, that is older is said to be."""
+
+Found = Mapping[str, Any]
+
+
+def show(run: RunPaths) -> None:
+    """Print everything once, and how the run ended if it has."""
+    found = status(run, time.time())
+    console = Console()
+    console.print(view(found))
+    _say_end(console, found)
+
+
+def follow(run: RunPaths) -> None:
+    """Keep the view up to date until the run ends, then say how it did."""
+    look, console = Look(run), Console()
+    found = look.at(time.time())
+    with Live(view(found), console=console, auto_refresh=False) as live:
+        while found["alive"]:
+            time.sleep(FOLLOW_S)
+            found = look.at(time.time())
+            live.update(view(found), refresh=True)
+    _say_end(console, found)
+
+
+def view(found: Found) -> RenderableType:
+    """Return figures, memory and findings, one below the other; 80 columns are enough."""
+    return Group(table(found), *_memory(found), *_findings(found))
+
+
+def table(found: Found) -> Table:
+    """Return the figures of ``status`` for people; what isn't known is left out."""
+    shown = Table(title=f"run {found['run']}", show_header=False)
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
+    beat = found["heartbeat"]
+    rows = {
+        "state": _state(found),
+        "progress": _progress(found),
+        "agent": _agent(beat, found["heartbeat_age_s"]),
+        "simulator": _simulator(found),
+        "restarts": ", ".join(f"{who} {count:.0f}" for who, count in found["restarts"].items() if count is not None),
+        "rung": _rungs(found),
+    }
+    for name, value in rows.items():
+        if value:
+            shown.add_row(name, Text(value))
+    return shown
+
+
+def ending(found: Found) -> str:
+    """Return how the run ended, a sentence; empty while it goes on."""
+    if found["alive"]:
+        return ""
+    if found["state"] == "killed":
+        return f"Its launcher is gone without a word: `up --run-name {found['run']} --resume` goes on with the run."
+    if found.get("exit_code") is None:
+        return "No launcher has run here."
+    return f"The run ended: {found.get('reason')} (exit code {found['exit_code']})."
+
+
+def _say_end(console: Console, found: Found) -> None:
+    if sentence := ending(found):
+        console.print(Text(sentence))
+
+
+def _state(found: Found) -> str:
+    ran_s = found["ran_s"]
+    return str(found["state"]) + (f", {clock(ran_s)} after its start" if ran_s is not None else "")
+
+
+def _progress(found: Found) -> str:
+    step, total, speed, eta_s = (found[key] for key in ("step", "total_steps", "steps_per_s", "eta_s"))
+    if step is None:
+        return ""
+    parts = [f"step {step:.0f}" + (f" of {total:.0f} ({step / total:.1%})" if total else "")]
+    parts += [f"{speed:.1f} steps/s"] if speed is not None else []
+    parts += [f"{span(eta_s)} to go"] if eta_s is not None else []
+    return ", ".join(parts)
+
+
+def _agent(beat: Found, age_s: float | None) -> str:
+    named = {"": "phase", "on ": "device", "micro-batch ": "micro_batch", "updates ": "updates"}
+    parts = [f"{before}{beat[key]}" for before, key in named.items() if beat.get(key) not in (None, "")]
+    if age_s is not None:
+        parts.append(f"heartbeat {span(age_s)} ago" + (" (stale)" if age_s > STALE_S else ""))
+    return ", ".join(parts)
+
+
+def _simulator(found: Found) -> str:
+    if not found.get("host"):
+        return ""
+    qualities = [each.get("quality") for each in (inner(found, "simulator"), found) if each.get("quality")]
+    town = inner(found, "options").get("map")
+    parts = [f"{found['host']}:{found.get('port')}", *([str(town)] if town else [])]
+    return ", ".join([*parts, *(f"quality {quality}" for quality in qualities[:1])])
+
+
+def _rungs(found: Found) -> str:
+    rungs = found["rungs"]
+    if not rungs:
+        return "none taken" if found["alive"] else ""
+    lines = [f"{each['rung']}{_since(each['since'])}: {each['cause']}" for each in rungs]
+    if (wait_s := found["next_restore_s"]) is not None:
+        when = f"in {span(wait_s)} at the earliest" if wait_s else "as soon as memory has had room for long enough"
+        lines.append(f"next restore: {when}")
+    return "\n".join(lines)
+
+
+def _since(moment_s: float | None) -> str:
+    return _at(moment_s, " since ")
+
+
+def _at(moment_s: float | None, before: str = ", at ") -> str:
+    try:
+        return "" if moment_s is None else before + time.strftime("%H:%M:%S", time.localtime(moment_s))
+    except (OverflowError, OSError, ValueError):
+        return ""
+
+
+def _memory(found: Found) -> list[RenderableType]:
+    pools = found["memory"]["pools"]
+    if not pools:
+        return []
+    shown = Table(show_header=False, box=None, padding=(0, 1))
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
+    for name, pool in pools.items():
+        shown.add_row(Text(kind_of(name)), bar(pool))
+    when = [] if found["alive"] else [Text(f"Memory as it last was{_at(found['memory']['time'])}:")]
+    return [*when, shown]
+
+
+def _findings(found: Found) -> list[RenderableType]:
+    return [Text(f"! {cause(each['cause'])}{_since(each['since'])}: {each['sentence']}") for each in found["findings"]]

@@ -1,0 +1,95 @@
+"""How figures are written for people: times, spans, amounts of memory, counts. Pure; owns no wording of events."""
+
+from __future__ import annotations
+
+import time
+
+CAUSES = {
+    "simulator_out_of_vram": "simulator out of VRAM",
+    "simulator_crash": "simulator crashed",
+    "simulator_host_oom": "simulator killed for memory",
+    "simulator_hang": "simulator hung",
+    "simulator_not_ready": "simulator not ready",
+    "leak": "leak",
+    "agent_cuda_oom": "agent out of VRAM",
+    "agent_host_oom": "agent out of RAM",
+    "agent_disk_full": "agent out of disk",
+    "agent_crash": "agent crashed",
+    "agent_hang": "agent hung",
+    "collector_hang": "collector hung",
+    "foreign_process": "stranger took memory",
+    "pressure": "memory short",
+    "gpu_lost": "GPU lost",
+    "misconfiguration": "misconfiguration",
+    "crash_loop": "crash loop",
+    "out_of_band": "unusual size",
+    "restore": "memory came back",
+    "launcher_gone": "launcher was gone",
+    "planned": "planned",
+}
+"""``Cause`` values, and what else an incident may begin with, in a few words."""
+
+
+def cause(value: str) -> str:
+    """Return a cause in a few words."""
+    return CAUSES.get(value, value.replace("_", " "))
+
+
+def clock(seconds: float) -> str:
+    """Return ``1:02:03``: a moment since the start, or how long a run took."""
+    whole = int(min(max(seconds, 0.0), 1e12))
+    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+def time_of_day(moment_s: float) -> str:
+    """Return ``02:13:45``, on this machine's clock; empty for what is no moment."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(moment_s))
+    except (OverflowError, OSError, ValueError):
+        return ""
+
+
+def seconds_as_date(since_1970_s: float | None) -> str:
+    """Return ``2026-11-22 02:13:45``, on this machine's clock; empty for what is no moment."""
+    if since_1970_s is None or not 0 < since_1970_s < 32_503_680_000:  # the year 3000
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since_1970_s))
+
+
+def span(seconds: float) -> str:
+    """Return ``4.2 s``, ``42 s``, ``4 min 05 s`` or ``2 h 10 min``: how long something took."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = round(min(seconds, 1e12))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def grouped(count: float) -> str:
+    """Return a whole number in groups of three digits, by thin spaces that don't break."""
+    return f"{count:,.0f}".replace(",", "\u202f")
+
+
+def mib(amount: float | None) -> str:
+    """Return an amount of memory, or a dash where it is unknown."""
+    return "–" if amount is None else f"{grouped(amount)} MiB"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return ``1 fault``, ``2 faults``, ``no fault``."""
+    if count == 0:
+        return f"no {one}"
+    return f"{grouped(count)} {one if count == 1 else many or one + 's'}"
+
+
+def listed(parts: list[str]) -> str:
+    """Return ``a, b and c``."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+
+
+def capital(sentence: str) -> str:
+    """Return a sentence with a capital first letter."""
+    return sentence[:1].upper() + sentence[1:]

@@ -1,0 +1,135 @@
+"""``plan`` told: tables for people, one object for programs. Reads and decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from launcher.decide.fit import Candidate, Sum
+from launcher.decide.ladder import Ladder
+from launcher.decide.sizes import Sizes
+from launcher.memory.pools import Figure, PoolKind, Provenance
+from launcher.planning import PlanResult
+
+_WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
+
+
+def plain(outlook: PlanResult) -> dict[str, Any]:
+    """Return everything as plain data, MiB."""
+    situation, plan = outlook.situation, outlook.plan
+    return {
+        "gpu": situation.reading.gpu.value,
+        "problem": situation.reading.problem,
+        "simulator": situation.simulator.name if situation.simulator else None,
+        "asked": _candidate(plan.asked) | {"items_mib": {each.pool: _items(each) for each in plan.asked.sums}},
+        "agent_by_phase_mib": {kind.value: dict(rows) for kind, rows in plan.asked.agent.by_phase.items() if rows},
+        "configurations": [_candidate(each) for each in plan.configurations],
+        "ladder": _ladder(situation.ladder),
+        "fits": plan.start is not None,
+        "start": None if plan.start is None else _candidate(plan.start),
+        "reason": plan.reason,
+    }
+
+
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "name": str(candidate),
+        "quality": candidate.quality,
+        "device": candidate.device,
+        "rungs": [step.rung for step in candidate.steps],
+        "values": dict(candidate.values),
+        "fits": candidate.fits,
+        "refusal": candidate.refusal,
+        "pools": {
+            each.pool: {
+                "needed_mib": each.needed_mib,
+                "total_mib": each.total.mib,
+                "left_mib": each.left_mib,
+            }
+            for each in candidate.sums
+        },
+    }
+
+
+def _items(each: Sum) -> list[dict[str, Any]]:
+    return [{"what": line.what, "mib": line.figure.mib, "known": line.figure.known.value} for line in each.lines]
+
+
+def _ladder(ladder: Ladder) -> dict[str, list[dict[str, Any]]]:
+    return {
+        kind.value: [
+            {
+                "step": str(step),
+                "rung": step.rung,
+                "does": step.does.value,
+                "frees_mib": {each.value: mib for each, mib in step.frees_mib.items()},
+                "cost": step.cost,
+            }
+            for step in steps
+        ]
+        for kind, steps in ladder.items()
+    }
+
+
+def show(outlook: PlanResult, console: Console) -> None:
+    """Print the sums of what was asked for, the configurations, and where a run would start."""
+    plan = outlook.plan
+    if outlook.situation.reading.problem:
+        console.print(outlook.situation.reading.problem, highlight=False, soft_wrap=True)
+    if plan.asked.sums:
+        console.print(_sums(plan.asked))
+        console.print(_phases(plan.asked.agent))
+        console.print(_configurations(plan.configurations))
+    start = "Nothing would be started" if plan.start is None else f"Starts with {plan.start}"
+    reason = f"{start}: {plan.reason}"
+    console.print(f"{reason}.", highlight=False, soft_wrap=True)
+
+
+def _sums(asked: Candidate) -> Table:
+    table = _table(f"Memory of {asked}, MiB", "pool", "what", right=("at its peak", "known"))
+    for each in asked.sums:
+        for line in each.lines:
+            table.add_row(each.pool, line.what, *_shown(line.figure))
+        table.add_row("", "needed", f"{each.needed_mib:.0f}", "")
+        table.add_row("", "there is", *_shown(each.total), style="bold")
+        left = "" if each.left_mib is None else f"{each.left_mib:+.0f}"
+        table.add_row("", "short" if each.short_mib else "left", left, "", style="red" if each.short_mib else "green")
+        table.add_section()
+    return table
+
+
+def _phases(agent: Sizes) -> Table:
+    kinds = [kind for kind in (PoolKind.VRAM, PoolKind.RAM) if any(agent.by_phase.get(kind, {}).values())]
+    table = _table("Agent by phase, MiB", "phase", right=tuple(_WITH[kind] for kind in kinds))
+    for phase in next((agent.by_phase[kind] for kind in kinds), {}):
+        table.add_row(phase, *(f"{agent.by_phase[kind].get(phase, 0.0):.0f}" for kind in kinds))
+    table.add_section()
+    table.add_row("at its peak", *(f"{agent.mib.get(kind, 0.0):.0f}" for kind in kinds))
+    return table
+
+
+def _configurations(candidates: tuple[Candidate, ...]) -> Table:
+    pools = [each.pool for each in candidates[0].sums]
+    table = _table("What fits, MiB left", "configuration", "fits", right=tuple(pools))
+    for each in candidates:
+        lefts = {one.pool: one.left_mib for one in each.sums}
+        shown = ("unknown" if (left := lefts.get(pool)) is None else f"{left:+.0f}" for pool in pools)
+        table.add_row(str(each), "yes" if each.fits else "no", *shown, style="" if each.fits else "dim")
+    return table
+
+
+def _table(title: str, *columns: str, right: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _shown(figure: Figure) -> tuple[str, str]:
+    if figure.mib is None:
+        return "–", Provenance.UNKNOWN.value
+    return f"{figure.mib:.0f}", figure.known.value

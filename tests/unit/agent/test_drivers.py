@@ -1,0 +1,111 @@
+"""The drivers, on a kinematic bicycle of this test's own: no simulator."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from agent.collector.warm_up import warmup_action
+from agent.env import observation
+from agent.env.observation import DriverState
+from agent.env.route import Route
+from agent.evaluation.drivers import (
+    MAX_STEER_RAD,
+    WHEELBASE_M,
+    Driver,
+    PidPurePursuit,
+    RandomDriver,
+    Stop,
+)
+
+STEP_S = 0.1
+
+
+class Bicycle:
+    """A car without slip: throttle and brake give 4 and 8 m/s²."""
+
+    def __init__(self, route: Route) -> None:
+        self.route, self.s_m = route, 0.0
+        (self.x, self.y), self.yaw, self.speed = route.points[0], float(route.yaw[0]), 0.0
+
+    @property
+    def state(self) -> DriverState:
+        place = self.route.project(self.x, self.y, self.s_m)
+        self.s_m = place.s_m
+        return DriverState(self.route, place, self.x, self.y, self.yaw, self.speed)
+
+    def move(self, action: np.ndarray) -> None:
+        steer, pedal = (float(value) for value in action)
+        self.speed = max(0.0, self.speed + STEP_S * (4.0 * pedal if pedal > 0 else 8.0 * pedal))
+        self.yaw += STEP_S * self.speed * math.tan(steer * MAX_STEER_RAD) / WHEELBASE_M
+        self.x += STEP_S * self.speed * math.cos(self.yaw)
+        self.y += STEP_S * self.speed * math.sin(self.yaw)
+
+
+def bends() -> Route:
+    """Straight, a right angle of 8 m radius to the right, straight, another to the left, straight."""
+    yaw, points = 0.0, [np.zeros(2)]
+    for metres, curvature in ((60, 0.0), (13, 1 / 8), (40, 0.0), (13, -1 / 8), (50, 0.0)):
+        for _ in range(metres):
+            yaw += curvature
+            points.append(points[-1] + (math.cos(yaw), math.sin(yaw)))
+    flat = np.array(points)
+    return Route.through("bends", np.column_stack([flat, np.zeros(len(flat))]), np.full(len(flat), 2.0), 2)
+
+
+def drive(driver: Driver, car: Bicycle, steps: int) -> list[DriverState]:
+    states = []
+    for _ in range(steps):
+        state = car.state
+        car.move(driver.act({"vector": observation.vector(state, 2.0)}, state))
+        states.append(car.state)
+        if car.s_m > car.route.length_m - 2.0:
+            break
+    return states
+
+
+def test_pid_follows_tight_bends_in_its_lane_to_the_end() -> None:
+    states = drive(PidPurePursuit(), Bicycle(bends()), 400)
+    assert max(abs(state.place.lateral_m) for state in states) < 1.0
+    assert states[-1].place.s_m > states[-1].route.length_m - 2.0
+
+
+def test_pid_slows_down_before_a_bend_and_is_fast_elsewhere() -> None:
+    states = drive(PidPurePursuit(), Bicycle(bends()), 400)
+    in_bend = [state.speed_mps for state in states if 62.0 < state.place.s_m < 71.0]
+    assert max(in_bend) < 5.5
+    assert max(state.speed_mps for state in states) > 7.0
+
+
+def test_stop_stands_still() -> None:
+    assert drive(Stop(), Bicycle(bends()), 50)[-1].place.s_m == 0.0
+
+
+@pytest.mark.parametrize("driver", [Stop(), RandomDriver(np.random.default_rng(0)), PidPurePursuit()])
+def test_actions_fit_the_action_space(driver: Driver) -> None:
+    state = Bicycle(bends()).state
+    action = driver.act({}, state)
+    assert action.shape == (2,)
+    assert action.dtype == np.float32
+    assert np.abs(action).max() <= 1.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_warmup_really_moves_the_car(seed: int) -> None:
+    rng, car, action = np.random.default_rng(seed), Bicycle(bends()), np.zeros(2, np.float32)
+    actions = []
+    for _ in range(100):
+        action = warmup_action(rng, action, observation.vector(car.state, 2.0))
+        car.move(action)
+        actions.append(action)
+    assert car.s_m > 20.0
+    spread = np.std(actions, axis=0)
+    assert spread[0] > 0.1  # it must still explore
+    assert spread[1] > 0.15
+
+
+def test_random_driver_hardly_moves_which_is_why_warmup_is_biased() -> None:
+    random_m = drive(RandomDriver(np.random.default_rng(0)), Bicycle(bends()), 100)[-1].place.s_m
+    assert random_m < 20.0

@@ -1,0 +1,124 @@
+"""What the next learner begins with after one that ended without a word, and after one that didn't."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import config
+from agent.config import AgentConfig
+from agent.memory import estimate, free, preflight, previous_crash
+from agent.memory.allocator import Choice
+from agent.memory.estimate import MIB, Free
+from agent.memory.previous_crash import SUSPECT_SHARE, PreviousCrash, with_less
+from agent.telemetry.events import EventLog
+from contract.paths import RunPaths
+
+BATCH = 256
+
+
+def configured(**td3: Any) -> AgentConfig:
+    return config.validate({"device": "cpu", "td3": {"batch_size": BATCH, **td3}, "memory": {"reserve_mib": 0}}, "test")
+
+
+def need(settings: AgentConfig) -> int:
+    return estimate.estimate(settings, cuda=False).total("host")
+
+
+def ended(micro_batch: int = BATCH, host_peak_mib: float = 0.0) -> PreviousCrash:
+    return PreviousCrash("updating", micro_batch, host_peak_mib)
+
+
+def heartbeat(path: Path, **changes: Any) -> Path:
+    beat = {
+        "phase": "updating",
+        "micro_batch": 64,
+        "exit_code": None,
+        "memory": {"peak_by_phase_mib": {"warming": {"host": 400.0}, "updating": {"host": 512.5, "learner": 300.0}}},
+    }
+    path.write_text(json.dumps({**beat, **changes}))
+    return path
+
+
+def test_a_heartbeat_that_stopped_is_silence(tmp_path: Path) -> None:
+    assert previous_crash.read(heartbeat(tmp_path / "agent.json")) == PreviousCrash("updating", 64, 512.5)
+
+
+@pytest.mark.parametrize("code", [0, 71, 75])
+def test_a_learner_that_said_how_it_ended_teaches_nothing(tmp_path: Path, code: int) -> None:
+    assert previous_crash.read(heartbeat(tmp_path / "agent.json", exit_code=code)) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"exit_code": null}', '{"exit_code": null, "memory": 3}'])
+def test_a_heartbeat_that_cannot_be_read_teaches_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "agent.json").write_text(text)
+    assert previous_crash.read(tmp_path / "agent.json") is None
+    assert previous_crash.read(tmp_path / "absent.json") is None
+
+
+def test_one_that_was_near_its_limit_is_followed_by_half_its_micro_batch() -> None:
+    settings = configured()
+    room = Free(None, need(settings), None)
+    assert with_less(settings, room, ended()).td3.micro_batch == BATCH // 2
+
+
+def test_the_rest_of_the_configuration_stays() -> None:
+    settings = configured()
+    lowered = with_less(settings, Free(None, need(settings), None), ended())
+    assert config.dump(lowered) == config.dump(configured(micro_batch=BATCH // 2))
+
+
+def test_where_half_does_not_fit_the_largest_power_below_is_taken() -> None:
+    settings = configured()
+    room = Free(None, need(configured(micro_batch=BATCH // 8)), None)
+    assert with_less(settings, room, ended()).td3.micro_batch == BATCH // 8
+
+
+def test_where_memory_was_plenty_nothing_changes() -> None:
+    settings = configured()
+    room = int(need(settings) / SUSPECT_SHARE)
+    assert with_less(settings, Free(None, room + MIB, None), ended()) is settings
+    assert with_less(settings, Free(None, room - MIB, None), ended()) is not settings
+    assert with_less(settings, Free(None, None, None), ended()) is settings
+
+
+def test_what_was_measured_counts_where_it_is_more_than_the_estimate() -> None:
+    settings = configured()
+    room = Free(None, 4 * need(settings), None)
+    assert with_less(settings, room, ended(host_peak_mib=3.9 * need(settings) / MIB)).td3.micro_batch == BATCH // 2
+
+
+def test_a_smaller_configured_micro_batch_is_kept() -> None:
+    settings = configured(micro_batch=16)
+    room = Free(None, need(configured()), None)
+    assert with_less(settings, room, ended(BATCH)) is settings
+
+
+def test_one_row_is_the_least() -> None:
+    settings = configured(micro_batch=1)
+    assert with_less(settings, Free(None, MIB, None), ended(1)) is settings
+    assert with_less(configured(), Free(None, MIB, None), ended(1)).td3.micro_batch == 1
+
+
+def test_the_preflight_lets_the_smaller_one_in_and_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, run = configured(), RunPaths(tmp_path)
+    room = Free(None, need(configured(micro_batch=BATCH // 2)), None)
+    monkeypatch.setattr(free, "read", lambda *_: room)
+    heartbeat(run.heartbeat, micro_batch=BATCH)
+    admitted = preflight.admit(
+        settings, run, Choice("expandable_segments:True", "a test"), EventLog(run.agent_events).append
+    )
+    assert admitted.config.td3.micro_batch == BATCH // 2
+    told = {event["event"]: event for event in map(json.loads, run.agent_events.read_text().splitlines())}
+    assert told["footprint"]["fits"] is True
+    assert told["micro_batch_lowered"]["micro_batch"] == BATCH // 2
+    assert told["micro_batch_lowered"]["last_micro_batch"] == BATCH
+    assert told["micro_batch_lowered"]["needed_mib"] > told["micro_batch_lowered"]["free_mib"]
+
+
+def test_the_estimate_counts_the_rows_that_are_computed_at_once() -> None:
+    assert need(configured(micro_batch=BATCH // 4)) < need(configured(micro_batch=BATCH // 2)) < need(configured())
+    assert need(configured(micro_batch=2 * BATCH)) == need(configured())

@@ -1,0 +1,228 @@
+"""A resized ring holds the newest rows, whole, whatever kills the process that makes it over."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.exits import AgentError
+from agent.td3.replay import resampling
+from agent.td3.replay.frames import depth_to_space, space_to_depth
+from agent.td3.replay.layout import Layout
+from agent.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
+from agent.td3.replay.resize_replay import resize, resize_replay
+from agent.td3.replay.ring import locked
+from agent.telemetry.events import EventLog
+from contract.exits import Exit
+from contract.paths import RunPaths
+from tests.disks import fill as fill_disk
+from tests.disks import small_disk
+from tests.unit.agent.test_replay import drawn, fill, frame
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+EPISODES = [(13, True), (7, False), (30, True)]
+
+
+def ring(directory: Path, capacity: int, turns: int = 8) -> Replay:
+    """Return a replay of some turns, its writer gone."""
+    replay = Replay.create(directory, capacity)
+    fill(replay, EPISODES * turns)
+    replay.close()
+    return replay
+
+
+def contents(directory: Path) -> dict[int, tuple[bytes, bytes]]:
+    """Return the bytes of the rows that are whole, by row."""
+    replay = Replay.open(directory)
+    oldest = max(0, replay._oldest_whole() - 4)
+    slots = {row: row % replay.capacity for row in range(oldest, replay.rows)}
+    held = replay._ring
+    return {row: (held.frames[slot].tobytes(), held.rows[slot].tobytes()) for row, slot in slots.items()}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 9), st.integers(0, 150), st.integers(0, 150))
+def test_the_newest_rows_are_kept_and_steps_go_on(
+    tmp_path_factory: pytest.TempPathFactory, turns: int, before: int, after: int
+) -> None:
+    directory = tmp_path_factory.mktemp("run") / "replay"
+    old = ring(directory, MIN_CAPACITY + before, turns)
+    steps, rows, held = old.steps, old.rows, contents(directory)
+    done = resize(directory, MIN_CAPACITY + after, side=84)
+    assert (done is None) == (before == after)
+    kept = contents(directory)
+    assert kept.keys() <= held.keys()
+    assert all(held[row] == content for row, content in kept.items())
+    assert set(kept) >= set(sorted(held)[-(MIN_CAPACITY + after - 12) :]), "newest rows are missing"
+    replay = Replay.create(directory, MIN_CAPACITY + after)
+    assert (replay.steps, replay.rows) == (steps, rows)
+    if steps:
+        drawn(replay)  # compares every pixel with what its row says it is
+    new = fill(replay, EPISODES, start=10_000)
+    assert replay.steps == steps + len(new.transitions)
+    assert replay.size <= replay.capacity
+    drawn(replay)
+
+
+def test_a_smaller_one_leaves_the_disk_the_difference(tmp_path: Path) -> None:
+    directory = tmp_path / "replay"
+    ring(directory, 400)
+    done = resize(directory, 100, side=84)
+    assert done is not None
+    assert (done.capacity_before, done.capacity, done.rows, done.dropped) == (400, 100, 100, 298)
+    files = {path.name: path.stat().st_size for path in directory.iterdir()}
+    assert sum(files.values()) < 100 * 7400
+    assert files.keys() == {"frames.1.u8", "rows.1.bin", "published", "replay.json", "lock"}
+    assert resize(directory, 100, side=84) is None
+    assert resize(directory, 120, side=84) is not None
+    assert {"frames.2.u8", "rows.2.bin"} <= {path.name for path in directory.iterdir()}
+
+
+def test_frames_of_another_size_are_those_averaged_once(tmp_path: Path) -> None:
+    directory = tmp_path / "replay"
+    ring(directory, 200, turns=1)
+    before = Replay.open(directory)
+    assert resize(directory, 200, side=64) is not None
+    after = Replay.open(directory)
+    assert (after.rows, after.steps, after.layout.side) == (before.rows, before.steps, 64)
+    first = depth_to_space(after._ring.frames[0].reshape(16, 16, 16))
+    assert (first == depth_to_space(resampling.frames(space_to_depth(frame(0))[None], 64))[0]).all()
+    one, other = (replay.sample(64, np.random.default_rng(1)) for replay in (before, after))
+    assert other.frames.shape == (64, 5, 16, 16, 16)
+    assert (resampling.frames(one.frames.numpy(), 64) == other.frames.numpy()).all()
+    assert all((getattr(one, name) == getattr(other, name)).all() for name in ("vector", "action", "reward"))
+    Replay.create(directory, 200, side=64).start_episode(np.zeros((64, 64), np.uint8), np.zeros(53, np.float32))
+
+
+# Resizes rings, each in a child of its own: the n-th dies by SIGKILL just before the n-th call that touches a file.
+KILLED = """
+import os, pathlib, signal, sys
+from agent.td3.replay import resize_replay
+capacity, side, *directories = map(str, sys.argv[1:])
+calls = [(os, "posix_fallocate"), (os, "fsync"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"),
+         (pathlib.Path, "open"), (resize_replay.np, "arange")]
+resize_replay._BLOCK = 50
+count = 0
+def counted(owner, name, deadly):
+    real = getattr(owner, name)
+    def call(*arguments, **named):
+        global count
+        count += 1
+        if count == deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **named)
+    setattr(owner, name, call)
+for number, directory in enumerate(directories, 1):
+    if os.fork() == 0:
+        for owner, name in calls:
+            counted(owner, name, number)
+        resize_replay.resize(pathlib.Path(directory), int(capacity), int(side))
+        os._exit(0)
+    print(os.wait()[1])
+"""
+INSTANTS = 32
+
+
+def killed(directories: list[Path], capacity: int, side: int) -> list[int]:
+    """Return how each process ended: 9, or 0 for one that had nothing left to do when its turn would have come."""
+    command = [sys.executable, "-c", KILLED, str(capacity), str(side), *map(str, directories)]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    return [int(line) for line in ended.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("capacity", "side"), [(120, 84), (300, 64)])
+def test_a_kill_at_any_call_leaves_the_old_ring_or_the_new_one(tmp_path: Path, capacity: int, side: int) -> None:
+    old = ring(tmp_path / "ring", 300)
+    before = contents(tmp_path / "ring")
+    copies = [shutil.copytree(tmp_path / "ring", tmp_path / str(number)) for number in range(INSTANTS)]
+    outcomes: list[str] = []
+    for directory, status in zip(copies, killed(copies, capacity, side), strict=True):
+        found = Layout.read(directory)
+        is_new = (found.capacity, found.side) == (capacity, side)
+        outcomes.append("done" if status == 0 else "new" if is_new else "old")
+        if not is_new:
+            assert (found.capacity, found.side, contents(directory)) == (300, 84, before)
+        resize(directory, capacity, side)
+        replay = Replay.create(directory, capacity, side)
+        assert (replay.rows, replay.steps) == (old.rows, old.steps)
+        assert len(list(directory.iterdir())) == 5, "something that doesn't count was left"
+        if side == 84:
+            assert all(before[row] == content for row, content in contents(directory).items())
+    assert outcomes == sorted(outcomes, key=["old", "new", "done"].index)
+    assert outcomes.count("old") > 8
+    assert outcomes.count("new") >= 2  # before each of the old files is removed
+    assert outcomes[-1] == "done"
+
+
+def test_after_a_kill_the_old_capacity_can_be_asked_for_again(tmp_path: Path) -> None:
+    old = tmp_path / "ring"
+    ring(old, 300)
+    copies = [shutil.copytree(old, tmp_path / str(number)) for number in range(9)]
+    killed(copies, 120, 84)
+    assert (copies[-1] / "frames.1.u8").exists()
+    assert resize(copies[-1], 300, side=84) is None
+    assert not (copies[-1] / "frames.1.u8").exists()
+    assert contents(copies[-1]) == contents(old)
+
+
+def test_a_disk_without_room_for_both_is_refused_with_the_numbers_and_nothing_is_changed(tmp_path: Path) -> None:
+    with small_disk(tmp_path, mib=8) as disk:
+        run = RunPaths(disk)
+        ring(run.replay, 400)
+        before = contents(run.replay)
+        filler = fill_disk(disk)
+        os.truncate(filler, filler.stat().st_size - 2 * 2**20)
+        with pytest.raises(AgentError, match=r"takes 2 MiB beside .* the disk has 2 MiB free: free some, or") as caught:
+            resize_to_300(run)
+        assert caught.value.code is Exit.OUT_OF_MEMORY
+        told = json.loads(run.agent_events.read_text().splitlines()[-1])
+        assert (told["event"], told["pool"], told["cause"]) == ("cannot_fit", "disk", str(caught.value))
+        assert told["needed_mib"] + told["reserve_mib"] > told["free_mib"] > 0
+        assert 100 < told["fitting_replay"] < 200
+        assert contents(run.replay) == before
+        filler.unlink()
+        resize_to_300(run)
+        assert Replay.open(run.replay).capacity == 300
+
+
+def resize_to_300(run: RunPaths) -> None:
+    resize_replay(run.replay, 300, 84, 1.0, EventLog(run.agent_events).append)
+
+
+def test_what_was_done_is_told(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    resize_to_300(run)  # no replay yet: the collector makes it
+    ring(run.replay, 400)
+    resize_to_300(run)
+    resize_to_300(run)
+    told = [json.loads(line) for line in run.agent_events.read_text().splitlines()]
+    assert [event["event"] for event in told] == ["replay_reshaped"]
+    assert (told[0]["capacity_before"], told[0]["capacity"], told[0]["side"]) == (400, 300, 84)
+    assert told[0]["rows"] == 300
+
+
+def test_a_last_writer_that_is_dying_is_waited_for_and_a_living_one_is_not_disturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "replay"
+    ring(directory, 300)
+    lock = locked(directory)
+    monkeypatch.setattr("agent.td3.replay.resize_replay._LAST_WRITER_S", 0.2)
+    with pytest.raises(ReplayError, match="another process writes this replay"):
+        resize(directory, 120, side=84)
+    monkeypatch.setattr("agent.td3.replay.resize_replay._LAST_WRITER_S", 10.0)
+    threading.Timer(0.3, lock.close).start()
+    begun_s = time.monotonic()
+    assert resize(directory, 120, side=84) is not None
+    assert time.monotonic() - begun_s >= 0.3

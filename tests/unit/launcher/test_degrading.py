@@ -1,0 +1,339 @@
+"""Steps down, repairs and restores, what is done, in which order; what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.readers import read_object
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.memory.pools import PoolKind
+from launcher.runtimes.runtime import Role
+from launcher.supervising.edges import State
+from tests.unit.launcher.simulated import BASE, HEALTHY, LIMITS, World
+
+RESTORE = LIMITS.restore
+SHORT = Finding(Cause.PRESSURE, "vram:0 has 40 MiB free, 100 are reserved", pool="vram:0", deficit_mib=60)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(RunPaths(tmp_path / "run"), free_mib=300)
+
+
+def settle(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    world.steps_for(RESTORE.settle_s)
+
+
+def press(world: World, deficit_mib: float) -> None:
+    """Have memory be short until the launcher has given way once."""
+    before = len(world.events("rung_taken"))
+    world.findings = (Finding(Cause.PRESSURE, "vram:0 is short", pool="vram:0", deficit_mib=deficit_mib),)
+    world.steps_while(lambda: len(world.events("rung_taken")) == before, at_most=2000)
+    world.findings = ()
+    settle(world)
+
+
+def taken(world: World) -> list[str]:
+    return [str(each) for each in world.journal.state.taken]
+
+
+def test_a_small_deficit_is_met_by_a_micro_batch_that_the_running_agent_takes(world: World) -> None:
+    settle(world)
+    press(world, 60)
+    assert taken(world) == ["micro_batches (td3.micro_batch = 128)"]
+    assert world.asked == [("apply", {"td3.micro_batch": 128})]
+    assert world.laid == {"td3.micro_batch": 128}, "its next start must begin there too"
+    assert world.diary == ["start simulator", "start agent", "ask apply"]
+
+
+def test_a_step_that_frees_less_than_is_missing_is_skipped_and_the_agent_writes_a_checkpoint_before_it_stops(
+    world: World,
+) -> None:
+    settle(world)
+    press(world, 400)
+    assert taken(world) == ["agent_cpu (device = cpu)"]
+    assert world.diary[2:] == ["ask checkpoint", "terminate agent", "start agent"]
+    assert world.last(Role.AGENT).start.resume
+    assert world.last(Role.AGENT).overrides == {"device": "cpu"}
+
+
+def test_an_agent_that_refuses_a_value_is_started_again_with_it(world: World) -> None:
+    world.answers = lambda kind: kind != "apply"
+    settle(world)
+    press(world, 60)
+    assert world.last(Role.AGENT).overrides == {"td3.micro_batch": 128}
+    assert world.diary[2:] == ["ask apply", "ask checkpoint", "terminate agent", "start agent"]
+
+
+def test_a_lower_quality_restarts_the_simulator_alone_while_the_agent_is_drained(world: World) -> None:
+    settle(world)
+    press(world, 650)
+    assert taken(world) == ["carla_low (Low)"]
+    assert world.diary[2:] == ["ask drain", "terminate simulator", "start simulator", "ask resume"]
+    assert world.last(Role.SIMULATOR).start.quality == "Low"
+    assert len([program for program in world.programs if program.role is Role.AGENT]) == 1
+
+
+def test_where_no_single_step_is_enough_several_are_taken_at_once_with_one_restart_for_all(world: World) -> None:
+    settle(world)
+    press(world, 1000)
+    assert taken(world) == ["agent_cpu (device = cpu)", "carla_low (Low)"]
+    assert [row["frees_mib"]["vram"] for row in world.events("rung_taken")] == [600, 700]
+    assert len({row["cause"] for row in world.events("rung_taken")}) == 1
+    assert world.diary[2:] == [
+        "ask checkpoint",
+        "terminate agent",
+        "terminate simulator",
+        "start simulator",
+        "start agent",
+    ]
+    assert (world.last(Role.AGENT).overrides, world.last(Role.SIMULATOR).start.quality) == ({"device": "cpu"}, "Low")
+
+
+def test_pressure_that_nothing_helps_against_and_that_doesnt_grow_lets_the_run_go_on(world: World) -> None:
+    settle(world)
+    world.findings = (Finding(Cause.PRESSURE, "vram:0 is short", pool="vram:0", deficit_mib=9000),)
+    world.steps_for(600)
+    assert world.supervisor.state is State.PRESSURE
+    assert len(world.events("waiting")) == 1, "said once"
+    assert taken(world) == []
+
+
+def test_exhaustion_that_nothing_helps_against_ends_the_run_with_a_checkpoint_and_71(world: World) -> None:
+    settle(world)
+    world.findings = (Finding(Cause.PRESSURE, "vram:0 is short", pool="vram:0", deficit_mib=9000, exhausted_in_s=30.0),)
+    world.steps_until(State.STOPPED)
+    assert world.code() == Exit.OUT_OF_MEMORY
+    assert world.diary[-2:] == ["terminate agent", "terminate simulator"]
+
+
+def test_a_foreign_process_is_named_and_waited_for_and_never_touched(world: World) -> None:
+    settle(world)
+    world.findings = (
+        Finding(Cause.FOREIGN_PROCESS, "blender took 2048 MiB", pool="vram:0", owner="blender", deficit_mib=9000),
+    )
+    world.steps_for(300)
+    (waiting,) = world.events("waiting")
+    assert "blender" in waiting["cause"] + waiting["reason"]
+    assert world.diary == ["start simulator", "start agent"]
+
+
+def test_an_agent_that_ran_out_of_memory_for_good_comes_back_on_the_next_rung(world: World) -> None:
+    settle(world)
+    world.last(Role.AGENT).end(71)
+    world.steps_for(5)
+    settle(world)
+    assert taken(world) == ["micro_batches (td3.micro_batch = 128)"]
+    assert world.last(Role.AGENT).overrides == {"td3.micro_batch": 128}
+    assert world.last(Role.AGENT).start.resume
+
+
+def test_an_agent_that_runs_out_of_memory_on_every_rung_ends_the_run_with_71(world: World) -> None:
+    while world.supervisor.state is not State.STOPPED:
+        if world.living(Role.AGENT) and world.clock.now_s - world.last(Role.AGENT).began_s > 10:
+            world.last(Role.AGENT).end(71)
+        world.step()
+    assert world.code() == Exit.OUT_OF_MEMORY
+    rungs = [row["rung"] for row in world.events("rung_taken")]
+    starts = [program for program in world.programs if program.role is Role.AGENT]
+    assert len(starts) <= 1 + len(rungs) + LIMITS.agent.restarts.budget
+    assert rungs == [
+        "micro_batches (td3.micro_batch = 128)",
+        "agent_cpu (device = cpu)",
+        "carla_low (Low)",
+    ]
+
+
+def test_an_agent_that_hangs_again_gets_a_fresh_simulator(world: World) -> None:
+    for count in range(2):
+        settle(world)
+        world.findings = (Finding(Cause.AGENT_HANG, "the agent stands still"),)
+        while world.diary.count("kill agent") == count:
+            world.step()
+        world.findings = ()
+    settle(world)
+    assert [line for line in world.diary if line.startswith(("kill", "start"))] == [
+        "start simulator", "start agent", "kill agent", "start agent",
+        "kill agent", "kill simulator", "start simulator", "start agent",
+    ]  # fmt: skip
+
+
+def test_what_the_agent_gave_up_by_itself_is_adopted_and_holds_for_its_next_start(world: World) -> None:
+    settle(world)
+    world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
+    world.last(Role.AGENT).gave_way = "out_of_memory"
+    world.steps_for(5)
+    assert taken(world) == ["micro_batches (td3.micro_batch = 64)"]
+    assert world.laid == {"td3.micro_batch": 64}
+    assert world.asked == [], "it is done already"
+    (adopted,) = world.events("rung_adopted")
+    assert adopted["cause"] == "the agent ran out of memory"
+
+
+def leak(exhausted_in_s: float) -> Finding:
+    return Finding(
+        Cause.LEAK, "the simulator grows by 20 MiB a minute", pool="vram:0", owner="simulator",
+        exhausted_in_s=exhausted_in_s,
+    )  # fmt: skip
+
+
+def test_a_leaking_simulator_is_restarted_at_an_episodes_end_with_the_agent_drained(world: World) -> None:
+    settle(world)
+    episode = world.beat(world.last(Role.AGENT)).episode  # type: ignore[union-attr]
+    world.findings = (leak(500),)
+    world.steps_while(lambda: "ask drain" not in world.diary)
+    assert world.beat(world.last(Role.AGENT)).episode == episode + 1  # type: ignore[union-attr]
+    world.findings = ()
+    settle(world)
+    assert world.diary[2:] == ["ask drain", "terminate simulator", "start simulator", "ask resume"]
+    assert world.journal.state.simulator_failures == 0, "a restart that was planned is no failure"
+
+
+def leaks_again(world: World, after_s: float) -> None:
+    """Have a simulator that is so old leak until it is started again, or for ten minutes."""
+    settle(world)
+    world.clock.sleep(after_s)
+    before = len(world.events("simulator_restart"))
+    world.findings = (leak(500),)
+    until_s = world.clock.now_s + 600
+    world.steps_while(lambda: len(world.events("simulator_restart")) == before and world.clock.now_s < until_s)
+    world.findings = ()
+
+
+def test_a_simulator_that_leaks_again_and_again_is_left_alone_once_its_budget_is_spent_and_that_is_said_once(
+    world: World,
+) -> None:
+    limits = LIMITS.memory.leak_restarts
+    for _ in range(limits.budget + 1):
+        leaks_again(world, after_s=0)
+    assert len(world.events("simulator_restart")) == limits.budget
+    (waiting,) = world.events("waiting")
+    assert waiting["diagnosis"] == "leak"
+    assert f"its {limits.budget} restarts for that are spent" in waiting["reason"]
+    assert world.supervisor.state in (State.RUNNING, State.PRESSURE)
+    press(world, 60)
+    assert taken(world) == ["micro_batches (td3.micro_batch = 128)"], "until memory is short"
+    world.launch()
+    assert world.journal.state.leak_restarts == {"simulator": limits.budget}, "the next launcher knows it"
+    leaks_again(world, after_s=limits.stable_after_s)
+    assert len(world.events("simulator_restart")) == limits.budget + 1, "a slow leak never spends it"
+    assert world.journal.state.leak_restarts == {"simulator": 1}
+
+
+def test_a_leak_that_is_about_to_exhaust_memory_waits_for_no_episode(world: World) -> None:
+    world.episode_s = 1e9
+    settle(world)
+    world.findings = (leak(LIMITS.memory.urgent_s - 1),)
+    asked_s = world.clock.now_s
+    world.steps_while(lambda: "ask drain" not in world.diary)
+    assert world.clock.now_s - asked_s < 2
+
+
+def test_a_planned_stop_that_ends_in_137_is_no_crash(world: World) -> None:
+    world.simulator_stops_with = None
+    settle(world)
+    world.findings = (leak(10),)
+    world.steps_while(lambda: "kill simulator" not in world.diary)
+    world.findings = ()
+    settle(world)
+    assert world.last(Role.SIMULATOR).poll() is None
+    assert not world.events("finding")[1:], "only the leak"
+    assert world.journal.state.simulator_failures == 0
+
+
+def test_memory_that_comes_back_is_restored_once_a_hold_at_an_episodes_end(world: World) -> None:
+    settle(world)
+    press(world, 60)
+    press(world, 30)
+    assert len(taken(world)) == 2
+    world.free_mib = 2000
+    went_down_s = world.clock.now_s
+    world.steps_while(lambda: len(taken(world)) == 2)
+    assert RESTORE.hold_s <= world.clock.now_s - went_down_s <= RESTORE.hold_s + RESTORE.settle_s + 2 * world.episode_s
+    assert world.asked[-1][1] == {"td3.micro_batch": 128}
+    restored_s = world.clock.now_s
+    world.steps_while(lambda: len(taken(world)) == 1)
+    assert world.clock.now_s - restored_s >= RESTORE.hold_s
+    assert world.asked[-1][1] == {"td3.micro_batch": None}, "as the configuration has it"
+    assert world.laid == {}
+
+
+def test_memory_that_is_only_just_enough_is_not_restored(world: World) -> None:
+    settle(world)
+    press(world, 60)
+    world.free_mib = LIMITS.memory.reserve_mib["vram"] + 80 + RESTORE.margin_mib - 1  # type: ignore[index]
+    world.steps_for(2 * RESTORE.hold_s)
+    assert len(taken(world)) == 1
+
+
+def test_a_restore_that_fails_doubles_the_hold_and_one_that_stands_forgives(world: World) -> None:
+    settle(world)
+    press(world, 60)
+    world.free_mib = 2000
+    world.steps_while(lambda: bool(taken(world)))
+    press(world, 60)
+    assert world.events("restore_failed")[0]["hold_s"] == 2 * RESTORE.hold_s
+    assert read_object(world.run.launcher_state)["hold_s"] == 2 * RESTORE.hold_s
+    went_down_s = world.clock.now_s
+    world.steps_while(lambda: bool(taken(world)))
+    assert world.clock.now_s - went_down_s >= 2 * RESTORE.hold_s - RESTORE.settle_s
+    world.steps_for(RESTORE.probation_s + 2)
+    press(world, 60)
+    assert len(world.events("restore_failed")) == 1
+    assert world.journal.state.hold_s == RESTORE.hold_s
+
+
+@pytest.mark.parametrize(("device", "kind"), [("cuda", "vram"), ("cpu", "ram")])
+def test_what_no_ladder_has_is_adopted_for_the_pool_of_the_agents_device(
+    world: World, monkeypatch: pytest.MonkeyPatch, device: str, kind: str
+) -> None:
+    monkeypatch.setitem(BASE, "device", device)
+    world.ladder = {PoolKind.VRAM: (), PoolKind.RAM: ()}
+    world.launch()
+    settle(world)
+    world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
+    world.last(Role.AGENT).gave_way = "out_of_memory"
+    world.steps_for(5)
+    (adopted,) = world.events("rung_adopted")
+    assert adopted["kind"] == kind
+
+
+def test_an_agent_that_wont_fit_starts_on_a_rung_that_does(tmp_path: Path) -> None:
+    world = World(RunPaths(tmp_path / "run"), free_mib=500, agent_mib=600)
+    world.steps_until(State.RUNNING)
+    assert taken(world) == ["agent_cpu (device = cpu)"]
+    assert world.diary == ["start simulator", "start agent"]
+    assert world.last(Role.AGENT).overrides == {"device": "cpu"}
+
+
+def test_the_foreign_process_that_took_the_memory_before_the_start_is_named_and_its_leaving_is_enough(
+    tmp_path: Path,
+) -> None:
+    world = World(RunPaths(tmp_path / "run"), free_mib=1000, agent_mib=600, foreign_mib=800)
+    world.ladder = {}
+    world.launch()
+    world.steps_for(30)
+    assert not world.living(Role.AGENT)
+    assert any("Xorg holds 885 MiB" in line for line in world.said)
+    world.foreign_mib = 0
+    world.steps_until(State.RUNNING)
+    assert world.supervisor.ending is None
+
+
+def test_of_two_foreign_processes_the_one_is_named_who_came_after_the_launchers_first_look(tmp_path: Path) -> None:
+    world = World(RunPaths(tmp_path / "run"), free_mib=1800, agent_mib=600, foreign_mib=800)
+    world.ladder = {}
+    world.launch()
+    world.health = lambda: replace(HEALTHY, problem="it is busy")
+    world.steps_for(2)
+    world.newcomer_mib = 500
+    world.health = lambda: HEALTHY
+    world.steps_for(30)
+    assert any("game holds 500 MiB" in line for line in world.said)
+    assert not any("Xorg" in line for line in world.said)

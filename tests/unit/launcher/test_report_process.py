@@ -1,0 +1,54 @@
+"""The report is written by a process of its own: what befalls that one is one line, and the launcher stays small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contract.paths import RunPaths
+from launcher.show.report_process import write_report
+
+
+def ending_with(program: str) -> tuple[str, ...]:
+    return sys.executable, "-c", program
+
+
+def test_page_and_text_are_written(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    (tmp_path / "launcher.json").write_text('{"exit_code": 0, "reason": "done"}')
+    assert write_report(run) == ""
+    assert "done (exit code 0)" in run.report.read_text(encoding="utf-8")
+    assert "done \\(exit" not in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "done (exit code 0)" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_run_that_cant_be_written_to_is_one_line(tmp_path: Path) -> None:
+    said = write_report(RunPaths(tmp_path / "missing"))
+    assert "report.html: can't be written" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("import sys; sys.exit('no room')", "no room"),
+        ("raise RuntimeError('a library broke')", "RuntimeError: a library broke"),
+        ("import os; os.kill(os.getpid(), 9)", "the report wasn't written (exit code -9)"),
+        ("import time; time.sleep(60)", "the report took longer than 2 s and was given up"),
+    ],
+)
+def test_a_child_that_fails_in_any_way_is_one_line(tmp_path: Path, program: str, expected: str) -> None:
+    assert write_report(RunPaths(tmp_path), ending_with(program), limit_s=2) == expected
+
+
+def test_an_interpreter_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    assert write_report(RunPaths(tmp_path), ("/no/such/python",)).startswith("the report can't be written: No such")
+
+
+def test_the_launcher_never_loads_what_the_report_is_drawn_with() -> None:
+    program = "import launcher.__main__, launcher.up, sys; print({'matplotlib', 'jinja2', 'numpy'} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "set()"

@@ -1,0 +1,96 @@
+"""The real client against a real server: what is gone, what has no effect, and how a caller gets to know."""
+
+from __future__ import annotations
+
+import time
+
+import carla
+import pytest
+
+from tests.conftest import port_pair
+
+
+def test_the_box_of_a_car_that_another_client_destroyed_is_empty(start_server, connect):
+    server = start_server()
+    one, two = connect(server), connect(server, synchronous=False)
+    car = one.car()
+    sensor = one.sensor("sensor.other.lane_invasion", car, lambda _event: None)
+    one.world.tick()
+    assert car.bounding_box.extent.x > 1.0
+    two.client.apply_batch_sync([carla.command.DestroyActor(car.id)], False)
+    one.world.tick()
+    assert car.bounding_box.extent == carla.Vector3D()
+    sensor.stop()
+
+
+@pytest.mark.any_simulator
+def test_a_traffic_manager_outlives_cars_that_another_client_destroys(session):
+    host_cars = [session.car(place) for place in range(6)]
+    manager = session.client.get_trafficmanager(port_pair())
+    manager.set_synchronous_mode(True)
+    for car in host_cars:
+        car.set_autopilot(True, manager.get_port())
+    for number in range(30):
+        session.world.tick()
+        if number % 5 == 4:
+            # Not by destroy(), which would tell the manager.
+            session.client.apply_batch([carla.command.DestroyActor(host_cars[number // 5].id)])
+    assert session.world.tick() > 0
+    manager.shut_down()
+
+
+def test_forces_on_a_sensor_have_no_effect_and_are_no_error(session):
+    car = session.car()
+    sensor = session.sensor("sensor.other.collision", car, lambda _event: None)
+    push, spin = carla.command.ApplyImpulse, carla.command.ApplyTargetAngularVelocity
+    force = carla.Vector3D(1000.0, 0.0, 0.0)
+    answers = session.client.apply_batch_sync([push(sensor, force), spin(sensor, force)], True)
+    assert [answer.error for answer in answers] == ["", ""]
+
+
+def test_a_torque_turns_a_car_and_without_gravity_it_floats(session):
+    car = session.car()
+    for _ in range(20):
+        session.world.tick()
+    place = car.get_location()
+    car.set_enable_gravity(False)
+    car.set_location(place + carla.Location(z=3.0))
+    for _ in range(20):
+        session.world.tick()
+    assert car.get_location().z == pytest.approx(place.z + 3.0, abs=1e-3)
+    session.client.apply_batch_sync([carla.command.ApplyTorque(car, carla.Vector3D(0.0, 0.0, 20_000.0))], True)
+    session.world.tick()
+    assert car.get_angular_velocity().z > 5.0
+
+
+def test_calls_without_effect_are_named_once_in_the_log_and_counted(start_faulty, connect, capfd):
+    faulty = start_faulty()
+    session = connect(faulty.server)
+    car = session.car()
+    for _ in range(3):
+        session.world.debug.draw_point(carla.Location())
+        car.open_door(carla.VehicleDoor.All)
+        session.world.unload_map_layer(carla.MapLayer.Buildings)
+    session.world.set_weather(carla.WeatherParameters.HardRainNoon)
+    session.world.tick()
+    counts = dict(entry.split(":") for entry in faulty.status()["unsupported"].split(";"))
+    assert counts == {
+        "draw_debug_shape": "3",
+        "open_vehicle_door": "3",
+        "unload_map_layer": "3",
+        "set_weather_parameters": "1",
+    }
+    time.sleep(0.1)
+    log = capfd.readouterr().out
+    for name in counts:
+        assert log.count(f"carla-lite: {name} is not supported") == 1
+
+
+def test_what_is_supported_is_not_counted(start_faulty, connect):
+    faulty = start_faulty()
+    session = connect(faulty.server)
+    car = session.car()
+    session.world.set_weather(session.world.get_weather())
+    car.apply_control(carla.VehicleControl(throttle=0.5))
+    session.world.tick()
+    assert faulty.status()["unsupported"] == ""

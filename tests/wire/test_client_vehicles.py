@@ -1,0 +1,119 @@
+"""The real client against a real server: CARLA's vehicles, their attributes, how they drive and what they look like."""
+
+from __future__ import annotations
+
+import random
+
+import carla
+import numpy as np
+import pytest
+
+# CARLA 0.9.16's vehicle catalogue, by base type.
+CATALOGUE = {
+    "car": "audi.a2 audi.etron audi.tt bmw.grandtourer chevrolet.impala citroen.c3 dodge.charger_2020 "
+    "dodge.charger_police dodge.charger_police_2020 ford.crown ford.mustang jeep.wrangler_rubicon lincoln.mkz_2017 "
+    "lincoln.mkz_2020 mercedes.coupe mercedes.coupe_2020 micro.microlino mini.cooper_s mini.cooper_s_2021 nissan.micra "
+    "nissan.patrol nissan.patrol_2021 seat.leon tesla.model3 toyota.prius",
+    "truck": "carlamotors.carlacola carlamotors.european_hgv carlamotors.firetruck tesla.cybertruck",
+    "van": "ford.ambulance mercedes.sprinter volkswagen.t2 volkswagen.t2_2021",
+    "bus": "mitsubishi.fusorosa",
+    "motorcycle": "harley-davidson.low_rider kawasaki.ninja vespa.zx125 yamaha.yzf",
+    "bicycle": "bh.crossbike diamondback.century gazelle.omafiets",
+}
+IDS = {base: {f"vehicle.{name}" for name in names.split()} for base, names in CATALOGUE.items()}
+
+
+@pytest.mark.any_simulator
+def test_the_vehicles_are_those_of_carlas_catalogue(session):
+    found: dict[str, set[str]] = {}
+    for blueprint in session.world.get_blueprint_library().filter("vehicle.*"):
+        found.setdefault(blueprint.get_attribute("base_type").as_str(), set()).add(blueprint.id)
+    assert found == IDS
+
+
+@pytest.mark.any_simulator
+def test_only_two_wheelers_have_a_driver_and_every_choice_that_is_offered_can_be_taken(session):
+    rng = random.Random(1)
+    for blueprint in session.world.get_blueprint_library():
+        for attribute in blueprint:
+            if attribute.is_modifiable:
+                # As generate_traffic and manual_control do.
+                blueprint.set_attribute(attribute.id, rng.choice(attribute.recommended_values))
+        if blueprint.id.startswith("vehicle."):
+            wheels = blueprint.get_attribute("number_of_wheels").as_int()
+            assert blueprint.has_attribute("driver_id") == (wheels == 2), blueprint.id
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("vehicle.lincoln.mkz_2017", {"generation": 1, "special_type": "", "has_lights": False}),
+        ("vehicle.ford.crown", {"generation": 2, "special_type": "taxi", "has_dynamic_doors": True}),
+        ("vehicle.dodge.charger_police", {"generation": 1, "special_type": "emergency", "number_of_wheels": 4}),
+        ("vehicle.bh.crossbike", {"generation": 1, "base_type": "bicycle", "number_of_wheels": 2}),
+    ],
+)
+@pytest.mark.any_simulator
+def test_a_vehicle_has_the_attributes_of_the_catalogue(session, name, attributes):
+    blueprint = session.blueprint(name)
+    for key, value in attributes.items():
+        attribute = blueprint.get_attribute(key)
+        read = {bool: attribute.as_bool, int: attribute.as_int, str: attribute.as_str}[type(value)]
+        assert read() == value, key
+
+
+def test_every_vehicle_spawns_drives_turns_and_brakes(session):
+    where = session.world.get_map().get_spawn_points()[0]
+    for base, names in IDS.items():
+        for name in sorted(names):
+            vehicle = session.world.spawn_actor(session.blueprint(name), where)
+            for _ in range(5):
+                session.world.tick()
+            box, start = vehicle.bounding_box, vehicle.get_transform()
+            assert box.location.z == pytest.approx(box.extent.z)
+            assert len(vehicle.get_physics_control().wheels) == 4
+            vehicle.apply_control(carla.VehicleControl(throttle=1.0))
+            for _ in range(40):
+                session.world.tick()
+            speed = vehicle.get_velocity().length()
+            assert (1.5 if base == "bicycle" else 3.0) < speed < 14.0, name
+            assert (vehicle.get_location() - start.location).dot(start.get_forward_vector()) > 1.0, name
+            vehicle.apply_control(carla.VehicleControl(brake=1.0, steer=0.3))
+            for _ in range(60):
+                session.world.tick()
+            assert vehicle.get_velocity().length() < 0.1, name
+            assert abs(vehicle.get_transform().rotation.roll) < 5.0, name
+            vehicle.destroy()
+
+
+def shown(session, name):
+    """Return the pixels that a vehicle changes in the picture of a camera 9 m to its side, ahead of it."""
+    where = session.world.get_map().get_spawn_points()[0]
+    beside = where.transform(carla.Location(x=6.0, y=-7.0, z=1.5))
+    sensor = session.camera(None, 320, 200)
+    sensor.sensor.set_transform(carla.Transform(beside, carla.Rotation(yaw=where.rotation.yaw + 130.0)))
+    pictures = []
+    for there in (False, True):
+        vehicle = session.world.spawn_actor(session.blueprint(name, color="20,200,40"), where) if there else None
+        for _ in range(5):
+            session.world.tick()
+            image = sensor.next()
+        pictures.append(np.frombuffer(image.raw_data, np.uint8).reshape(200, 320, 4)[..., :3].astype(int))
+        if vehicle is not None:
+            vehicle.destroy()
+    return np.abs(pictures[1] - pictures[0]).sum(axis=2) > 20, pictures[1]
+
+
+def test_vans_trucks_buses_and_two_wheelers_have_shapes_of_their_own(session):
+    seen = {}
+    for name in ("audi.tt", "mercedes.sprinter", "carlamotors.european_hgv", "yamaha.yzf", "bh.crossbike"):
+        changed, picture = shown(session, f"vehicle.{name}")
+        rows, columns = np.flatnonzero(changed.any(axis=1)), np.flatnonzero(changed.any(axis=0))
+        filled = changed.sum() / (len(rows) * len(columns))
+        green = picture[changed][:, 1] - picture[changed][:, [0, 2]].max(axis=1)
+        seen[name] = int(changed.sum()), len(rows), float(filled), float((green > 30).mean())
+    area, height, filled, paint = zip(*seen.values(), strict=True)
+    assert area[2] > area[1] > area[0] > area[3] > area[4] > 100  # HGV, van, car, motorcycle, bicycle
+    assert height[2] > height[1] > height[0]
+    assert filled[4] < 0.6 < filled[1]  # one sees through a bicycle and its rider, not through a van
+    assert min(paint) > 0.02

@@ -170,19 +170,19 @@ class Vehicle(Actor):
 
 def compose(parent: Pose, relative: Pose) -> Pose:
     """Return the world pose of something at ``relative`` to ``parent`` (radians; Unreal's left-handed rotations)."""
-    (a, b, c), (d, e, f), (g, h, i) = _axes(parent)
+    (a, b, c), (d, e, f), (g, h, i) = axes(parent)
     x, y, z = relative.x, relative.y, relative.z
     place = (parent.x + a * x + d * y + g * z, parent.y + b * x + e * y + h * z, parent.z + c * x + f * y + i * z)
     if relative.pitch == relative.yaw == relative.roll == 0.0:
         return Pose(*place, parent.pitch, parent.yaw, parent.roll)
     (fx, fy, fz), (_, _, rz), (_, _, uz) = (
-        (a * vx + d * vy + g * vz, b * vx + e * vy + h * vz, c * vx + f * vy + i * vz) for vx, vy, vz in _axes(relative)
+        (a * vx + d * vy + g * vz, b * vx + e * vy + h * vz, c * vx + f * vy + i * vz) for vx, vy, vz in axes(relative)
     )
     pitch = math.atan2(fz, math.hypot(fx, fy))
     return Pose(*place, pitch, math.atan2(fy, fx), math.atan2(-rz, uz))
 
 
-def _axes(pose: Pose) -> tuple[Vector, Vector, Vector]:
+def axes(pose: Pose) -> tuple[Vector, Vector, Vector]:
     """Return the forward, right and up vectors of a rotation."""
     cp, sp = math.cos(pose.pitch), math.sin(pose.pitch)
     cy, sy = math.cos(pose.yaw), math.sin(pose.yaw)

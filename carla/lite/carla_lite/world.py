@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from carla_lite import navigation_sensors  # noqa: F401 (enters its sensors in SENSORS)
 from carla_lite.actors import Actor, Identity, Vehicle, compose
 from carla_lite.blueprints import VehicleBlueprint, find
 from carla_lite.maps import Maps
@@ -142,7 +143,9 @@ class World:
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
-        snapshot = TickSnapshot(self.frame, self.elapsed_s, self.scene, self.vehicles, collided)
+        snapshot = TickSnapshot(
+            self.frame, self.elapsed_s, self.scene, self.network.geo_reference, self.vehicles, collided
+        )
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
                 for message in sensor.messages(snapshot) if self.hooked is None else self.hooked(sensor, snapshot):

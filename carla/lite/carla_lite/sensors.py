@@ -64,21 +64,6 @@ class Sensor(Actor, ABC):
         """Return the token by which clients subscribe."""
         return wire.token(self.stream, self._port)
 
-    def number(self, attribute: str, low: float, high: float = math.inf) -> float:
-        """Return an attribute's value; a sensor without that attribute has 0.
-
-        Raises:
-            RpcError: it is no number within the limits.
-        """
-        text = self.attributes.get(attribute, "0")
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= high:
-            raise wire.RpcError(f"{self.blueprint.id}: {attribute} is {text}, expected a number from {low} to {high}")
-        return value
-
     def is_due(self, elapsed_s: float) -> bool:
         """Return whether ``sensor_tick`` has passed since the last time; asked once a tick."""
         if self._interval_s == 0.0:

@@ -27,6 +27,7 @@ from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.scene import Scene
 from carla_lite.sensors import SENSORS, Message, Sensor, TickSnapshot
+from carla_lite.triggers import FRICTION_TRIGGER, FrictionTrigger
 
 A = TypeVar("A", bound=Actor)
 
@@ -72,6 +73,7 @@ class World:
         self.actors: dict[int, Actor] = {}
         self.vehicles: list[Vehicle] = []
         self.sensors: list[Sensor] = []
+        self._triggers: list[FrictionTrigger] = []
         self._limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), find("spectator"), {}), _ABOVE))
 
@@ -113,6 +115,9 @@ class World:
             where = compose(parent.pose, place) if parent else place
             return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint, where))
         identity = Identity(self._new_id(), blueprint, attributes, parent)
+        if name == FRICTION_TRIGGER:
+            self._triggers.append(FrictionTrigger(identity, place))
+            return self._add(self._triggers[-1])
         if name not in SENSORS:
             return self._add(Actor(identity, place))
         sensor = SENSORS[name](identity, place, self.streams.open(), self.streams.port)
@@ -130,6 +135,9 @@ class World:
                 self.vehicles.remove(actor)
             if isinstance(actor, Sensor):
                 self.sensors.remove(actor)
+            if isinstance(actor, FrictionTrigger):
+                self._triggers.remove(actor)
+                actor.release(self.vehicles)
         return True
 
     def tick(self) -> int:
@@ -137,6 +145,8 @@ class World:
         delta_s = self.settings.delta_s
         self.frame += 1
         self.elapsed_s += delta_s
+        for trigger in self._triggers:
+            trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare()
             physics.advance(vehicle.body, delta_s, self.network.ground)

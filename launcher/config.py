@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from contract.exits import Exit, ExitError
 from contract.section import Section
 from launcher.decide.ladder import Rung
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 
 SHIPPED = Path(__file__).resolve().with_name("launcher.yaml")
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from launcher.decide.fit import lives_in
 from launcher.decide.ladder import Does, Ladder, Needs, Step, Taken, is_taken, relief
-from launcher.memory.pools import OwnerKind, Pool, PoolKind, Reading
+from launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
 
 Way = tuple[Step, ...]
 """Steps to be taken together, of each rung one at most."""

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from contract.exits import Exit, ExitError
 from contract.section import Section
 from launcher.decide.sizes import Simulator, Sizes, SizesOf, Values, key_of
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 
 
 class Does(str, Enum):

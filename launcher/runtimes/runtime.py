@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from contract.exits import Exit, ExitError
-from launcher.watching.observation import Ended
+from launcher.observe.observation import Ended
 
 
 class Role(Enum):

@@ -18,7 +18,7 @@ from launcher.decide.ladder import Does, Ladder, Step, Taken, is_taken, override
 from launcher.decide.restarts import delay_s, failures_in_a_row
 from launcher.decide.restore import Hold, fits_without_last
 from launcher.ending import Ending
-from launcher.memory.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.observe.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.simulated import needs_by
 
 LIMITS = config.load()

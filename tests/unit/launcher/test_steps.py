@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from launcher.decide.ladder import Does, PolicyError, Rung, Step, build_ladder, picked_rungs, unrolled
 from launcher.decide.sizes import LITE, Sizes, Values
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from tests.unit.launcher.planned import BASE, CONTEXT_MIB, LIMITS, Rule, simulator
 
 ALL = picked_rungs(LIMITS.ladder, None)

@@ -26,13 +26,13 @@ from contract.heartbeat import CollectorFigures, CollectorState, Phase, read_hea
 from contract.paths import RunPaths
 from contract.paths import RunPaths as AgentRun
 from launcher import config
-from launcher.memory.pools import Reading
-from launcher.watching import health
-from launcher.watching.health import Address, Health
-from launcher.watching.heartbeat import AgentFiles
-from launcher.watching.observation import Ended, Sign
-from launcher.watching.simulator import Questions
-from launcher.watching.watch import Watch
+from launcher.observe import health
+from launcher.observe.agent import AgentFiles
+from launcher.observe.health import Address, Health
+from launcher.observe.observation import Ended, Sign
+from launcher.observe.observer import RunObserver
+from launcher.observe.pools import Reading
+from launcher.observe.simulator import Questions
 from tests.conftest import StartServer
 from tests.unit.launcher.seen import BEAT, until
 
@@ -200,18 +200,18 @@ def asked() -> PlanRequest:
 
 
 @pytest.fixture
-def watch(run: AgentRun, asked: PlanRequest) -> Iterator[Watch]:
+def watch(run: AgentRun, asked: PlanRequest) -> Iterator[RunObserver]:
     log = run.path / "simulator.log"
     log.write_text("lavapipe is not a conformant (of a run before)\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = Address("127.0.0.1", int(taken.getsockname()[1]))
-    watch = Watch(RunPaths(run.path), nobody, LIMITS, asked.memory, asked.questions(), simulator_log=log)
+    watch = RunObserver(RunPaths(run.path), nobody, LIMITS, asked.memory, asked.questions(), simulator_log=log)
     yield watch
     watch.close()
 
 
 def test_a_real_simulators_death_is_seen_with_its_code_and_last_words(
-    run: AgentRun, asked: PlanRequest, watch: Watch
+    run: AgentRun, asked: PlanRequest, watch: RunObserver
 ) -> None:
     dying = "import os; print('VK_ERROR_OUT_OF_DEVICE_MEMORY'); os.kill(os.getpid(), 11)"
     child = program(dying, run.path / "simulator.log")
@@ -224,7 +224,7 @@ def test_a_real_simulators_death_is_seen_with_its_code_and_last_words(
     assert (seen.ended, seen.signs) == (Ended(139), ())
 
 
-def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun, watch: Watch) -> None:
+def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun, watch: RunObserver) -> None:
     sleeping = "import time; time.sleep(60)"
     first, second = (program(sleeping, run.path / "simulator.log") for _ in range(2))
     assert watch.look(0.0, first, None).simulator.running
@@ -241,7 +241,7 @@ def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun,
 
 
 def test_a_simulator_is_asked_whether_it_is_ready_until_it_is_then_seldom(
-    run: AgentRun, asked: PlanRequest, watch: Watch
+    run: AgentRun, asked: PlanRequest, watch: RunObserver
 ) -> None:
     child = program("import time; time.sleep(60)", run.path / "simulator.log")
     try:
@@ -259,7 +259,7 @@ def test_a_simulator_is_asked_whether_it_is_ready_until_it_is_then_seldom(
         child.kill()
 
 
-def test_a_gap_between_looks_does_not_age_the_heartbeat(run: AgentRun, watch: Watch) -> None:
+def test_a_gap_between_looks_does_not_age_the_heartbeat(run: AgentRun, watch: RunObserver) -> None:
     agent = program("import time; time.sleep(60)", run.path / "agent.log")
     try:
         watch.look(0.0, None, agent)
@@ -275,7 +275,7 @@ def test_a_simulator_that_somebody_else_runs_is_looked_at_too(run: AgentRun, sta
     server = start_server()
     address = Address("127.0.0.1", server.port)
     questions = Questions(lambda in_use: health.check(address, 1.0, in_use), lambda: health.answers(address, 1.0))
-    watch = Watch(RunPaths(run.path), address, LIMITS, PlanRequest().memory, questions, external=True)
+    watch = RunObserver(RunPaths(run.path), address, LIMITS, PlanRequest().memory, questions, external=True)
     until(lambda: bool(watch.look(time.monotonic(), None, None).simulator.healthy))
     watch.look(time.monotonic(), None, None)
     server.kill()

@@ -11,7 +11,7 @@ import select
 import socket
 from typing import Any
 
-from launcher.watching.health import Address
+from launcher.observe.health import Address
 
 UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.config import WatchLimits
+from launcher.observe.connection import IdleConnection
+from launcher.observe.health import Address, Health
+from launcher.observe.log_signs import signs_in
+from launcher.observe.observation import Sign, SimulatorSeen
+from launcher.observe.tail import Tail
 from launcher.runtimes.runtime import Child
-from launcher.watching.connection import IdleConnection
-from launcher.watching.health import Address, Health
-from launcher.watching.log_signs import signs_in
-from launcher.watching.observation import Sign, SimulatorSeen
-from launcher.watching.tail import Tail
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Questions:
     answers: Callable[[], Health]
 
 
-class SimulatorEye:
+class SimulatorMonitor:
     """Looks at one simulator after another, at one address.
 
     Args:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.holding import options
-from launcher.holding.command import out_of_memory
-from launcher.holding.hand_over import STEP_MIB, Growth, Promise, keep, margin
+from launcher.reserve import options
+from launcher.reserve.command import out_of_memory
+from launcher.reserve.hand_over import STEP_MIB, Growth, Promise, keep, margin
 
 AMOUNT = st.floats(0, 8192)
 

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from contract.paths import RunPaths
 from launcher.config import WatchLimits
-from launcher.memory.pools import Reading
+from launcher.observe.agent import AgentFiles
+from launcher.observe.health import Address
+from launcher.observe.observation import AgentSeen, Ended, Observation
+from launcher.observe.pools import Reading
+from launcher.observe.simulator import Questions, SimulatorMonitor
 from launcher.runtimes.runtime import Child
-from launcher.watching.health import Address
-from launcher.watching.heartbeat import AgentFiles
-from launcher.watching.observation import AgentSeen, Ended, Observation
-from launcher.watching.simulator import Questions, SimulatorEye
 
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 """From the process ids of simulator and agent to all pools; never raises."""
 
 
-class Watch:
+class RunObserver:
     """Looks at one run. Create it before anything is started: what logs and files hold by then is the past.
 
     Args:
@@ -47,7 +47,7 @@ class Watch:
         simulator_log: Path | None = None,
     ) -> None:
         self._limits, self._read_memory = limits, read_memory
-        self._simulator = SimulatorEye(address, limits, ask, external, simulator_log)
+        self._simulator = SimulatorMonitor(address, limits, ask, external, simulator_log)
         self._files = AgentFiles(run)
         self._agent: Child | None = None
         self._asked_to_end: list[Child] = []

@@ -13,7 +13,7 @@ from typing import Any
 from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import object_of
-from launcher.watching.tail import Tail
+from launcher.observe.tail import Tail
 
 
 @dataclass(frozen=True)

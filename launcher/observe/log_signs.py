@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from launcher.watching.observation import Sign
+from launcher.observe.observation import Sign
 
 LONGEST = 400
 """Characters of a line that are kept: a line of a log can be anything."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from contract.exits import exit_in_words
 from contract.heartbeat import Heartbeat
-from launcher.memory.pools import Reading
+from launcher.observe.pools import Reading
 
 
 class Sign(str, Enum):

@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from contract.heartbeat import Heartbeat
-from launcher.config import LauncherConfig
+from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.adoption import given_up, why_without_cuda
 from launcher.decide.choose import Ground
 from launcher.decide.decisions import Degrade
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import BandKey
-from launcher.decide.ladder import Does, Step, Taken, kind_of, overrides, predicted, relief, within_reach
+from launcher.decide.ladder import Step, Taken, kind_of, overrides, predicted, relief, within_reach
 from launcher.decide.restore import Hold, fits_without_last
 from launcher.observe.observation import Observation
 from launcher.observe.pools import OwnerKind, PoolKind, Provenance

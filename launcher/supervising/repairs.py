@@ -11,12 +11,12 @@ from collections.abc import Generator, Sequence
 
 from contract.exits import Exit
 from contract.readers import last_lines
-from launcher.config import LauncherConfig
+from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.choose import Lack
 from launcher.decide.decisions import Decision, Degrade, RestartAgent, RestartSimulator, Restore, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does, Step, laid_over
+from launcher.decide.ladder import Step, laid_over
 from launcher.ending import Ending
 from launcher.observe.observation import Observation
 from launcher.observe.pools import OwnerKind, PoolKind

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from contract.paths import RunPaths
+from launcher.config import Does
 from launcher.decide.detectors.causes import Cause
-from launcher.decide.ladder import Does
 from launcher.observe.observation import Sign
 from launcher.observe.pools import Gpu, PoolKind
 from launcher.runtimes.runtime import Role

@@ -12,10 +12,10 @@ from contract.paths import RunPaths
 from contract.readers import read_lines
 from contract.requests import Answer, Result
 from launcher import config
-from launcher.config import LauncherConfig
+from launcher.config import Does, LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import BandKey
-from launcher.decide.ladder import Does, Ladder, Needs, Step
+from launcher.decide.ladder import Ladder, Needs, Step
 from launcher.observe.health import Address, Health
 from launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured

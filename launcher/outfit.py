@@ -106,6 +106,7 @@ def edges(
     ask = Questions(
         ready=lambda in_use: health.check(address, timeout_s, in_use),
         answers=lambda: health.answers(address, timeout_s),
+        every_s=limits.watch.check_every_s,
     )
     log = None if external else run.logs / "simulator.log"
     base = plan.situation.base
@@ -116,7 +117,7 @@ def edges(
     diagnostician = Diagnostician(limits, expected)
     return Edges(
         runtime=runtime,
-        eyes=RunObserver(run, address, limits.watch, read_memory, ask, external, log),
+        eyes=RunObserver(run, address, read_memory, ask, limits.watch.gap_s, external, log),
         diagnose=diagnostician.look,
         expect=diagnostician.expect,
         check=ask.ready,

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.observe import health
-from launcher.observe.connection import IdleConnection
 from launcher.observe.health import Address, Health
-from launcher.observe.log_signs import sign_of, signs_in
 from launcher.observe.observation import Sign
+from launcher.observe.simulator import IdleConnection, sign_of, signs_in
 from launcher.observe.tail import MOST_BYTES, Tail
 from tests.conftest import StartServer
 from tests.unit.launcher.seen import until

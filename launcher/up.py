@@ -19,8 +19,8 @@ from launcher.basis import RefusedError, compose_of, setup_of
 from launcher.config import LauncherConfig
 from launcher.ending import Ending
 from launcher.notify import Notifier
-from launcher.observe.gpu_lock import GpuInUseError, GpuLock
 from launcher.observe.health import Address
+from launcher.observe.nvml import GpuInUseError
 from launcher.planning import Simulates
 from launcher.preparing import Prepared, limits_of, prepare, understood
 from launcher.runtimes.leftovers import await_leftovers
@@ -102,7 +102,7 @@ def _refuse_taken_ports(prepared: Prepared) -> None:
 
 
 @contextlib.contextmanager
-def _gpu_held(prepared: Prepared) -> Iterator[GpuLock | None]:
+def _gpu_held(prepared: Prepared) -> Iterator[Lock | None]:
     """Hold the card, if this run uses it, for this launcher alone."""
     try:
         lock = prepared.survey.hold() if prepared.uses_card else None

@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from contract.processes import MIB
 from launcher.config import LauncherConfig
-from launcher.observe.pools import MIB
 from launcher.runtimes.compose_child import ComposeChild, Creation
 from launcher.runtimes.engine import Engine, EngineError
 from launcher.runtimes.processes import Keepers, Program

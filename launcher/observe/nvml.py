@@ -1,4 +1,4 @@
-"""One GPU: its memory and which processes hold how much of it, by the NVIDIA driver; and the lock of one launcher a GPU.
+"""One GPU: its memory and which processes hold how much of it, by the NVIDIA driver; and the lock of its launcher.
 
 Owns the one connection to NVML, which raises nothing: what can't be read is a sentence. Says nothing of whose a process
 is.
@@ -85,9 +85,10 @@ class Nvml:
         self._seen = False
 
     def read(self) -> Look:
-        """Return what the driver says now. After an error the next look connects again, so a GPU that comes back is seen.
+        """Return what the driver says now.
 
-        A GPU that was there and isn't any more is lost, whichever way the driver puts it.
+        After an error the next look connects again, so a GPU that comes back is seen. A GPU that was there
+        and isn't any more is lost, whichever way the driver puts it.
         """
         try:
             if not self._open:

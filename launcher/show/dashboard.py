@@ -16,7 +16,7 @@ from rich.text import Text
 
 from contract.paths import RunPaths
 from contract.readers import inner
-from launcher.decide.detectors.bands import PHASES
+from launcher.decide.detectors.expectations import PHASES
 from launcher.show.bars import bar
 from launcher.show.formatting import cause, clock, mib, span
 from launcher.show.history import kind_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from contract.readers import inner, number
-from launcher.decide.detectors.bands import PHASES
+from launcher.decide.detectors.expectations import PHASES
 from launcher.show.timeline import Timeline
 
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.exits import exhausted_pool
 from agent.layered_yaml import ConfigError
+from contract.events import MemoryPool
 from contract.heartbeat import Cuda
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Seen:
         device_files: the kernel shows a card to this process.
         container: this process lives in one.
         error: of an attempt to initialise CUDA, its first line.
+        pool: what ran out in that attempt; None if nothing did.
     """
 
     available: bool
@@ -40,6 +43,7 @@ class Seen:
     device_files: bool = False
     container: bool = False
     error: str = ""
+    pool: MemoryPool | None = None
 
     @property
     def cuda(self) -> Cuda:
@@ -82,18 +86,18 @@ def look(root: Path = Path("/")) -> Seen:
         os.environ.get("CUDA_VISIBLE_DEVICES"),
         any(devices.glob("nvidia[0-9]*")) or (devices / "dxg").exists(),  # WSL's card
         any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
-        "" if available or build is None else _refusal(),
+        *(("", None) if available or build is None else _refusal()),
     )
 
 
-def _refusal() -> str:
+def _refusal() -> tuple[str, MemoryPool | None]:
     import torch
 
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:
-        return str(error).partition("\n")[0].rstrip(".")
-    return ""
+        return str(error).partition("\n")[0].rstrip("."), exhausted_pool(error)
+    return "", None
 
 
 def seen_for(wanted: str) -> Seen | None:

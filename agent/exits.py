@@ -7,24 +7,29 @@ import re
 from collections.abc import Callable
 
 from agent import places
+from contract.events import MemoryPool
 from contract.exits import Exit, ExitError
 
 
 class AgentError(ExitError):
-    """What ends the agent with a sentence; the code is said where it is raised."""
+    """What ends the agent with a sentence; the code, and which pool ran out, are said where it is raised."""
 
-    def __init__(self, sentence: str, code: Exit) -> None:
+    def __init__(self, sentence: str, code: Exit, pool: MemoryPool | None = None) -> None:
         super().__init__(sentence, code)
+        self.pool = pool
 
 
-_OUT_OF_MEMORY = re.compile(
-    r"CUDA (driver )?(error: )?out of memory"
-    r"|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED"
-    r"|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
+# PyTorch's words, read nowhere else: it has one class for most of its errors.
+_HOST = re.compile(
+    r"DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc|_HOST_ALLOCATION_FAILED"
     r"|could not (create|execute) a primitive$"  # oneDNN: no room for its code or scratch (seen under RLIMIT_AS)
 )
+_DEVICE = re.compile(
+    r"CUDA (driver )?(error: )?out of memory|Error 2: out of memory"  # the second: cudaGetDeviceCount's
+    r"|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"
+)
 # What a nearly full card says, and a broken one: a library's handle or workspace can't be had (facts.md section 3).
-_PERHAPS_OUT_OF_MEMORY = re.compile(
+_PERHAPS_DEVICE = re.compile(
     r"CU(BLAS|DNN)_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR\b|unable to find an engine"
 )
 
@@ -37,24 +42,34 @@ def never_full() -> bool:
     return False
 
 
-def is_out_of_memory(error: BaseException, device_is_full: DeviceIsFull = never_full) -> bool:
-    """Return whether the error is one of the forms that exhausted memory takes (facts.md section 3).
+def exhausted_pool(error: BaseException, device_is_full: DeviceIsFull = never_full) -> MemoryPool | None:
+    """Return which memory ran out, of the forms that this takes (facts.md section 3); None if none did.
 
     Args:
         error: as it was caught.
         device_is_full: asked only about the forms that a broken card has in common with a full one.
     """
+    if isinstance(error, AgentError):
+        return error.pool
+    if isinstance(error, OSError):
+        return MemoryPool.DISK if error.errno in places.FULL else None
     if isinstance(error, MemoryError):
-        return True
-    if not isinstance(error, RuntimeError):
-        return False
+        return MemoryPool.HOST
+    return _torchs_pool(error, device_is_full) if isinstance(error, RuntimeError) else None
+
+
+def _torchs_pool(error: RuntimeError, device_is_full: DeviceIsFull) -> MemoryPool | None:
+    if _HOST.search(str(error)):
+        return MemoryPool.HOST
     # torch's own class by its name, whatever it says: cudaMallocAsync words it differently.
-    if (
-        any(each.__name__ == "OutOfMemoryError" for each in type(error).__mro__)
-        or _OUT_OF_MEMORY.search(str(error)) is not None
-    ):
-        return True
-    return _PERHAPS_OUT_OF_MEMORY.search(str(error)) is not None and device_is_full()
+    if "OutOfMemoryError" in {each.__name__ for each in type(error).__mro__} or _DEVICE.search(str(error)):
+        return MemoryPool.DEVICE
+    return MemoryPool.DEVICE if _PERHAPS_DEVICE.search(str(error)) and device_is_full() else None
+
+
+def is_out_of_memory(error: BaseException, device_is_full: DeviceIsFull = never_full) -> bool:
+    """Return whether an error that is no sentence yet means that memory of device or host ran out."""
+    return not isinstance(error, AgentError | OSError) and exhausted_pool(error, device_is_full) is not None
 
 
 def exit_code(error: BaseException, device_is_full: DeviceIsFull = never_full) -> Exit | None:

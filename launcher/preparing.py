@@ -41,7 +41,7 @@ class Prepared:
 
     wish: Wish
     basis: Basis
-    outlook: PlanResult
+    planned: PlanResult
     state: LauncherState
     goes_on: bool
     understood: Understood
@@ -59,7 +59,7 @@ class Prepared:
     @property
     def uses_card(self) -> bool:
         """Return whether the GPU is there and simulator or agent need it."""
-        situation = self.outlook.situation
+        situation = self.planned.situation
         needs = situation.base["device"] == "cuda" or self.choice.simulator is Simulates.CARLA
         return situation.reading.gpu is Gpu.OK and needs
 
@@ -105,26 +105,26 @@ def prepare(wanted: Wish, limits: LauncherConfig) -> Prepared:
     assert wanted.config is not None
     stands_on = basis.lay(wanted.model_copy(update={"gpu": None}) if remembered else wanted, limits, remembered)
     try:
-        foreseen = _foreseen(stands_on, limits, begins=before is None)
+        planned = _make_plan(stands_on, limits, begins=before is None)
     except RefusedError:
         stands_on.clear()
         raise
     goes_on = wanted.run.holds_a_run()
-    prepared = Prepared(wanted, stands_on, foreseen, _state(wanted, before, stands_on.choice, foreseen), goes_on, found)
+    prepared = Prepared(wanted, stands_on, planned, _state(wanted, before, stands_on.choice, planned), goes_on, found)
     prepared.state.gpu_uuid = prepared.card
     return prepared
 
 
-def _foreseen(stands_on: Basis, limits: LauncherConfig, begins: bool) -> PlanResult:
+def _make_plan(stands_on: Basis, limits: LauncherConfig, begins: bool) -> PlanResult:
     try:
-        foreseen = planning.make_plan(stands_on.asked, limits, stands_on.reading, stands_on.footprint)
+        planned = planning.make_plan(stands_on.asked, limits, stands_on.reading, stands_on.footprint)
     except (FootprintError, PolicyError) as error:
         raise RefusedError(str(error)) from None
     except ImpossibleError as error:
         raise RefusedError(str(error), error.code) from None
-    if begins and foreseen.plan.start is None:
-        raise RefusedError(f"{foreseen.plan.reason[0].upper()}{foreseen.plan.reason[1:]}.", Exit.OUT_OF_MEMORY)
-    return foreseen
+    if begins and planned.plan.start is None:
+        raise RefusedError(f"{planned.plan.reason[0].upper()}{planned.plan.reason[1:]}.", Exit.OUT_OF_MEMORY)
+    return planned
 
 
 def understood(given: Wish) -> Understood:
@@ -180,7 +180,7 @@ def _told(given: Wish, recalled: Recalled | None, problem: str) -> Understood:
     return Understood(found.wish, changed=found.changed, notes=(*found.withheld, *changes))
 
 
-def _state(wanted: Wish, before: LauncherState | None, choice: Choice, foreseen: PlanResult) -> LauncherState:
+def _state(wanted: Wish, before: LauncherState | None, choice: Choice, planned: PlanResult) -> LauncherState:
     """Return where the run stands as it begins: an old one on its own rung, and what was left open as it was chosen."""
     assert wanted.config is not None
     simulator = choice.simulator
@@ -190,11 +190,11 @@ def _state(wanted: Wish, before: LauncherState | None, choice: Choice, foreseen:
         "options": wanted.options().model_copy(update=chosen),
         "host": wanted.simulator_host or LOOPBACK,
         "port": _port(wanted, before, choice.runtime),
-        "quality": outfit.quality_of(foreseen),
+        "quality": outfit.quality_of(planned),
     }
     if before is not None:
         return replace(before, **now)
-    return LauncherState(run=wanted.run.path.name, taken=outfit.starting_steps(foreseen), **now)
+    return LauncherState(run=wanted.run.path.name, taken=outfit.starting_steps(planned), **now)
 
 
 def _port(wanted: Wish, before: LauncherState | None, runtime: RuntimeKind) -> int:

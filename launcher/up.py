@@ -140,19 +140,19 @@ def _clear(runtime: Runtime, say: Say) -> None:
 def _supervise(
     prepared: Prepared, limits: LauncherConfig, runtime: Runtime, requests: StopRequests, say: Say
 ) -> Ending:
-    wanted, state, foreseen = prepared.wish, prepared.state, prepared.outlook
+    wanted, state, planned = prepared.wish, prepared.state, prepared.planned
     address = Address(state.host, state.port)
-    ours = foreseen.situation.simulator is not None
+    ours = planned.situation.simulator is not None
     notifier = Notifier(wanted.on_event) if wanted.on_event else None
     journal = Journal(wanted.run, state, time.time, () if notifier is None else (notifier,))
-    changed, reason = dict(prepared.understood.changed), foreseen.plan.reason
+    changed, reason = dict(prepared.understood.changed), planned.plan.reason
     journal.event("run_started", resume=prepared.goes_on, config=str(wanted.config), reason=reason, changed=changed)
-    say(f"run {wanted.run.path}: {prepared.choice.simulator.value} ({prepared.choice.reason}), {foreseen.plan.reason}")
+    say(f"run {wanted.run.path}: {prepared.choice.simulator.value} ({prepared.choice.reason}), {planned.plan.reason}")
     if prepared.basis.remark:
         say(prepared.basis.remark)
-    sizes = AgentSizes(foreseen.sizes_of)
-    brief = outfit.brief(foreseen, sizes, address, ours, prepared.goes_on)
-    edges = outfit.edges(wanted.run, foreseen, limits, runtime, address, prepared.survey.read, requests, say)
+    sizes = AgentSizes(planned.sizes_of)
+    brief = outfit.brief(planned, sizes, address, ours, prepared.goes_on)
+    edges = outfit.edges(wanted.run, planned, limits, runtime, address, prepared.survey.read, requests, say)
     try:
         return Supervisor(brief, limits, edges, journal).run()
     finally:

@@ -36,7 +36,7 @@ PHASES: dict[str, tuple[Phase, ...]] = {
 # whole is from 17 MiB high to 13 MiB low.
 _LEARNER_BASE = 235 * MIB
 _COLLECTOR_BASE = 180 * MIB
-_VIDEO_ENCODER = 45 * MIB  # a child of the collector (`judging.visual` says why it is so little)
+_VIDEO_ENCODER = 45 * MIB  # a child of the collector (`evaluation.video` says why it is so little)
 _ONEDNN_KERNELS = 12 * MIB
 _ONEDNN_WORKSPACE = 0.55  # of the activations
 _FLOAT16_WORKSPACE = 1.5  # of the same on the CPU, where PyTorch's own kernels compute it: seen from 0.5 to 2

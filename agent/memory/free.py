@@ -12,15 +12,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from agent.layered_yaml import ConfigError
-from agent.memory import estimate
+from agent.memory import estimate, gpu_probe
 from agent.memory.estimate import MIB, Free
 from contract.cgroups import Cgroups
+from contract.exits import Exit
 from contract.processes import available_mib, held_mib
-
-_ASK_ROOM = "import torch; print(*torch.cuda.mem_get_info())"
-_ASK_BFLOAT16 = "import torch; print(torch.cuda.is_bf16_supported(including_emulation=False))"
 
 
 def read(run: Path, cuda: bool, fraction: float | None) -> Free:
@@ -40,10 +39,10 @@ def device_bytes(fraction: float | None) -> int:
     Raises:
         ConfigError: CUDA doesn't work, in its own words.
     """
-    told = _told_by_gpu(_ASK_ROOM)
-    if told is None:
+    answer = _ask_gpu(gpu_probe.ROOM)
+    if answer is None:
         return 0  # not even for a context
-    free, total = map(int, told.split())
+    free, total = answer
     return device_room(free + held_for_us_bytes(cuda=True), total, fraction)
 
 
@@ -67,21 +66,22 @@ def device_has_bfloat16() -> bool:
     Raises:
         ConfigError: CUDA doesn't work, in its own words.
     """
-    return _told_by_gpu(_ASK_BFLOAT16) == "True"
+    return _ask_gpu(gpu_probe.BFLOAT16) is True
 
 
-def _told_by_gpu(program: str) -> str | None:
-    """Return what a program of its own prints about the GPU; None where that is too full for the program's context.
+def _ask_gpu(what: str) -> Any:
+    """Return what a process of its own says about the GPU; None where that is too full for the process's context.
 
-    A context keeps its 300 to 600 MiB until its process ends, and this one may yet decide for the CPU, for the very
-    reason that they aren't there.
+    Raises:
+        ConfigError: CUDA doesn't work, in its own words.
     """
-    asked = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
-    if asked.returncode == 0:
-        return asked.stdout.strip()
-    said = (asked.stderr.strip().splitlines() or [f"exit {asked.returncode}"])[-1]
-    if "out of memory" in said:
+    command = [sys.executable, "-m", gpu_probe.__name__, what]
+    asked = subprocess.run(command, check=False, capture_output=True, text=True)
+    if asked.returncode == Exit.FINISHED:
+        return json.loads(asked.stdout)
+    if asked.returncode == Exit.OUT_OF_MEMORY:
         return None
+    said = (asked.stderr.strip().splitlines() or [f"exit {asked.returncode}"])[-1]
     raise ConfigError(f"The GPU can't be read ({said}): mend CUDA, or use --device cpu.")
 
 

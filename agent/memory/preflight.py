@@ -23,6 +23,7 @@ from agent.memory.allocator import Choice, Settings
 from agent.memory.estimate import MIB, PHASES, POOLS, Estimate, Free, Pool, estimate
 from agent.run_directory import settled_precision
 from agent.td3.kernels.arithmetic import computed, cpu_has_bfloat16
+from contract.events import CannotFit, Decisive, MemoryPool, NoCuda
 from contract.exits import Exit
 from contract.paths import RunPaths
 
@@ -249,7 +250,7 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
     """
     seen = seen_for(config.device)
     if seen is not None and not seen.available:
-        log("no_cuda", str(seen), reason=seen.cuda.value, device=config.device)
+        _log(log, NoCuda(cause=str(seen), reason=seen.cuda, device=config.device, pool=seen.pool))
     found, gave_way = report(config, run, seen), ""
     lowered = _after_crash(found, run, log)
     if lowered is not found.config:
@@ -262,30 +263,36 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
     log("allocator", chosen.dropped or chosen.cause, setting=chosen.text, took_hold=took_hold, ignored=differing)
     log("footprint", found.verdict(), **found.plain())
     if found.refusal is not None:
-        log("cannot_fit", found.refusal, **_shortage(found))
-        raise AgentError(found.refusal, Exit.OUT_OF_MEMORY)
+        shortage = _shortage(found, found.refusal)
+        _log(log, shortage)
+        raise AgentError(found.refusal, Exit.OUT_OF_MEMORY, shortage.pool)
     if found.not_on_cuda is not None:
         gave_way = "device"
         log(gave_way, found.not_on_cuda, device="cpu")
     return Admitted(torch_device(found.cuda), found.config, found.computes_in, gave_way, seen)
 
 
-def _shortage(found: MemoryReport) -> dict[str, Any]:
+def _log(log: Log, event: Decisive) -> None:
+    log(event.event, event.cause, **event.fields())
+
+
+def _shortage(found: MemoryReport, refusal: str) -> CannotFit:
     """Return the numbers of a refusal: for a program that looks for a configuration that fits."""
     config, cuda, room = found.config, found.cuda, found.free
     pool = fit.short_pool(config, cuda, room)
     assert pool is not None
     disk = pool == "disk"
-    return {
-        "pool": pool,
-        "folder": room.folder if disk else None,
-        "needed_mib": round(found.estimate.total(pool) / MIB, 1),
-        "free_mib": round(getattr(room, pool) / MIB, 1),
-        "reserve_mib": config.memory.reserve_mib,
-        "fitting_micro_batch": fit.largest_micro_batch(config, cuda, room) or None,
-        "fitting_batch": found.largest_batch or None,
-        "fitting_replay": (fit.largest_replay(config, cuda, room) or None) if disk else None,
-    }
+    return CannotFit(
+        cause=refusal,
+        pool=MemoryPool(pool),
+        folder=room.folder if disk else None,
+        needed_mib=round(found.estimate.total(pool) / MIB, 1),
+        free_mib=round(getattr(room, pool) / MIB, 1),
+        reserve_mib=config.memory.reserve_mib,
+        fitting_micro_batch=fit.largest_micro_batch(config, cuda, room) or None,
+        fitting_batch=found.largest_batch or None,
+        fitting_replay=(fit.largest_replay(config, cuda, room) or None) if disk else None,
+    )
 
 
 def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import torch
 
-from agent.exits import AgentError, DeviceIsFull, is_out_of_memory, never_full
+from agent.exits import AgentError, DeviceIsFull, exhausted_pool, never_full
 from agent.memory import heap
 from contract.exits import Exit
 
@@ -101,7 +101,8 @@ class Recovery:
             try:
                 result = run(size)
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error, self._device_is_full):
+                pool = exhausted_pool(error, self._device_is_full)
+                if pool is None:
                     raise
                 message = str(error) or type(error).__name__
             else:
@@ -114,7 +115,7 @@ class Recovery:
             self._report(shortage)  # before the allocator's cache is emptied, which may be what there is to see
             self._clear()
             if action == "exhausted":
-                raise AgentError(_sentence(shortage), Exit.OUT_OF_MEMORY)
+                raise AgentError(_sentence(shortage), Exit.OUT_OF_MEMORY, pool)
             if action == "moved":
                 self._move()
             if action == "halved":

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from contract.events import Decisive
+
 
 class JsonLines:
     """A file of JSON objects, one a line, appended to; every line is flushed."""
@@ -53,8 +55,12 @@ class EventLog:
         self._clock = clock
 
     def append(self, event: str, cause: str = "", **numbers: Any) -> None:
-        """Add one event. ``event`` is a word with underscores, ``cause`` a few words for a person."""
+        """Add one event. ``event`` is an ``AgentEvent``'s word, ``cause`` a few words for a person."""
         self._lines.append({"time": round(self._clock(), 3), "event": event, "cause": cause, **numbers})
+
+    def add(self, event: Decisive) -> None:
+        """Add one event that the launcher decides by."""
+        self.append(event.event, event.cause, **event.fields())
 
 
 def _finite(value: Any) -> Any:

@@ -13,10 +13,12 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 from agent.config import AgentConfig, dump
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
 from agent.exchange.status import Status
+from contract.events import CollectorEnd
 from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 
@@ -28,6 +30,16 @@ _ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
 }
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a collector ended: for a person, and the fields of ``CollectorRestarted``."""
+
+    cause: str
+    end: CollectorEnd
+    exit_code: int | None = None
+    signal: int | None = None
 
 
 class CollectorProcess:
@@ -85,18 +97,19 @@ class CollectorProcess:
                 found.append(report)
         return found
 
-    def ended(self) -> str | None:
+    def ended(self) -> Ended | None:
         """Return how it ended, None while it runs and answers. One that hangs is killed here."""
         if self._process is None:
-            return "not started"
+            return Ended("not started", CollectorEnd.NOT_STARTED)
         code = self._process.poll()
         if code is not None:
-            return _description(code)
+            return _described(code)
         snapshot = self._status.read()
         if not snapshot.overdue:
             return None
         self.kill()
-        return f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.state}"
+        cause = f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.state}"
+        return Ended(cause, CollectorEnd.HUNG)
 
     def stop(self, grace_s: float) -> None:
         """Ask it to give the simulator back and end; kill it after ``grace_s``, or at once if it has none yet."""
@@ -124,10 +137,11 @@ class CollectorProcess:
         self._process = self._channel = None
 
 
-def _description(code: int) -> str:
+def _described(code: int) -> Ended:
     if code >= 0:
-        return f"exit code {code}"
+        return Ended(f"exit code {code}", CollectorEnd.EXIT, exit_code=code)
     try:
-        return f"killed by {signal.Signals(-code).name}"
+        name = signal.Signals(-code).name
     except ValueError:
-        return f"killed by signal {-code}"
+        name = f"signal {-code}"
+    return Ended(f"killed by {name}", CollectorEnd.SIGNAL, signal=-code)

@@ -6,6 +6,7 @@ steps and updates: ``pacing`` does.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from agent.config import AgentConfig
@@ -17,6 +18,7 @@ from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_process import CollectorProcess
 from agent.trainer.learner import Learner
 from agent.trainer.reporter import Reporter
+from contract.events import CollectorRestarted, MemoryPool
 from contract.exits import Exit
 from contract.paths import RunPaths
 
@@ -108,15 +110,15 @@ class CollectorSupervisor:
         Raises:
             AgentError: too many in a row have done nothing.
         """
-        cause = self._collector.ended()
-        if cause is None:
+        ended = self._collector.ended()
+        if ended is None:
             return
         self.hear()
         steps = self._store.counters.steps
-        self._guard.ended(cause, steps)
+        self._guard.ended(ended.cause, steps)
         self._reporter.vitals.collector_restarts += 1
         restarts = self._reporter.vitals.collector_restarts
-        self._events.append("collector_restarted", cause, restarts=restarts, steps=steps)
+        self._events.add(CollectorRestarted(**asdict(ended), restarts=restarts, steps=steps))
         self._collector.close()
         self.start()
 
@@ -139,7 +141,9 @@ class CollectorSupervisor:
         elif isinstance(report, Evaluated):
             self._take_evaluation(report)
         elif isinstance(report, Failed):
-            raise AgentError(report.sentence, Exit(report.code))
+            code = Exit(report.code)
+            # A collector computes on the CPU, so what it runs out of is the host's.
+            raise AgentError(report.sentence, code, MemoryPool.HOST if code is Exit.OUT_OF_MEMORY else None)
         elif isinstance(report, Rehearsed):
             self._rehearsed = True
             self._events.append("evaluation_rehearsed", **report.model_dump(exclude={"kind"}))

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from agent.exchange.status import Pace, Status
-from agent.exits import AgentError, exit_code
+from agent.exits import AgentError, exhausted_pool, exit_code
 from agent.memory.preflight import Admitted
 from agent.telemetry.events import EventLog
 from agent.trainer.announcement import announce
@@ -21,6 +21,7 @@ from agent.trainer.learner import Learner
 from agent.trainer.pacing import Action, Counters, Plan, decide, phase, step_limit
 from agent.trainer.reporter import Reporter
 from agent.trainer.requests import Requests, Standing, patched
+from contract.events import Failed, MemoryPool
 from contract.exits import Exit
 from contract.heartbeat import Phase, read_heartbeat
 from contract.paths import RunPaths
@@ -83,7 +84,7 @@ class TrainingLoop:
                 known = exit_code(error, self._learner.device_is_full)
                 self._fail(error, known or Exit.CRASH)
                 if known is not None and exit_code(error) is None:  # memory, as only the card's state now shows
-                    raise AgentError(str(error), known) from error
+                    raise AgentError(str(error), known, MemoryPool.DEVICE) from error
                 raise
             finally:
                 self._supervisor.close()
@@ -214,7 +215,9 @@ class TrainingLoop:
     def _fail(self, error: Exception, code: Exit) -> None:
         """Say why the run ends; keep what was learned if it is only the simulator that is missing."""
         self._reporter.vitals.exit_code = code
-        self._events.append("failed", str(error), exit_code=int(code), steps=self._counters.steps)
+        pool = exhausted_pool(error, self._learner.device_is_full)
+        kind, steps = type(error).__name__, self._counters.steps
+        self._events.add(Failed(cause=str(error), exit_code=code, error=kind, pool=pool, steps=steps))
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
             self._store.save_if_possible("no simulator")
         self._requests.end(self.standing, failure=str(error))

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from contract.events import AgentEvent
 from contract.heartbeat import Cuda, Heartbeat
 
-FOR_MEMORY = frozenset({"out_of_memory", "micro_batch_lowered", "device"})
+FOR_MEMORY = frozenset({AgentEvent.OUT_OF_MEMORY, AgentEvent.MICRO_BATCH_LOWERED, AgentEvent.DEVICE})
 """The agent's events that say so: in mid-update, after one that ended without a word, at the start for want of VRAM."""
-LEAVES_CARD = frozenset({"out_of_memory", "device"})
+LEAVES_CARD = frozenset({AgentEvent.OUT_OF_MEMORY, AgentEvent.DEVICE})
 """Those of them by which an agent leaves the card."""
 WITHOUT_CUDA = {
     Cuda.CPU_BUILD: "its PyTorch is a build without CUDA",

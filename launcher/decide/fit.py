@@ -1,7 +1,7 @@
 """The fit rule of DESIGN.md: for every pool, what simulator, others, agent and reserve come to against what there is.
 
 Pure: a reading, the simulator's peaks and a function that knows the agent's sizes go in, sums come out. Which of them a
-run starts with is ``plan``'s to choose.
+run starts with, ``choose`` finds.
 """
 
 from __future__ import annotations

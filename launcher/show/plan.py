@@ -1,4 +1,4 @@
-"""``plan`` told: tables for people, one object for programs. Reads and decides nothing."""
+"""A plan for its reader: tables for people, one object for programs. Reads and decides nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from launcher.planning import PlanResult
 _WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
 
 
-def plain(outlook: PlanResult) -> dict[str, Any]:
+def plain(found: PlanResult) -> dict[str, Any]:
     """Return everything as plain data, MiB."""
-    situation, plan = outlook.situation, outlook.plan
+    situation, plan = found.situation, found.plan
     return {
         "gpu": situation.reading.gpu.value,
         "problem": situation.reading.problem,
@@ -73,11 +73,11 @@ def _ladder(ladder: Ladder) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def show(outlook: PlanResult, console: Console) -> None:
+def show(found: PlanResult, console: Console) -> None:
     """Print the sums of what was asked for, the configurations, and where a run would start."""
-    plan = outlook.plan
-    if outlook.situation.reading.problem:
-        console.print(outlook.situation.reading.problem, highlight=False, soft_wrap=True)
+    plan = found.plan
+    if found.situation.reading.problem:
+        console.print(found.situation.reading.problem, highlight=False, soft_wrap=True)
     if plan.asked.sums:
         console.print(_sums(plan.asked))
         console.print(_phases(plan.asked.agent))

@@ -124,7 +124,7 @@ class Repairs:
             lack = Lack(kind, finding.deficit_mib, finding.pool)
             if steps := self._ladder.ground(seen).choose(lack, lasting=True):
                 self._ladder.take(Degrade(steps, kind, finding.sentence))
-                self._edges.say(f"{finding.sentence}: starts with {_told(steps)}")
+                self._edges.say(f"{finding.sentence}: starts with {_in_words(steps)}")
                 continue
             self._sight.remark(finding, WAITS)
             first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
@@ -229,7 +229,7 @@ class Repairs:
         steps, cause, crew = decision.steps, decision.cause, self._crew
         self._ladder.take(decision)
         self._ladder.degraded(crew.now_s)
-        self._edges.say(f"{cause}: gives way by {_told(steps)}")
+        self._edges.say(f"{cause}: gives way by {_in_words(steps)}")
         does = {step.does for step in steps}
         if does & {Does.RESTART_SIMULATOR, Does.QUALITY} or self._simulator_is_dead:
             if Does.RESTART_AGENT in does:
@@ -291,5 +291,5 @@ class Repairs:
         return self._brief.simulator_ours and (simulator is None or simulator.poll() is not None)
 
 
-def _told(steps: Sequence[Step]) -> str:
+def _in_words(steps: Sequence[Step]) -> str:
     return ", ".join(f"{step} ({step.cost})" for step in steps)

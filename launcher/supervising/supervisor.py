@@ -1,6 +1,6 @@
 """The run from its first start to its end: what was seen is judged, what was decided is carried out.
 
-Owns the order of things. What is wrong is ``diagnosis``'s to say, what follows from it ``policy``'s, how it is done
+Owns the order of things. What is wrong, and what follows from it, is ``decide``'s to say, how it is done
 ``repairs``'s; everything that it touches is injected, so the same code runs hours of simulated time in tests.
 """
 
@@ -35,7 +35,6 @@ AGENT_ENDS = {
     75: "the agent stopped on request, its checkpoint is written",
 }
 """Codes of the agent's contract after which the run is over."""
-NO_SIMULATOR_FOUND = 69
 KILLED = (128 + 9, 128 + 15)
 
 
@@ -176,7 +175,7 @@ class Supervisor:
             told = [each for each in self._sight.findings if each.owner == "agent"] if ended.code else []
             self._incidents.handle(told[0].incident if told else "")
             raise OverError(Ending(ended.code, told[0].sentence if told else AGENT_ENDS[ended.code]))
-        if ended.code == NO_SIMULATOR_FOUND and not self._brief.simulator_ours:
+        if ended.code == Exit.NO_SIMULATOR and not self._brief.simulator_ours:
             raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator to drive in within its patience"))
         if not failed:
             self._sight.add(Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent"))

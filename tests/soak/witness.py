@@ -73,7 +73,7 @@ def _raw(rows: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _broken(rows: NDArray[Any], frames: NDArray[np.uint8]) -> list[str]:
-    """Return which rows break the rules of ``agent.td3.replay``'s docstring, the first few of each kind."""
+    """Return which rows break the rules of ``agent.td3.replay.replay``'s docstring, the first few of each kind."""
     if len(rows) == 0:
         return []
     step, age = rows["step"].astype(np.int64), rows["age"].astype(np.int64)

@@ -23,7 +23,7 @@ WITH_ANOTHER_PROGRAM = """
 import sys
 from pathlib import Path
 from launcher import __main__, basis, up
-from launcher.planning.outlook import Simulates
+from launcher.planning import Simulates
 from launcher.runtimes.compose import ComposeRuntime
 sys.modules["torch"] = None
 over = (Path(sys.argv.pop(1)),)

@@ -74,6 +74,7 @@ def test_a_container_too_small_for_the_batch_is_planned_for_and_leaves_only_file
     assert run.process.returncode == 0, output
     assert [row["event"] for row in run.events() if not row["event"].startswith("finding")] == [
         "run_started",
+        "planned_bands",
         "simulator_starts",
         "simulator_started",
         "simulator_healthy",

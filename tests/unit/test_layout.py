@@ -25,7 +25,7 @@ FORBIDDEN = {
     "launcher": {"agent", "carla_lite", "torch", "carla"},
     "carla_lite": {"agent", "contract", "launcher", "carla", "torch"},
 }
-WITH_PYDANTIC = {"contract.heartbeat", "contract.requests", "contract.section"}
+WITH_PYDANTIC = {"contract.events", "contract.heartbeat", "contract.requests", "contract.section"}
 """The only modules of the contract that may import pydantic: the others run under ``python -S``, too."""
 
 WITHOUT_CIRCLES_OF_ROOMS = ("agent",)

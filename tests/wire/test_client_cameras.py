@@ -89,6 +89,31 @@ def test_a_chase_camera_sees_its_own_car(session):
     assert red_share(camera.next()) > 0.02
 
 
+# CARLA's defaults (ActorBlueprintFunctionLibrary.cpp), beside size and sensor_tick.
+FILM = (
+    "fov 90.0 lens_circle_falloff 5.0 lens_circle_multiplier 0.0 lens_k -1.0 lens_kcube 0.0 lens_x_size 0.08 "
+    "lens_y_size 0.08 gamma 2.2 motion_blur_intensity 0.45 motion_blur_max_distortion 0.35 "
+    "motion_blur_min_object_screen_size 0.1 lens_flare_intensity 0.1 bloom_intensity 0.675 exposure_compensation 0.0 "
+    "shutter_speed 200.0 iso 100.0 fstop 1.4 exposure_min_bright 10.0 exposure_max_bright 12.0 exposure_speed_up 3.0 "
+    "exposure_speed_down 1.0 calibration_constant 16.0 focal_distance 1000.0 blur_amount 1.0 blur_radius 0.0 "
+    "min_fstop 1.2 blade_count 5 slope 0.88 toe 0.55 shoulder 0.26 black_clip 0.0 white_clip 0.04 temp 6500.0 tint 0.0 "
+    "chromatic_aberration_intensity 0.0 chromatic_aberration_offset 0.0"
+)
+
+
+@pytest.mark.any_simulator
+def test_a_camera_has_every_attribute_of_carlas_with_its_default_and_takes_another(session):
+    blueprint = session.blueprint("sensor.camera.rgb")
+    words = FILM.split()
+    for name, default in zip(words[::2], words[1::2], strict=True):
+        attribute = blueprint.get_attribute(name)
+        value = attribute.as_int() if name == "blade_count" else attribute.as_float()
+        assert value == pytest.approx(float(default)), name
+        blueprint.set_attribute(name, default)
+    assert blueprint.get_attribute("exposure_mode").recommended_values == ["histogram", "manual"]
+    assert blueprint.get_attribute("enable_postprocess_effects").as_bool()
+
+
 def test_a_camera_of_impossible_size_is_refused_in_words(session):
     blueprint = session.blueprint("sensor.camera.rgb", image_size_x="0")
     try:

@@ -67,9 +67,24 @@ def test_settings_are_given_back_and_the_step_follows_them(session):
 
 def test_a_step_that_makes_no_sense_is_refused_in_words(session):
     settings = session.world.get_settings()
-    settings.fixed_delta_seconds = 30.0
-    with pytest.raises(RuntimeError, match=r"fixed_delta_seconds is 30\.0, expected"):
+    settings.fixed_delta_seconds = float("inf")
+    with pytest.raises(RuntimeError, match=r"fixed_delta_seconds is inf, expected"):
         session.world.apply_settings(settings)
+
+
+@pytest.mark.parametrize("delta_s", [2.5, 1000.0])
+def test_a_step_above_one_second_is_taken_and_the_clock_follows_it(session, delta_s):
+    car = session.car()
+    settings = session.world.get_settings()
+    settings.fixed_delta_seconds = delta_s
+    session.world.apply_settings(settings)
+    before = session.world.get_snapshot().timestamp
+    car.set_target_velocity(car.get_transform().get_forward_vector() * 10.0)
+    session.world.tick()
+    after = session.world.get_snapshot().timestamp
+    assert after.delta_seconds == pytest.approx(delta_s)
+    assert after.elapsed_seconds - before.elapsed_seconds == pytest.approx(delta_s)
+    assert 1.0 < car.get_location().distance(session.world.get_map().get_spawn_points()[0].location) < 101.0
 
 
 @pytest.mark.any_simulator

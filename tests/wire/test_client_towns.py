@@ -1,13 +1,46 @@
-"""The real client on CARLA's own road networks, where they are at hand."""
+"""The real client on maps of a folder, and on CARLA's own road networks, where they are at hand."""
 
 from __future__ import annotations
 
 import carla
 import pytest
 
+from carla_lite.towns import generator
 from tests.conftest import REPOSITORY
+from tests.wire.test_client_connection import run_server
 
 MAPS = REPOSITORY.parent / "shared" / "maps"
+
+
+@pytest.fixture
+def map_dir(tmp_path):
+    """A folder with two maps under the names of CARLA's towns."""
+    for town, generated in (("Town01", "Lite01"), ("Town02", "Lite02")):
+        (tmp_path / f"{town}.xodr").write_text(generator.generate(generated), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("first", ["Town01", "/Game/Carla/Maps/Town01", "Town01_Opt", "Lite01"])
+def test_a_folders_maps_load_by_name_by_carlas_long_name_and_as_layered_maps(first, start_server, connect, map_dir):
+    session = connect(start_server(map=first, extra=("--map-dir", str(map_dir))))
+    assert session.world.get_map().name.rsplit("/", 1)[-1] == first.rsplit("/", 1)[-1]
+    towns = ("Town01", "Town02", "Town01_Opt", "Town02_Opt")
+    assert {f"/Game/Carla/Maps/{name}" for name in (*towns, "Lite01", "Lite02")} == set(
+        session.client.get_available_maps()
+    )
+    for name in ("Town02_Opt", "/Game/Carla/Maps/Town02", "Carla/Maps/Town01_Opt", "Lite02"):
+        world = session.client.load_world(name)
+        assert world.get_map().name == f"Carla/Maps/{name.rsplit('/', 1)[-1]}"
+        assert len(world.get_map().get_spawn_points()) >= 20
+    with pytest.raises(RuntimeError, match=r"map Town07 does not exist here, expected one of .*Town01"):
+        session.client.load_world("Town07")
+
+
+def test_a_folder_without_maps_is_named(tmp_path):
+    ended = run_server("--map-dir", str(tmp_path))
+    assert ended.returncode == 65
+    assert ended.stderr.count("\n") == 1
+    assert str(tmp_path) in ended.stderr
 
 
 @pytest.mark.parametrize("town", ["Town01", "Town02"])

@@ -117,3 +117,109 @@ def test_vans_trucks_buses_and_two_wheelers_have_shapes_of_their_own(session):
     assert height[2] > height[1] > height[0]
     assert filled[4] < 0.6 < filled[1]  # one sees through a bicycle and its rider, not through a van
     assert min(paint) > 0.02
+
+
+def driven(session, ticks, sticky, again=0):
+    """Return how far a car gets in so many ticks with full throttle, applied on the first ``again``, or once."""
+    where = session.world.get_map().get_spawn_points()[0]
+    car = session.world.spawn_actor(session.blueprint("vehicle.tesla.model3", sticky_control=sticky), where)
+    for _ in range(10):
+        session.world.tick()
+    start = car.get_location()
+    for number in range(ticks):
+        if number == 0 or number < again:
+            car.apply_control(carla.VehicleControl(throttle=1.0))
+        session.world.tick()
+        if number == 0:
+            assert car.get_control().throttle == 1.0
+    far, throttle = car.get_location().distance(start), car.get_control().throttle
+    car.destroy()
+    return far, throttle
+
+
+@pytest.mark.any_simulator
+def test_without_sticky_control_a_control_holds_for_one_tick(session):
+    held, throttle = driven(session, 60, "true")
+    assert (throttle, held > 20.0) == (1.0, True)
+    assert driven(session, 60, "false", again=60)[0] == pytest.approx(held, abs=1e-3)
+    once, throttle = driven(session, 60, "false")
+    assert throttle == 0.0
+    assert once < 1.0
+
+
+def slide(session, car, ticks=40):
+    """Return how far a car gets with the brake on from 15 m/s."""
+    where = session.world.get_map().get_spawn_points()[0]
+    car.set_transform(where)
+    for _ in range(10):
+        session.world.tick()
+    car.set_target_velocity(where.get_forward_vector() * 15.0)
+    car.apply_control(carla.VehicleControl(brake=1.0))
+    start = car.get_location()
+    for _ in range(ticks):
+        session.world.tick()
+    return car.get_location().distance(start)
+
+
+def friction(car):
+    return car.get_physics_control().wheels[0].tire_friction
+
+
+def test_a_friction_trigger_changes_the_tyres_inside_it_and_gives_them_their_own_back(session):
+    car = session.car()
+    dry, own = slide(session, car), friction(car)
+    where = session.world.get_map().get_spawn_points()[0]
+    box = {"extent_x": "6000.0", "extent_y": "6000.0", "extent_z": "300.0"}  # centimetres
+    trigger = session.world.spawn_actor(session.blueprint("static.trigger.friction", friction="0.7", **box), where)
+    icy = slide(session, car)
+    assert icy > 1.5 * dry
+    assert friction(car) == pytest.approx(0.7)
+    points = session.world.get_map().get_spawn_points()
+    car.set_transform(max(points, key=lambda point: point.location.distance(where.location)))
+    session.world.tick()
+    assert friction(car) == pytest.approx(own)
+    car.set_transform(where)
+    session.world.tick()
+    assert friction(car) == pytest.approx(0.7)
+    trigger.destroy()
+    session.world.tick()
+    assert friction(car) == pytest.approx(own)
+    assert slide(session, car) == pytest.approx(dry, abs=0.1)
+
+
+def with_wheels(car, **values):
+    figures = car.get_physics_control()
+    wheels = figures.wheels
+    for wheel in wheels:
+        for name, value in values.items():
+            setattr(wheel, name, value)
+    figures.wheels, figures.drag_coefficient = wheels, 0.0
+    car.apply_physics_control(figures)
+
+
+def test_tyres_without_friction_neither_brake_nor_slow_down_rolling(session):
+    car = session.car()
+    with_wheels(car, tire_friction=0.0)
+    assert slide(session, car, ticks=20) == pytest.approx(15.0, abs=0.1)
+    assert car.get_velocity().length() == pytest.approx(15.0, abs=0.01)
+
+
+def test_tyre_stiffness_limits_what_motor_and_brakes_do_and_how_a_car_turns(session):
+    car = session.car()
+    stiff = slide(session, car)
+    with_wheels(car, long_stiff_value=50.0)
+    assert slide(session, car) > 2.0 * stiff
+    assert car.get_physics_control().wheels[0].long_stiff_value == 50.0
+
+    def turned(**values):
+        with_wheels(car, long_stiff_value=1000.0, **values)
+        where = session.world.get_map().get_spawn_points()[0]
+        car.set_transform(where)
+        car.set_target_angular_velocity(carla.Vector3D())
+        car.set_target_velocity(where.get_forward_vector() * 12.0)
+        car.apply_control(carla.VehicleControl(steer=0.1))
+        for _ in range(20):
+            session.world.tick()
+        return car.get_transform().rotation.yaw - where.rotation.yaw
+
+    assert turned(lat_stiff_value=2.0) < 0.8 * turned(lat_stiff_value=17.0)

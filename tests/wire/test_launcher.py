@@ -43,6 +43,7 @@ def test_a_short_run_ends_with_0_and_leaves_its_files_and_no_process(launch: Lau
     assert (agent["step"], agent["batch"]) == (150, 16)
     assert [row["event"] for row in launched.events()] == [
         "run_started",
+        "planned_bands",
         "simulator_starts",
         "simulator_started",
         "simulator_healthy",

@@ -23,6 +23,7 @@ from agent.td3.replay.frames import STACK, frame_shape
 from agent.td3.replay.layout import META, Layout, ReplayError, bytes_for
 from agent.td3.replay.replay import IN_FLIGHT, MIN_CAPACITY
 from agent.td3.replay.ring import NoRoomError, Ring, allocate, free_bytes, locked
+from contract.events import CannotFit, MemoryPool
 from contract.exits import Exit
 
 _MIB = 2**20
@@ -66,17 +67,17 @@ def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float,
         done = resize(directory, capacity, side, reserve)
     except NoRoomError as error:
         free = free_bytes(directory)
-        log(
-            "cannot_fit",
-            str(error),
-            pool="disk",
+        shortage = CannotFit(
+            cause=str(error),
+            pool=MemoryPool.DISK,
             folder=str(directory.parent),
             needed_mib=round(bytes_for(capacity, side) / _MIB, 1),
             free_mib=round(free / _MIB, 1),
             reserve_mib=reserve_mib,
             fitting_replay=max(0, free - reserve) // bytes_for(1, side) or None,
         )
-        raise AgentError(str(error), Exit.OUT_OF_MEMORY) from None
+        log(shortage.event, shortage.cause, **shortage.fields())
+        raise AgentError(str(error), Exit.OUT_OF_MEMORY, shortage.pool) from None
     if done is not None:
         log("replay_reshaped", "the configuration asks for another replay", **asdict(done))
 

@@ -11,6 +11,7 @@ import errno
 import signal
 import socket
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -51,7 +52,17 @@ def main(
             help="RPC port, or the first of several (2000-2002); streams take the next one.",
         ),
     ] = 2000,
-    map: Annotated[str, typer.Option(help=f"{', '.join(MAP_NAMES)}, or the path of an .xodr file.")] = MAP_NAMES[0],
+    map: Annotated[
+        str, typer.Option(help=f"{', '.join(MAP_NAMES)}, a map of --map-dir, or the path of an .xodr file.")
+    ] = MAP_NAMES[0],
+    map_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="LITE_MAP_DIR",
+            help="Offer every .xodr file of this folder by its name, such as Town01, and as Town01_Opt.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what stands beside the road.")] = 0,
     fault: Annotated[
         list[str] | None,
@@ -77,7 +88,7 @@ def main(
         signal.signal(number, _leave)
     injector = Injector(_faults(fault or []))
     try:
-        maps = Maps(map)
+        maps = Maps(map, map_dir)
     except MapError as error:
         _fail(f"{error}", _BAD_MAP)
     with contextlib.ExitStack() as ends:

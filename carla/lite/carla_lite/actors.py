@@ -9,9 +9,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from carla_lite import physics_control
 from carla_lite.blueprints import Blueprint, VehicleBlueprint
 from carla_lite.motion.ackermann import Ackermann
-from carla_lite.motion.physics import Body
+from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import BoxActor, Pose
@@ -63,6 +64,21 @@ class Actor:
         """Return the stream token: empty, except for sensors that send."""
         return b""
 
+    def number(self, attribute: str, low: float, high: float = math.inf) -> float:
+        """Return an attribute's value; an actor without that attribute has 0.
+
+        Raises:
+            RpcError: it is no number within the limits.
+        """
+        text = self.attributes.get(attribute, "0")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise wire.RpcError(f"{self.blueprint.id}: {attribute} is {text}, expected a number from {low} to {high}")
+        return value
+
     def box(self) -> list[Any]:
         """Return the BoundingBox struct, relative to the actor."""
         return wire.EMPTY_BOX
@@ -92,7 +108,10 @@ class Vehicle(Actor):
         self.collides = True
         self.ackermann: Ackermann | None = None
         self.constant_velocity: tuple[float, float] | None = None
-        self.physics_control: list[Any] | None = None
+        self._built = blueprint.model
+        self._figures: list[Any] | None = None
+        self._sticky = self.attributes.get("sticky_control", "true").lower() not in ("false", "0")
+        self._driven = False
         self._color = _bgr(self.attributes.get("color", _UNPAINTED))
         self._shape = _SHAPES[blueprint.base_type]
 
@@ -108,10 +127,17 @@ class Vehicle(Actor):
         body.x, body.y, body.z = place.x, place.y, place.z
         body.pitch, body.yaw, body.roll = place.pitch, place.yaw, place.roll
 
+    def drive(self, control: Control) -> None:
+        """Hold this control until the next one, or for one tick if the blueprint's ``sticky_control`` is false."""
+        self.ackermann, self.body.control, self._driven = None, control, True
+
     def prepare(self) -> None:
         """Do what a client asked to be done before each step of the motion model."""
         if self.ackermann is not None:
             self.body.control = self.ackermann.control(self.body)
+        elif not (self._sticky or self._driven):
+            self.body.control = Control()
+        self._driven = False
         if self.constant_velocity is not None:
             self.body.vx, self.body.vy = self.constant_velocity
 
@@ -119,6 +145,25 @@ class Vehicle(Actor):
         """Return the BoundingBox struct: its centre lies above the origin, which is on the ground."""
         model = self.body.model
         return wire.bounding_box((0.0, 0.0, model.box_centre_z_m), model.extent)
+
+    @property
+    def figures(self) -> list[Any]:
+        """The VehiclePhysicsControl that was last applied, or the model's own; setting it changes the model."""
+        return self._figures or physics_control.report(self.body)
+
+    @figures.setter
+    def figures(self, figures: list[Any]) -> None:
+        self.body.model = physics_control.applied(self.body.model, self._built, figures)
+        self._figures = figures
+
+    @property
+    def wheel_friction(self) -> list[float]:
+        """The friction of each tyre, as CARLA counts it."""
+        return physics_control.friction(self.figures)
+
+    @wheel_friction.setter
+    def wheel_friction(self, values: list[float]) -> None:
+        self.figures = physics_control.with_friction(self.figures, values)
 
     def drawn(self) -> BoxActor:
         """Return what cameras see of it."""
@@ -170,19 +215,19 @@ class Vehicle(Actor):
 
 def compose(parent: Pose, relative: Pose) -> Pose:
     """Return the world pose of something at ``relative`` to ``parent`` (radians; Unreal's left-handed rotations)."""
-    (a, b, c), (d, e, f), (g, h, i) = _axes(parent)
+    (a, b, c), (d, e, f), (g, h, i) = axes(parent)
     x, y, z = relative.x, relative.y, relative.z
     place = (parent.x + a * x + d * y + g * z, parent.y + b * x + e * y + h * z, parent.z + c * x + f * y + i * z)
     if relative.pitch == relative.yaw == relative.roll == 0.0:
         return Pose(*place, parent.pitch, parent.yaw, parent.roll)
     (fx, fy, fz), (_, _, rz), (_, _, uz) = (
-        (a * vx + d * vy + g * vz, b * vx + e * vy + h * vz, c * vx + f * vy + i * vz) for vx, vy, vz in _axes(relative)
+        (a * vx + d * vy + g * vz, b * vx + e * vy + h * vz, c * vx + f * vy + i * vz) for vx, vy, vz in axes(relative)
     )
     pitch = math.atan2(fz, math.hypot(fx, fy))
     return Pose(*place, pitch, math.atan2(fy, fx), math.atan2(-rz, uz))
 
 
-def _axes(pose: Pose) -> tuple[Vector, Vector, Vector]:
+def axes(pose: Pose) -> tuple[Vector, Vector, Vector]:
     """Return the forward, right and up vectors of a rotation."""
     cp, sp = math.cos(pose.pitch), math.sin(pose.pitch)
     cy, sy = math.cos(pose.yaw), math.sin(pose.yaw)

@@ -1,35 +1,46 @@
-"""The maps that a server offers: the generated towns, the one it was started with, the last one a client sent.
+"""The maps that a server offers: the generated towns, those of a folder, the one it was started with, the last one a
+client sent.
 
 Owns the way from a name on the wire to a road network. Reads no path that came over the wire.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from carla_lite.protocol.wire import RpcError
 from carla_lite.roads import network
 from carla_lite.roads.network import MapError, RoadNetwork
 
 OPENDRIVE_MAP = "OpenDriveMap"
+# CARLA's maps whose layers can be unloaded: the same roads under another name.
+LAYERED = "_Opt"
 
 
 class Maps:
     """What ``load_world`` can load, by name."""
 
-    def __init__(self, started_with: str) -> None:
-        """Take the name or path that the server was started with.
+    def __init__(self, started_with: str, directory: Path | None = None) -> None:
+        """Take the name or path that the server was started with, and the folder whose .xodr files it offers.
 
         Raises:
-            MapError: it is missing or broken.
+            MapError: the first map is missing or broken, or the folder has none.
         """
-        self.first = network.load(started_with)
         self._sources = {name: name for name in network.MAP_NAMES}
-        self._sources.setdefault(self.first.name, started_with)
         self._sent: RoadNetwork | None = None
+        if directory is not None:
+            self._sources.update(_files(directory))
+        if _base(started_with) in self._sources:
+            self.first = self._load(started_with)
+        else:
+            self.first = network.load(started_with)
+            self._sources.setdefault(self.first.name, started_with)
 
     @property
     def names(self) -> list[str]:
-        """The names, without prefix."""
-        return list(self._sources)
+        """The names, without prefix; a file's also as the map with layers, as CARLA lists its towns."""
+        layered = [name + LAYERED for name in self._sources if name not in network.MAP_NAMES]
+        return [*self._sources, *layered]
 
     def add_opendrive(self, xodr: str) -> None:
         """Take an OpenDRIVE text as the map ``OpenDriveMap``.
@@ -48,12 +59,30 @@ class Maps:
         Raises:
             RpcError: it is not offered.
         """
-        name = name.rsplit("/", 1)[-1]
-        if name == OPENDRIVE_MAP and self._sent is not None:
+        if _base(name) == OPENDRIVE_MAP and self._sent is not None:
             return self._sent
-        if name not in self._sources:
-            raise RpcError(f"map {name} does not exist here, expected one of {', '.join(self._sources)}")
+        if _base(name) not in self._sources:
+            raise RpcError(f"map {name} does not exist here, expected one of {', '.join(self.names)}")
         try:
-            return network.load(self._sources[name])
+            return self._load(name)
         except MapError as error:
             raise RpcError(str(error)) from None
+
+    def _load(self, name: str) -> RoadNetwork:
+        """Return the network of an offered map under the name that was asked for; MapError if its file is broken."""
+        found = network.load(self._sources[_base(name)])
+        asked = name.rsplit("/", 1)[-1]
+        return found if found.name == asked else found.renamed(asked)
+
+
+def _base(name: str) -> str:
+    """Return the name in the list of sources: without CARLA's folders and ``_Opt``."""
+    return name.rsplit("/", 1)[-1].removesuffix(LAYERED)
+
+
+def _files(directory: Path) -> dict[str, str]:
+    """Return the folder's OpenDRIVE files by name; MapError if there is none."""
+    found = {path.stem: str(path) for path in sorted(directory.glob("*.xodr"))}
+    if not found:
+        raise MapError(f"folder {directory} has no OpenDRIVE file (.xodr), expected one a map, such as Town01.xodr")
+    return found

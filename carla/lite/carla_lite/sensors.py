@@ -1,7 +1,8 @@
 """Sensors that the server computes: a class a sensor, registered with its blueprint.
 
 Owns when a sensor is due and what its messages hold. Never sends (``world`` does) and changes nothing that it looks
-at. A new sensor is one class here; ``sensor.other.lane_invasion`` is only a blueprint, because the client computes it.
+at. A new sensor is one class here or in ``navigation_sensors``; ``sensor.other.lane_invasion`` is only a blueprint,
+because the client computes it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from carla_lite.blueprints import Attribute, Blueprint, Kind, register, role
 from carla_lite.motion.collisions import Contact
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
+from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.scenery.camera import BoxActor, Camera, Pose
 from carla_lite.scenery.scene import Scene
 
 Message = Sequence[Buffer]
+
+_ROLES = ("front", "back", "left", "right", "front_left", "front_right", "back_left", "back_right")
 
 # As far as a car is more than a dot on a small image.
 _SIGHT_M = 200.0
@@ -35,6 +39,7 @@ class TickSnapshot:
     frame: int
     elapsed_s: float
     scene: Scene
+    geo_reference: GeoReference
     vehicles: Sequence[Vehicle]
     collided: Sequence[tuple[Vehicle, Vehicle | None, Contact]]
 
@@ -58,21 +63,6 @@ class Sensor(Actor, ABC):
     def token(self) -> bytes:
         """Return the token by which clients subscribe."""
         return wire.token(self.stream, self._port)
-
-    def number(self, attribute: str, low: float, high: float = math.inf) -> float:
-        """Return an attribute's value; a sensor without that attribute has 0.
-
-        Raises:
-            RpcError: it is no number within the limits.
-        """
-        text = self.attributes.get(attribute, "0")
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= high:
-            raise wire.RpcError(f"{self.blueprint.id}: {attribute} is {text}, expected a number from {low} to {high}")
-        return value
 
     def is_due(self, elapsed_s: float) -> bool:
         """Return whether ``sensor_tick`` has passed since the last time; asked once a tick."""
@@ -104,40 +94,76 @@ def sensor(name: str, *attributes: Attribute) -> Callable[[type[Sensor]], type[S
     """Register the decorated class and its blueprint."""
 
     def add(cls: type[Sensor]) -> type[Sensor]:
-        register(Blueprint(name, (*attributes, role("front", "back", "left", "right"))))
+        register(Blueprint(name, (*attributes, role(*_ROLES))))
         SENSORS[name] = cls
         return cls
 
     return add
 
 
-def _floats(**defaults: str) -> tuple[Attribute, ...]:
+def floats(**defaults: str) -> tuple[Attribute, ...]:
+    """Return numeric attributes with these defaults."""
     return tuple(Attribute(name, Kind.FLOAT, value) for name, value in defaults.items())
+
+
+def integers(**defaults: str) -> tuple[Attribute, ...]:
+    """Return whole-number attributes with these defaults."""
+    return tuple(Attribute(name, Kind.INT, value) for name, value in defaults.items())
+
+
+# The lens and film of CARLA's camera (AddCommonPostProcessingEffectsParameters in ActorBlueprintFunctionLibrary.cpp):
+# accepted, so that scripts which set them run; the picture ignores them.
+_LENS = floats(
+    lens_circle_falloff="5.0",
+    lens_circle_multiplier="0.0",
+    lens_k="-1.0",
+    lens_kcube="0.0",
+    lens_x_size="0.08",
+    lens_y_size="0.08",
+)
+_FILM = (
+    Attribute("enable_postprocess_effects", Kind.BOOL, "true"),
+    Attribute("exposure_mode", Kind.STRING, "histogram", ("histogram", "manual"), restricted=True),
+    *integers(blade_count="5"),
+    *floats(
+        gamma="2.2",
+        motion_blur_intensity="0.45",
+        motion_blur_max_distortion="0.35",
+        motion_blur_min_object_screen_size="0.1",
+        lens_flare_intensity="0.1",
+        bloom_intensity="0.675",
+        exposure_compensation="0.0",
+        shutter_speed="200.0",
+        iso="100.0",
+        fstop="1.4",
+        exposure_min_bright="10.0",
+        exposure_max_bright="12.0",
+        exposure_speed_up="3.0",
+        exposure_speed_down="1.0",
+        calibration_constant="16.0",
+        focal_distance="1000.0",
+        blur_amount="1.0",
+        blur_radius="0.0",
+        min_fstop="1.2",
+        slope="0.88",
+        toe="0.55",
+        shoulder="0.26",
+        black_clip="0.0",
+        white_clip="0.04",
+        temp="6500.0",
+        tint="0.0",
+        chromatic_aberration_intensity="0.0",
+        chromatic_aberration_offset="0.0",
+    ),
+)
 
 
 @sensor(
     "sensor.camera.rgb",
-    Attribute("image_size_x", Kind.INT, "800"),
-    Attribute("image_size_y", Kind.INT, "600"),
-    *_floats(fov="90.0", sensor_tick="0.0"),
-    # The lens and film of CARLA's camera: accepted, so that scripts which set them run; the picture ignores them.
-    Attribute("enable_postprocess_effects", Kind.BOOL, "true"),
-    Attribute("exposure_mode", Kind.STRING, "histogram", ("manual", "histogram")),
-    *_floats(
-        bloom_intensity="0.675",
-        fstop="1.4",
-        iso="100.0",
-        gamma="2.2",
-        lens_flare_intensity="0.1",
-        shutter_speed="200.0",
-    ),
-    *_floats(lens_circle_falloff="5.0", lens_circle_multiplier="0.0", lens_k="-1.0", lens_kcube="0.0"),
-    *_floats(lens_x_size="0.08", lens_y_size="0.08", motion_blur_intensity="0.45", motion_blur_max_distortion="0.35"),
-    *_floats(
-        exposure_compensation="0.0", exposure_min_bright="10.0", exposure_max_bright="12.0", focal_distance="1000.0"
-    ),
-    *_floats(exposure_speed_up="3.0", exposure_speed_down="1.0", blur_amount="1.0", blur_radius="0.0", temp="6500.0"),
-    *_floats(tint="0.0", white_clip="0.04", black_clip="0.0", chromatic_aberration_intensity="0.0", slope="0.88"),
+    *integers(image_size_x="800", image_size_y="600"),
+    *floats(sensor_tick="0.0", fov="90.0"),
+    *_LENS,
+    *_FILM,
 )
 class RgbCamera(Sensor):
     """A colour camera. It does not see the vehicle that it sits in or on; a chase camera does."""
@@ -192,4 +218,4 @@ def _static(tag: int) -> list[object]:
     return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]
 
 
-register(Blueprint("sensor.other.lane_invasion", (role("front", "back", "left", "right"),)))
+register(Blueprint("sensor.other.lane_invasion", (role(*_ROLES),)))

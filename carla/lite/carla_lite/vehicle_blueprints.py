@@ -266,6 +266,7 @@ def model_of(row: VehicleRow) -> VehicleModel:
         wheel_radius_m=its.wheel_radius_m,
         drive_front_share=its.drive_front_share,
         brake_force_n=its.brake_mps2 * row.mass_kg,
+        slip_force_n=MODEL3.slip_force_n * max(1.0, mass),
         hand_brake_force_n=MODEL3.hand_brake_force_n * mass,
         max_steer_rad=math.radians(its.max_steer_deg),
         front_stiffness_n_per_rad=MODEL3.front_stiffness_n_per_rad * mass,

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from carla_lite import navigation_sensors  # noqa: F401 (enters its sensors in SENSORS)
 from carla_lite.actors import Actor, Identity, Vehicle, compose
 from carla_lite.blueprints import VehicleBlueprint, find
 from carla_lite.maps import Maps
@@ -26,6 +27,7 @@ from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.scene import Scene
 from carla_lite.sensors import SENSORS, Message, Sensor, TickSnapshot
+from carla_lite.triggers import FRICTION_TRIGGER, FrictionTrigger
 
 A = TypeVar("A", bound=Actor)
 
@@ -71,6 +73,7 @@ class World:
         self.actors: dict[int, Actor] = {}
         self.vehicles: list[Vehicle] = []
         self.sensors: list[Sensor] = []
+        self._triggers: list[FrictionTrigger] = []
         self._limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), find("spectator"), {}), _ABOVE))
 
@@ -112,6 +115,9 @@ class World:
             where = compose(parent.pose, place) if parent else place
             return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint, where))
         identity = Identity(self._new_id(), blueprint, attributes, parent)
+        if name == FRICTION_TRIGGER:
+            self._triggers.append(FrictionTrigger(identity, place))
+            return self._add(self._triggers[-1])
         if name not in SENSORS:
             return self._add(Actor(identity, place))
         sensor = SENSORS[name](identity, place, self.streams.open(), self.streams.port)
@@ -129,6 +135,9 @@ class World:
                 self.vehicles.remove(actor)
             if isinstance(actor, Sensor):
                 self.sensors.remove(actor)
+            if isinstance(actor, FrictionTrigger):
+                self._triggers.remove(actor)
+                actor.release(self.vehicles)
         return True
 
     def tick(self) -> int:
@@ -136,13 +145,17 @@ class World:
         delta_s = self.settings.delta_s
         self.frame += 1
         self.elapsed_s += delta_s
+        for trigger in self._triggers:
+            trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare()
             physics.advance(vehicle.body, delta_s, self.network.ground)
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
-        snapshot = TickSnapshot(self.frame, self.elapsed_s, self.scene, self.vehicles, collided)
+        snapshot = TickSnapshot(
+            self.frame, self.elapsed_s, self.scene, self.network.geo_reference, self.vehicles, collided
+        )
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
                 for message in sensor.messages(snapshot) if self.hooked is None else self.hooked(sensor, snapshot):

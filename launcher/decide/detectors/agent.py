@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import signal
 from collections.abc import Mapping
 from typing import Any
 
-from contract.exits import exit_in_words
+from contract.events import CannotFit, CollectorRestarted, Failed, MemoryPool, NoCuda, decisive
+from contract.exits import Exit, exit_in_words
 from contract.heartbeat import CollectorState, Heartbeat, Phase
-from contract.readers import number
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.kills import OomKills
 from launcher.watching.observation import AgentSeen, Ended, Observation
 
-FINISHED, USAGE, CONFIGURATION, NO_SIMULATOR, OUT_OF_MEMORY, STOPPED = 0, 2, 65, 69, 71, 75
-"""The agent's exit codes (DESIGN.md); any other is a crash."""
-KILLED = 128 + 9
+KILLED = 128 + signal.SIGKILL
 PATIENT_PHASES = (
     *(Phase.WAITING_FOR_SIMULATOR, Phase.DRAINED, Phase.DRAINING, Phase.STOPPING),
     *(Phase.FINISHED, Phase.STOPPED),
@@ -24,21 +22,18 @@ PATIENT_PHASES = (
 """Phases in which nothing moves without being hung: what they wait for has limits of its own."""
 
 REFUSED = {
-    "device": (Cause.AGENT_CUDA_OOM, "GPU memory"),
-    "host": (Cause.AGENT_HOST_OOM, "host memory"),
-    "disk": (Cause.AGENT_DISK_FULL, "disk"),
+    MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU memory"),
+    MemoryPool.HOST: (Cause.AGENT_HOST_OOM, "host memory"),
+    MemoryPool.DISK: (Cause.AGENT_DISK_FULL, "disk"),
 }
-"""By the pool that the event ``cannot_fit`` names: what an agent lacked that was refused."""
+"""What an agent lacked that was refused."""
+RAN_OUT = {MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU"), MemoryPool.HOST: (Cause.AGENT_HOST_OOM, "host")}
+"""What an agent lacked in mid-run."""
 
-_DEVICE_WORDS = re.compile(r"CUDA|CUBLAS|CUDNN")
-_HOST_WORDS = re.compile(r"DefaultCPUAllocator|std::bad_alloc|could not (create|execute) a primitive|MemoryError")
-_MEMORY_WORDS = re.compile(
-    rf"[Oo]ut of memory|C(UBLAS|UDNN)_STATUS_ALLOC_FAILED|_ALLOCATION_FAILED|{_HOST_WORDS.pattern}"
-)
-_OTHER_ENDS = {
-    USAGE: (Cause.MISCONFIGURATION, "the agent doesn't know its arguments"),
-    CONFIGURATION: (Cause.MISCONFIGURATION, "the agent refused its configuration"),
-    NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator to drive in within its patience"),
+_OTHER_ENDS: Mapping[int, tuple[Cause, str]] = {
+    Exit.USAGE: (Cause.MISCONFIGURATION, "the agent doesn't know its arguments"),
+    Exit.BAD_CONFIG: (Cause.MISCONFIGURATION, "the agent refused its configuration"),
+    Exit.NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator to drive in within its patience"),
 }
 
 
@@ -56,7 +51,8 @@ class Agent:
         self._failure = ""
         self._child_killed_s = -float("inf")
         self._killed_in = ""
-        self._refused: Mapping[str, Any] = {}
+        self._ran_out: MemoryPool | None = None
+        self._refused: CannotFit | None = None
 
     def forget(self) -> None:
         """Begin to wait anew: time has passed in which nobody looked."""
@@ -79,48 +75,49 @@ class Agent:
 
     def _begin(self) -> None:
         self._started_s, self._place, self._beat = None, None, None
-        self._failure, self._killed_in, self._refused = "", "", {}
+        self._failure, self._killed_in, self._ran_out, self._refused = "", "", None, None
         self._child_killed_s = -float("inf")
 
     def _hear(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
-        for row in events:
-            cause = str(row.get("cause", ""))
-            if row.get("event") == "cannot_fit":
-                self._refused = row
-            if row.get("event") == "failed" or (row.get("event") == "no_cuda" and row.get("device") == "cuda"):
-                self._failure = cause
-            if row.get("event") == "collector_restarted" and cause == "killed by SIGKILL":
+        for event in map(decisive, events):
+            if isinstance(event, CannotFit):
+                self._refused = event
+            elif isinstance(event, Failed) or (isinstance(event, NoCuda) and event.device == "cuda"):
+                self._failure, self._ran_out = event.cause, event.pool
+            elif isinstance(event, CollectorRestarted) and event.signal == signal.SIGKILL:
                 self._child_killed_s = now_s
 
     def _end(self, ended: Ended) -> Finding | None:
         code, beat = ended.code, self._beat
-        if code == FINISHED and beat is not None and beat.phase is Phase.FINISHED and beat.exit_code == FINISHED:
+        if (
+            code == Exit.FINISHED
+            and beat is not None
+            and beat.phase is Phase.FINISHED
+            and beat.exit_code == Exit.FINISHED
+        ):
             return None  # a child that was killed on the way was replaced: the learner itself says that all is done
         self._killed_in = self._killed_in or self._kills.lately("agent")
-        if ended.oom_killed or (self._killed_in and code in (FINISHED, KILLED)):
+        if ended.oom_killed or (self._killed_in and code in (Exit.FINISHED, KILLED)):
             words = f"the kernel killed the agent, or a child of it, for memory ({exit_in_words(code)})"
             return self._finding(Cause.AGENT_HOST_OOM, words, code, self._killed_in)
-        if code in (FINISHED, STOPPED):
+        if code in (Exit.FINISHED, Exit.STOPPED):
             return None
-        if code == OUT_OF_MEMORY or _MEMORY_WORDS.search(self._failure):
+        if code == Exit.OUT_OF_MEMORY or self._ran_out in RAN_OUT:
             return self._out_of_memory(code)
         cause, words = _OTHER_ENDS.get(code, (Cause.AGENT_CRASH, "the agent crashed"))
         said = f": {self._failure.rstrip('.')}" if self._failure and cause is Cause.MISCONFIGURATION else ""
         return self._finding(cause, f"{words} ({exit_in_words(code)}){said}", code)
 
     def _out_of_memory(self, code: int) -> Finding:
-        """Return what ran out: a refusal names it; else words know better than the device, which not all lies on."""
-        if (refused := REFUSED.get(str(self._refused.get("pool")))) is not None:
-            cause, what = refused
+        """Return what ran out: a refusal or a failure names it; of an agent that named none, where it computed."""
+        if (refused := self._refused) is not None:
+            cause, what = REFUSED[refused.pool]
             pool = "disk" if cause is Cause.AGENT_DISK_FULL else ""
-            words = f"the agent was refused for {what} ({exit_in_words(code)}){_lack(self._refused)}"
+            words = f"the agent was refused for {what} ({exit_in_words(code)}){_lack(refused)}"
             return self._finding(cause, words, code, pool)
         on_cuda = self._beat is not None and self._beat.device.startswith("cuda")
-        if _HOST_WORDS.search(self._failure):
-            on_cuda = False
-        elif _DEVICE_WORDS.search(self._failure) and self._beat is None:
-            on_cuda = True
-        cause, what = (Cause.AGENT_CUDA_OOM, "GPU") if on_cuda else (Cause.AGENT_HOST_OOM, "host")
+        computed_on = MemoryPool.DEVICE if on_cuda else MemoryPool.HOST
+        cause, what = RAN_OUT[self._ran_out if self._ran_out in RAN_OUT else computed_on]
         return self._finding(cause, f"the agent ran out of {what} memory ({exit_in_words(code)})", code)
 
     def _child_killed(self, now_s: float) -> Finding | None:
@@ -161,22 +158,15 @@ class Agent:
             sentence,
             pool=pool,
             owner="agent",
-            deficit_mib=_missing_mib(self._refused),
+            deficit_mib=0.0 if self._refused is None else self._refused.missing_mib,
             exit_code=code,
             numbers=numbers,
         )
 
 
-def _lack(row: Mapping[str, Any]) -> str:
-    """Return the numbers of a refusal, as far as the event has them."""
-    needed, free, reserve = (number(row.get(f"{name}_mib")) for name in ("needed", "free", "reserve"))
-    if needed is None or free is None:
-        return ""
-    where = f" in {folder}" if (folder := row.get("folder")) else ""
-    return f": {needed:.0f} MiB are needed{where} beside a reserve of {reserve or 0:.0f}, {free:.0f} are free"
-
-
-def _missing_mib(row: Mapping[str, Any]) -> float:
-    """Return what a start that was refused for memory lacked, by the agent's own numbers."""
-    needed, free, reserve = (number(row.get(f"{name}_mib")) or 0.0 for name in ("needed", "free", "reserve"))
-    return max(0.0, needed + reserve - free)
+def _lack(refused: CannotFit) -> str:
+    where = f" in {refused.folder}" if refused.folder else ""
+    return (
+        f": {refused.needed_mib:.0f} MiB are needed{where} beside a reserve of {refused.reserve_mib:.0f}, "
+        f"{refused.free_mib:.0f} are free"
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from contract.events import CollectorRestarted, decisive
 from contract.heartbeat import CollectorState, Heartbeat
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
@@ -20,8 +21,6 @@ WANTING = (CollectorState.CONNECTING, CollectorState.STEPPING, CollectorState.EV
 """What a collector is at when it wants ticks."""
 PAUSE_S = 3.0
 """Not wanting any for so long, it has stopped wanting; heartbeats come once a second, between two calls too."""
-ENDED_IN_A_CALL = ("hung", "killed by SIGABRT")
-"""How a collector ends whose call didn't come back: the learner kills it, or its Traffic Manager's time-out does."""
 
 
 class Ticks:
@@ -77,8 +76,8 @@ class Ticks:
 
     def _replacement(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> Finding | None:
         """Return the hang of a collector that is replaced already."""
-        causes = [str(row.get("cause", "")) for row in events if row.get("event") == "collector_restarted"]
-        hung = [cause for cause in causes if cause.startswith(ENDED_IN_A_CALL)]
+        ended = [event for row in events if isinstance(event := decisive(row), CollectorRestarted)]
+        hung = [event.cause for event in ended if event.in_a_call]
         waited_s = 0.0 if self._last is None else now_s - self._waiting_s
         if not hung:
             return None

@@ -107,7 +107,7 @@ def test_what_is_fetched_ahead_covers_what_is_drawn_a_step_later(
 
     monkeypatch.setattr(Ring, "fetch", lambda _, slots, count: fetched.append((slots, count)))
     monkeypatch.setattr(replay, "_gather", gather_and_note)
-    monkeypatch.setattr("agent.td3.replay._waits_for_disk", itertools.count().__next__)
+    monkeypatch.setattr("agent.td3.replay.replay._waits_for_disk", itertools.count().__next__)
     replay.sample(256, RNG(0))  # waits, says the kernel
     replay.fetch(256, RNG(1))
     drive(replay, 1, ends=False)

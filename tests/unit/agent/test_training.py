@@ -27,7 +27,7 @@ from agent.trainer.learner import Learner, architecture
 from agent.trainer.pacing import Counters
 from contract.exits import Exit
 from contract.paths import RunPaths
-from contract.signals import StoppedAtOnce, StopRequests
+from contract.signals import SAME_REQUEST_S, StoppedAtOnce, StopRequests
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
@@ -181,12 +181,14 @@ def test_draws_depend_on_seed_purpose_and_counter_alone() -> None:
 
 
 def test_the_second_signal_ends_at_once() -> None:
-    stop = StopRequests()
+    stop = StopRequests(raise_second=True)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         stop.install()
         signal.raise_signal(signal.SIGTERM)
-        assert stop.signal is signal.SIGTERM
+        signal.raise_signal(signal.SIGTERM)  # to the group, too: the same request
+        assert (stop.signal, stop.count) == (signal.SIGTERM, 1)
+        time.sleep(SAME_REQUEST_S + 0.1)
         with pytest.raises(StoppedAtOnce):
             signal.raise_signal(signal.SIGINT)
     finally:

@@ -50,7 +50,7 @@ def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(
     assert asked.config == (REPOSITORY / preparing.DEFAULT_CONFIG).resolve()
     assert (asked.policy, asked.device, asked.seed) == (("micro_batches",), "cpu", 3)
     assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, Simulates.LITE)
-    assert found.outlook.situation.base["device"] == "cpu"
+    assert found.planned.situation.base["device"] == "cpu"
 
 
 def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_without_being_told(
@@ -120,7 +120,7 @@ def test_a_simulator_elsewhere_needs_a_place(run: RunPaths) -> None:
 
 @pytest.mark.parametrize("words", [("--set", "td3.batch_size=32"), ("--set=td3.batch_size=32",)])
 def test_the_plan_counts_with_what_the_agents_arguments_set(run: RunPaths, words: tuple[str, ...]) -> None:
-    assert prepared(run, agent_args=words).outlook.situation.base["td3.batch_size"] == 32
+    assert prepared(run, agent_args=words).planned.situation.base["td3.batch_size"] == 32
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from contract.events import CollectorEnd, CollectorRestarted, Failed, MemoryPool
 from launcher.decide.detectors.causes import Cause
 from launcher.memory.pools import Reading
 from launcher.watching.observation import Ended, Observation
@@ -29,6 +31,7 @@ def agent_ends(
     code: int,
     memory: Callable[[float], Reading] | None = None,
     failed: str = "",
+    pool: MemoryPool | None = None,
     refused: dict[str, Any] | None = None,
     at_s: float = 30,
     **changed: Any,
@@ -41,7 +44,8 @@ def agent_ends(
         seen = replace(seen, time_s=time_s, memory=seen.memory if memory is None else memory(time_s))
         if time_s < at_s:
             return seen
-        events = [*([{"event": "failed", "cause": failed}] if failed else []), *([refused] if refused else [])]
+        failure = Failed(cause=failed, exit_code=code, error="Error", pool=pool).model_dump()
+        events = [*([failure] if failed or pool else []), *([refused] if refused else [])]
         return with_agent(seen, running=False, ended=ended, events=tuple(events) if time_s == at_s else ())
 
     return diagnosed(map(look, seconds(at_s + 50)))
@@ -53,22 +57,29 @@ def test_an_end_that_the_launcher_asked_for_is_none(code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "device", "failed", "cause"),
+    ("code", "device", "pool", "cause"),
     [
-        (71, "cuda", "Out of memory in the critic phase, though the micro-batch is down to 1", Cause.AGENT_CUDA_OOM),
-        (71, "cuda:0", "", Cause.AGENT_CUDA_OOM),
-        (71, "cpu", "Out of memory in the actor phase", Cause.AGENT_HOST_OOM),
-        (71, "cuda", "DefaultCPUAllocator: can't allocate memory", Cause.AGENT_HOST_OOM),
-        (1, "cuda", "CUDA error: out of memory", Cause.AGENT_CUDA_OOM),
-        (1, "cuda", "The collector ended 5 times in a row without a finished step", Cause.AGENT_CRASH),
-        (139, "cpu", "", Cause.AGENT_CRASH),
-        (137, "cpu", "", Cause.AGENT_CRASH),
-        (65, "cpu", "", Cause.MISCONFIGURATION),
-        (69, "cpu", "", Cause.SIMULATOR_NOT_READY),
+        (71, "cuda", MemoryPool.DEVICE, Cause.AGENT_CUDA_OOM),
+        (71, "cuda", MemoryPool.HOST, Cause.AGENT_HOST_OOM),
+        (71, "cuda:0", None, Cause.AGENT_CUDA_OOM),
+        (71, "cpu", None, Cause.AGENT_HOST_OOM),
+        (71, "cpu", MemoryPool.DEVICE, Cause.AGENT_CUDA_OOM),
+        (1, "cuda", MemoryPool.DEVICE, Cause.AGENT_CUDA_OOM),
+        (1, "cuda", None, Cause.AGENT_CRASH),
+        (139, "cpu", None, Cause.AGENT_CRASH),
+        (137, "cpu", None, Cause.AGENT_CRASH),
+        (65, "cpu", None, Cause.MISCONFIGURATION),
+        (65, "cpu", MemoryPool.DISK, Cause.MISCONFIGURATION),
+        (69, "cpu", None, Cause.SIMULATOR_NOT_READY),
     ],
 )
-def test_an_agents_end_is_named(code: int, device: str, failed: str, cause: Cause) -> None:
-    told = agent_ends(code, failed=failed, device=device)
+@pytest.mark.parametrize(
+    "failed", ["", "It ended.", "CUDA error: out of memory", "DefaultCPUAllocator: can't allocate"]
+)
+def test_an_agents_end_is_named_by_code_and_pool_whatever_it_says(
+    code: int, device: str, failed: str, pool: MemoryPool | None, cause: Cause
+) -> None:
+    told = agent_ends(code, failed=failed, pool=pool, device=device)
     assert causes(told) == {cause}
     assert told[0][1].exit_code == code
     assert told[0][1].numbers.get("failure", "") == failed
@@ -130,7 +141,7 @@ def test_a_run_that_finished_after_a_child_had_been_killed_has_finished() -> Non
 
 def test_a_collector_that_the_kernel_killed_is_told_once_while_the_learner_lives() -> None:
     def look(time_s: float) -> Observation:
-        restarted = {"event": "collector_restarted", "cause": "killed by SIGKILL"}
+        restarted = CollectorRestarted(end=CollectorEnd.SIGNAL, signal=signal.SIGKILL).model_dump()
         seen = replace(driving(time_s), memory=ram(kills=int(time_s >= 20)))
         return with_agent(seen, events=(restarted,) * (time_s == 21))
 

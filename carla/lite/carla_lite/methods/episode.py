@@ -55,7 +55,7 @@ def tick_cue(world: World) -> int:
 @method
 def get_available_maps(world: World) -> list[str]:
     """Return the names that ``load_new_episode`` takes."""
-    return [wire.MAP_PREFIX + name for name in world.maps.names]
+    return [wire.OFFERED_PREFIX + name for name in world.maps.names]
 
 
 @method

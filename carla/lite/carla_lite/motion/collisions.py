@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from carla_lite.motion.physics import Body
+from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.scene import Scene
 
 RESTITUTION = 0.1
@@ -63,6 +64,17 @@ def resolve(bodies: Sequence[Body], scene: Scene) -> list[Contact]:
         if body.simulate_physics:
             contacts.extend(_resolve_static(a, body, scene))
     return contacts
+
+
+def overlaps(body: Body, place: Pose, extent: tuple[float, float, float]) -> bool:
+    """Return whether a body touches an upright box with these half sizes (m) around a place."""
+    length, width, height = extent
+    cos, sin = math.cos(place.yaw), math.sin(place.yaw)
+    span = place.z - height, place.z + height
+    return (
+        _overlap(_box_of(body), _Box(place.x, place.y, cos, sin, length, width, *span, math.hypot(length, width)))
+        is not None
+    )
 
 
 def _resolve_static(index: int, body: Body, scene: Scene) -> list[Contact]:

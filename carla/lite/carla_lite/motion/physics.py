@@ -24,6 +24,7 @@ __all__ = ["MAX_SUBSTEP_S", "MODEL3", "Body", "Control", "Ground", "VehicleModel
 Ground = Callable[[float, float], float]
 
 MAX_SUBSTEP_S = 0.05
+MAX_STEP_S = 10.0
 MAX_SPEED_MPS = 150.0
 MAX_YAW_RATE_RADPS = 20.0
 SLOW_MPS = 1e-3
@@ -105,7 +106,11 @@ class Body:
 
 
 def advance(body: Body, dt: float, ground: Ground) -> None:
-    """Move the body by ``dt`` seconds in equal substeps of at most ``MAX_SUBSTEP_S``."""
+    """Move the body by ``dt`` seconds in equal substeps of at most ``MAX_SUBSTEP_S``; by ``MAX_STEP_S`` at most.
+
+    As in CARLA, whose physics makes no more than ``max_substeps`` substeps a tick, however long the tick is.
+    """
+    dt = min(dt, MAX_STEP_S)
     substeps = max(1, math.ceil(dt / MAX_SUBSTEP_S - 1e-9))
     for _ in range(substeps):
         step(body, dt / substeps, ground)
@@ -137,11 +142,11 @@ def step(body: Body, dt: float, ground: Ground) -> None:
     friction = model.tyre_friction if grounded else 0.0
     limit_f = max(0.0, friction * (weight * b / (a + b) - shift))
     limit_r = max(0.0, friction * (weight * a / (a + b) + shift))
-    share = model.anti_lock_share
-    drive_f = _within(drive * model.drive_front_share, -share * limit_f, share * limit_f)
-    drive_r = _within(drive * (1.0 - model.drive_front_share), -share * limit_r, share * limit_r)
-    brake_f = min(brake * model.brake_front_share, share * limit_f)
-    brake_r = min(brake * (1.0 - model.brake_front_share) + hand, (1.0 if hand else share) * limit_r)
+    grip_f, grip_r = (min(model.anti_lock_share * limit, model.slip_force_n) for limit in (limit_f, limit_r))
+    drive_f = _within(drive * model.drive_front_share, -grip_f, grip_f)
+    drive_r = _within(drive * (1.0 - model.drive_front_share), -grip_r, grip_r)
+    brake_f = min(brake * model.brake_front_share, grip_f)
+    brake_r = min(brake * (1.0 - model.brake_front_share) + hand, min(limit_r, model.slip_force_n) if hand else grip_r)
 
     # Lateral: implicit in the new vy and r.
     speed_f = vy + a * r
@@ -165,8 +170,8 @@ def step(body: Body, dt: float, ground: Ground) -> None:
     pushing = c * drive_f + drive_r - s * lateral_f - model.drag_n_per_mps2 * vx * abs(vx)
     pushing -= weight * math.sin(body.pitch)
     free_vx = vx + dt * (pushing / m + new_r * new_vy)
-    coasting = model.motor_drag_n_per_mps * abs(vx) if drive == 0.0 else 0.0
-    resisting = c * brake_f + brake_r + coasting + (model.rolling_resistance * weight if grounded else 0.0)
+    coasting = model.motor_drag_n_per_mps * abs(vx) if friction and drive == 0.0 else 0.0
+    resisting = c * brake_f + brake_r + coasting + (model.rolling_resistance * weight if friction else 0.0)
     lost = dt * resisting / m
     new_vx = 0.0 if abs(free_vx) <= lost else free_vx - math.copysign(lost, free_vx)
     new_vx = _within(new_vx, -MAX_SPEED_MPS, MAX_SPEED_MPS)

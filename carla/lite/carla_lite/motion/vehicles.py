@@ -42,6 +42,8 @@ class VehicleModel:
     tyre_friction: float
     anti_lock_share: float
     """Share of the friction limit that drive and brakes may take: the rest keeps the car steerable (ABS, ESP)."""
+    slip_force_n: float
+    """What an axle's tyres can drive or brake when they slip fully, whatever the friction allows."""
     front_stiffness_n_per_rad: float
     rear_stiffness_n_per_rad: float
     drag_n_per_mps2: float
@@ -85,6 +87,8 @@ MODEL3 = VehicleModel(
     steer_rate_radps=4.0,
     tyre_friction=1.05,
     anti_lock_share=0.95,
+    # PhysX's default: 1000 N for each unit of slip and of gravity (m/s²) a tyre; two tyres an axle.
+    slip_force_n=2 * 1000.0 * GRAVITY_MPS2,
     front_stiffness_n_per_rad=125e3,
     rear_stiffness_n_per_rad=150e3,
     drag_n_per_mps2=0.5 * 1.225 * 0.23 * 2.22,

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 VERSION = "0.9.16"
-MAP_PREFIX = "/Game/Carla/Maps/"
+# Of the names that load_world takes, and of a map's own name, which lacks the content folder (CarlaServer.cpp).
+OFFERED_PREFIX, MAP_PREFIX = "/Game/Carla/Maps/", "Carla/Maps/"
 
 Vector: TypeAlias = tuple[float, float, float]
 
 # Indices of the streams' message types (section 3.3).
-COLLISION, RGB_CAMERA, WORLD = 0, 13, 17
+COLLISION, GNSS, IMU, RGB_CAMERA, WORLD = 0, 4, 5, 13, 17
 
 HEADER = struct.Struct("<QQd6f")
 """Message type, frame, simulated seconds, transform: begins every stream message (section 3.3)."""
@@ -67,11 +68,11 @@ def settings(raw: list[Any]) -> Settings:
     """Read EpisodeSettings (section 2.3).
 
     Raises:
-        RpcError: the fixed step is not a positive number of seconds up to 1.
+        RpcError: the fixed step is no finite number of seconds from 0.
     """
     fixed = optional(raw[2])
-    if fixed is not None and not 0.0 <= fixed <= 1.0:
-        raise RpcError(f"fixed_delta_seconds is {fixed}, expected a number above 0 and up to 1")
+    if fixed is not None and not 0.0 <= fixed < math.inf:
+        raise RpcError(f"fixed_delta_seconds is {fixed}, expected a number of seconds above 0, or none")
     return Settings(bool(raw[0]), fixed or None, raw)
 
 

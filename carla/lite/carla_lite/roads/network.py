@@ -5,6 +5,7 @@ Owns the way from a map's name or path to a network. The geometry lives in the m
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from carla_lite.roads import spawn_points
+from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.roads.ground import Ground
 from carla_lite.roads.lanes import Lane, Marking, lanes_of, markings_of
 from carla_lite.roads.opendrive import MapError, read_roads
@@ -45,6 +47,12 @@ class RoadNetwork:
         (x_min, y_min), (x_max, y_max) = edges.min(axis=0).tolist(), edges.max(axis=0).tolist()
         return cls(name, xodr, lanes, markings, (x_min, y_min, x_max, y_max))
 
+    def renamed(self, name: str) -> RoadNetwork:
+        """Return the same network under another name."""
+        other = copy.copy(self)  # with what was computed already
+        object.__setattr__(other, "name", name)
+        return other
+
     def height(self, x: float, y: float) -> float:
         """Return the height in metres of the lane nearest to (x, y)."""
         return self.ground(x, y)
@@ -55,6 +63,11 @@ class RoadNetwork:
         return Ground(
             np.concatenate([points for lane in self.lanes for points in (lane.left, lane.centre, lane.right)])
         )
+
+    @cached_property
+    def geo_reference(self) -> GeoReference:
+        """Where on Earth the map lies."""
+        return GeoReference.read(self.xodr)
 
     def spawn_points(self) -> tuple[SpawnPoint, ...]:
         """Return the places for cars, always the same ones in the same order."""

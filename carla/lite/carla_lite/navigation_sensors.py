@@ -1,0 +1,137 @@
+"""GNSS receiver and inertial measurement unit, with CARLA's noise attributes.
+
+Owns what they measure and their noise: a random number generator a sensor, seeded by ``noise_seed``, so that the same
+drive gives the same readings. Changes nothing that it looks at.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgpack
+
+from carla_lite.actors import Identity, Vehicle, axes
+from carla_lite.motion.vehicles import GRAVITY_MPS2
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import Vector
+from carla_lite.scenery.camera import Pose
+from carla_lite.sensors import Message, Sensor, TickSnapshot, floats, integers, sensor
+
+
+class _NoisySensor(Sensor):
+    """A sensor whose readings get a bias and normally distributed noise."""
+
+    def __init__(self, identity: Identity, place: Pose, stream: int, port: int) -> None:
+        super().__init__(identity, place, stream, port)
+        self._random = random.Random(int(self.number("noise_seed", -math.inf)))
+
+    def noisy(self, value: float, name: str) -> float:
+        """Return a reading with ``noise_NAME_bias`` and noise of ``noise_NAME_stddev`` added, if it has them."""
+        kind, _, axis = name.partition("_")
+        bias, stddev = ("_".join(filter(None, ("noise", kind, part, axis))) for part in ("bias", "stddev"))
+        return value + self.number(bias, -math.inf) + self._random.gauss(0.0, self.number(stddev, 0.0))
+
+
+@sensor(
+    "sensor.other.gnss",
+    *integers(noise_seed="0"),
+    *floats(
+        sensor_tick="0.0",
+        noise_lat_stddev="0.0",
+        noise_lat_bias="0.0",
+        noise_lon_stddev="0.0",
+        noise_lon_bias="0.0",
+        noise_alt_stddev="0.0",
+        noise_alt_bias="0.0",
+    ),
+)
+class Gnss(_NoisySensor):
+    """Latitude and longitude in degrees and altitude in metres of where the sensor is."""
+
+    kind = wire.GNSS
+
+    def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
+        """Yield the reading of this snapshot."""
+        where = self.pose
+        latitude, longitude = snapshot.geo_reference.transform(where.x, where.y)
+        reading = [self.noisy(latitude, "lat"), self.noisy(longitude, "lon"), self.noisy(where.z, "alt")]
+        yield self.header(snapshot, where), msgpack.packb(reading)
+
+
+@sensor(
+    "sensor.other.imu",
+    *integers(noise_seed="0"),
+    *floats(
+        sensor_tick="0.0",
+        noise_accel_stddev_x="0.0",
+        noise_accel_stddev_y="0.0",
+        noise_accel_stddev_z="0.0",
+        noise_gyro_stddev_x="0.0",
+        noise_gyro_stddev_y="0.0",
+        noise_gyro_stddev_z="0.0",
+        noise_gyro_bias_x="0.0",
+        noise_gyro_bias_y="0.0",
+        noise_gyro_bias_z="0.0",
+    ),
+)
+class Imu(_NoisySensor):
+    """Acceleration with gravity's reaction (m/s²), angular velocity (rad/s), both in the sensor's frame, and compass.
+
+    The acceleration is the second difference of the sensor's own last three places, as in CARLA
+    (InertialMeasurementUnit.cpp), so that a sensor off the centre feels what it would.
+    """
+
+    kind = wire.IMU
+
+    def __init__(self, identity: Identity, place: Pose, stream: int, port: int) -> None:
+        super().__init__(identity, place, stream, port)
+        self._past: list[tuple[float, Vector]] = []
+        """Time and place of the last two readings."""
+
+    def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
+        """Yield the reading of this snapshot."""
+        where = self.pose
+        x, y, z = self._acceleration(snapshot.elapsed_s, (where.x, where.y, where.z))
+        felt = _unrotated((x, y, z + GRAVITY_MPS2), where)
+        accel = [self.noisy(value, f"accel_{axis}") for value, axis in zip(felt, "xyz", strict=True)]
+        gyro = [self.noisy(value, f"gyro_{axis}") for value, axis in zip(self._turning(), "xyz", strict=True)]
+        # From north, which is -y in CARLA's frame, clockwise.
+        compass = (where.yaw + 0.5 * math.pi) % math.tau
+        yield self.header(snapshot, where), msgpack.packb([accel, gyro, compass])
+
+    def _acceleration(self, now_s: float, place: Vector) -> Vector:
+        samples = [*self._past, (now_s, place)]
+        self._past = samples[-2:]
+        if len(samples) < 3:
+            return 0.0, 0.0, 0.0
+        (t0, _), _, (t2, _) = samples
+        (old_x, old_y, old_z), (x, y, z) = (
+            ((b[0] - a[0]) / (tb - ta), (b[1] - a[1]) / (tb - ta), (b[2] - a[2]) / (tb - ta))
+            for (ta, a), (tb, b) in pairwise(samples)
+        )
+        half_s = 0.5 * (t2 - t0)
+        return (x - old_x) / half_s, (y - old_y) / half_s, (z - old_z) / half_s
+
+    def _turning(self) -> Vector:
+        parent = self.parent
+        if not isinstance(parent, Vehicle):
+            return 0.0, 0.0, 0.0
+        # CARLA turns the parent's rates by the sensor's rotation rather than against it: the same for the usual mounts.
+        return _rotated(_unrotated((0.0, 0.0, parent.body.yaw_rate), parent.pose), self.place)
+
+
+def _unrotated(vector: Vector, pose: Pose) -> Vector:
+    """Return a vector of the world's frame in a pose's own."""
+    x, y, z = vector
+    forward, right, up = (a * x + b * y + c * z for a, b, c in axes(pose))
+    return forward, right, up
+
+
+def _rotated(vector: Vector, pose: Pose) -> Vector:
+    """Return a vector of a pose's own frame in the world's."""
+    (a, b, c), (d, e, f), (g, h, i) = axes(pose)
+    x, y, z = vector
+    return a * x + d * y + g * z, b * x + e * y + h * z, c * x + f * y + i * z

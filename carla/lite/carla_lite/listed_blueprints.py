@@ -32,22 +32,27 @@ _SENSORS: dict[str, tuple[Attribute, ...]] = {
     "sensor.camera.semantic_segmentation": _PICTURE,
     "sensor.lidar.ray_cast": _LIDAR,
 }
-# As many as CARLA 0.9.16 lists. Their age, gender and generation are not published by number: those of most.
-_WALKERS = tuple(f"walker.pedestrian.{number:04}" for number in range(1, 53))
-_WALKER = (
-    role("pedestrian"),
-    Attribute("gender", Kind.STRING, "female", modifiable=False),
-    Attribute("generation", Kind.INT, "1", modifiable=False),
-    Attribute("age", Kind.STRING, "adult", modifiable=False),
-    Attribute("speed", Kind.FLOAT, "0.0", ("0.0", "1.4", "2.8")),
-    Attribute("is_invincible", Kind.BOOL, "true"),
-)
+# The first 14 are CARLA's walkers of before 0.9.12, six children among them; CARLA 0.9.16 has 52.
+_OLD, _CHILDREN = range(1, 15), range(9, 15)
+_WALKERS = {f"walker.pedestrian.{number:04}": number for number in range(1, 53)}
+
+
+def _walker(number: int) -> tuple[Attribute, ...]:
+    return (
+        role("pedestrian"),
+        Attribute("gender", Kind.STRING, "other", modifiable=False),
+        Attribute("generation", Kind.INT, "1" if number in _OLD else "2", modifiable=False),
+        Attribute("age", Kind.STRING, "child" if number in _CHILDREN else "adult", modifiable=False),
+        Attribute("speed", Kind.FLOAT, "0.0", ("0.0", "1.4", "2.8")),
+        Attribute("is_invincible", Kind.BOOL, "true"),
+    )
+
 
 LISTED_ONLY = frozenset((*_SENSORS, *_WALKERS, "controller.ai.walker"))
 """Their ids."""
 
 for _name, _attributes in _SENSORS.items():
     register(Blueprint(_name, (*_attributes, role(*ROLES))))
-for _name in _WALKERS:
-    register(Blueprint(_name, _WALKER))
+for _name, _number in _WALKERS.items():
+    register(Blueprint(_name, _walker(_number)))
 register(Blueprint("controller.ai.walker", (role(),)))

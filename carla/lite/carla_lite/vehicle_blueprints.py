@@ -5,9 +5,10 @@ Owns ids, classes, boxes and the figures of the real vehicles. Never touches a w
 Sources: id, base type, special type, generation, lights and doors are those of CARLA's vehicle catalogue for 0.9.16
 (Docs/catalogue_vehicles.md). Length, width and height are the bounding boxes that a CARLA 0.9.16 server reports, as
 Scenic publishes them (tools/carla/snapshots/blueprints_0.9.16.json), to the centimetre; the Model 3's and its mass are
-in ``motion.vehicles``. The bus is as wide and high as the real one at CARLA's length: CARLA's box has its mirrors in it
-(3.94 m), and as a body would fill two lanes. Mass, power and wheelbase are the maker's published figures for the vehicle that a row's last
-column names; of a motorcycle or bicycle with a rider of 75 kg. Colours are this project's: CARLA publishes none.
+in ``motion.vehicles``. Only the bus is narrower and lower: CARLA's box counts its mirrors in (3.94 m), and as a body
+would fill two lanes. Mass, power and wheelbase are the maker's published figures, rounded, for the vehicle that a row's
+last column names; of a motorcycle or bicycle with a rider of 75 kg. Colours, and the HGV's six wheels, are this
+project's reading: CARLA publishes none.
 """
 
 from __future__ import annotations

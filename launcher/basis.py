@@ -15,9 +15,9 @@ from launcher import agent_words, cards, choosing
 from launcher.choosing import Choice
 from launcher.config import LauncherConfig
 from launcher.footprint import Footprint
-from launcher.memory.nvml import Nvml
-from launcher.memory.pools import OwnerKind, Reading
-from launcher.memory.survey import Survey
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import Nvml
+from launcher.observe.pools import OwnerKind, Reading
 from launcher.planning import ImpossibleError, PlanRequest, Simulates
 from launcher.runtimes.runtime import Role, StartError
 from launcher.runtimes.setup import LOOPBACK, Setup
@@ -47,7 +47,7 @@ class Basis:
     """
 
     choice: Choice
-    survey: Survey
+    survey: MemoryReader
     asked: PlanRequest
     reading: Reading
     footprint: Footprint
@@ -75,7 +75,7 @@ def lay(wanted: Wish, limits: LauncherConfig, remembered: str = "") -> Basis:
     """
     try:
         card = cards.pick(wanted, remembered)
-        survey = Survey(wanted.run.path, Nvml(card.index))
+        survey = MemoryReader(wanted.run.path, Nvml(card.index))
         reading = survey.read()
         choice = choosing.choose(wanted, reading, limits.simulator.command is not None)
         _refuse_another_card(choice, card.index, limits)

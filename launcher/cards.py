@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from contract.exits import Exit
-from launcher.memory.nvml import Nvml
+from launcher.observe.nvml import Nvml
 from launcher.planning import ImpossibleError, Simulates
 from launcher.runtimes import project
 from launcher.wish import RuntimeKind, Wish

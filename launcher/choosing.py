@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from contract.exits import Exit
-from launcher.memory.pools import Gpu, Reading
+from launcher.observe.pools import Gpu, Reading
 from launcher.planning import ImpossibleError, Simulates
 from launcher.wish import RuntimeKind, Wish
 

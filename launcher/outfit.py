@@ -23,14 +23,14 @@ from launcher.decide.fit import planned_bands
 from launcher.decide.ladder import Taken, kind_of, variants_of
 from launcher.decide.sizes import LITE, Sizes, Values
 from launcher.footprint import FootprintError
-from launcher.memory.pools import PoolKind, Reading
+from launcher.observe import health
+from launcher.observe.health import Address
+from launcher.observe.observer import RunObserver
+from launcher.observe.pools import PoolKind, Reading
+from launcher.observe.simulator import Questions
 from launcher.planning import PlanResult
 from launcher.runtimes.runtime import Runtime
 from launcher.supervising.edges import Brief, Edges
-from launcher.watching import health
-from launcher.watching.health import Address
-from launcher.watching.simulator import Questions
-from launcher.watching.watch import Watch
 
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 
@@ -106,6 +106,7 @@ def edges(
     ask = Questions(
         ready=lambda in_use: health.check(address, timeout_s, in_use),
         answers=lambda: health.answers(address, timeout_s),
+        every_s=limits.watch.check_every_s,
     )
     log = None if external else run.logs / "simulator.log"
     base = plan.situation.base
@@ -116,7 +117,7 @@ def edges(
     diagnostician = Diagnostician(limits, expected)
     return Edges(
         runtime=runtime,
-        eyes=Watch(run, address, limits.watch, read_memory, ask, external, log),
+        eyes=RunObserver(run, address, read_memory, ask, limits.watch.gap_s, external, log),
         diagnose=diagnostician.look,
         expect=diagnostician.expect,
         check=ask.ready,

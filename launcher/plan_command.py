@@ -15,7 +15,7 @@ from launcher import planning
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import PolicyError
 from launcher.footprint import Footprint, FootprintError
-from launcher.memory.pools import Reading
+from launcher.observe.pools import Reading
 from launcher.planning import ImpossibleError, PlanRequest
 from launcher.show import plan as show_plan
 

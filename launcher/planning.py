@@ -20,7 +20,7 @@ from launcher.decide.ladder import Rungs, build_ladder, picked_rungs
 from launcher.decide.plan import Plan
 from launcher.decide.sizes import LITE, Simulator, SizesOf, Values
 from launcher.footprint import Footprint
-from launcher.memory.pools import Gpu, Reading
+from launcher.observe.pools import Gpu, Reading
 
 OF_TIME = ("simulator.", "collector.")
 """Keys that the watch needs and no memory depends on."""

@@ -21,8 +21,8 @@ from launcher.choosing import Choice
 from launcher.config import LauncherConfig, LauncherConfigError
 from launcher.decide.ladder import PolicyError
 from launcher.footprint import FootprintError
-from launcher.memory.pools import Gpu
-from launcher.memory.survey import Survey
+from launcher.observe.memory import MemoryReader
+from launcher.observe.pools import Gpu
 from launcher.planning import ImpossibleError, PlanResult, Simulates
 from launcher.runtimes.setup import LOOPBACK
 from launcher.supervising.journal import LauncherState, Recalled, UnusableStateError, recall
@@ -52,7 +52,7 @@ class Prepared:
         return self.basis.choice
 
     @property
-    def survey(self) -> Survey:
+    def survey(self) -> MemoryReader:
         """Return the reader of the run's memory."""
         return self.basis.survey
 

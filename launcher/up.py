@@ -18,8 +18,9 @@ from launcher.agent_sizes import AgentSizes
 from launcher.basis import RefusedError, compose_of, setup_of
 from launcher.config import LauncherConfig
 from launcher.ending import Ending
-from launcher.memory.gpu_lock import GpuInUseError, GpuLock
 from launcher.notify import Notifier
+from launcher.observe.gpu_lock import GpuInUseError, GpuLock
+from launcher.observe.health import Address
 from launcher.planning import Simulates
 from launcher.preparing import Prepared, limits_of, prepare, understood
 from launcher.runtimes.leftovers import await_leftovers
@@ -30,7 +31,6 @@ from launcher.show.report_process import write_report
 from launcher.supervising import journal as journals
 from launcher.supervising.journal import Journal
 from launcher.supervising.supervisor import Supervisor
-from launcher.watching.health import Address
 from launcher.wish import RuntimeKind, Wish
 
 Say = Callable[[str], None]

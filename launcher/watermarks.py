@@ -15,7 +15,7 @@ from contract.paths import RunPaths
 from contract.readers import inner, number, read_object
 from launcher.config import CarlaSizes
 from launcher.decide.sizes import LITE, Sizes, SizesOf, Values
-from launcher.memory.pools import Figure, PoolKind, Provenance, estimated, measured
+from launcher.observe.pools import Figure, PoolKind, Provenance, estimated, measured
 from launcher.saved_config import saved_config
 
 _SAME = ("td3.network", "td3.precision")

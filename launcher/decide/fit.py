@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from launcher.decide.detectors.expectations import PHASES, BandKey
 from launcher.decide.ladder import Ladder, Step, laid_over
 from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
-from launcher.memory.pools import Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
+from launcher.observe.pools import Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
 
 _ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
 _BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)

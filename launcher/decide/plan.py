@@ -12,7 +12,7 @@ from itertools import groupby
 from launcher.decide.choose import Short, Way, choose
 from launcher.decide.fit import Candidate, Fits, Situation, Sum
 from launcher.decide.sizes import LITE, SizesOf
-from launcher.memory.pools import Gpu, PoolKind, Provenance, Reading
+from launcher.observe.pools import Gpu, PoolKind, Provenance, Reading
 
 
 @dataclass(frozen=True)

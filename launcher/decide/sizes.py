@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.memory.pools import Figure, PoolKind, Provenance, estimated
+from launcher.observe.pools import Figure, PoolKind, Provenance, estimated
 
 Values = Mapping[str, Any]
 """Dotted keys of the agent's configuration to values."""

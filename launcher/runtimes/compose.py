@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.config import LauncherConfig
-from launcher.memory.pools import MIB
+from launcher.observe.pools import MIB
 from launcher.runtimes.compose_child import ComposeChild, Creation
 from launcher.runtimes.engine import Engine, EngineError
 from launcher.runtimes.processes import Keepers, Program

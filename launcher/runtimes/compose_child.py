@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contract.processes import PROC, tree
+from launcher.observe.observation import Ended
 from launcher.runtimes.container_log import ContainerLog
 from launcher.runtimes.engine import Container, Engine, EngineError
 from launcher.runtimes.oom_kills import OomKills
 from launcher.runtimes.processes import KeptProcess
-from launcher.watching.observation import Ended
 
 NEAR_S = 0.25
 FAR_S = 10.0

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from contract.processes import tree
 from launcher.config import LauncherConfig
+from launcher.observe.observation import Ended
 from launcher.runtimes.oom_kills import OomKills
 from launcher.runtimes.processes import Keepers, KeptProcess, Program
 from launcher.runtimes.runtime import Child, Role, Start, StartError
 from launcher.runtimes.setup import Setup
-from launcher.watching.observation import Ended
 
 SIGKILLED = 137
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from launcher.decide.fit import Candidate, Sum
 from launcher.decide.ladder import Ladder
 from launcher.decide.sizes import Sizes
-from launcher.memory.pools import Figure, PoolKind, Provenance
+from launcher.observe.pools import Figure, PoolKind, Provenance
 from launcher.planning import PlanResult
 
 _WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}

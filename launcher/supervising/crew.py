@@ -14,11 +14,11 @@ from contract.readers import last_lines
 from contract.requests import Answer
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import overrides
+from launcher.observe.observation import Ended
 from launcher.runtimes.runtime import Child, Role, Start, StartError
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.failures import SimulatorFailedError
 from launcher.supervising.journal import Journal, ProcessState
-from launcher.watching.observation import Ended
 
 Script = Generator[None, None, None]
 

@@ -11,9 +11,9 @@ from contract.requests import Answer
 from launcher.decide.detectors.causes import Finding
 from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.ladder import Ladder, Needs
+from launcher.observe.health import Address, Health
+from launcher.observe.observation import Observation
 from launcher.runtimes.runtime import Child, Runtime
-from launcher.watching.health import Address, Health
-from launcher.watching.observation import Observation
 
 
 class State(Enum):

@@ -6,7 +6,7 @@ a simulator before its restart. What is noticed look by look, as growth, is the 
 
 from __future__ import annotations
 
-from launcher.memory.pools import Owner, OwnerKind, Pool, Reading
+from launcher.observe.pools import Owner, OwnerKind, Pool, Reading
 
 
 class ForeignMemory:

@@ -9,10 +9,10 @@ from launcher.decide import policy
 from launcher.decide.decisions import Decision, Nothing
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.restarts import failures_in_a_row
+from launcher.observe.observation import Observation
 from launcher.supervising.crew import Crew
 from launcher.supervising.journal import Journal
 from launcher.supervising.ladder_state import LadderState
-from launcher.watching.observation import Observation
 
 
 class Judge:

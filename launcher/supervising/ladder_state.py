@@ -11,20 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 from contract.heartbeat import Heartbeat
-from launcher.config import LauncherConfig
+from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.adoption import given_up, why_without_cuda
 from launcher.decide.choose import Ground
 from launcher.decide.decisions import Degrade
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import BandKey
-from launcher.decide.ladder import Does, Step, Taken, kind_of, overrides, predicted, relief, within_reach
+from launcher.decide.ladder import Step, Taken, kind_of, overrides, predicted, relief, within_reach
 from launcher.decide.restore import Hold, fits_without_last
-from launcher.memory.pools import OwnerKind, PoolKind, Provenance
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, PoolKind, Provenance
 from launcher.supervising.edges import Brief, Edges
 from launcher.supervising.foreign_memory import ForeignMemory
 from launcher.supervising.journal import Journal
-from launcher.watching.observation import Observation
 
 BEATS_SETTLE_S = 5.0
 """After a change the heartbeat may be a second old and tell of the time before it."""

@@ -11,14 +11,15 @@ from collections.abc import Generator, Sequence
 
 from contract.exits import Exit
 from contract.readers import last_lines
-from launcher.config import LauncherConfig
+from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.choose import Lack
 from launcher.decide.decisions import Decision, Degrade, RestartAgent, RestartSimulator, Restore, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Does, Step, laid_over
+from launcher.decide.ladder import Step, laid_over
 from launcher.ending import Ending
-from launcher.memory.pools import OwnerKind, PoolKind
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, PoolKind
 from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
@@ -28,7 +29,6 @@ from launcher.supervising.journal import Journal
 from launcher.supervising.judge import Judge
 from launcher.supervising.ladder_state import LadderState
 from launcher.supervising.sight import Sight
-from launcher.watching.observation import Observation
 
 LOG_LINES_SHOWN = 12
 WAITS = "waits for it to become free"

@@ -11,13 +11,13 @@ from typing import Any
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.detectors.causes import Finding
-from launcher.memory.pools import Reading
+from launcher.observe.observation import Observation
+from launcher.observe.pools import Reading
 from launcher.supervising.crew import Crew
 from launcher.supervising.edges import Edges
 from launcher.supervising.foreign_memory import ForeignMemory
 from launcher.supervising.incidents import Incidents
 from launcher.supervising.journal import Journal
-from launcher.watching.observation import Observation
 
 MOVED_MIB = 64.0
 """A pool whose free memory moved by so much gets a line in the timeline at once."""

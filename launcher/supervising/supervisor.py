@@ -15,6 +15,7 @@ from launcher.decide import policy
 from launcher.decide.decisions import Decision, Nothing, RestartAgent, RestartSimulator, Restore
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.ending import Ending
+from launcher.observe.observation import Ended, Observation
 from launcher.runtimes.runtime import StartError
 from launcher.supervising.crew import Crew, Script
 from launcher.supervising.edges import Brief, Edges, State
@@ -26,7 +27,6 @@ from launcher.supervising.judge import Judge
 from launcher.supervising.ladder_state import LadderState
 from launcher.supervising.repairs import Repairs
 from launcher.supervising.sight import Sight
-from launcher.watching.observation import Ended, Observation
 
 AGENT_ENDS = {
     0: "the agent finished",

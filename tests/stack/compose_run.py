@@ -17,11 +17,11 @@ import yaml
 from contract.paths import RunPaths
 from contract.readers import read_object
 from launcher import config
+from launcher.observe.observation import Ended
 from launcher.runtimes.compose import ComposeRuntime
 from launcher.runtimes.compose_child import ComposeChild
 from launcher.runtimes.runtime import Role, Start
 from launcher.runtimes.setup import Setup
-from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
 from tests.stack.stack import docker, port_triple
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.memory.gpu_lock import GpuInUseError, GpuLock
+from launcher.observe.gpu_lock import GpuInUseError, GpuLock
 from tests.conftest import StartServer
 from tests.gpu_stub.stub import Figures
 from tests.wire.launched import ENDLESS, PATIENCE_S, PROCESSES, Launch, Launched, own_limits

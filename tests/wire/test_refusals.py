@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from launcher.footprint import Footprint
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from tests.disks import small_disk
 from tests.gpu_stub.stub import Figures
 from tests.wire.launched import ENDLESS, QUICK, Launch, Launched, first_time, own_limits

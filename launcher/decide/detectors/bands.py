@@ -13,8 +13,8 @@ from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import PHASES, BandKey
 from launcher.decide.detectors.series import Window
-from launcher.memory.pools import OwnerKind, Pool
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, Pool
 
 Key = tuple[str, OwnerKind, str]
 

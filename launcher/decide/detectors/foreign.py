@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.memory.pools import OwnerKind, Pool
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, Pool
 
 
 @dataclass

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.series import Growth, Window, steady_growth
-from launcher.memory.pools import Owner, OwnerKind, Pool
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import Owner, OwnerKind, Pool
 
 FRACTIONS = (1.0, 0.5, 0.25)
 """Of the window and of the horizon, both."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from launcher.config import LauncherConfig, MemoryLimits
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.series import Window
-from launcher.memory.pools import OwnerKind, Pool
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, Pool
 
 SNAPSHOTS = 60
 """Of who holds what, kept over the slope's window."""

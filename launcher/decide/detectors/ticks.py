@@ -15,7 +15,7 @@ from contract.heartbeat import CollectorState, Heartbeat
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import Expectations
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
 
 WANTING = (CollectorState.CONNECTING, CollectorState.STEPPING, CollectorState.EVALUATING)
 """What a collector is at when it wants ticks."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from launcher.footprint import Footprint, FootprintError
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from launcher.ports import holder
 from launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
 

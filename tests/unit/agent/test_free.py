@@ -18,8 +18,8 @@ from agent.layered_yaml import ConfigError
 from agent.memory import estimate, fit, free
 from agent.memory.estimate import CUDA_CONTEXT, MIB, Free
 from contract.processes import held_mib
-from launcher.memory.owners import Names, Ours
-from launcher.memory.ram import Ram
+from launcher.observe.owners import Names, Ours
+from launcher.observe.ram import Ram
 
 GIB = 2**30
 UNLIMITED_V1 = 9223372036854771712

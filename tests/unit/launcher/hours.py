@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from contract.paths import RunPaths
+from launcher.config import Does
 from launcher.decide.detectors.causes import Cause
-from launcher.decide.ladder import Does
-from launcher.memory.pools import Gpu, PoolKind
+from launcher.observe.observation import Sign
+from launcher.observe.pools import Gpu, PoolKind
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
-from launcher.watching.observation import Sign
 from tests.unit.launcher.machine import Machine, limits
 
 HOUR_S = 3600.0

@@ -12,17 +12,17 @@ from contract.paths import RunPaths
 from contract.readers import read_lines
 from contract.requests import Answer, Result
 from launcher import config
-from launcher.config import LauncherConfig
+from launcher.config import Does, LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import BandKey
-from launcher.decide.ladder import Does, Ladder, Needs, Step
-from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.decide.ladder import Ladder, Needs, Step
+from launcher.observe.health import Address, Health
+from launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
+from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.runtimes.runtime import Child, Role, Start
 from launcher.supervising.edges import Brief, Edges, State
 from launcher.supervising.journal import Journal, LauncherState, recall
 from launcher.supervising.supervisor import Supervisor
-from launcher.watching.health import Address, Health
-from launcher.watching.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from launcher.wish import Options
 
 LIMITS = config.load()

@@ -16,7 +16,7 @@ from launcher.decide.fit import planned_bands
 from launcher.decide.ladder import Taken, overrides, predicted, within_reach
 from launcher.decide.sizes import Sizes, Values
 from launcher.footprint import FootprintError
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from tests.unit.launcher.planned import BASE, LIMITS, Rule, reading, simulator, situation
 from tests.unit.launcher.simulated import World
 

@@ -14,7 +14,7 @@ import pytest
 from contract.paths import RunPaths
 from launcher import basis, choosing, config
 from launcher.choosing import Docker, choose, docker_here
-from launcher.memory.pools import Gpu, Reading
+from launcher.observe.pools import Gpu, Reading
 from launcher.planning import ImpossibleError, Simulates
 from launcher.runtimes import engine
 from launcher.wish import RuntimeKind, Wish

@@ -21,7 +21,7 @@ from contract.signals import SAME_REQUEST_S, StopRequests
 from launcher import config, preparing, up
 from launcher.__main__ import app
 from launcher.decide.ladder import Taken
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from launcher.planning import Simulates
 from launcher.preparing import Prepared
 from launcher.supervising.journal import Journal, LauncherState

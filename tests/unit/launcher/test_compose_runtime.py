@@ -13,6 +13,7 @@ import pytest
 
 from contract.paths import RunPaths
 from launcher import config
+from launcher.observe.observation import Ended
 from launcher.runtimes import compose_child, engine
 from launcher.runtimes.compose import SERVICES, ComposeRuntime
 from launcher.runtimes.compose_child import LOST, ComposeChild, Creation
@@ -20,7 +21,6 @@ from launcher.runtimes.engine import Container, EngineError
 from launcher.runtimes.project import name_of
 from launcher.runtimes.runtime import Role, Start, StartError
 from launcher.runtimes.setup import Setup
-from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
 
 LIMITS = config.load()

@@ -15,7 +15,7 @@ from contract.heartbeat import MemoryFigures
 from contract.paths import RunPaths
 from launcher import watermarks
 from launcher.decide import plan
-from launcher.memory.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
+from launcher.observe.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from launcher.supervising.ladder_state import context_mib

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract.paths import RunPaths
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from launcher.runtimes.runtime import Role
 from launcher.supervising.edges import State
 from tests.unit.launcher.hours import HOUR_S, Sweep, jump, live

@@ -18,11 +18,11 @@ from contract.locks import Lock
 from contract.paths import RunPaths
 from contract.processes import tree
 from launcher import config
+from launcher.observe.observation import Ended
 from launcher.runtimes.leftovers import await_leftovers
 from launcher.runtimes.local import LocalRuntime
 from launcher.runtimes.runtime import Child, Role, Start
 from launcher.runtimes.setup import Setup
-from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
 from tests.unit.launcher.test_processes import FAMILY, family, until
 

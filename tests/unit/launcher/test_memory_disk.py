@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.memory.disk import disk_pool, size_mib
-from launcher.memory.pools import OwnerKind, Pool
+from launcher.observe.disk import disk_pool, size_mib
+from launcher.observe.pools import OwnerKind, Pool
 from tests.disks import small_disk
 from tests.memory_hog import write_file
 

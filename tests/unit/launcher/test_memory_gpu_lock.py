@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.memory.gpu_lock import GpuInUseError, GpuLock
+from launcher.observe.gpu_lock import GpuInUseError, GpuLock
 from tests.conftest import REPOSITORY
 
 HOLD = """
 import os, sys
 from pathlib import Path
-from launcher.memory.gpu_lock import GpuLock, GpuInUseError
+from launcher.observe.gpu_lock import GpuLock, GpuInUseError
 os.umask(0o077)
 if len(sys.argv) > 3:  # no sooner: another user may not be allowed to run this Python
     os.setuid(int(sys.argv[3]))

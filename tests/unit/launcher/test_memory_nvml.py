@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.memory.nvml import merged
+from launcher.observe.nvml import merged
 from tests.conftest import REPOSITORY
 from tests.gpu_stub import look
 from tests.gpu_stub.stub import Figures, build
@@ -233,10 +233,10 @@ def test_a_gpu_of_another_index_is_not_there(figures: Figures, tmp_path: Path) -
 HOLD = """
 import sys
 from pathlib import Path
-from launcher.memory.nvml import Nvml
-from launcher.memory.survey import Survey
+from launcher.observe.nvml import Nvml
+from launcher.observe.memory import MemoryReader
 nvml = Nvml()
-lock = Survey(Path("runs/night"), nvml).hold(Path(sys.argv[1]))
+lock = MemoryReader(Path("runs/night"), nvml).hold(Path(sys.argv[1]))
 print(lock is not None, nvml.driver_version())
 """
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.memory.owners import Names, Ours, Who, container_id, grouped, program_name
-from launcher.memory.pools import OwnerKind, Provenance
+from launcher.observe.owners import Names, Ours, Who, container_id, grouped, program_name
+from launcher.observe.pools import OwnerKind, Provenance
 from tests.memory_hog import Hog
 
 CONTAINER = "4f5d" * 16

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from contract.processes import held_mib, resident_mib
-from launcher.memory.owners import Names, Ours
-from launcher.memory.pools import Owner, OwnerKind, Pool, PoolKind
-from launcher.memory.ram import NAMED_MIB, SMALL_FOR, Ram
+from launcher.observe.owners import Names, Ours
+from launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind
+from launcher.observe.ram import NAMED_MIB, SMALL_FOR, Ram
 from tests.memory_hog import Hog, write_file
 
 

@@ -15,7 +15,7 @@ import pytest
 from contract.exits import Exit
 from launcher import plan_command as command
 from launcher.footprint import Footprint, FootprintError
-from launcher.memory.pools import Gpu, Pool, PoolKind, Reading, measured
+from launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
 from launcher.planning import PlanRequest, Simulates
 from tests.unit.launcher.planned import LIMITS, reading
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from launcher.memory.disk import disk_pool
-from launcher.memory.gpu_lock import SHARED, GpuLock
-from launcher.memory.nvml import Card, Nvml
-from launcher.memory.owners import PROC, ContainerName, Names, Ours, grouped
-from launcher.memory.pools import OwnerKind, Pool, PoolKind, Reading, measured
-from launcher.memory.ram import Ram
+from launcher.observe.disk import disk_pool
+from launcher.observe.gpu_lock import SHARED, GpuLock
+from launcher.observe.nvml import Card, Nvml
+from launcher.observe.owners import PROC, ContainerName, Names, Ours, grouped
+from launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.observe.ram import Ram
 
 
-class Survey:
+class MemoryReader:
     """Reads everything, cheaply enough for once a second."""
 
     def __init__(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from contract.cgroups import Cgroups, Group
 from contract.processes import amounts_mib, first_page, held_mib, resident_mib
-from launcher.memory.owners import PROC, Names, Ours, grouped
-from launcher.memory.pools import Owner, OwnerKind, Pool, PoolKind, measured
+from launcher.observe.owners import PROC, Names, Ours, grouped
+from launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, measured
 
 NAMED_MIB = 32.0
 """A foreign process's process below this is not worth naming."""

@@ -1,6 +1,6 @@
 """RAM as a memory to wait for: this machine's, or what the control groups above this process leave of it.
 
-Owns quick looks at it; what counts is ``launcher.memory``'s to say.
+Owns quick looks at it; what counts is ``launcher.observe``'s to say.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Collection
 
 from contract.cgroups import Cgroups
 from contract.processes import available_mib, held_mib
-from launcher.holding.memory import Seen, UnreadableError
-from launcher.memory import ram
-from launcher.memory.owners import Names, Ours
-from launcher.memory.pools import Pool
+from launcher.observe import ram
+from launcher.observe.owners import Names, Ours
+from launcher.observe.pools import Pool
+from launcher.reserve.memory import Seen, UnreadableError
 
 
 class Ram:

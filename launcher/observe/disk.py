@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launcher.memory.pools import MIB, Owner, OwnerKind, Pool, PoolKind, measured
+from launcher.observe.pools import MIB, Owner, OwnerKind, Pool, PoolKind, measured
 
 _GROWING = ("replay", "checkpoints")
 _BLOCK = 512

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from launcher.memory.pools import UNKNOWN, Figure, Owner, OwnerKind, estimated, measured
+from launcher.observe.pools import UNKNOWN, Figure, Owner, OwnerKind, estimated, measured
 
 PROC = Path("/proc")
 _CONTAINER = re.compile(r"[0-9a-f]{64}")

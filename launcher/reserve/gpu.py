@@ -1,6 +1,6 @@
 """A GPU's memory as one to wait for, through NVML: a look makes no CUDA context, so it costs no memory.
 
-Owns nothing but the choice of the GPU; what NVML says is ``launcher.memory.nvml``'s.
+Owns nothing but the choice of the GPU; what NVML says is ``launcher.observe.nvml``'s.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import ctypes
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from launcher.holding.memory import Seen, UnreadableError
-from launcher.memory.owners import Names, Ours, grouped
+from launcher.observe.owners import Names, Ours, grouped
+from launcher.reserve.memory import Seen, UnreadableError
 
 if TYPE_CHECKING:
-    from launcher.memory.nvml import Card
+    from launcher.observe.nvml import Card
 
 INSTALL = "python3 -m pip install nvidia-ml-py"
 
@@ -37,7 +37,7 @@ class Gpu:
             UnreadableError: nvidia-ml-py, the driver or the GPU is missing.
         """
         try:
-            from launcher.memory.nvml import Nvml
+            from launcher.observe.nvml import Nvml
         except ImportError:
             raise UnreadableError(
                 f"A GPU's memory is read through nvidia-ml-py, which this Python lacks: `{INSTALL}`, or --pool ram."

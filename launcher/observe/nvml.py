@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 import pynvml
 
-from launcher.memory.pools import MIB, Gpu
+from launcher.observe.pools import MIB, Gpu
 
 Held = dict[int, float | None]
 """MiB by process id; None where the driver doesn't tell (WSL, WDDM, MIG, vGPU)."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher.act.runtime import Child
 from launcher.config import WatchLimits
-from launcher.runtimes.runtime import Child
 from launcher.watching.connection import IdleConnection
 from launcher.watching.health import Address, Health
 from launcher.watching.log_signs import signs_in

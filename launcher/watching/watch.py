@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from contract.paths import RunPaths
+from launcher.act.runtime import Child
 from launcher.config import WatchLimits
 from launcher.memory.pools import Reading
-from launcher.runtimes.runtime import Child
 from launcher.watching.health import Address
 from launcher.watching.heartbeat import AgentFiles
 from launcher.watching.observation import AgentSeen, Ended, Observation

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from contract.exits import Exit
-from launcher.runtimes.compose_child import LOST
-from launcher.runtimes.leftovers import await_leftovers
-from launcher.runtimes.runtime import Role, Start, StartError
+from launcher.act.compose.container import LOST
+from launcher.act.leftovers import await_leftovers
+from launcher.act.runtime import Role, Start, StartError
 from launcher.watching.observation import Ended
 from tests.stack.compose_run import AGENT, SIMULATOR, end_of, running, until
 from tests.stack.conftest import Launch

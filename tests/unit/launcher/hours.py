@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from contract.paths import RunPaths
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.decide.detectors.causes import Cause
 from launcher.decide.ladder import Does
 from launcher.memory.pools import Gpu, PoolKind
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
 from launcher.watching.observation import Sign
 from tests.unit.launcher.machine import Machine, limits
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from contract.heartbeat import Heartbeat, Phase
 from launcher import config
+from launcher.act.runtime import Child, Role, Start
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.diagnostician import Diagnostician
 from launcher.decide.detectors.expectations import Expectations
 from launcher.decide.ladder import Ladder, build_ladder, picked_rungs
 from launcher.decide.sizes import Simulator, Sizes, Values
 from launcher.memory.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
-from launcher.runtimes.runtime import Child, Role, Start
 from launcher.watching.observation import AgentSeen, Observation, Sign, SimulatorSeen
 from tests.unit.launcher.simulated import Program, World
 

@@ -10,10 +10,10 @@ import pytest
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.readers import read_object
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.memory.pools import PoolKind
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
 from launcher.watching.observation import Observation
 from tests.unit.launcher.simulated import BASE, HEALTHY, LIMITS, World
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.readers import read_object
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.watching.health import Health
 from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
 

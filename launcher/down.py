@@ -11,14 +11,14 @@ from pathlib import Path
 from contract.exits import Exit, ExitError
 from contract.locks import is_held
 from contract.paths import RunPaths
+from launcher.act.compose import project
+from launcher.act.journal import LauncherState, UnusableStateError, recall
+from launcher.act.leftovers import await_leftovers, owner_of
+from launcher.act.run_spec import Setup
+from launcher.act.runtime import StartError
 from launcher.config import LauncherConfig
-from launcher.planning import Simulates
-from launcher.runtimes import project
-from launcher.runtimes.leftovers import await_leftovers, owner_of
-from launcher.runtimes.runtime import StartError
-from launcher.runtimes.setup import Setup
-from launcher.supervising.journal import LauncherState, UnusableStateError, recall
-from launcher.wish import RuntimeKind
+from launcher.options import RuntimeKind
+from launcher.resolve.planning import Simulates
 
 LOOK_S = 0.2
 MARGIN_S = 15.0
@@ -65,7 +65,7 @@ def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
 
 
 def _clear(stopped: RunPaths, state: LauncherState, limits: LauncherConfig) -> None:
-    from launcher.runtimes.compose import ComposeRuntime  # the engine's SDK is heavy
+    from launcher.act.compose.runtime import ComposeRuntime  # the engine's SDK is heavy
 
     setup = Setup(stopped, Path("config"), state.port, stack=state.options.stack)
     runtime = ComposeRuntime(setup, limits, lite=state.options.simulator is Simulates.LITE)

@@ -13,25 +13,25 @@ from contract.exits import Exit
 from contract.locks import Lock
 from contract.paths import RunPaths
 from contract.signals import StopRequests
-from launcher import outfit, ports
-from launcher.agent_sizes import AgentSizes
-from launcher.basis import RefusedError, compose_of, setup_of
+from launcher import ports, wiring
+from launcher.act import journal as journals
+from launcher.act.journal import Journal
+from launcher.act.leftovers import await_leftovers
+from launcher.act.local.runtime import LocalRuntime
+from launcher.act.notify import Notifier
+from launcher.act.runtime import Runtime, StartError
+from launcher.act.supervisor import Supervisor
 from launcher.config import LauncherConfig
-from launcher.ending import Ending
-from launcher.notify import Notifier
+from launcher.decide.ending import Ending
 from launcher.observe.health import Address
 from launcher.observe.nvml import GpuInUseError
-from launcher.planning import Simulates
-from launcher.preparing import Prepared, limits_of, prepare, understood
-from launcher.runtimes.leftovers import await_leftovers
-from launcher.runtimes.local import LocalRuntime
-from launcher.runtimes.runtime import Runtime, StartError
+from launcher.options import RuntimeKind, Wish
+from launcher.resolve.agent_sizes import AgentSizes
+from launcher.resolve.basis import RefusedError, compose_of, setup_of
+from launcher.resolve.planning import Simulates
+from launcher.resolve.preparing import Prepared, limits_of, prepare, understood
 from launcher.show import summary
 from launcher.show.report_process import write_report
-from launcher.supervising import journal as journals
-from launcher.supervising.journal import Journal
-from launcher.supervising.supervisor import Supervisor
-from launcher.wish import RuntimeKind, Wish
 
 Say = Callable[[str], None]
 
@@ -151,12 +151,12 @@ def _supervise(
     if prepared.basis.remark:
         say(prepared.basis.remark)
     sizes = AgentSizes(planned.sizes_of)
-    brief = outfit.brief(planned, sizes, address, ours, prepared.goes_on)
-    edges = outfit.edges(wanted.run, planned, limits, runtime, address, prepared.survey.read, requests, say)
+    brief = wiring.brief(planned, sizes, address, ours, prepared.goes_on)
+    effects = wiring.effects(wanted.run, planned, limits, runtime, address, prepared.survey.read, requests, say)
     try:
-        return Supervisor(brief, limits, edges, journal).run()
+        return Supervisor(brief, limits, effects, journal).run()
     finally:
         sizes.close()
-        edges.eyes.close()
+        effects.observer.close()
         if notifier is not None:
             notifier.close()

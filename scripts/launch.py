@@ -1,6 +1,6 @@
 """The launcher's command line: ``python scripts/launch.py up | status | report``."""
 
-from launcher.__main__ import app
+from launcher.cli import app
 
 if __name__ == "__main__":
     app()

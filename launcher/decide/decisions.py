@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from launcher.decide.ending import Ending
 from launcher.decide.ladder import Step, Taken
-from launcher.ending import Ending
 from launcher.observe.pools import PoolKind
 
 

@@ -1,4 +1,4 @@
-"""The fit rule of DESIGN.md: for every pool, what simulator, others, agent and reserve come to against what there is.
+"""The fit rule for every pool: what simulator, others, agent and reserve come to against what there is.
 
 Pure: a reading, the simulator's peaks and a function that knows the agent's sizes go in, sums come out. Which of them a
 run starts with, ``choose`` finds.

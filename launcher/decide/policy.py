@@ -7,8 +7,8 @@ from launcher.config import LauncherConfig, Restarts
 from launcher.decide.choose import Ground, Lack
 from launcher.decide.decisions import Decision, Degrade, Nothing, RestartAgent, RestartSimulator, Stop
 from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ending import Ending
 from launcher.decide.restarts import delay_s
-from launcher.ending import Ending
 from launcher.observe.pools import PoolKind
 
 FATAL = {Cause.GPU_LOST: Exit.NO_SIMULATOR, Cause.MISCONFIGURATION: Exit.BAD_CONFIG}

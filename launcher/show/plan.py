@@ -11,7 +11,7 @@ from launcher.decide.fit import Candidate, Sum
 from launcher.decide.ladder import Ladder
 from launcher.decide.sizes import Sizes
 from launcher.observe.pools import Figure, PoolKind, Provenance
-from launcher.planning import PlanResult
+from launcher.resolve.planning import PlanResult
 
 _WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
 

@@ -14,9 +14,9 @@ from typing import Any
 from contract.locks import is_held
 from contract.paths import RunPaths
 from contract.readers import inner, number, read_object
+from launcher.act import journal
 from launcher.show.appended import AppendedLines
 from launcher.show.incidents import moment, words
-from launcher.supervising import journal
 
 SPEED_OVER_S = 60.0
 LEAST_SPAN_S = 2.0

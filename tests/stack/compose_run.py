@@ -17,11 +17,11 @@ import yaml
 from contract.paths import RunPaths
 from contract.readers import read_object
 from launcher import config
+from launcher.act.compose.container import ComposeChild
+from launcher.act.compose.runtime import ComposeRuntime
+from launcher.act.run_spec import Setup
+from launcher.act.runtime import Role, Start
 from launcher.observe.observation import Ended
-from launcher.runtimes.compose import ComposeRuntime
-from launcher.runtimes.compose_child import ComposeChild
-from launcher.runtimes.runtime import Role, Start
-from launcher.runtimes.setup import Setup
 from tests.conftest import REPOSITORY
 from tests.stack.stack import docker, port_triple
 
@@ -36,9 +36,9 @@ from launcher import config
 from contract.locks import Lock
 from contract.paths import RunPaths
 from contract.readers import read_object
-from launcher.runtimes.compose import ComposeRuntime
-from launcher.runtimes.runtime import Role, Start
-from launcher.runtimes.setup import Setup
+from launcher.act.compose.runtime import ComposeRuntime
+from launcher.act.runtime import Role, Start
+from launcher.act.run_spec import Setup
 run = RunPaths(Path(sys.argv[1]))
 setup = Setup(run, Path(sys.argv[2]), int(sys.argv[3]), inherited=(Lock(run.launcher_lock).descriptor,))
 runtime = ComposeRuntime(setup, config.load(), lite=True, over=(Path(sys.argv[4]),))

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from contract.paths import RunPaths
-from launcher.runtimes import project
+from launcher.act.compose import project
 from tests.stack.stack import docker
 from tests.wire.launched import Launched, own_limits
 
@@ -22,15 +22,16 @@ from tests.wire.launched import Launched, own_limits
 WITH_ANOTHER_PROGRAM = """
 import sys
 from pathlib import Path
-from launcher import __main__, basis, up
-from launcher.planning import Simulates
-from launcher.runtimes.compose import ComposeRuntime
+from launcher import cli, up
+from launcher.resolve import basis
+from launcher.resolve.planning import Simulates
+from launcher.act.compose.runtime import ComposeRuntime
 sys.modules["torch"] = None
 over = (Path(sys.argv.pop(1)),)
 def compose_of(setup, limits, choice):
     return ComposeRuntime(setup, limits, lite=choice.simulator is Simulates.LITE, over=over)
 up.compose_of = basis.compose_of = compose_of
-__main__.app()
+cli.app()
 """
 
 

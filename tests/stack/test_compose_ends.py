@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from contract.paths import RunPaths
+from launcher.act.compose.container import LOST
+from launcher.act.compose.runtime import ComposeRuntime
+from launcher.act.run_spec import Setup
+from launcher.act.runtime import Role, StartError
 from launcher.observe.observation import Ended
-from launcher.runtimes.compose import ComposeRuntime
-from launcher.runtimes.compose_child import LOST
-from launcher.runtimes.runtime import Role, StartError
-from launcher.runtimes.setup import Setup
 from tests.conftest import REPOSITORY
 from tests.stack.compose_run import AGENT, LIMITS, SIMULATOR, end_of, running, until
 from tests.stack.conftest import Launch

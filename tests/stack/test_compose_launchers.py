@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from contract.exits import Exit
+from launcher.act.compose.container import LOST
+from launcher.act.leftovers import await_leftovers
+from launcher.act.runtime import Role, Start, StartError
 from launcher.observe.observation import Ended
-from launcher.runtimes.compose_child import LOST
-from launcher.runtimes.leftovers import await_leftovers
-from launcher.runtimes.runtime import Role, Start, StartError
 from tests.stack.compose_run import AGENT, SIMULATOR, end_of, running, until
 from tests.stack.conftest import Launch
 from tests.stack.relay import Relay

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from contract.paths import RunPaths
-from launcher.runtimes.project import name_of
+from launcher.act.compose.project import name_of
 from tests.conftest import REPOSITORY
 from tests.stack.stack import CALLER, docker
 

@@ -32,7 +32,7 @@ evaluation: {every_steps: 0, final_episodes: 0, baselines: false, video: false}
 """
 ENDLESS = 1_000_000
 OURS = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "carla" / "lite")))
-PROCESSES = 5  # simulator, learner, collector and two keepers
+PROCESSES = 5  # simulator, learner, collector and two shims
 
 
 class Launched:
@@ -156,7 +156,7 @@ class Launched:
         return self.process.communicate(timeout=PATIENCE_S)[0]
 
     def end(self) -> None:
-        """Kill what still runs; keepers end what it started."""
+        """Kill what still runs; shims end what it started."""
         for process in self._started:
             if process.poll() is None:
                 process.kill()

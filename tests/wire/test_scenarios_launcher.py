@@ -73,9 +73,9 @@ def go_on(launch: Launch) -> Launched:
 
 
 def roles(run: Launched) -> list[str]:
-    """Return what each process below the launcher that isn't a keeper runs."""
+    """Return what each process below the launcher that isn't a shim runs."""
     lines = [process.cmdline() for process in psutil.Process(run.process.pid).children(recursive=True)]
-    mains = [line for line in lines if "-m" in line and not any("keeper" in word for word in line)]
+    mains = [line for line in lines if "-m" in line and not any("shim" in word for word in line)]
     return [line[line.index("-m") + 1] for line in mains]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import yaml
 
-from launcher.runtimes.runtime import Role
+from launcher.act.runtime import Role
 from tests.conftest import StartServer
 from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
 from tests.wire.staged import WIDE, settings, short_of_memory, taken

@@ -1,4 +1,4 @@
-"""Ticks that stop: the collector first, and only when a fresh attempt can't tick either, the simulator (DESIGN.md).
+"""Ticks that stop: the collector first, and only when a fresh attempt can't tick either, the simulator.
 
 The client gives a call up after its time-out. One that is out for longer hangs in the client library, which costs a
 collector: the agent replaces it by itself, as it does one that hangs outside of all calls. Where calls do end, but no

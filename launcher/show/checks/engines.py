@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from launcher.runtimes.project import COMPOSE_SINCE
+from launcher.act.compose.project import COMPOSE_SINCE
 from launcher.show.checks.machine import Finding, Machine, Verdict
 
 _NVML = """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from launcher.runtimes import project
+from launcher.act.compose import project
 
 COMMAND_LIMIT_S = 15.0
 """For each program that a check asks."""

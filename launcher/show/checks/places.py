@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launcher.footprint import Footprint, FootprintError
 from launcher.observe.pools import PoolKind
 from launcher.ports import holder
+from launcher.resolve.footprint import Footprint, FootprintError
 from launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
 
 SHM_MIB = 64

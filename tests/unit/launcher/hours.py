@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from contract.paths import RunPaths
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.config import Does
 from launcher.decide.detectors.causes import Cause
 from launcher.observe.observation import Sign
 from launcher.observe.pools import Gpu, PoolKind
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
 from tests.unit.launcher.machine import Machine, limits
 
 HOUR_S = 3600.0

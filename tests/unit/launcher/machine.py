@@ -13,6 +13,7 @@ from typing import Any
 
 from contract.heartbeat import Heartbeat, Phase
 from launcher import config
+from launcher.act.runtime import Child, Role, Start
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.diagnostician import Diagnostician
 from launcher.decide.detectors.expectations import Expectations
@@ -20,7 +21,6 @@ from launcher.decide.ladder import Ladder, build_ladder, picked_rungs
 from launcher.decide.sizes import Simulator, Sizes, Values
 from launcher.observe.observation import AgentSeen, Observation, Sign, SimulatorSeen
 from launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
-from launcher.runtimes.runtime import Child, Role, Start
 from tests.unit.launcher.simulated import Program, World
 
 TOTAL_MIB = {PoolKind.VRAM: 5745.0, PoolKind.RAM: 15_800.0, PoolKind.DISK: 60_000.0}

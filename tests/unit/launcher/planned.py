@@ -11,7 +11,7 @@ from launcher.decide.fit import Situation
 from launcher.decide.ladder import build_ladder, picked_rungs
 from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
 from launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
-from launcher.watermarks import first_figures
+from launcher.resolve.watermarks import first_figures
 
 LIMITS = config.load()
 CONTEXT_MIB = 400.0

@@ -12,6 +12,10 @@ from contract.paths import RunPaths
 from contract.readers import read_lines
 from contract.requests import Answer, Result
 from launcher import config
+from launcher.act.effects import Brief, Effects, State
+from launcher.act.journal import Journal, LauncherState, recall
+from launcher.act.runtime import Child, Role, Start
+from launcher.act.supervisor import Supervisor
 from launcher.config import Does, LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import BandKey
@@ -19,11 +23,7 @@ from launcher.decide.ladder import Ladder, Needs, Step
 from launcher.observe.health import Address, Health
 from launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
-from launcher.runtimes.runtime import Child, Role, Start
-from launcher.supervising.edges import Brief, Edges, State
-from launcher.supervising.journal import Journal, LauncherState, recall
-from launcher.supervising.supervisor import Supervisor
-from launcher.wish import Options
+from launcher.options import Options
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
@@ -181,9 +181,9 @@ class World:
         state = new if before is None else before.state
         self.journal = MortalJournal(self.run, state, lambda: self.clock.now_s)
         self.journal.world = self
-        edges = Edges(
+        effects = Effects(
             runtime=self,
-            eyes=self,
+            observer=self,
             diagnose=lambda seen: (self.diagnose or plainly)(seen) + self.findings,
             check=self.check,
             requests=self,
@@ -203,7 +203,7 @@ class World:
             bands=lambda values, _: {("agent", "vram:0", "updating"): needs(values).get(PoolKind.VRAM, 0.0)},
             resume=before is not None,
         )
-        self.supervisor = Supervisor(brief, self.config, edges, self.journal)
+        self.supervisor = Supervisor(brief, self.config, effects, self.journal)
 
     # The launcher's death
 

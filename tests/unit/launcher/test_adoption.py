@@ -11,11 +11,11 @@ import pytest
 
 from contract.heartbeat import Cuda
 from contract.paths import RunPaths
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.decide.adoption import WITHOUT_CUDA, given_up, why_without_cuda
 from launcher.decide.ladder import Needs
 from launcher.observe.pools import PoolKind
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
 from tests.unit.launcher.seen import BEAT
 from tests.unit.launcher.simulated import BASE, LIMITS, World
 

@@ -11,7 +11,7 @@ from agent.run_directory import read_overrides
 from contract.paths import RunPaths
 from contract.paths import RunPaths as AgentRun
 from contract.requests import Answer, Inbox, Request
-from launcher.agent_requests import AgentRequests
+from launcher.act.agent_requests import AgentRequests
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from contract.paths import RunPaths
-from launcher.agent_sizes import AgentSizes
 from launcher.decide import plan
 from launcher.decide.choose import Ground, Lack
 from launcher.decide.fit import planned_bands
 from launcher.decide.ladder import Taken, overrides, predicted, within_reach
 from launcher.decide.sizes import Sizes, Values
-from launcher.footprint import FootprintError
 from launcher.observe.pools import PoolKind
+from launcher.resolve.agent_sizes import AgentSizes
+from launcher.resolve.footprint import FootprintError
 from tests.unit.launcher.planned import BASE, LIMITS, Rule, reading, simulator, situation
 from tests.unit.launcher.simulated import World
 

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from contract.paths import RunPaths
-from launcher import basis, config
-from launcher.cards import Pick, pick
+from launcher import config
+from launcher.act.compose import project
 from launcher.observe.memory import MemoryReader
 from launcher.observe.nvml import Nvml
-from launcher.planning import ImpossibleError, Simulates
-from launcher.runtimes import project
-from launcher.wish import RuntimeKind, Wish
+from launcher.options import RuntimeKind, Wish
+from launcher.resolve import basis
+from launcher.resolve.cards import Pick, pick
+from launcher.resolve.planning import ImpossibleError, Simulates
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 from tests.unit.launcher.planned import reading
@@ -26,12 +27,13 @@ from tests.unit.launcher.planned import reading
 PREPARE = """
 import json, sys, time
 from pathlib import Path
-from launcher import config, preparing, up
-from launcher.planning import Simulates
+from launcher import config, up
+from launcher.resolve import preparing
+from launcher.resolve.planning import Simulates
 from contract.paths import RunPaths
-from launcher.runtimes import project
-from launcher.supervising.journal import Journal
-from launcher.wish import RuntimeKind, Wish
+from launcher.act.compose import project
+from launcher.act.journal import Journal
+from launcher.options import RuntimeKind, Wish
 run = RunPaths(Path(sys.argv[1]))
 run.logs.mkdir(parents=True, exist_ok=True)
 wish = Wish(run=run, runtime=RuntimeKind.PROCESS, simulator=Simulates.LITE, **json.loads(sys.argv[2]))

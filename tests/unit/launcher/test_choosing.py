@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from contract.paths import RunPaths
-from launcher import basis, choosing, config
-from launcher.choosing import Docker, choose, docker_here
+from launcher import config
+from launcher.act.compose import engine
 from launcher.observe.pools import Gpu, Reading
-from launcher.planning import ImpossibleError, Simulates
-from launcher.runtimes import engine
-from launcher.wish import RuntimeKind, Wish
+from launcher.options import RuntimeKind, Wish
+from launcher.resolve import basis, choosing
+from launcher.resolve.choosing import Docker, choose, docker_here
+from launcher.resolve.planning import ImpossibleError, Simulates
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 

@@ -18,14 +18,15 @@ from typer.testing import CliRunner
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.signals import SAME_REQUEST_S, StopRequests
-from launcher import config, preparing, up
-from launcher.__main__ import app
+from launcher import config, up
+from launcher.act.journal import Journal, LauncherState
+from launcher.cli import app
 from launcher.decide.ladder import Taken
 from launcher.observe.pools import PoolKind
-from launcher.planning import Simulates
-from launcher.preparing import Prepared
-from launcher.supervising.journal import Journal, LauncherState
-from launcher.wish import Options, RuntimeKind, Wish
+from launcher.options import Options, RuntimeKind, Wish
+from launcher.resolve import preparing
+from launcher.resolve.planning import Simulates
+from launcher.resolve.preparing import Prepared
 from tests.conftest import REPOSITORY
 
 LIMITS = config.load()

@@ -13,14 +13,14 @@ import pytest
 
 from contract.paths import RunPaths
 from launcher import config
+from launcher.act.compose import container, engine
+from launcher.act.compose.container import LOST, ComposeChild, Creation
+from launcher.act.compose.engine import Container, EngineError
+from launcher.act.compose.project import name_of
+from launcher.act.compose.runtime import SERVICES, ComposeRuntime
+from launcher.act.run_spec import Setup
+from launcher.act.runtime import Role, Start, StartError
 from launcher.observe.observation import Ended
-from launcher.runtimes import compose_child, engine
-from launcher.runtimes.compose import SERVICES, ComposeRuntime
-from launcher.runtimes.compose_child import LOST, ComposeChild, Creation
-from launcher.runtimes.engine import Container, EngineError
-from launcher.runtimes.project import name_of
-from launcher.runtimes.runtime import Role, Start, StartError
-from launcher.runtimes.setup import Setup
 from tests.conftest import REPOSITORY
 
 LIMITS = config.load()
@@ -312,7 +312,7 @@ def child(run: RunPaths, engine: Engine) -> ComposeChild:
 def test_an_engine_that_is_silent_ends_nothing_while_the_process_is_there(
     run: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compose_child, "ENGINE_PATIENCE_S", -1.0)
+    monkeypatch.setattr(container, "ENGINE_PATIENCE_S", -1.0)
     engine = Engine([running(os.getpid())])
     alive = child(run, engine)
     engine.answers.clear()
@@ -330,7 +330,7 @@ def test_an_engine_that_stays_silent_after_the_process_has_gone_is_believed_lost
     engine.answers.clear()
     gone.look()
     assert gone.poll() is None, "an engine that starts again tells how it ended"
-    monkeypatch.setattr(compose_child, "ENGINE_PATIENCE_S", -1.0)
+    monkeypatch.setattr(container, "ENGINE_PATIENCE_S", -1.0)
     gone.let_go()
     gone.look()
     assert gone.poll() == Ended(LOST)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.runtimes import container_log
-from launcher.runtimes.container_log import ContainerLog
-from launcher.runtimes.engine import Container, EngineError
+from launcher.act.compose import container_log
+from launcher.act.compose.container_log import ContainerLog
+from launcher.act.compose.engine import Container, EngineError
 
 PATIENCE_S = 60.0
 

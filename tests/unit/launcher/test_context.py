@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from contract.heartbeat import MemoryFigures
 from contract.paths import RunPaths
-from launcher import watermarks
+from launcher.act.effects import State
+from launcher.act.ladder_state import context_mib
+from launcher.act.runtime import Role
 from launcher.decide import plan
 from launcher.observe.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
-from launcher.supervising.ladder_state import context_mib
+from launcher.resolve import watermarks
 from tests.unit.launcher.planned import CONTEXT_MIB, LIMITS, Rule, card, reading, simulator, situation
 from tests.unit.launcher.seen import BEAT, driving, vram, with_beat
 from tests.unit.launcher.simulated import World

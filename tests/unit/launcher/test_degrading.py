@@ -10,11 +10,11 @@ import pytest
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.readers import read_object
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.observe.observation import Observation
 from launcher.observe.pools import PoolKind
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
 from tests.unit.launcher.simulated import BASE, HEALTHY, LIMITS, World
 
 RESTORE = LIMITS.restore

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from contract.paths import RunPaths
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.observe.pools import PoolKind
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
 from tests.unit.launcher.hours import HOUR_S, Sweep, jump, live
 from tests.unit.launcher.machine import Machine, agent_mib
 

@@ -10,10 +10,10 @@ import pytest
 
 from contract.paths import RunPaths
 from contract.readers import read_lines
+from launcher.act.effects import State
+from launcher.act.journal import recall
+from launcher.act.runtime import Role
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
-from launcher.supervising.journal import recall
 from tests.unit.launcher.simulated import World
 
 SHORT = Finding(Cause.PRESSURE, "vram:0 has 100 MiB free, 512 should be", "vram:0")

@@ -12,10 +12,10 @@ import pytest
 from contract.locks import is_held
 from contract.paths import RunPaths, newest_run
 from contract.readers import last_lines, read_lines, read_object, read_objects
-from launcher.saved_config import saved_config
+from launcher.act.journal import Journal, LauncherState, ProcessState, RunInUseError, lock
+from launcher.act.saved_config import saved_config
+from launcher.options import Options
 from launcher.show import dashboard
-from launcher.supervising.journal import Journal, LauncherState, ProcessState, RunInUseError, lock
-from launcher.wish import Options
 
 
 @pytest.fixture

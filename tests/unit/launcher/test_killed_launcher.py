@@ -12,9 +12,9 @@ import pytest
 
 from contract.paths import RunPaths
 from contract.readers import read_object
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
 from tests.unit.launcher.simulated import KilledError, World
 
 

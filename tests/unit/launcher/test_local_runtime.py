@@ -18,11 +18,11 @@ from contract.locks import Lock
 from contract.paths import RunPaths
 from contract.processes import tree
 from launcher import config
+from launcher.act.leftovers import await_leftovers
+from launcher.act.local.runtime import LocalRuntime
+from launcher.act.run_spec import Setup
+from launcher.act.runtime import Child, Role, Start
 from launcher.observe.observation import Ended
-from launcher.runtimes.leftovers import await_leftovers
-from launcher.runtimes.local import LocalRuntime
-from launcher.runtimes.runtime import Child, Role, Start
-from launcher.runtimes.setup import Setup
 from tests.conftest import REPOSITORY
 from tests.unit.launcher.test_processes import FAMILY, family, until
 
@@ -37,9 +37,9 @@ import os, pathlib, sys, time
 from launcher import config
 from contract.locks import Lock
 from contract.paths import RunPaths
-from launcher.runtimes.local import LocalRuntime
-from launcher.runtimes.runtime import Role, Start
-from launcher.runtimes.setup import Setup
+from launcher.act.local.runtime import LocalRuntime
+from launcher.act.runtime import Role, Start
+from launcher.act.run_spec import Setup
 def started(**fields):
     setup = Setup(run, pathlib.Path("a.yaml"), 2000, **fields)
     return LocalRuntime(setup, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))

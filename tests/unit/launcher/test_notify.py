@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from launcher.notify import AT_ONCE, Notifier
+from launcher.act.notify import AT_ONCE, Notifier
 
 
 def test_the_command_gets_the_event_whole_and_its_name_incident_and_cause(tmp_path: Path) -> None:

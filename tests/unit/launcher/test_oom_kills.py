@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from launcher.runtimes import oom_kills
-from launcher.runtimes.oom_kills import OomKills
+from launcher.act import oom_kills
+from launcher.act.oom_kills import OomKills
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from contract.exits import Exit
-from launcher import plan_command as command
-from launcher.footprint import Footprint, FootprintError
+from launcher import plan as command
 from launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
-from launcher.planning import PlanRequest, Simulates
+from launcher.resolve.footprint import Footprint, FootprintError
+from launcher.resolve.planning import PlanRequest, Simulates
 from tests.unit.launcher.planned import LIMITS, reading
 
 REPOSITORY = Path(__file__).resolve().parents[3]

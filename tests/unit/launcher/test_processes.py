@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.runtimes.keeper import plain
-from launcher.runtimes.processes import Keepers, KeptProcess, Program
-from launcher.runtimes.runtime import Role
+from launcher.act.local.process_shim import plain
+from launcher.act.local.processes import Program, ShimmedProcess, Shims
+from launcher.act.runtime import Role
 
 PATIENCE_S = 60.0
 # Writes down its own process id and that of a child in a session of its own, as the agent's collector is.
@@ -36,28 +36,28 @@ time.sleep(600)
 # A launcher in small: starts a simulator and an agent, then waits to be killed.
 LAUNCHER = f"""
 import pathlib, sys, time
-from launcher.runtimes.processes import Keepers, Program
-from launcher.runtimes.runtime import Role
-folder, keepers = pathlib.Path(sys.argv[1]), Keepers()
+from launcher.act.local.processes import Shims, Program
+from launcher.act.runtime import Role
+folder, shims = pathlib.Path(sys.argv[1]), Shims()
 for role in (Role.SIMULATOR, Role.AGENT):
     own = folder / role.value
     own.mkdir()
     command = (sys.executable, "-c", {FAMILY!r}, str(own), sys.argv[2])
-    keepers.start(Program(role, command, own / "log", float(sys.argv[3])))
+    shims.start(Program(role, command, own / "log", float(sys.argv[3])))
 time.sleep(600)
 """
 
-# A keeper whose child has ended before Popen returns, as one that ends at once may have.
+# A shim whose child has ended before Popen returns, as one that ends at once may have.
 SLOW_TO_START = """
 import pathlib, subprocess, sys, time
-from launcher.runtimes import keeper
+from launcher.act.local import process_shim as shim
 class Slow(subprocess.Popen):
     def __init__(self, *given, **named):
         super().__init__(*given, **named)
         time.sleep(0.5)
-keeper.subprocess.Popen = Slow
+shim.subprocess.Popen = Slow
 log = pathlib.Path(sys.argv[1])
-held = keeper.Keeper([sys.executable, "-S", "-c", "raise SystemExit(65)"], keeper.Output(log, False), 0, 5.0)
+held = shim.Shim([sys.executable, "-S", "-c", "raise SystemExit(65)"], shim.Output(log, False), 0, 5.0)
 sys.exit(held.run())
 """
 
@@ -83,18 +83,18 @@ def family(folder: Path) -> list[int]:
 
 
 @pytest.fixture
-def keepers() -> Iterator[Keepers]:
-    keepers = Keepers()
-    yield keepers
-    keepers.close()
+def shims() -> Iterator[Shims]:
+    shims = Shims()
+    yield shims
+    shims.close()
 
 
-def start(keepers: Keepers, folder: Path, program: str, *arguments: str, show: bool = False) -> KeptProcess:
+def start(shims: Shims, folder: Path, program: str, *arguments: str, show: bool = False) -> ShimmedProcess:
     command = (sys.executable, "-c", program, *arguments)
-    return keepers.start(Program(Role.AGENT, command, folder / "log", 1.0, {"GREETING": "hello"}, show))
+    return shims.start(Program(Role.AGENT, command, folder / "log", 1.0, {"GREETING": "hello"}, show))
 
 
-def end_of(child: KeptProcess) -> int:
+def end_of(child: ShimmedProcess) -> int:
     until(lambda: child.poll() is not None)
     code = child.poll()
     assert code is not None
@@ -109,22 +109,22 @@ def end_of(child: KeptProcess) -> int:
         ("import os; os.abort()", 134),
     ],
 )
-def test_the_exit_code_comes_back(keepers: Keepers, tmp_path: Path, program: str, code: int) -> None:
-    assert end_of(start(keepers, tmp_path, program)) == code
+def test_the_exit_code_comes_back(shims: Shims, tmp_path: Path, program: str, code: int) -> None:
+    assert end_of(start(shims, tmp_path, program)) == code
 
 
-def test_a_program_that_does_not_exist_is_said_in_the_log(keepers: Keepers, tmp_path: Path) -> None:
-    assert end_of(keepers.start(Program(Role.AGENT, ("no-such-program",), tmp_path / "log", 1.0))) == 127
+def test_a_program_that_does_not_exist_is_said_in_the_log(shims: Shims, tmp_path: Path) -> None:
+    assert end_of(shims.start(Program(Role.AGENT, ("no-such-program",), tmp_path / "log", 1.0))) == 127
     assert "no-such-program can't be started" in (tmp_path / "log").read_text()
 
 
-def test_environment_and_output_arrive(keepers: Keepers, tmp_path: Path) -> None:
-    assert end_of(start(keepers, tmp_path, "import os; print(os.environ['GREETING'])")) == 0
+def test_environment_and_output_arrive(shims: Shims, tmp_path: Path) -> None:
+    assert end_of(start(shims, tmp_path, "import os; print(os.environ['GREETING'])")) == 0
     assert (tmp_path / "log").read_text() == "hello\n"
 
 
-def test_a_child_that_ends_takes_its_orphans_along(keepers: Keepers, tmp_path: Path) -> None:
-    child = start(keepers, tmp_path, FAMILY, str(tmp_path), "0")
+def test_a_child_that_ends_takes_its_orphans_along(shims: Shims, tmp_path: Path) -> None:
+    child = start(shims, tmp_path, FAMILY, str(tmp_path), "0")
     leader, orphan = family(tmp_path)
     assert leader == child.pid
     os.kill(leader, signal.SIGKILL)
@@ -132,11 +132,11 @@ def test_a_child_that_ends_takes_its_orphans_along(keepers: Keepers, tmp_path: P
     assert not alive(orphan)
 
 
-def test_terminate_lets_it_finish_and_kill_does_not(keepers: Keepers, tmp_path: Path) -> None:
+def test_terminate_lets_it_finish_and_kill_does_not(shims: Shims, tmp_path: Path) -> None:
     for name, wait_s, code in (("soft", "0.1", 75), ("hard", "600", 137)):
         folder = tmp_path / name
         folder.mkdir()
-        child = start(keepers, folder, FAMILY, str(folder), wait_s)
+        child = start(shims, folder, FAMILY, str(folder), wait_s)
         pids = family(folder)
         child.terminate()
         until((folder / "stopped").exists)
@@ -146,11 +146,11 @@ def test_terminate_lets_it_finish_and_kill_does_not(keepers: Keepers, tmp_path: 
         assert not any(map(alive, pids))
 
 
-def test_a_keeper_that_is_killed_takes_its_child_along(keepers: Keepers, tmp_path: Path) -> None:
-    child = start(keepers, tmp_path, FAMILY, str(tmp_path), "0")
+def test_a_shim_that_is_killed_takes_its_child_along(shims: Shims, tmp_path: Path) -> None:
+    child = start(shims, tmp_path, FAMILY, str(tmp_path), "0")
     leader, orphan = family(tmp_path)
-    keeper = int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(keeper, signal.SIGKILL)
+    shim = int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(shim, signal.SIGKILL)
     assert end_of(child) == 137
     until(lambda: not alive(leader))
     os.kill(orphan, signal.SIGKILL)  # its own parent's death signal would do this, as the agent's collector has it
@@ -182,10 +182,10 @@ print("\r\x1b[2K\x1b[1mdone\x1b[0m")
 """
     outer = f"""
 import pathlib, sys, time
-from launcher.runtimes.processes import Keepers, Program
-from launcher.runtimes.runtime import Role
+from launcher.act.local.processes import Shims, Program
+from launcher.act.runtime import Role
 log = pathlib.Path({str(tmp_path / "log")!r})
-child = Keepers().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
+child = Shims().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
 while child.poll() is None: time.sleep(0.02)
 """
     source, sink = pty.openpty()
@@ -205,10 +205,10 @@ def test_a_child_survives_a_terminal_that_is_gone(tmp_path: Path) -> None:
     program = "import time\nfor _ in range(20): print('line ' * 100, flush=True); time.sleep(0.01)"
     outer = f"""
 import pathlib, sys, time
-from launcher.runtimes.processes import Keepers, Program
-from launcher.runtimes.runtime import Role
+from launcher.act.local.processes import Shims, Program
+from launcher.act.runtime import Role
 log = pathlib.Path({str(tmp_path / "log")!r})
-child = Keepers().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
+child = Shims().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
 while child.poll() is None: time.sleep(0.02)
 sys.exit(child.poll())
 """
@@ -234,10 +234,10 @@ def test_a_log_keeps_what_stays_visible(line: bytes, kept: bytes) -> None:
     assert plain(line) == kept
 
 
-def test_the_exit_code_of_a_program_that_has_ended_before_its_keeper_looks_is_not_lost(tmp_path: Path) -> None:
+def test_the_exit_code_of_a_program_that_has_ended_before_its_shim_looks_is_not_lost(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SLOW_TO_START, str(tmp_path / "log")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as keeper:  # its lifeline, which stays open
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as shim:  # its lifeline, which stays open
         try:
-            assert keeper.wait(PATIENCE_S) == 65
+            assert shim.wait(PATIENCE_S) == 65
         finally:
-            keeper.kill()
+            shim.kill()

@@ -11,11 +11,11 @@ import pytest
 
 from contract.paths import RunPaths
 from contract.readers import read_lines
-from launcher.runtimes.runtime import Role
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.show import history, sentences
 from launcher.show.history import RunHistory
 from launcher.show.incidents import Incident, read_incidents
-from launcher.supervising.edges import State
 from tests.unit.launcher.simulated import World
 
 Row = dict[str, Any]

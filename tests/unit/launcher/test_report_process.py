@@ -49,6 +49,6 @@ def test_an_interpreter_that_is_gone_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_launcher_never_loads_what_the_report_is_drawn_with() -> None:
-    program = "import launcher.__main__, launcher.up, sys; print({'matplotlib', 'jinja2', 'numpy'} & set(sys.modules))"
+    program = "import launcher.cli, launcher.up, sys; print({'matplotlib', 'jinja2', 'numpy'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"

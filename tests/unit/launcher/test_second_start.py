@@ -20,15 +20,16 @@ from agent.cli import commands, options
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.readers import read_object
-from launcher import agent_words, config, down, preparing
+from launcher import config, down
 from launcher import up as up_command
-from launcher.__main__ import app
-from launcher.ending import Ending
-from launcher.planning import Simulates
-from launcher.preparing import RefusedError, understood
-from launcher.supervising.journal import Journal, LauncherState
+from launcher.act.journal import Journal, LauncherState
+from launcher.cli import app
+from launcher.decide.ending import Ending
+from launcher.options import Options, RuntimeKind, Wish
+from launcher.resolve import agent_args, preparing
+from launcher.resolve.planning import Simulates
+from launcher.resolve.preparing import RefusedError, understood
 from launcher.up import locked
-from launcher.wish import Options, RuntimeKind, Wish
 
 Up = Callable[..., Wish]
 Value = tuple[tuple[str, ...], Any]
@@ -185,12 +186,12 @@ def test_the_agent_s_words_win_key_by_key(
     assert understood(up("--", *second)).wish.agent_args == expected
 
 
-@pytest.mark.parametrize("name", agent_words.OWN)
+@pytest.mark.parametrize("name", agent_args.OWN)
 def test_an_option_of_both_programs_has_the_last_value_given_to_either(up: Up, name: str) -> None:
     (words, _), (anew, other) = GIVEN[name]
     begun(up(*words))
-    wish = understood(up("--", "--set", f"{agent_words.OWN[name]}=5")).wish
-    assert (getattr(wish, name), wish.agent_args) == (None, ("--set", f"{agent_words.OWN[name]}=5"))
+    wish = understood(up("--", "--set", f"{agent_args.OWN[name]}=5")).wish
+    assert (getattr(wish, name), wish.agent_args) == (None, ("--set", f"{agent_args.OWN[name]}=5"))
     begun(wish)
     wish = understood(up(*anew)).wish
     assert (getattr(wish, name), wish.agent_args) == (other, ())
@@ -208,12 +209,12 @@ def test_the_agent_s_named_options_are_these(monkeypatch: pytest.MonkeyPatch) ->
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     agent = typer.Typer()
     agent.command()(commands.train)
-    values = {option: "cpu" if option == "--device" else str(number) for number, option in enumerate(agent_words.KEYS)}
+    values = {option: "cpu" if option == "--device" else str(number) for number, option in enumerate(agent_args.KEYS)}
     result = CliRunner().invoke(agent, [word for pair in values.items() for word in pair])
     for number, handler in before.items():
         signal.signal(number, handler)
     assert result.exit_code == 0, result.output
-    told = {key: values[option] for option, keys in agent_words.KEYS.items() for key in keys}
+    told = {key: values[option] for option, keys in agent_args.KEYS.items() for key in keys}
     assert {key: str(value) for key, value in named.items()} == told
 
 

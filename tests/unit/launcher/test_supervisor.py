@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.readers import read_object
+from launcher.act.effects import State
+from launcher.act.runtime import Role
 from launcher.observe.health import Health
-from launcher.runtimes.runtime import Role
-from launcher.supervising.edges import State
 from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
 
 BUDGET = LIMITS.simulator.restarts

@@ -1,0 +1,1 @@
+"""The runtime of the Compose stack: ``docker compose`` acts, the Docker SDK watches."""

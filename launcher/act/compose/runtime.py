@@ -1,0 +1,277 @@
+"""The runtime of the Compose stack: ``docker compose`` acts, the engine's SDK watches.
+
+Owns what the stack is told (project, files, variables) and the containers' order on the way down. Containers outlive
+their launcher: the next one of the same run finds them again.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from contract.processes import MIB
+from launcher.act.compose.container import ComposeChild, Creation
+from launcher.act.compose.engine import Engine, EngineError
+from launcher.act.compose.project import GPU, LITE, Project
+from launcher.act.local.processes import Program, Shims
+from launcher.act.run_spec import Setup
+from launcher.act.runtime import Role, Start, StartError
+from launcher.config import LauncherConfig
+
+SERVICES = {Role.SIMULATOR: "carla", Role.AGENT: "agent"}
+# `--wait` ends with the first health check that passes; whether it is well, the launcher judges by itself.
+WAITED_FOR = {Role.SIMULATOR: ("--wait",), Role.AGENT: ()}
+UP = ("up", "--detach", "--no-deps", "--no-build", "--pull", "never", "--force-recreate")
+CALLER = 1000
+"""Whose the run's files become if root calls: the agent's container isn't root's."""
+LOOK_S = 0.1
+CLI_GRACE_S = 1.0
+
+
+class ComposeRuntime:
+    """Starts the services of one run's project; a ``runtime.Runtime``."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        limits: LauncherConfig,
+        *,
+        lite: bool,
+        device: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        over: tuple[Path, ...] = (),
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            lite: carla-lite and an agent on the CPU; otherwise CARLA on the GPU.
+            device: of the agent: auto, cuda or cpu; None leaves it to ``.env``.
+            variables: more of those in ``.env.example``, as limits of memory; they win.
+            over: Compose files to lay over the stack's own, as docker-compose.visual.yml.
+        """
+        self._setup, self._limits = setup, limits
+        self._lite, self._device, self._more = lite, device, variables or {}
+        self._quality: str = limits.simulator.quality
+        self._project = Project(setup.run, (*(LITE if lite else GPU), *map(str, over)), setup.stack)
+        self._engine = Engine()
+        self._shims = Shims(setup.inherited)
+        self._children: dict[Role, ComposeChild] = {}
+        self._checked = False
+
+    @property
+    def project(self) -> str:
+        """Return the name of the run's project, which its containers and its network bear as a label."""
+        return self._project.name
+
+    def container_name(self, container: str) -> str | None:
+        """Return the name of any container of this machine, by its id; None if it has none, or nobody can say."""
+        try:
+            return self._engine.name_of(container)
+        except EngineError:
+            return None
+
+    def config_inside(self) -> str:
+        """Return the path of the agent's configuration in its container, which has two folders of this machine.
+
+        Raises:
+            StartError: it lies in neither.
+        """
+        config = self._setup.config.resolve()
+        folders = {"config": self._setup.stack.resolve() / "config", "runs": self._setup.run.path.resolve().parent}
+        for inside, folder in folders.items():
+            if config.is_relative_to(folder):
+                return str(inside / config.relative_to(folder))
+        raise StartError(
+            f"{self._setup.config}: the agent's container sees {folders['config']} and {folders['runs']} only; "
+            "put the configuration into one of them."
+        )
+
+    def agent_command(self) -> tuple[str, ...]:
+        """Return what runs ``python -m agent`` for a moment, in a container of its own; ``footprint`` is added to it.
+
+        It wants ``environment``; nothing is written.
+
+        Raises:
+            StartError: the configuration lies where no container sees it.
+        """
+        self._project.set(self._variables())
+        return self._project.command("run", "--rm", "--no-deps", "-T", "agent", "python", "-m", "agent")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return what ``agent_command`` wants in its environment."""
+        return self._project.environment
+
+    def memory_limits_mib(self) -> dict[Role, float]:
+        """Return what each container may take, those without a limit left out; nothing is started or written.
+
+        Raises:
+            StartError: Compose is too old, or a file or variable is wrong.
+        """
+        self._project.check_version()
+        self._project.set(self._variables())
+        found = self._project.memory_bytes()
+        return {role: found[service] / MIB for role, service in SERVICES.items() if service in found}
+
+    def check(self) -> None:
+        """Return if the stack can be started as far as anybody can tell before.
+
+        Raises:
+            StartError: no engine answers, Compose is too old, the configuration lies where no container sees it, or an
+                image isn't built.
+        """
+        self._project.check_version()
+        self._project.write(self._variables())
+        self.expect_images(*Role)
+        self._checked = True
+
+    def expect_images(self, *roles: Role) -> None:
+        """Return if the images of these programs are here; nothing is built, for that can take an hour.
+
+        Raises:
+            StartError: one isn't, or nobody can say; all that aren't are named at once.
+        """
+        self._project.set(self._variables())
+        images = self._project.images()
+        missing = [service for service in SERVICES.values() if not self._has(images[service])]
+        if any(SERVICES[role] in missing for role in roles):
+            named = " and ".join(images[service] for service in missing)
+            raise StartError(f"Not built here yet: {named}; do it with `{self._project.build_command(*missing)}`.")
+
+    def start(self, start: Start) -> ComposeChild:
+        """Have a service's container created anew, with what holds now, and return before it is there.
+
+        The agent always goes on with what is in its run directory, whatever ``start`` says (docker-compose.yml).
+
+        Raises:
+            StartError: as ``check``.
+        """
+        self._quality = start.quality or self._quality
+        if self._checked:
+            self._project.write(self._variables())
+        else:
+            self.check()
+        self._give_the_run_to_the_agent()
+        service, log = SERVICES[start.role], self._log_of(start.role)
+        creation = self._create(start.role, service)
+        self._children[start.role] = ComposeChild(self._engine, self.project, service, log, creation)
+        return self._children[start.role]
+
+    def left(self, role: Role) -> ComposeChild | None:
+        """Return the container of this run that runs, also if this launcher didn't start it; None if there is none.
+
+        Raises:
+            StartError: the engine can't be asked.
+        """
+        service, own = SERVICES[role], self._children.get(role)
+        if own is not None and own.poll() is None:  # one listener a container
+            return own
+        try:
+            running = self._engine.ids(self.project, service, running=True)
+        except EngineError as error:
+            raise StartError(str(error)) from None
+        if not running:
+            return None
+        self._setup.run.logs.mkdir(parents=True, exist_ok=True)
+        self._children[role] = ComposeChild(self._engine, self.project, service, self._log_of(role), None, running[0])
+        self._children[role].look()
+        return self._children[role]
+
+    def clear(self) -> None:
+        """Stop the agent and then the simulator, each within its grace, and remove what is this run's; twice is fine.
+
+        Raises:
+            StartError: the engine can't be asked, or something can't be removed.
+        """
+        graces_s = {Role.AGENT: self._limits.agent.stop_grace_s, Role.SIMULATOR: self._limits.simulator.stop_grace_s}
+        for role, grace_s in graces_s.items():
+            if (child := self.left(role)) is not None:
+                _stop(child, grace_s)
+        self._project.remove()
+
+    def close(self) -> None:
+        """Listen to the containers no longer; they go on."""
+        for child in self._children.values():
+            child.let_go()
+        self._shims.close()
+
+    def _create(self, role: Role, service: str) -> Creation:
+        log = self._setup.run.logs / "compose.log"
+        begin = log.stat().st_size if log.exists() else 0
+        try:
+            earlier = frozenset(self._engine.ids(self.project, service))
+            # A command that was killed while it replaced a container leaves one of a name that the next stumbles over.
+            for each in earlier:
+                self._engine.remove(each)
+            # The agent's lifeline is the one that ends with the launcher: half-way commands must not go on without it.
+            command = self._project.command(*UP, *WAITED_FOR[role], service)
+            program = Program(Role.AGENT, command, log, CLI_GRACE_S, self._project.environment)
+            return Creation(self._shims.start(program), earlier, log, begin)
+        except EngineError as error:
+            raise StartError(str(error)) from None
+        except OSError as error:
+            raise StartError(f"`docker compose` can't be started: {error.strerror}.") from None
+
+    def _has(self, image: str) -> bool:
+        try:
+            return self._engine.has_image(image)
+        except EngineError as error:
+            raise StartError(str(error)) from None
+
+    def _log_of(self, role: Role) -> Path:
+        return self._setup.run.logs / f"{role.value}.log"
+
+    def _variables(self) -> dict[str, str]:
+        setup, (uid, gid) = self._setup, self._owner()
+        told = {
+            "RUN_NAME": setup.run.path.resolve().name,
+            "RUNS_DIR": str(setup.run.path.resolve().parent),
+            "RUN_UID": str(uid),
+            "RUN_GID": str(gid),
+            "RESTART": "no",
+            "AGENT_CONFIG": self.config_inside(),
+            "AGENT_ARGS": shlex.join(setup.agent_options),
+            "CARLA_QUALITY": self._quality,
+            "CARLA_PORTS": f"{setup.port}-{setup.port + 2}",
+        }
+        if setup.gpu_uuid and not self._lite:
+            told |= {"CARLA_GPU": setup.gpu_uuid, "AGENT_GPU": setup.gpu_uuid}
+        if self._device is not None:
+            told["AGENT_DEVICE"] = self._device
+        if setup.simulator_args:
+            told["CARLA_FLAGS"] = shlex.join(setup.simulator_args)
+        return {**told, **(self._town() if self._lite else {}), **self._more}
+
+    def _town(self) -> dict[str, str]:
+        limits = self._limits.simulator
+        name = self._setup.map or limits.map
+        if "/" in name:
+            raise StartError(f"The map {name} is a file here, which no container sees: name one that carla-lite has.")
+        return {"LITE_MAP": name, "LITE_SEED": str(limits.seed if self._setup.seed is None else self._setup.seed)}
+
+    def _owner(self) -> tuple[int, int]:
+        """Return whom the run's files shall belong to: the caller, or if that is root, whoever has the folder."""
+        if os.getuid() != 0:
+            return os.getuid(), os.getgid()
+        run = self._setup.run.path.resolve()
+        folder = next(each for each in (run, *run.parents) if each.exists()).stat()
+        return (folder.st_uid, folder.st_gid) if folder.st_uid != 0 else (CALLER, CALLER)
+
+    def _give_the_run_to_the_agent(self) -> None:
+        """Let the agent write into a run directory that root made."""
+        if os.getuid() == 0:
+            uid, gid = self._owner()
+            for path in (self._setup.run.path, *self._setup.run.path.rglob("*")):
+                os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def _stop(child: ComposeChild, grace_s: float) -> None:
+    child.terminate()
+    deadline_s = time.monotonic() + grace_s
+    while child.poll() is None and time.monotonic() < deadline_s:
+        time.sleep(LOOK_S)
+    if child.poll() is None:
+        child.kill()

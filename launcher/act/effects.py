@@ -1,0 +1,132 @@
+"""What the supervisor touches, as interfaces, and what it is told before it begins. Owns nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from contract.requests import Answer
+from launcher.act.runtime import Child, Runtime
+from launcher.decide.detectors.causes import Finding
+from launcher.decide.detectors.expectations import BandKey
+from launcher.decide.ladder import Ladder, Needs
+from launcher.observe.health import Address, Health
+from launcher.observe.observation import Observation
+
+
+class State(Enum):
+    """Where the run stands."""
+
+    INIT = "init"
+    STARTING_SIMULATOR = "starting_simulator"
+    WARMING = "warming"
+    VERIFYING = "verifying"
+    RUNNING = "running"
+    PRESSURE = "pressure"
+    DRAINING = "draining"
+    APPLYING = "applying"
+    BACKOFF = "backoff"
+    STOPPING_SIMULATOR = "stopping_simulator"
+    STOPPED = "stopped"
+
+
+class Clock(Protocol):
+    """Time that a suspended machine doesn't count (CLOCK_MONOTONIC); a simulated one in tests."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some fixed moment."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Let time pass."""
+
+
+class StopAsked(Protocol):
+    """Who wants the run to end."""
+
+    @property
+    def count(self) -> int:
+        """How often."""
+
+    @property
+    def cause(self) -> str:
+        """By what first; empty while nobody has."""
+
+
+class Requests(Protocol):
+    """Requests to the agent, and the values that it starts with."""
+
+    def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
+        """Ask; return the request's id."""
+
+    def answer(self, number: int) -> Answer | None:
+        """Return the answer, None while there is none."""
+
+    def write_overrides(self, values: Mapping[str, Any]) -> None:
+        """Write the values for the agent's next start."""
+
+    def started_with(self) -> dict[str, Any]:
+        """Return the values with which the agent last started."""
+
+
+class Observer(Protocol):
+    """Sees everything once."""
+
+    def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
+        """Return what is there; None stands for a program that wasn't started, or was put away."""
+
+    def expect_end(self, child: Child) -> None:
+        """Take note that the launcher asks this program to end, before it does."""
+
+    def close(self) -> None:
+        """Let go of connection and files; nobody looks any more."""
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What is run.
+
+    Attributes:
+        address: of the simulator.
+        simulator_ours: it is started and restarted here; otherwise somebody else runs it.
+        ladder: the steps of each pool.
+        base: values of the agent's configuration without any step, by dotted key.
+        needs: from overrides to the agent's predicted peak, as far as that is known; never takes time.
+        ask_ahead: finds out about the overrides that ``needs`` will be asked about; waits for the answers if told to.
+        bands: what simulator and agent should hold, from overrides and the simulator's quality.
+        resume: the agent goes on with what lies in the run directory already.
+        on_cpu: returns the same run as it is planned with the agent on the CPU.
+    """
+
+    address: Address
+    simulator_ours: bool = True
+    ladder: Ladder = field(default_factory=dict)
+    base: Mapping[str, Any] = field(default_factory=dict)
+    needs: Needs = lambda _overrides: {}
+    ask_ahead: Callable[[Sequence[Mapping[str, Any]], bool], None] = lambda _overrides, _wait: None
+    bands: Callable[[Mapping[str, Any], str | None], Mapping[BandKey, float]] = lambda _overrides, _quality: {}
+    resume: bool = False
+    on_cpu: Callable[[], Brief] | None = None
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What the supervisor touches.
+
+    Attributes:
+        expect: has ``diagnose`` measure against these bands from now on.
+        check: asks for health; the argument is whether the simulator is in use.
+        draw: gives numbers in [-1, 1].
+    """
+
+    runtime: Runtime
+    observer: Observer
+    diagnose: Callable[[Observation], tuple[Finding, ...]]
+    check: Callable[[bool], Health]
+    requests: Requests
+    clock: Clock
+    draw: Callable[[], float]
+    stop: StopAsked
+    say: Callable[[str], None]
+    expect: Callable[[Mapping[BandKey, float]], None] = lambda _bands: None

@@ -1,0 +1,259 @@
+"""The rung on which the run stands: steps taken, adopted and taken back, and when the next change may come.
+
+Owns ``taken`` in the launcher's state and the hold times. Every change is journalled with its cause before anything is
+done about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from contract.heartbeat import Heartbeat
+from launcher.act.effects import Brief, Effects
+from launcher.act.foreign_memory import ForeignMemory
+from launcher.act.journal import Journal
+from launcher.config import Does, LauncherConfig
+from launcher.decide import policy
+from launcher.decide.adoption import given_up, why_without_cuda
+from launcher.decide.choose import Ground
+from launcher.decide.decisions import Degrade
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.expectations import BandKey
+from launcher.decide.ladder import Step, Taken, kind_of, overrides, predicted, relief, within_reach
+from launcher.decide.restore import Hold, fits_without_last
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, PoolKind, Provenance
+
+BEATS_SETTLE_S = 5.0
+"""After a change the heartbeat may be a second old and tell of the time before it."""
+
+
+def context_mib(seen: Observation) -> float | None:
+    """Return what the agent holds of the GPU beyond what its allocator has; None where nobody knows.
+
+    The driver counts it per process, under ids of this machine: in a container the agent itself couldn't find its own.
+    Only while it learns, when its allocator has what it needs: both figures then tell of the same moment.
+    """
+    beat = seen.agent.beat
+    if beat is None or beat.phase not in ("collecting", "updating") or not beat.device_reserved_mib:
+        return None
+    held = [own.held for pool in seen.memory.of(PoolKind.VRAM) for own in pool.owners if own.kind is OwnerKind.AGENT]
+    if not held or any(each.provenance is not Provenance.MEASURED for each in held):
+        return None
+    beyond = sum(each.mib or 0.0 for each in held) - beat.device_reserved_mib
+    return round(beyond, 1) if beyond > 0 else None
+
+
+class LadderState:
+    """Where on the ladder the run stands."""
+
+    def __init__(self, brief: Brief, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
+        self._brief, self._config, self._effects, self._journal = brief, config, effects, journal
+        self._bands: Mapping[BandKey, float] = {}
+        self._hold = Hold(journal.state.hold_s or config.restore.hold_s)
+        self._changed_s = float("-inf")
+        self._fresh_mib: dict[PoolKind, float] = {}
+        self._fresh_known = False
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The values that hold now."""
+        return overrides(self._journal.state.taken)
+
+    def ground(self, seen: Observation) -> Ground:
+        """Return what a choice of steps stands on."""
+        return Ground(
+            self._brief.ladder,
+            self._journal.state.taken,
+            seen.memory,
+            self._config.memory.reserve_mib,
+            self._brief.needs,
+            self._fresh_mib,
+            self._brief.simulator_ours,
+        )
+
+    # Changes
+
+    def take(self, decision: Degrade) -> None:
+        """Record steps down: all of them before the first event, for a launcher may be killed between two."""
+        taken, ladder, rows = self._journal.state.taken, self._brief.ladder, []
+        for step in decision.steps:
+            freed = relief([step], ladder, taken, self._brief.needs) if step.values else step.frees_mib
+            kind = kind_of(step, ladder, decision.kind).value
+            rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
+            if step.stays:
+                taken.append(Taken(step.rung, kind, decision.cause, dict(step.values), step.quality))
+        for rung, kind, freed_mib in rows:
+            self._journal.event("rung_taken", decision.cause, rung=rung, kind=kind, frees_mib=freed_mib)
+
+    def degraded(self, now_s: float) -> None:
+        """See whether the last restore has failed by this step down."""
+        if self._hold.degraded(now_s, self._config.restore):
+            self._journal.event("restore_failed", hold_s=self._hold.hold_s)
+        self._remember_hold()
+
+    def restore(self, now_s: float) -> tuple[Taken, dict[str, Any]]:
+        """Take the last step back; return it, and the values that hold without it."""
+        taken = self._journal.state.taken.pop()
+        left = self.overrides
+        self._hold.restored(now_s)
+        self._journal.event("rung_left", f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
+        return taken, {key: left.get(key, self._brief.base.get(key)) for key in taken.values}
+
+    def given_up(self, seen: Observation, now_s: float) -> dict[str, Any]:
+        """Return what the agent gave up by itself for memory's sake, by dotted key; empty if that is nothing new."""
+        beat = self._telling_beat(seen, now_s)
+        return {} if beat is None else given_up(beat, self._expected)
+
+    def adopt(self, values: dict[str, Any], step: int, now_s: float) -> Taken:
+        """Record what the agent gave up by itself, by then at this training step, as a rung that was taken."""
+        kind = PoolKind.VRAM if self._expected.get("device") == "cuda" else PoolKind.RAM
+        taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
+        self._journal.state.taken.append(taken)
+        self.degraded(now_s)
+        self._journal.event("rung_adopted", taken.cause, rung=str(taken), kind=taken.kind, step=step)
+        self.changed(now_s)
+        return taken
+
+    def plan_without_cuda(self, seen: Observation, now_s: float) -> str | None:
+        """Plan from now on with an agent on the CPU if it computes there for another reason than memory; return why.
+
+        That is no rung: there is nothing to restore to, and the next launcher's plan begins with the card again.
+        """
+        beat = self._telling_beat(seen, now_s)
+        why = None if beat is None else why_without_cuda(beat, self._expected)
+        if beat is None or why is None:
+            return None
+        self._journal.event("planned_without_cuda", f"the agent computes on the CPU: {why}", reason=beat.cuda)
+        lasting = replace(self._brief, base={**self._brief.base, "device": "cpu"})
+        self._brief = lasting if self._brief.on_cpu is None else self._brief.on_cpu()
+        self.look_ahead()
+        return why
+
+    @property
+    def _expected(self) -> dict[str, Any]:
+        return {**self._brief.base, **self.overrides}
+
+    def _telling_beat(self, seen: Observation, now_s: float) -> Heartbeat | None:
+        """Return the heartbeat if it is of an agent that has begun, on the present rung."""
+        beat = seen.agent.beat
+        told = beat is not None and self.beats_tell_of_now(now_s) and beat.phase != "starting"
+        return beat if told else None
+
+    def changed(self, now_s: float) -> None:
+        """Let things settle before memory is judged again."""
+        self._changed_s = now_s
+        self._hold.begin_again()
+        self._journal.save()
+        self.look_ahead()
+
+    def look_ahead(self, wait: bool = False) -> None:
+        """Find out what the steps from here would free, before a decision needs it."""
+        self._brief.ask_ahead(within_reach(self._brief.ladder, self._journal.state.taken), wait)
+
+    def plan_bands(self, quality: str | None) -> None:
+        """Have simulator and agent measured against what they should hold on the present rung."""
+        planned = self._brief.bands(self.overrides, quality)
+        if not planned or planned == self._bands:
+            return
+        self._bands = planned
+        self._effects.expect(planned)
+        shown: dict[str, dict[str, dict[str, float]]] = {}
+        for (owner, pool, phase), mib in planned.items():
+            shown.setdefault(owner, {}).setdefault(pool, {})[phase] = mib
+        self._journal.state.planned_bands_mib = shown
+        self._journal.event("planned_bands", "what the plan says for the present rung", bands_mib=shown)
+
+    def beats_tell_of_now(self, now_s: float) -> bool:
+        """Return whether the heartbeat was certainly written after the last change."""
+        return now_s - self._changed_s >= BEATS_SETTLE_S
+
+    def settled(self, now_s: float) -> bool:
+        """Return whether the last change is long enough ago."""
+        return now_s - self._changed_s >= self._config.restore.settle_s
+
+    def does(self, taken: Taken) -> Does:
+        """Return how a step that was taken is carried out."""
+        found = next((step for step in self._steps() if step.rung == taken.rung), None)
+        if found is None or not found.stays:
+            return Does.QUALITY if taken.quality else Does.RESTART_AGENT
+        return found.does
+
+    def agent_needs(self) -> Mapping[PoolKind, float]:
+        """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
+        return predicted(self._brief.ladder, self._journal.state.taken, self._brief.needs)
+
+    # Measures
+
+    def simulator_is_new(self) -> None:
+        """Forget what the last simulator took when it was fresh."""
+        self._fresh_known = False
+
+    def verified(self, seen: Observation, incident: str) -> None:
+        """Record what all hold once the agent is warm: the reservation stands, and ``incident`` is mended."""
+        free = {pool.name: pool.free.mib for pool in seen.memory.pools}
+        held = {
+            pool.name: {whose.value: round(pool.held_by(whose), 1) for whose in OwnerKind} for pool in seen.memory.pools
+        }
+        self._journal.event("verified", incident=incident, free_mib=free, held_mib=held)
+
+    def measure(self, seen: Observation, quality: str | None, simulator_age_s: float) -> None:
+        """Keep the simulator's watermark, and what it takes when it is fresh and the agent drives in it.
+
+        The watermark is of its first minutes: what it grows by later leaks, and the next run shall not plan with that.
+        """
+        young = simulator_age_s <= self._config.simulator.restarts.stable_after_s
+        peaks = self._journal.state.simulator_peak_mib
+        for kind in (PoolKind.VRAM, PoolKind.RAM):
+            held = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
+            by_quality = peaks.setdefault(kind.value, {})
+            name = quality or "lite"
+            if young and held > by_quality.get(name, 0.0):
+                by_quality[name] = round(held, 1)
+            if not self._fresh_known and held > 0:
+                self._fresh_mib[kind] = held
+        self._journal.state.agent_context_mib = context_mib(seen) or self._journal.state.agent_context_mib
+        beat = seen.agent.beat
+        if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
+            self._fresh_known = True
+
+    def foreign_process_in_the_way(self, seen: Observation, foreign: ForeignMemory) -> Finding | None:
+        """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
+        for kind, needed in self._fresh_mib.items():
+            for pool in seen.memory.of(kind):
+                missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
+                owner = foreign.taker(pool)
+                if missing <= 0 or foreign.taken_mib(pool) < missing or owner is None:
+                    continue
+                sentence = (
+                    f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB; {owner.name} holds "
+                    f"{owner.held}"
+                )
+                return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=missing)
+        return None
+
+    def may_restore(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
+        """Return whether the last step could have been taken back for the whole hold time."""
+        if self._hold.passed(now_s, self._config.restore):
+            self._remember_hold()
+            self._journal.event("restore_stands", hold_s=self._hold.hold_s)
+        taken, beat = self._journal.state.taken, seen.agent.beat
+        if not taken or beat is None or beat.phase == "starting":
+            return False
+        short = any(finding.cause in policy.SHORT for finding in findings)
+        fits = not short and fits_without_last(self.ground(seen), self._config.restore)
+        self._hold.look(now_s, fits)
+        return self._hold.is_over(now_s)
+
+    def _remember_hold(self) -> None:
+        self._journal.state.hold_s = self._hold.hold_s
+
+    def _steps(self) -> list[Step]:
+        return [step for steps in self._brief.ladder.values() for step in steps]
+
+    def _rung_with(self, values: dict[str, Any]) -> str:
+        """Return the name under which a ladder has these values; no ladder need have them."""
+        found = next((step.rung for step in self._steps() if dict(step.values) == values), None)
+        return found or ("micro_batches" if "td3.micro_batch" in values else "agent_cpu")

@@ -1,0 +1,234 @@
+"""Holds one child for the launcher, and outlives it: however the launcher ends, nothing of the child's stays behind.
+
+The launcher starts this file by name (``python -I -S``, standard library only, a few MiB) and it starts the child in a
+session of its own. It owns the child's life and output: it forwards one SIGTERM, kills on SIGQUIT, asks the child to
+stop when the lifeline closes (nobody holds the pipe's other end any more: the launcher was killed), adopts orphaned
+grandchildren and ends them with the child, and ends with the child's exit code (128 + n for signal n). It knows
+nothing of simulators and agents and writes no file but the log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import fcntl
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import tty
+from pathlib import Path
+from typing import BinaryIO
+
+# <linux/prctl.h>. The death signal covers the one case the lifeline can't: this shim itself was killed.
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LEFTOVERS_GRACE_S = 1.0
+SWEEP_LIMIT_S = 5.0
+TERMINAL_PATIENCE_S = 1.0
+CHUNK = 4096
+ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+def plain(line: bytes) -> bytes:
+    """Return what stays visible of a terminal line: redraws of a progress bar and colours don't belong in a log."""
+    return ESCAPE.sub(b"", line.rstrip(b"\r\n").rpartition(b"\r")[2]) + b"\n"
+
+
+class Output:
+    """Where the child writes: into the log alone, or (``show``) through this shim to the log and its own stdout.
+
+    The child never writes to the terminal itself: a terminal that is closed or stopped must not stop training.
+    """
+
+    def __init__(self, log: Path, show: bool) -> None:
+        self._log: BinaryIO = log.open("ab", buffering=0)
+        self._line = b""
+        self._shown = show
+        self.source: int | None = None
+        self.sink = self._log.fileno()
+        if show:
+            self.source, self.sink = _terminal_pair() if os.isatty(1) else os.pipe()
+
+    def started(self) -> None:
+        """Close the child's end here, so that its last writer's exit ends the stream."""
+        if self.source is not None:
+            os.close(self.sink)
+
+    def pump(self) -> None:
+        """Pass on what can be read now."""
+        try:
+            chunk = os.read(self.source, CHUNK) if self.source is not None else b""
+        except OSError:  # EIO: the last one at the other end of the terminal pair has gone
+            chunk = b""
+        if not chunk:
+            self.source = None
+            return
+        self._show(chunk)
+        *lines, self._line = (self._line + chunk).split(b"\n")
+        self._keep(lines)
+
+    def drain(self) -> None:
+        """Pass on what the child left in the pipe."""
+        while self.source is not None and select.select([self.source], [], [], 0)[0]:
+            self.pump()
+        if self._line:
+            self._keep([self._line])
+
+    def _keep(self, lines: list[bytes]) -> None:
+        with contextlib.suppress(OSError):  # a full disk is no reason to end training
+            self._log.write(b"".join(plain(line) for line in lines))
+
+    def _show(self, chunk: bytes) -> None:
+        if not self._shown:
+            return
+        try:
+            if select.select([], [1], [], TERMINAL_PATIENCE_S)[1]:
+                os.write(1, chunk)
+        except OSError:  # the terminal is gone
+            self._shown = False
+
+
+def _terminal_pair() -> tuple[int, int]:
+    """Return (read, write) ends of a terminal of this one's size: progress bars and colours stay as they are."""
+    source, sink = os.openpty()
+    tty.setraw(sink)
+    size = os.get_terminal_size(1)
+    fcntl.ioctl(sink, termios.TIOCSWINSZ, struct.pack("4H", size.lines, size.columns, 0, 0))
+    return source, sink
+
+
+class Shim:
+    """One child, from start to the last of its descendants."""
+
+    def __init__(self, command: list[str], output: Output, lifeline: int, grace_s: float) -> None:
+        self._wakeups, wakeup = os.pipe()
+        for end in (self._wakeups, wakeup):
+            os.set_blocking(end, False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGQUIT, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)  # the number arrives through the wake-up pipe
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        self._output, self._grace_s = output, grace_s
+        self._lifeline: int | None = lifeline
+        self._asked = self._killed = False
+        self._kill_at: float | None = None
+        libc, shim = ctypes.CDLL(None), os.getpid()
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+        def die_with_the_shim() -> None:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != shim:
+                os._exit(1)
+
+        # Kept: a Popen that is let go of collects a child that has ended already, and its exit code is lost.
+        self._child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output.sink,
+            stderr=output.sink,
+            start_new_session=True,
+            preexec_fn=die_with_the_shim,  # noqa: PLW1509 - this process has one thread
+        )
+        self.pid = self._child.pid
+        output.started()
+
+    def run(self) -> int:
+        """Return the child's exit code once its whole tree has gone."""
+        while (code := self._reap()) is None:
+            self._wait()
+        self._sweep()
+        self._output.drain()
+        return code
+
+    def _wait(self) -> None:
+        """Sleep until something happens, and act on it."""
+        watched = [end for end in (self._wakeups, self._lifeline, self._output.source) if end is not None]
+        left_s = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        ready = select.select(watched, [], [], left_s)[0]
+        numbers = os.read(self._wakeups, 64) if self._wakeups in ready else b""
+        if signal.SIGTERM in numbers:
+            self._ask()
+        if self._lifeline in ready:
+            self._lifeline = None
+            self._ask()
+            self._kill_at = time.monotonic() + self._grace_s
+        if signal.SIGQUIT in numbers or (self._kill_at is not None and time.monotonic() >= self._kill_at):
+            self._killed, self._kill_at = True, None
+            self._kill_tree()
+        if self._output.source in ready:
+            self._output.pump()
+
+    def _ask(self) -> None:
+        if not self._asked:  # once: to many programs a second signal means "at once"
+            self._asked = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def _kill_tree(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        for pid in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _reap(self) -> int | None:
+        """Collect ended children; return the exit code if the one that was started is among them."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == self.pid:
+                    code = os.waitstatus_to_exitcode(status)
+                    return code if code >= 0 else 128 - code
+                if pid == 0:
+                    return None
+        return None
+
+    def _sweep(self) -> None:
+        """End what the child left behind: orphans come to this process, which is their sub-reaper."""
+        start = time.monotonic()
+        while (waited_s := time.monotonic() - start) < SWEEP_LIMIT_S:
+            if self._killed or waited_s > LEFTOVERS_GRACE_S:
+                self._kill_tree()
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    time.sleep(0.01)
+                if self._output.source is not None and select.select([self._output.source], [], [], 0)[0]:
+                    self._output.pump()
+            except ChildProcessError:
+                return
+
+
+def _children() -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    return []
+
+
+def main() -> int:
+    """Start the command after ``--`` and hold it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lifeline", type=int, required=True, help="read end of a pipe; its end means: stop")
+    parser.add_argument("--report", type=int, required=True, help="where the child's process id is written")
+    parser.add_argument("--grace-s", type=float, required=True, help="between SIGTERM and SIGKILL, lifeline closed")
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--show", action="store_true", help="pass the output on to stdout too")
+    parser.add_argument("command", nargs="+")
+    given = parser.parse_args()
+    try:
+        shim = Shim(given.command, Output(given.log, given.show), given.lifeline, given.grace_s)
+    except OSError as error:
+        given.log.open("a").write(f"{given.command[0]} can't be started: {error.strerror}.\n")
+        return 127
+    os.write(given.report, f"{shim.pid}\n".encode())
+    os.close(given.report)
+    return shim.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

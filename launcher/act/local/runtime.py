@@ -1,0 +1,142 @@
+"""The runtime of local processes: carla-lite, or a CARLA that is installed here, and the agent, under shims.
+
+Owns their command lines. Whatever it started ends with the launcher, however that ends (``shim``).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from contract.processes import tree
+from launcher.act.local.processes import Program, ShimmedProcess, Shims
+from launcher.act.oom_kills import OomKills
+from launcher.act.run_spec import Setup
+from launcher.act.runtime import Child, Role, Start, StartError
+from launcher.config import LauncherConfig
+from launcher.observe.observation import Ended
+
+SIGKILLED = 137
+
+
+class LocalChild:
+    """A local program; a ``runtime.Child``."""
+
+    def __init__(self, process: ShimmedProcess, log: Path) -> None:
+        self._process, self._log = process, log
+        self._oom_kills = OomKills()
+        self._killed_here = False
+        self._ended: Ended | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the program's process id."""
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """Return the file that its output is added to."""
+        return self._log
+
+    def poll(self) -> Ended | None:
+        """Return None while it runs, then how it ended.
+
+        The kernel counts OOM kills by control group and not by process: a SIGKILL that wasn't ours counts as one if
+        the group of launcher and programs has had any since the start.
+        """
+        code = self._process.poll()
+        if code is not None and self._ended is None:
+            oom_killed = code == SIGKILLED and not self._killed_here and self._oom_kills.look()
+            self._ended = Ended(code, oom_killed)
+        return self._ended
+
+    def pids(self) -> frozenset[int]:
+        """Return the ids of its processes now, its shim among them."""
+        return tree(self._process.shim_pid) if self.poll() is None else frozenset()
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the program alone, which ends its own children; harmless when it has ended."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it and all its descendants; they are gone when this returns."""
+        if self.poll() is None:
+            self._killed_here = True
+            self._process.kill()
+
+
+class LocalRuntime:
+    """Starts the programs of one run as processes of this machine; a ``runtime.Runtime``."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        limits: LauncherConfig,
+        *,
+        show: bool = True,
+        interpreter: tuple[str, ...] = (sys.executable,),
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            show: what the agent prints goes to this terminal, too.
+            interpreter: what runs ``-m agent`` and ``-m carla_lite``.
+        """
+        self._setup, self._limits = setup, limits
+        self._show, self._interpreter = show, interpreter
+        self._shims = Shims(setup.inherited)
+
+    def start(self, start: Start) -> LocalChild:
+        """Start a program and return at once (milliseconds).
+
+        Raises:
+            StartError: this machine has no room for another process.
+        """
+        program = self._agent(start) if start.role is Role.AGENT else self._simulator(start)
+        try:
+            return LocalChild(self._shims.start(program), program.log)
+        except OSError as error:
+            raise StartError(f"The {start.role.value} can't be started: {error.strerror}.") from None
+
+    def left(self, role: Role) -> Child | None:  # noqa: ARG002 - the interface names it
+        """Return None: local programs end with their launcher. ``leftovers`` waits for those that still do."""
+        return None
+
+    def clear(self) -> None:
+        """Do nothing: of a program that has ended nothing is left."""
+
+    def close(self) -> None:
+        """Let go of the lifelines: what still runs is asked to stop by its shim."""
+        self._shims.close()
+
+    def _simulator(self, start: Start) -> Program:
+        setup, limits = self._setup, self._limits.simulator
+        return Program(
+            role=Role.SIMULATOR,
+            command=(*self._simulator_command(start.quality or limits.quality), *setup.simulator_args),
+            log=setup.run.logs / "simulator.log",
+            grace_s=limits.stop_grace_s,
+            environment={"PYTHONUNBUFFERED": "1"},
+        )
+
+    def _simulator_command(self, quality: str) -> tuple[str, ...]:
+        setup, limits = self._setup, self._limits.simulator
+        if installed := limits.installed(quality, setup.port, setup.gpu_index):
+            return installed
+        seed = limits.seed if setup.seed is None else setup.seed
+        where = ("--host", setup.host, "--port", str(setup.port))
+        return (*self._interpreter, "-m", "carla_lite", *where, "--map", setup.map or limits.map, "--seed", str(seed))
+
+    def _agent(self, start: Start) -> Program:
+        setup, grace_s = self._setup, self._limits.agent.stop_grace_s
+        where = ("--config", str(setup.config), "--run-dir", str(setup.run.path))
+        resume = ("--resume",) if start.resume else ()
+        card = {"CUDA_VISIBLE_DEVICES": setup.gpu_uuid} if setup.gpu_uuid else {}
+        return Program(
+            role=Role.AGENT,
+            command=(*self._interpreter, "-m", "agent", "train", *where, *resume, *setup.agent_options),
+            log=setup.run.logs / "agent.log",
+            grace_s=grace_s,
+            environment={"CARLA_HOST": setup.host, "CARLA_PORT": str(setup.port), "PYTHONUNBUFFERED": "1", **card},
+            show=self._show,
+        )

@@ -1,0 +1,298 @@
+"""How decisions are carried out: simulator or agent replaced, a step taken or taken back, each with its record first.
+
+Owns the order within one repair. ``ManagedProcesses`` does the single things, the judge answers
+for starts that fail on the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Sequence
+
+from contract.exits import Exit
+from contract.readers import last_lines
+from launcher.act.effects import Brief, Effects, State
+from launcher.act.failures import OverError, SimulatorFailedError
+from launcher.act.incidents import Incidents
+from launcher.act.journal import Journal
+from launcher.act.judge import Judge
+from launcher.act.ladder_state import LadderState
+from launcher.act.managed_processes import ManagedProcesses, Script
+from launcher.act.monitor import Monitor
+from launcher.act.runtime import StartError
+from launcher.config import Does, LauncherConfig
+from launcher.decide import policy
+from launcher.decide.choose import Lack
+from launcher.decide.decisions import Decision, Degrade, RestartAgent, RestartSimulator, Restore, Stop
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ending import Ending
+from launcher.decide.ladder import Step, laid_over
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, PoolKind
+
+LOG_LINES_SHOWN = 12
+WAITS = "waits for it to become free"
+
+
+class Repairs:
+    """What can be done to a run."""
+
+    def __init__(
+        self,
+        brief: Brief,
+        config: LauncherConfig,
+        effects: Effects,
+        journal: Journal,
+        processes: ManagedProcesses,
+        monitor: Monitor,
+        ladder: LadderState,
+        judge: Judge,
+        incidents: Incidents,
+    ) -> None:
+        self._brief, self._config, self._effects, self._journal = brief, config, effects, journal
+        self._processes, self._monitor, self._ladder, self._judge = processes, monitor, ladder, judge
+        self._incidents = incidents
+        self._agent_away = False  # stopped for a step that was taken while the simulator couldn't start
+
+    def perform(self, decision: Decision, incident: str = "") -> Script:
+        """Carry a decision out; all that is recorded meanwhile carries the incident, a new one where none is given.
+
+        Raises:
+            OverError: the decision, or what came of it, ends the run; the incident stays at hand.
+        """
+        before = self._incidents.handle(incident or self._incidents.open())
+        yield from self._carry_out(decision)
+        self._incidents.handle(before)
+
+    def _carry_out(self, decision: Decision) -> Script:
+        if isinstance(decision, Stop):
+            if decision.ending.code == Exit.BUDGET_SPENT:
+                self._journal.event("crash_loop", decision.ending.reason)
+            raise OverError(decision.ending)
+        if isinstance(decision, RestartSimulator | RestartAgent) and not decision.failed:
+            self._judge.restarts_for_leak("simulator" if isinstance(decision, RestartSimulator) else "agent")
+        if isinstance(decision, RestartSimulator):
+            yield from self._replace_simulator(decision.cause, decision.failed, decision.delay_s)
+        elif isinstance(decision, RestartAgent):
+            yield from self.replace_agent(
+                decision.cause, decision.failed, decision.delay_s, simulator_too=decision.simulator_too
+            )
+        elif isinstance(decision, Degrade):
+            yield from self._degrade(decision)
+        elif isinstance(decision, Restore):
+            yield from self._restore()
+        self._ladder.changed(self._processes.now_s)
+
+    def have_simulator(self, delay_s: float = 0.0) -> Script:
+        """Return when a simulator answers and ticks; start it again as often as the budget allows."""
+        before = self._journal.state.incident
+        while True:
+            yield from self._let_foreign_processes_go()
+            try:
+                yield from self._processes.bring_simulator(delay_s)
+            except SimulatorFailedError as failure:
+                delay_s = yield from self._start_failed(failure)
+            else:
+                self._judge.ever_healthy = True
+                self._ladder.simulator_is_new()
+                seen = self._monitor.look()
+                self._monitor.fresh = False  # this look is spent, and the one before was of another simulator
+                for fatal in (each for each in self._monitor.findings if each.cause in policy.FATAL):
+                    yield from self.perform(self._judge.decide(fatal, seen), fatal.incident)
+                self._incidents.handle(before)
+                return
+
+    def _let_foreign_processes_go(self) -> Script:
+        """Wait while somebody else has the memory that a new simulator needs: it would only crash again."""
+        seen = self._monitor.look()
+        while self._simulator_is_dead and (
+            taken := self._ladder.foreign_process_in_the_way(seen, self._monitor.foreign)
+        ):
+            self._belongs_to(self._monitor.incident_of(taken))
+            self._monitor.remark(taken, WAITS)
+            yield
+            seen = self._monitor.last
+
+    def _belongs_to(self, incident: str) -> None:
+        """Have what follows carry the incident at hand, else this one, else a new one."""
+        self._incidents.handle(self._journal.state.incident or incident or self._incidents.open())
+
+    def have_room(self) -> Script:
+        """Return when what the agent will take is free, by steps down if need be; wait for foreign memory."""
+        since_s, seen, before = self._processes.now_s, self._monitor.look(), self._journal.state.incident
+        while (short := self._missing(seen)) is not None:
+            kind, finding = short
+            self._belongs_to(self._monitor.incident_of(finding))
+            lack = Lack(kind, finding.deficit_mib, finding.pool)
+            if steps := self._ladder.ground(seen).choose(lack, lasting=True):
+                self._ladder.take(Degrade(steps, kind, finding.sentence))
+                self._effects.say(f"{finding.sentence}: starts with {_in_words(steps)}")
+                continue
+            self._monitor.remark(finding, WAITS)
+            first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
+            if first and self._processes.now_s - since_s >= self._config.memory.foreign_patience_s:
+                raise OverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
+            yield
+            seen = self._monitor.last
+        self._incidents.handle(before)
+
+    def start_agent(self, resume: bool) -> None:
+        """Start the agent; one that can't be started at all ends the run."""
+        try:
+            self._processes.start_agent(resume)
+        except StartError as error:
+            raise OverError(Ending(Exit.BAD_CONFIG, str(error))) from error
+        self._agent_away = False
+        self._incidents.agent_starts()
+        self._monitor.fresh = False  # what was seen last is of the agent before
+
+    def replace_agent(
+        self, cause: str, failed: bool = False, delay_s: float = 0.0, simulator_too: bool = False
+    ) -> Script:
+        """Start the agent again with the values that hold; unless it failed, it writes a checkpoint first."""
+        self._journal.state.agent_restarts += 1
+        self._journal.event("agent_restart", cause, delay_s=round(delay_s, 2))
+        self._effects.say(f"{cause}: the agent is started again and goes on from its checkpoint")
+        if failed:
+            self._processes.kill_agent(cause)
+        else:
+            yield from self._put_agent_away(cause)
+        yield from self._processes.pause(delay_s)
+        if self._simulator_is_dead or (simulator_too and self._brief.simulator_ours):
+            self._processes.lose_simulator()
+            yield from self.have_simulator()
+        yield from self.have_room()
+        self.start_agent(resume=True)
+
+    def _put_agent_away(self, cause: str) -> Script:
+        if self._processes.agent_listens:
+            yield from self._processes.ask("checkpoint")
+        yield from self._processes.stop_agent(cause)
+
+    def _start_failed(self, failure: SimulatorFailedError) -> Generator[None, None, float]:
+        """Return the delay before the next start."""
+        seen = self._monitor.look()
+        finding = self._named(failure)
+        self._belongs_to(finding.incident)
+        decision = self._judge.decide(finding, seen)
+        if not self._judge.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
+            self._show_log()
+        self._processes.lose_simulator()
+        self._journal.event(
+            "simulator_failed", finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
+        )
+        if isinstance(decision, RestartSimulator):
+            self._tell_restart(decision.cause, decision.delay_s)
+            return decision.delay_s
+        if isinstance(decision, Degrade):
+            self._ladder.take(decision)
+            if any(step.does is Does.RESTART_AGENT for step in decision.steps) and self._processes.agent_lives:
+                yield from self._processes.stop_agent(decision.cause)
+                self._agent_away = True
+            return 0.0
+        yield from self.perform(decision, self._journal.state.incident)
+        return 0.0
+
+    def _show_log(self) -> None:
+        if (simulator := self._processes.simulator) is not None:
+            self._effects.say(f"the end of {simulator.log}:\n{last_lines(simulator.log, LOG_LINES_SHOWN)}")
+
+    def _named(self, failure: SimulatorFailedError) -> Finding:
+        """Return the finding that the log or the kernel gives a failed start; else it just wasn't ready."""
+        code = None if failure.ended is None else failure.ended.code
+        said = f": {failure.last_words}" if failure.last_words else ""
+        known = (*policy.FATAL, *policy.SIMULATOR_FAILED)
+        named = [each for each in policy.gravest(self._monitor.findings) if each.cause in known]
+        finding = named[0] if named else Finding(Cause.SIMULATOR_NOT_READY, failure.cause)
+        return dataclasses.replace(finding, sentence=finding.sentence + said, exit_code=code)
+
+    def _replace_simulator(self, cause: str, failed: bool, delay_s: float = 0.0) -> Script:
+        if not failed and self._processes.agent_listens:
+            yield from self._processes.drain(cause)
+        self._processes.enter(State.APPLYING)
+        if failed:
+            self._processes.lose_simulator()
+        else:
+            yield from self._processes.stop_simulator()
+        self._tell_restart(cause, delay_s)
+        yield from self.have_simulator(delay_s)
+        if self._agent_away:
+            yield from self.replace_agent(cause, failed=True)
+        elif self._processes.drained:
+            yield from self._processes.resume()
+
+    def _tell_restart(self, cause: str, delay_s: float) -> None:
+        self._journal.state.simulator_restarts += 1
+        self._journal.event("simulator_restart", cause, delay_s=round(delay_s, 2))
+        self._effects.say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
+
+    def _degrade(self, decision: Degrade) -> Script:
+        """Take all steps with one restart of either program at most."""
+        steps, cause, processes = decision.steps, decision.cause, self._processes
+        self._ladder.take(decision)
+        self._ladder.degraded(processes.now_s)
+        self._effects.say(f"{cause}: gives way by {_in_words(steps)}")
+        does = {step.does for step in steps}
+        if does & {Does.RESTART_SIMULATOR, Does.QUALITY} or self._simulator_is_dead:
+            if Does.RESTART_AGENT in does:
+                yield from self._put_agent_away(cause)
+            yield from self._replace_simulator(cause, failed=self._simulator_is_dead)
+        if Does.RESTART_AGENT in does or not processes.agent_lives:
+            yield from self.replace_agent(cause, failed=not processes.agent_lives)
+        elif Does.APPLY in does:
+            values = laid_over({}, *(step.values for step in steps if step.does is Does.APPLY))
+            yield from self._apply(values, cause)
+
+    def _restore(self) -> Script:
+        taken, back = self._ladder.restore(self._processes.now_s)
+        self._effects.say(f"memory is back: {taken} is taken back")
+        does, cause = self._ladder.does(taken), f"restores {taken}"
+        if does is Does.QUALITY:
+            yield from self._replace_simulator(cause, failed=False)
+        elif does is Does.APPLY:
+            yield from self._apply(back, cause)
+        else:
+            yield from self.replace_agent(cause)
+
+    def _apply(self, values: dict[str, object], cause: str) -> Script:
+        """Have the running agent take values; where it can't, it is started again with them."""
+        self._processes.enter(State.APPLYING)
+        with contextlib.suppress(StartError):  # it is journalled, and the running agent takes them all the same
+            self._processes.lay()
+        if self._processes.agent_listens:
+            answer = yield from self._processes.ask("apply", values)
+            if answer is not None and answer.ok:
+                return
+        yield from self.replace_agent(cause, failed=not self._processes.agent_lives)
+
+    def _missing(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
+        """Return which pool can't take the agent on the present rung, and who holds what is missing."""
+        for kind, peak in self._ladder.agent_needs().items():
+            reserve = self._config.memory.reserve_mib.get(kind, 0.0)
+            for pool in seen.memory.of(kind):
+                needed = peak - pool.held_by(OwnerKind.AGENT)  # of a disk, what an earlier start laid out already
+                if needed <= 0 or pool.name == "ram:simulator" or pool.free.mib is None:
+                    continue
+                deficit = needed + reserve - pool.free.mib
+                if deficit <= 0:
+                    continue
+                foreign_process = self._monitor.foreign.taker(pool)
+                owner = "" if foreign_process is None else foreign_process.name
+                held = "" if foreign_process is None else f"; {owner} holds {foreign_process.held}"
+                sentence = (
+                    f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of "
+                    f"{reserve:.0f}{held}"
+                )
+                cause = Cause.PRESSURE if foreign_process is None else Cause.FOREIGN_PROCESS
+                return kind, Finding(cause, sentence, pool=pool.name, owner=owner, deficit_mib=deficit)
+        return None
+
+    @property
+    def _simulator_is_dead(self) -> bool:
+        simulator = self._processes.simulator
+        return self._brief.simulator_ours and (simulator is None or simulator.poll() is not None)
+
+
+def _in_words(steps: Sequence[Step]) -> str:
+    return ", ".join(f"{step} ({step.cost})" for step in steps)

@@ -1,0 +1,303 @@
+"""The command line: ``up``, ``plan``, ``status``, ``down``, ``report``, ``doctor``.
+
+Owns options, what is printed and the exit code. What the commands do is ``up``'s, ``dashboard``'s and ``report``'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from contract.exits import Exit
+from contract.paths import RunPaths, newest_run
+from launcher import config
+from launcher import down as down_command
+from launcher import plan as plan_command
+from launcher import up as up_command
+from launcher.act.journal import RunInUseError
+from launcher.config import SHIPPED, STACK, LauncherConfigError
+from launcher.options import RuntimeKind, Wish
+from launcher.resolve import basis, preparing
+from launcher.resolve.planning import Simulates
+from launcher.show import dashboard, report_process
+from launcher.show import doctor as doctor_command
+from launcher.show.checks.machine import Machine
+
+app = typer.Typer(
+    help="Run a simulator and the agent together, watched.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+RUNS = Path("runs")
+
+
+class CarlaQuality(str, Enum):
+    """What CARLA can render."""
+
+    LOW = "Low"
+    EPIC = "Epic"
+
+
+class AgentDevice(str, Enum):
+    """Where the agent learns."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where runs lie.")]
+RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's name; default: the newest.")]
+
+
+AgentConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help=f"The agent's configuration. Default: the run's own, else {preparing.DEFAULT_CONFIG}."
+    ),
+]
+Quality = Annotated[CarlaQuality | None, typer.Option(help="Of CARLA. Default: the launcher's configuration's.")]
+Device = Annotated[AgentDevice | None, typer.Option(help="Of the agent. Default: its configuration's.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,…", help="Rungs of the ladder to use, in this order; names as in --launcher-config."),
+]
+Map = Annotated[
+    str | None, typer.Option("--map", help="Map name or path of an .xodr file; wins over both configurations.")
+]
+Gpu = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Index of the GPU that simulator and agent share. Default: the run's own, CARLA_GPU's, or 0."
+    ),
+]
+Runtime = Annotated[
+    RuntimeKind | None,
+    typer.Option(help="Default: auto, which is the Compose stack for CARLA in Docker, else local processes."),
+]
+Simulator = Annotated[
+    Simulates | None,
+    typer.Option(
+        help="Default: auto, which is CARLA where there is a GPU and something that starts it, else carla-lite."
+    ),
+]
+Settings = Annotated[
+    Path | None,
+    typer.Option(
+        "--launcher-config", help="The launcher's own configuration. Default: the launcher.yaml that it ships with."
+    ),
+]
+Stack = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder of the Compose files. Default: the checkout, else the working folder."),
+]
+
+
+@app.command()
+def up(
+    *,
+    agent_args: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- AGENT_ARGS]", help="Passed on to `python -m agent train`; '' takes all back."),
+    ] = None,
+    runtime: Runtime = None,
+    simulator: Simulator = None,
+    agent_config: AgentConfig = None,
+    run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
+    quality: Quality = None,
+    device: Device = None,
+    policy: Policy = None,
+    map_name: Map = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of simulator and agent.")] = None,
+    simulator_host: Annotated[
+        str | None, typer.Option(help="Use the simulator that runs there instead of starting one.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one; with --simulator-host 2000.")
+    ] = None,
+    gpu: Gpu = None,
+    max_timesteps: Annotated[int | None, typer.Option(min=1, help="Environment steps; wins over --config.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run of this name; one whose launcher died goes on anyway.")
+    ] = False,
+    on_event: Annotated[
+        str | None,
+        typer.Option(metavar="CMD", help="A shell command that gets each event as JSON on its standard input."),
+    ] = None,
+    simulator_arg: Annotated[
+        list[str] | None, typer.Option(help="Passed on to the simulator; repeat for each word.")
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+    launcher_config: Settings = None,
+    stack: Stack = None,
+) -> None:
+    """Plan what fits, start a simulator and the agent, watch them, give way and restore, leave a report.
+
+    A run that goes on is what it was asked for the first time: no option need be given again. One that is given again
+    wins, of AGENT_ARGS each key by itself, and what it changes is said. '' takes back --on-event, --policy, --map,
+    --simulator-host and --simulator-arg.
+
+    Ctrl-C or SIGTERM stops the agent (it writes a checkpoint), then the simulator; a second one ends both at once.
+    Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
+    75 stopped on request.
+    """
+    wish = _wish(
+        RunPaths(runs_dir / (run_name or preparing.default_name(time.time()))),
+        resume,
+        config=agent_config,
+        launcher_config=launcher_config,
+        stack=stack,
+        runtime=runtime,
+        simulator=simulator,
+        quality=quality,
+        device=device,
+        policy=policy,
+        map=map_name,
+        seed=seed,
+        simulator_host=simulator_host,
+        port=port,
+        gpu=gpu,
+        max_timesteps=max_timesteps,
+        on_event=on_event,
+        agent_args=agent_args or None,
+        simulator_args=simulator_arg or None,
+    )
+    try:
+        ending = up_command.run(wish, _say)
+    except (preparing.RefusedError, RunInUseError) as error:
+        _fail(str(error), error.code)
+    raise typer.Exit(int(ending.code))
+
+
+@app.command()
+def plan(
+    *,
+    agent_config: AgentConfig = None,
+    runtime: Runtime = None,
+    simulator: Simulator = None,
+    quality: Quality = None,
+    device: Device = None,
+    policy: Policy = None,
+    map_name: Annotated[str | None, typer.Option("--map", help="Watermarks of this map alone count.")] = None,
+    gpu: Gpu = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    runs_dir: RunsDir = RUNS,
+    launcher_config: Settings = None,
+    stack: Stack = None,
+) -> None:
+    """Say what fits on this machine now, item by item, and what a run would start with; change nothing.
+
+    Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
+    """
+    wish = _wish(
+        RunPaths(runs_dir / f".planned-{os.getpid()}"),  # nobody's: what a question leaves of it is removed
+        config=agent_config or preparing.DEFAULT_CONFIG,
+        runtime=runtime,
+        simulator=simulator,
+        quality=quality,
+        device=device,
+        policy=policy,
+        map=map_name,
+        gpu=gpu,
+        stack=stack,
+    )
+    try:
+        limits = config.load(launcher_config or SHIPPED)
+        found = basis.lay(wish, limits)
+    except (preparing.RefusedError, LauncherConfigError) as error:
+        _fail(str(error), error.code)
+    chosen = f"{found.choice.simulator.value}, {found.choice.runtime.value} ({found.choice.reason})"
+    for sentence in filter(None, ("" if as_json else chosen, found.remark)):
+        print(f"launcher: {sentence}", file=sys.stderr)
+    try:
+        code = plan_command.run(found.asked, limits, found.reading, found.footprint, as_json)
+    finally:
+        found.clear()
+    raise typer.Exit(int(code))
+
+
+@app.command()
+def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Settings = None) -> None:
+    """Stop a run: the agent with a checkpoint, then the simulator, then the launcher; twice is fine."""
+    run = _existing(run_name, runs_dir)
+    try:
+        print(f"launcher: {down_command.run(run, config.load(launcher_config or SHIPPED))}")
+    except (down_command.DownError, LauncherConfigError) as error:
+        _fail(str(error), error.code)
+
+
+@app.command()
+def doctor(
+    *,
+    agent_config: AgentConfig = None,
+    port: Annotated[int, typer.Option(min=1, max=65533, help="The simulator's first of three ports.")] = 2000,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    runs_dir: RunsDir = RUNS,
+    stack: Stack = None,
+) -> None:
+    """Examine this machine: driver, Docker, ports, disk, torch, client; exit 1 if something is to be mended."""
+    config, ports = agent_config or preparing.DEFAULT_CONFIG, tuple(range(port, port + 3))
+    machine = Machine(stack=stack or STACK, runs=runs_dir, config=config, ports=ports)
+    raise typer.Exit(doctor_command.run(machine, as_json))
+
+
+@app.command()
+def status(
+    run_name: RunName = None,
+    once: Annotated[bool, typer.Option("--once", help="Show it once instead of following.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs; implies --once.")] = False,
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Show where a run stands: simulator, agent, restarts."""
+    run = _existing(run_name, runs_dir)
+    if as_json:
+        print(json.dumps(dashboard.status(run, time.time()), indent=1))
+    elif once:
+        dashboard.show(run)
+    else:
+        with contextlib.suppress(KeyboardInterrupt):
+            dashboard.follow(run)
+
+
+@app.command("report")
+def write_report(run_name: RunName = None, runs_dir: RunsDir = RUNS) -> None:
+    """Write the run's report.html again, from its files alone."""
+    run = _existing(run_name, runs_dir)
+    if problem := report_process.write_report(run):
+        _fail(problem, Exit.BAD_CONFIG)
+    print(run.report)
+
+
+def _wish(run: RunPaths, resume: bool = False, /, *, policy: str | None = None, **options: Any) -> Wish:
+    """Return what is asked for, as far as it was given on the command line."""
+    options["policy"] = None if policy is None else policy.split(",")
+    given = {name: getattr(value, "value", value) for name, value in options.items() if value is not None}
+    return Wish(run=run, resume=resume, **given)
+
+
+def _existing(name: str | None, runs_dir: Path) -> RunPaths:
+    run = newest_run(runs_dir) if name is None else RunPaths(runs_dir / name)
+    if run is None or not run.path.is_dir():
+        wanted = "no run yet" if name is None else f"no run {name!r}"
+        _fail(f"{runs_dir} has {wanted}: start one with `up`, or name another --runs-dir.", Exit.BAD_CONFIG)
+    return run
+
+
+def _say(sentence: str) -> None:
+    """Print a line; a terminal that was closed doesn't end a run."""
+    with contextlib.suppress(OSError):
+        print(f"launcher: {sentence}", flush=True)
+
+
+def _fail(sentence: str, code: Exit) -> NoReturn:
+    print(f"launcher: {sentence}", file=sys.stderr)
+    raise typer.Exit(int(code))

@@ -1,1 +1,0 @@
-"""Which programs run, and where: the interface to them, and its two implementations."""

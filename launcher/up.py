@@ -23,8 +23,8 @@ from launcher.act.runtime import Runtime, StartError
 from launcher.act.supervisor import Supervisor
 from launcher.config import LauncherConfig
 from launcher.decide.ending import Ending
-from launcher.observe.gpu_lock import GpuInUseError, GpuLock
 from launcher.observe.health import Address
+from launcher.observe.nvml import GpuInUseError
 from launcher.options import RuntimeKind, Wish
 from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.basis import RefusedError, compose_of, setup_of
@@ -102,7 +102,7 @@ def _refuse_taken_ports(prepared: Prepared) -> None:
 
 
 @contextlib.contextmanager
-def _gpu_held(prepared: Prepared) -> Iterator[GpuLock | None]:
+def _gpu_held(prepared: Prepared) -> Iterator[Lock | None]:
     """Hold the card, if this run uses it, for this launcher alone."""
     try:
         lock = prepared.survey.hold() if prepared.uses_card else None

@@ -44,4 +44,4 @@ class ForeignMemory:
 
 
 def _foreign(pool: Pool) -> list[Owner]:
-    return [owner for owner in pool.owners if owner.whose is OwnerKind.FOREIGN]
+    return [owner for owner in pool.owners if owner.kind is OwnerKind.FOREIGN]

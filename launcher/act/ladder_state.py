@@ -39,8 +39,8 @@ def context_mib(seen: Observation) -> float | None:
     beat = seen.agent.beat
     if beat is None or beat.phase not in ("collecting", "updating") or not beat.device_reserved_mib:
         return None
-    held = [own.held for pool in seen.memory.of(PoolKind.VRAM) for own in pool.owners if own.whose is OwnerKind.AGENT]
-    if not held or any(each.known is not Provenance.MEASURED for each in held):
+    held = [own.held for pool in seen.memory.of(PoolKind.VRAM) for own in pool.owners if own.kind is OwnerKind.AGENT]
+    if not held or any(each.provenance is not Provenance.MEASURED for each in held):
         return None
     beyond = sum(each.mib or 0.0 for each in held) - beat.device_reserved_mib
     return round(beyond, 1) if beyond > 0 else None

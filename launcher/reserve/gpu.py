@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from launcher.observe.owners import Names, Ours, grouped
+from launcher.observe.ram import OwnerNames, RunProcesses, grouped
 from launcher.reserve.memory import Seen, UnreadableError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Gpu:
         self.name = f"GPU {index}"
         self.what = str(index)
         self._nvml = Nvml(index)
-        self._names = Names(lambda _id: None)
+        self._names = OwnerNames(lambda _id: None)
         self.total = self._card().total_mib
 
     def look(self, holder: int, command: Collection[int] = ()) -> Seen:
@@ -62,7 +62,7 @@ class Gpu:
     def biggest(self) -> str:
         """Return the three biggest holders, all processes of a program together."""
         held = self._card().held
-        owners = grouped(held, lambda pid: self._names.who(pid, Ours(), self._nvml.process_name))
+        owners = grouped(held, lambda pid: self._names.of(pid, RunProcesses(), self._nvml.process_name))
         return ", ".join(f"{owner.name} {owner.held}" for owner in owners[:3])
 
     def _card(self) -> Card:

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from contract.cgroups import Cgroups
 from contract.processes import available_mib, held_mib
 from launcher.observe import ram
-from launcher.observe.owners import Names, Ours
 from launcher.observe.pools import Pool
+from launcher.observe.ram import OwnerNames, RunProcesses
 from launcher.reserve.memory import Seen, UnreadableError
 
 
@@ -28,7 +28,7 @@ class Ram:
             UnreadableError: this isn't Linux.
         """
         self._cgroups = Cgroups()
-        self._reader = ram.Ram(Names(lambda _id: None))
+        self._reader = ram.Ram(OwnerNames(lambda _id: None))
         self.total = self._pool().total.mib or 0.0
 
     def look(self, holder: int, command: Collection[int] = ()) -> Seen:
@@ -44,7 +44,7 @@ class Ram:
         return ", ".join(f"{owner.name} {owner.held}" for owner in self._pool().owners[:3])
 
     def _pool(self) -> Pool:
-        pools = self._reader.pools(Ours())
+        pools = self._reader.pools(RunProcesses())
         if not pools:
             raise UnreadableError("RAM can't be read: /proc/meminfo doesn't tell what is available; this needs Linux.")
         return pools[0]

@@ -45,7 +45,7 @@ def figures(reading: Reading) -> tuple[float, float]:
     pool = reading.pool("ram:agent")
     assert isinstance(pool, Pool)
     assert pool.total.mib == LIMIT_MIB
-    assert [owner.whose for owner in pool.owners] == [OwnerKind.AGENT]
+    assert [owner.kind for owner in pool.owners] == [OwnerKind.AGENT]
     assert pool.free.mib is not None
     return pool.held_by(OwnerKind.AGENT), pool.free.mib
 

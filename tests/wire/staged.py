@@ -17,9 +17,8 @@ import yaml
 from contract import requests
 from contract.paths import RunPaths
 from launcher.config import SHIPPED
-from launcher.observe.gpu_lock import SHARED
 from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import Nvml
+from launcher.observe.nvml import SHARED, Nvml
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 from tests.memory_hog import Hog

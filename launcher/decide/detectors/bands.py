@@ -57,7 +57,7 @@ class Bands:
             self._judge(seen.time_s, pool, whose, phase, pool.held_by(whose))
             for pool in seen.memory.pools
             for whose, phase in phases.items()
-            if any(owner.whose is whose and owner.held.mib is not None for owner in pool.owners)
+            if any(owner.kind is whose and owner.held.mib is not None for owner in pool.owners)
         ]
         return tuple(finding for finding in found if finding is not None)
 

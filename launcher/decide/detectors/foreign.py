@@ -58,7 +58,7 @@ class ForeignProcesses:
 def _foreign(pool: Pool) -> dict[str, float]:
     held: dict[str, float] = {}
     for owner in pool.owners:
-        if owner.whose is OwnerKind.FOREIGN and owner.held.mib is not None:
+        if owner.kind is OwnerKind.FOREIGN and owner.held.mib is not None:
             held[owner.name] = held.get(owner.name, 0.0) + owner.held.mib
     return held
 

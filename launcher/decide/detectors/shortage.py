@@ -108,7 +108,7 @@ def _holdings(pool: Pool) -> Holdings:
     """Return MiB by owner; those of one name are one."""
     held: dict[Who, float] = {}
     for owner in pool.owners:
-        who = (owner.name, owner.whose)
+        who = (owner.name, owner.kind)
         held[who] = held.get(who, 0.0) + (owner.held.mib or 0.0)
     return held
 

@@ -30,7 +30,7 @@ def test_replay_and_checkpoints_are_owners_on_a_real_disk(tmp_path: Path) -> Non
         write_file(run / "replay" / "frames.u8", 20)
         write_file(run / "other", 5)
         after = pool(run)
-        assert [(each.name, each.whose, each.held.mib) for each in after.owners] == [
+        assert [(each.name, each.kind, each.held.mib) for each in after.owners] == [
             ("replay", OwnerKind.AGENT, 20),
             ("checkpoints", OwnerKind.AGENT, 3),
         ]

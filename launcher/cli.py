@@ -1,7 +1,4 @@
-"""The command line: ``up``, ``plan``, ``status``, ``down``, ``report``, ``doctor``.
-
-Owns options, what is printed and the exit code. What the commands do is ``up``'s, ``dashboard``'s and ``report``'s.
-"""
+"""The command line: options, what is printed, and the exit code of each command."""
 
 from __future__ import annotations
 
@@ -10,23 +7,22 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from contract.exits import Exit
+from contract.exits import Exit, ExitError
 from contract.paths import RunPaths, newest_run
 from launcher import config
 from launcher import down as down_command
 from launcher import plan as plan_command
 from launcher import up as up_command
-from launcher.act.journal import RunInUseError
-from launcher.config import SHIPPED, STACK, LauncherConfigError
-from launcher.options import RuntimeKind, Wish
-from launcher.resolve import basis, preparing
-from launcher.resolve.planning import Simulates
+from launcher.config import SHIPPED, STACK
+from launcher.options import RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve.resuming import DEFAULT_CONFIG, default_name
 from launcher.show import dashboard, report_process
 from launcher.show import doctor as doctor_command
 from launcher.show.checks.machine import Machine
@@ -61,9 +57,7 @@ RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's 
 
 AgentConfig = Annotated[
     Path | None,
-    typer.Option(
-        "--config", help=f"The agent's configuration. Default: the run's own, else {preparing.DEFAULT_CONFIG}."
-    ),
+    typer.Option("--config", help=f"The agent's configuration. Default: the run's own, else {DEFAULT_CONFIG}."),
 ]
 Quality = Annotated[CarlaQuality | None, typer.Option(help="Of CARLA. Default: the launcher's configuration's.")]
 Device = Annotated[AgentDevice | None, typer.Option(help="Of the agent. Default: its configuration's.")]
@@ -85,7 +79,7 @@ Runtime = Annotated[
     typer.Option(help="Default: auto, which is the Compose stack for CARLA in Docker, else local processes."),
 ]
 Simulator = Annotated[
-    Simulates | None,
+    SimulatorKind | None,
     typer.Option(
         help="Default: auto, which is CARLA where there is a GPU and something that starts it, else carla-lite."
     ),
@@ -150,9 +144,7 @@ def up(
     Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
     75 stopped on request.
     """
-    wish = _wish(
-        RunPaths(runs_dir / (run_name or preparing.default_name(time.time()))),
-        resume,
+    options = _options(
         config=agent_config,
         launcher_config=launcher_config,
         stack=stack,
@@ -171,10 +163,9 @@ def up(
         agent_args=agent_args or None,
         simulator_args=simulator_arg or None,
     )
-    try:
-        ending = up_command.run(wish, _say)
-    except (preparing.RefusedError, RunInUseError) as error:
-        _fail(str(error), error.code)
+    run = RunPaths(runs_dir / (run_name or default_name(time.time())))
+    with _refusals():
+        ending = up_command.run(run, options, resume, _say)
     raise typer.Exit(int(ending.code))
 
 
@@ -187,7 +178,7 @@ def plan(
     quality: Quality = None,
     device: Device = None,
     policy: Policy = None,
-    map_name: Annotated[str | None, typer.Option("--map", help="Watermarks of this map alone count.")] = None,
+    map_name: Annotated[str | None, typer.Option("--map", help="Only watermarks of this map count.")] = None,
     gpu: Gpu = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
@@ -198,9 +189,8 @@ def plan(
 
     Exit codes: 0 something fits, 71 nothing does, 65 what was asked for can't be.
     """
-    wish = _wish(
-        RunPaths(runs_dir / f".planned-{os.getpid()}"),  # nobody's: what a question leaves of it is removed
-        config=agent_config or preparing.DEFAULT_CONFIG,
+    options = _options(
+        config=agent_config or DEFAULT_CONFIG,
         runtime=runtime,
         simulator=simulator,
         quality=quality,
@@ -209,19 +199,10 @@ def plan(
         map=map_name,
         gpu=gpu,
         stack=stack,
+        launcher_config=launcher_config,
     )
-    try:
-        limits = config.load(launcher_config or SHIPPED)
-        found = basis.lay(wish, limits)
-    except (preparing.RefusedError, LauncherConfigError) as error:
-        _fail(str(error), error.code)
-    chosen = f"{found.choice.simulator.value}, {found.choice.runtime.value} ({found.choice.reason})"
-    for sentence in filter(None, ("" if as_json else chosen, found.remark)):
-        print(f"launcher: {sentence}", file=sys.stderr)
-    try:
-        code = plan_command.run(found.asked, limits, found.reading, found.footprint, as_json)
-    finally:
-        found.clear()
+    with _refusals():
+        code = plan_command.run(RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json)
     raise typer.Exit(int(code))
 
 
@@ -229,10 +210,8 @@ def plan(
 def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Settings = None) -> None:
     """Stop a run: the agent with a checkpoint, then the simulator, then the launcher; twice is fine."""
     run = _existing(run_name, runs_dir)
-    try:
+    with _refusals():
         print(f"launcher: {down_command.run(run, config.load(launcher_config or SHIPPED))}")
-    except (down_command.DownError, LauncherConfigError) as error:
-        _fail(str(error), error.code)
 
 
 @app.command()
@@ -245,7 +224,7 @@ def doctor(
     stack: Stack = None,
 ) -> None:
     """Examine this machine: driver, Docker, ports, disk, torch, client; exit 1 if something is to be mended."""
-    config, ports = agent_config or preparing.DEFAULT_CONFIG, tuple(range(port, port + 3))
+    config, ports = agent_config or DEFAULT_CONFIG, tuple(range(port, port + 3))
     machine = Machine(stack=stack or STACK, runs=runs_dir, config=config, ports=ports)
     raise typer.Exit(doctor_command.run(machine, as_json))
 
@@ -277,11 +256,10 @@ def write_report(run_name: RunName = None, runs_dir: RunsDir = RUNS) -> None:
     print(run.report)
 
 
-def _wish(run: RunPaths, resume: bool = False, /, *, policy: str | None = None, **options: Any) -> Wish:
+def _options(*, policy: str | None, **options: Any) -> RunOptions:
     """Return what is asked for, as far as it was given on the command line."""
     options["policy"] = None if policy is None else policy.split(",")
-    given = {name: getattr(value, "value", value) for name, value in options.items() if value is not None}
-    return Wish(run=run, resume=resume, **given)
+    return RunOptions(**{name: getattr(value, "value", value) for name, value in options.items() if value is not None})
 
 
 def _existing(name: str | None, runs_dir: Path) -> RunPaths:
@@ -296,6 +274,15 @@ def _say(sentence: str) -> None:
     """Print a line; a terminal that was closed doesn't end a run."""
     with contextlib.suppress(OSError):
         print(f"launcher: {sentence}", flush=True)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Print what a command refuses to do, and exit with its code."""
+    try:
+        yield
+    except ExitError as error:
+        _fail(str(error), error.code)
 
 
 def _fail(sentence: str, code: Exit) -> NoReturn:

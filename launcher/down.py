@@ -1,4 +1,4 @@
-"""``down``: a run stopped from outside, whether its launcher lives or not; only what is this run's is touched."""
+"""``down``: stops a run from outside, whether its launcher lives or not; only what is this run's is touched."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import time
-from pathlib import Path
 
 from contract.exits import Exit, ExitError
 from contract.locks import is_held
@@ -14,11 +13,9 @@ from contract.paths import RunPaths
 from launcher.act.compose import project
 from launcher.act.journal import LauncherState, UnusableStateError, recall
 from launcher.act.leftovers import await_leftovers, owner_of
-from launcher.act.run_spec import Setup
-from launcher.act.runtime import StartError
+from launcher.act.run_spec import RunSpec
 from launcher.config import LauncherConfig
 from launcher.options import RuntimeKind
-from launcher.resolve.planning import Simulates
 
 LOOK_S = 0.2
 MARGIN_S = 15.0
@@ -36,6 +33,7 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
 
     Raises:
         DownError: something of it is left.
+        StartError: its containers can't be removed.
     """
     patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + MARGIN_S
     was_held = is_held(stopped.launcher_lock)
@@ -67,11 +65,8 @@ def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
 def _clear(stopped: RunPaths, state: LauncherState, limits: LauncherConfig) -> None:
     from launcher.act.compose.runtime import ComposeRuntime  # the engine's SDK is heavy
 
-    setup = Setup(stopped, Path("config"), state.port, stack=state.options.stack)
-    runtime = ComposeRuntime(setup, limits, lite=state.options.simulator is Simulates.LITE)
+    runtime = ComposeRuntime(RunSpec(stopped, state.options, state.port), limits)
     try:
         runtime.clear()
-    except StartError as error:
-        raise DownError(str(error)) from None
     finally:
         runtime.close()

@@ -1,4 +1,4 @@
-"""What ``up`` was asked for, as plain data; what a machine makes of it is ``choosing``'s."""
+"""What the user asked for, as plain data. What a machine makes of it is ``resolve``'s."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from contract.paths import RunPaths
+from contract.exits import Exit, ExitError
 from contract.section import Section
 from launcher.config import SHIPPED, STACK
-from launcher.resolve.planning import Simulates
+
+
+class RefusedError(ExitError):
+    """The options can't be had on this machine; the message is one sentence, and nothing was started or changed."""
+
+    code = Exit.BAD_CONFIG
 
 
 class RuntimeKind(str, Enum):
@@ -23,17 +28,28 @@ class RuntimeKind(str, Enum):
     COMPOSE = "compose"
 
 
-class Options(Section):
-    """What a run is asked for: saved once in ``launcher.json``, as far as it was given, and given again at each start.
+class SimulatorKind(str, Enum):
+    """Which simulator a run uses."""
 
-    Which fields were given, and which stand at their defaults, ``model_fields_set`` tells.
+    AUTO = "auto"
+    """CARLA where there is a GPU and something that starts it, else carla-lite."""
+    CARLA = "carla"
+    LITE = "carla-lite"
+    ELSEWHERE = "elsewhere"
+    """One that was started by others; what it holds here is already taken."""
+
+
+class RunOptions(Section):
+    """What a run is asked for, saved in ``launcher.json`` as far as it was given; each later start goes by it.
+
+    Which fields were given, and which stand at their defaults, ``model_fields_set`` says.
     """
 
     config: Path | None = Field(None, description="Of the agent; None takes the run's own, or the shipped one.")
     launcher_config: Path = Field(SHIPPED, description="The launcher's own.")
     stack: Path = Field(STACK, description="The folder of the Compose files.")
     runtime: RuntimeKind = Field(RuntimeKind.AUTO, description="What starts simulator and agent.")
-    simulator: Simulates = Field(Simulates.AUTO, description="CARLA, carla-lite, or whatever the machine has.")
+    simulator: SimulatorKind = Field(SimulatorKind.AUTO, description="CARLA, carla-lite, or what the machine has.")
     quality: Literal["Low", "Epic"] | None = Field(None, description="Of CARLA; None: the launcher's configuration's.")
     device: Literal["auto", "cpu", "cuda"] | None = Field(None, description="Of the agent; None: its configuration's.")
     policy: tuple[str, ...] | None = Field(
@@ -41,7 +57,7 @@ class Options(Section):
     )
     map: str | None = Field(None, description="None leaves it to the launcher's configuration and the agent's.")
     seed: int | None = Field(None, ge=0, description="None leaves it to both configurations.")
-    simulator_host: str | None = Field(None, description="A simulator that somebody else runs; None starts one.")
+    simulator_host: str | None = Field(None, description="Of a simulator that already runs; None starts one.")
     port: int | None = Field(
         None, ge=1, le=65533, description="Of that simulator, or for the one to start; None takes 2000, or free ones."
     )
@@ -51,7 +67,7 @@ class Options(Section):
         description="Index of the card that both share; None takes the run's own, or Compose's.",
     )
     max_timesteps: int | None = Field(None, ge=1, description="Of the agent; None leaves it to its configuration.")
-    on_event: str = Field("", description="A shell command that hears of what happens; empty for none.")
+    on_event: str = Field("", description="A shell command that gets each event; empty for none.")
     agent_args: tuple[str, ...] = Field((), description="Passed on to the agent as they are.")
     simulator_args: tuple[str, ...] = Field((), description="Passed on to the simulator as they are.")
 
@@ -62,36 +78,21 @@ class Options(Section):
 
     @field_validator("map")
     @classmethod
-    def _a_map_s_file_too(cls, name: str | None) -> str | None:
-        return lasting_map(name) or None
+    def _map_file_by_its_path(cls, name: str | None) -> str | None:
+        if name and name.endswith(".xodr"):  # a start from another folder finds it again
+            return str(Path(name).absolute())
+        return name or None
 
     @field_validator("policy", "agent_args", "simulator_args")
     @classmethod
-    def _words_that_say_something(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _without_empty_words(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return None if words is None else tuple(filter(None, words))
 
     @field_validator("policy", "simulator_host")
     @classmethod
-    def _nothing_takes_it_back(cls, value: Any) -> Any:
+    def _empty_takes_it_back(cls, value: Any) -> Any:
         return value or None
 
-
-def lasting_map(name: str | None) -> str | None:
-    """Return a map's name, or of a file the path that a start from another folder finds again."""
-    return str(Path(name).absolute()) if name is not None and name.endswith(".xodr") else name
-
-
-class Wish(Options):
-    """What one start of ``up`` is asked for: the options, of which run, and whether it may go on with an old one."""
-
-    run: RunPaths
-    resume: bool = False
-
-    def options(self) -> Options:
-        """Return what lasts of it, as far as it was given."""
-        return Options(**given(self))
-
-
-def given(options: Options) -> dict[str, Any]:
-    """Return the options that don't stand at their defaults just because nobody spoke of them."""
-    return {name: getattr(options, name) for name in Options.model_fields if name in options.model_fields_set}
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given, the ones at their defaults left out."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}

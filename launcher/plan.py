@@ -11,38 +11,46 @@ import sys
 from rich.console import Console
 
 from contract.exits import Exit
-from launcher.config import LauncherConfig
-from launcher.decide.ladder import PolicyError
-from launcher.observe.pools import Reading
-from launcher.resolve import planning
-from launcher.resolve.footprint import Footprint, FootprintError
-from launcher.resolve.planning import ImpossibleError, PlanRequest
+from contract.paths import RunPaths
+from launcher import config
+from launcher.options import RunOptions
+from launcher.resolve.machine import resolve
+from launcher.resolve.planning import PlanResult, make_plan
 from launcher.show import plan as show_plan
 
 _WIDTH = 120  # in a pipe or a log
 
 
-def run(
-    asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: Footprint, as_json: bool = False
-) -> Exit:
+def run(run_: RunPaths, options: RunOptions, as_json: bool) -> Exit:
     """Print the plan for this machine as it is now, and return the exit code.
 
     Args:
-        asked: what for.
-        limits: the launcher's configuration.
-        reading: all pools.
-        footprint: of the agent's configuration.
+        run_: of no run: what a question leaves of it is removed.
+        options: with the agent's configuration.
         as_json: one object instead of tables.
+
+    Raises:
+        ExitError: what was asked for can't be.
     """
+    limits = config.load(options.launcher_config)
+    resolved = resolve(run_, options, limits)
+    found = resolved.options
+    chosen = f"{found.simulator.value}, {found.runtime.value} ({resolved.reason})"
+    for sentence in filter(None, ("" if as_json else chosen, resolved.remark)):
+        print(f"launcher: {sentence}", file=sys.stderr)
     try:
-        found = planning.make_plan(asked, limits, reading, footprint)
-    except (FootprintError, ImpossibleError, PolicyError) as error:
-        print(f"launcher: {error}", file=sys.stderr)
-        return error.code
+        planned = make_plan(found, run_.path.parent, limits, resolved.reading, resolved.footprint)
+    finally:
+        resolved.clear()
+    return show(planned, as_json)
+
+
+def show(planned: PlanResult, as_json: bool = False) -> Exit:
+    """Print a plan, and return the exit code that it comes to."""
     if as_json:
-        print(json.dumps(show_plan.plain(found), indent=1))
+        print(json.dumps(show_plan.plain(planned), indent=1))
     else:
-        show_plan.show(found, Console(width=None if sys.stdout.isatty() else _WIDTH))
-    if found.plan.asked.refusal:
+        show_plan.show(planned, Console(width=None if sys.stdout.isatty() else _WIDTH))
+    if planned.plan.asked.refusal:
         return Exit.BAD_CONFIG
-    return Exit.OUT_OF_MEMORY if found.plan.start is None else Exit.FINISHED
+    return Exit.OUT_OF_MEMORY if planned.plan.start is None else Exit.FINISHED

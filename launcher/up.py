@@ -1,6 +1,6 @@
-"""``up``: from a wish to a finished run — lock, plan, programs, supervision, report, summary.
+"""``up``: from options to a finished run — lock, plan, programs, supervision, report, summary.
 
-Owns the order of these, and what a second ``up`` makes of what the first one left.
+Owns the order of these.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from contract.events import LauncherEvent
 from contract.exits import Exit
 from contract.locks import Lock
 from contract.paths import RunPaths
 from contract.signals import StopRequests
-from launcher import ports, wiring
+from launcher import config, ports, wiring
 from launcher.act import journal as journals
 from launcher.act.journal import Journal
 from launcher.act.leftovers import await_leftovers
@@ -23,51 +25,50 @@ from launcher.act.runtime import Runtime, StartError
 from launcher.act.supervisor import Supervisor
 from launcher.config import LauncherConfig
 from launcher.decide.ending import Ending
-from launcher.observe.health import Address
-from launcher.observe.nvml import GpuInUseError
-from launcher.options import RuntimeKind, Wish
+from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve.agent_sizes import AgentSizes
-from launcher.resolve.basis import RefusedError, compose_of, setup_of
-from launcher.resolve.planning import Simulates
-from launcher.resolve.preparing import Prepared, limits_of, prepare, understood
+from launcher.resolve.machine import compose_of
+from launcher.resolve.prepare import Prepared, prepare
+from launcher.resolve.resuming import Requested, requested
 from launcher.show import summary
 from launcher.show.report_process import write_report
 
 Say = Callable[[str], None]
 
 
-def run(wanted: Wish, say: Say) -> Ending:
-    """Run the wish to its end, leave the report, and return how it ended.
+def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
+    """Run what is asked for to its end, leave the report, and return how it ended.
 
     Raises:
-        RefusedError: configuration, run directory or machine can't be used, or no port is free.
-        RunInUseError: another launcher runs there.
+        ExitError: configuration, run directory or machine can't be used, no port is free, or another launcher runs
+            there.
     """
-    requests = StopRequests()
-    requests.install(closing_terminal=True)
-    limits = limits_of(understood(wanted))  # what can't be is said before anything is written
-    with locked(wanted.run, limits) as lock:
-        prepared = prepare(wanted, limits)
-        for note in prepared.understood.notes:
+    stop = StopRequests()
+    stop.install(closing_terminal=True)
+    limits = config.load(requested(run_, options, resume).options.launcher_config)  # before anything is written
+    with locked(run_, limits) as lock:
+        asked = requested(run_, options, resume)
+        prepared = prepare(asked, limits)
+        for note in asked.notes:
             say(note)
-        _refuse_taken_ports(prepared)
+        _refuse_taken_ports(prepared, asked)
         with _gpu_held(prepared) as gpu:
             held = (lock.descriptor, *(() if gpu is None else (gpu.descriptor,)))
             runtime = _runtime(prepared, limits, held)
             try:
-                ending = _supervise(prepared, limits, runtime, requests, say)
+                ending = _supervise(prepared, asked, limits, runtime, stop, say)
                 _clear(runtime, say)
             finally:
                 runtime.close()
-    if problem := write_report(wanted.run):  # a full disk doesn't change how the run ended
+    if problem := write_report(run_):  # a full disk doesn't change how the run ended
         say(problem)
-    summary.tell(wanted.run, ending, say)
+    summary.tell(run_, ending, say)
     return ending
 
 
 @contextlib.contextmanager
 def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
-    """Hold a run for this launcher alone, its folder made if need be, once what an earlier one left has ended.
+    """Hold a run for this launcher only, its folder made if need be, once what an earlier one left has ended.
 
     Raises:
         RefusedError: the folder can't be written.
@@ -87,27 +88,24 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
         lock.release()
 
 
-def _refuse_taken_ports(prepared: Prepared) -> None:
-    """Say who has a port that the run's simulator needs; the run's own containers may have them, and are taken over."""
-    choice, first = prepared.choice, prepared.state.port
-    adopts = choice.runtime is RuntimeKind.COMPOSE and prepared.understood.before is not None
-    if choice.simulator is Simulates.ELSEWHERE or adopts:
+def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
+    """Say what has a port that the run's simulator needs; the run's own containers may, and are taken over."""
+    options, first = prepared.spec.options, prepared.spec.port
+    adopts = options.runtime is RuntimeKind.COMPOSE and asked.before is not None
+    if not prepared.spec.simulator_ours or adopts:
         return
-    alone = choice.simulator is Simulates.LITE and choice.runtime is RuntimeKind.PROCESS
-    for port in range(first, first + (2 if alone else 3)):
-        if who := ports.holder(port):
+    two = options.simulator is SimulatorKind.LITE and options.runtime is RuntimeKind.PROCESS
+    for port in range(first, first + (2 if two else 3)):
+        if holder := ports.holder(port):
             raise RefusedError(
-                f"Port {port} is taken by {who}: end it, or choose another with --port.", Exit.NO_SIMULATOR
+                f"Port {port} is taken by {holder}: end it, or choose another with --port.", Exit.NO_SIMULATOR
             )
 
 
 @contextlib.contextmanager
 def _gpu_held(prepared: Prepared) -> Iterator[Lock | None]:
-    """Hold the card, if this run uses it, for this launcher alone."""
-    try:
-        lock = prepared.survey.hold() if prepared.uses_card else None
-    except GpuInUseError as error:
-        raise RefusedError(str(error)) from None
+    """Hold the card, if this run uses it, for this launcher only."""
+    lock = prepared.resolved.survey.hold() if prepared.uses_card else None
     try:
         yield lock
     finally:
@@ -116,17 +114,12 @@ def _gpu_held(prepared: Prepared) -> Iterator[Lock | None]:
 
 
 def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, ...]) -> Runtime:
-    setup = setup_of(
-        prepared.wish, prepared.state.port, prepared.state.host, inherited, prepared.card, prepared.basis.gpu_index
-    )
-    if prepared.choice.runtime is RuntimeKind.PROCESS:
-        return LocalRuntime(setup, limits)
-    runtime = compose_of(setup, limits, prepared.choice)
-    prepared.survey.name_containers(runtime.container_name)
-    try:
-        runtime.check()
-    except StartError as error:
-        raise RefusedError(str(error)) from None
+    spec = replace(prepared.spec, inherited=inherited)
+    if spec.options.runtime is RuntimeKind.PROCESS:
+        return LocalRuntime(spec, limits)
+    runtime = compose_of(spec, limits)
+    prepared.resolved.survey.name_containers(runtime.container_name)
+    runtime.check()
     return runtime
 
 
@@ -138,23 +131,25 @@ def _clear(runtime: Runtime, say: Say) -> None:
 
 
 def _supervise(
-    prepared: Prepared, limits: LauncherConfig, runtime: Runtime, requests: StopRequests, say: Say
+    prepared: Prepared, asked: Requested, limits: LauncherConfig, runtime: Runtime, stop: StopRequests, say: Say
 ) -> Ending:
-    wanted, state, planned = prepared.wish, prepared.state, prepared.planned
-    address = Address(state.host, state.port)
-    ours = planned.situation.simulator is not None
-    notifier = Notifier(wanted.on_event) if wanted.on_event else None
-    journal = Journal(wanted.run, state, time.time, () if notifier is None else (notifier,))
-    changed, reason = dict(prepared.understood.changed), planned.plan.reason
-    journal.event("run_started", resume=prepared.goes_on, config=str(wanted.config), reason=reason, changed=changed)
-    say(f"run {wanted.run.path}: {prepared.choice.simulator.value} ({prepared.choice.reason}), {planned.plan.reason}")
-    if prepared.basis.remark:
-        say(prepared.basis.remark)
+    resolved, planned, spec = prepared.resolved, prepared.planned, prepared.spec
+    notifier = Notifier(spec.options.on_event) if spec.options.on_event else None
+    journal = Journal(spec.run, prepared.state, time.time, () if notifier is None else (notifier,))
+    journal.event(
+        LauncherEvent.RUN_STARTED,
+        resume=spec.resume,
+        config=str(spec.config),
+        reason=planned.plan.reason,
+        changed=dict(asked.changed),
+    )
+    say(f"run {spec.run.path}: {spec.options.simulator.value} ({resolved.reason}), {planned.plan.reason}")
+    if resolved.remark:
+        say(resolved.remark)
     sizes = AgentSizes(planned.sizes_of)
-    brief = wiring.brief(planned, sizes, address, ours, prepared.goes_on)
-    effects = wiring.effects(wanted.run, planned, limits, runtime, address, prepared.survey.read, requests, say)
+    effects = wiring.effects(spec, planned, limits, runtime, resolved.survey.read, stop, say)
     try:
-        return Supervisor(brief, limits, effects, journal).run()
+        return Supervisor(spec, wiring.forecast(planned, sizes), limits, effects, journal).run()
     finally:
         sizes.close()
         effects.observer.close()

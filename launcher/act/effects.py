@@ -1,4 +1,4 @@
-"""What the supervisor touches, as interfaces, and what it is told before it begins. Owns nothing."""
+"""What the supervisor touches, as interfaces, and what it is given before it begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.act.runtime import Child, Runtime
 from launcher.decide.detectors.causes import Finding
 from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.ladder import Ladder, Needs
-from launcher.observe.health import Address, Health
+from launcher.observe.health import Health
 from launcher.observe.observation import Observation
 
 
@@ -43,7 +43,7 @@ class Clock(Protocol):
 
 
 class StopAsked(Protocol):
-    """Who wants the run to end."""
+    """Requests that the run ends."""
 
     @property
     def count(self) -> int:
@@ -51,7 +51,7 @@ class StopAsked(Protocol):
 
     @property
     def cause(self) -> str:
-        """By what first; empty while nobody has."""
+        """By what first; empty before one."""
 
 
 class Requests(Protocol):
@@ -71,7 +71,7 @@ class Requests(Protocol):
 
 
 class Observer(Protocol):
-    """Sees everything once."""
+    """Looks at simulator, agent and memory."""
 
     def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
         """Return what is there; None stands for a program that wasn't started, or was put away."""
@@ -80,34 +80,28 @@ class Observer(Protocol):
         """Take note that the launcher asks this program to end, before it does."""
 
     def close(self) -> None:
-        """Let go of connection and files; nobody looks any more."""
+        """Let go of connection and files."""
 
 
 @dataclass(frozen=True)
-class Brief:
-    """What is run.
+class Forecast:
+    """What the plan says of the rungs on which the run may stand.
 
     Attributes:
-        address: of the simulator.
-        simulator_ours: it is started and restarted here; otherwise somebody else runs it.
         ladder: the steps of each pool.
         base: values of the agent's configuration without any step, by dotted key.
         needs: from overrides to the agent's predicted peak, as far as that is known; never takes time.
-        ask_ahead: finds out about the overrides that ``needs`` will be asked about; waits for the answers if told to.
+        ask_ahead: finds out about the overrides that ``needs`` will be asked about; waits for the answers if asked to.
         bands: what simulator and agent should hold, from overrides and the simulator's quality.
-        resume: the agent goes on with what lies in the run directory already.
-        on_cpu: returns the same run as it is planned with the agent on the CPU.
+        on_cpu: returns the same as it is planned with the agent on the CPU.
     """
 
-    address: Address
-    simulator_ours: bool = True
     ladder: Ladder = field(default_factory=dict)
     base: Mapping[str, Any] = field(default_factory=dict)
     needs: Needs = lambda _overrides: {}
     ask_ahead: Callable[[Sequence[Mapping[str, Any]], bool], None] = lambda _overrides, _wait: None
     bands: Callable[[Mapping[str, Any], str | None], Mapping[BandKey, float]] = lambda _overrides, _quality: {}
-    resume: bool = False
-    on_cpu: Callable[[], Brief] | None = None
+    on_cpu: Callable[[], Forecast] | None = None
 
 
 @dataclass(frozen=True)

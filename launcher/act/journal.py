@@ -22,7 +22,7 @@ from contract.paths import RunPaths
 from contract.readers import object_of
 from launcher.act.ownership import open_to
 from launcher.decide.ladder import Taken
-from launcher.options import Options
+from launcher.options import RunOptions
 
 
 class RunInUseError(ExitError):
@@ -68,7 +68,7 @@ class LauncherState:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     run: str
-    options: Options
+    options: RunOptions
     host: str
     port: int
     quality: str | None = None

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from contract.heartbeat import Heartbeat
-from launcher.act.effects import Brief, Effects
+from launcher.act.effects import Effects, Forecast
 from launcher.act.foreign_memory import ForeignMemory
 from launcher.act.journal import Journal
+from launcher.act.run_spec import RunSpec
 from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.adoption import given_up, why_without_cuda
@@ -49,8 +50,11 @@ def context_mib(seen: Observation) -> float | None:
 class LadderState:
     """Where on the ladder the run stands."""
 
-    def __init__(self, brief: Brief, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
-        self._brief, self._config, self._effects, self._journal = brief, config, effects, journal
+    def __init__(
+        self, spec: RunSpec, forecast: Forecast, config: LauncherConfig, effects: Effects, journal: Journal
+    ) -> None:
+        self._spec, self._forecast = spec, forecast
+        self._config, self._effects, self._journal = config, effects, journal
         self._bands: Mapping[BandKey, float] = {}
         self._hold = Hold(journal.state.hold_s or config.restore.hold_s)
         self._changed_s = float("-inf")
@@ -65,22 +69,22 @@ class LadderState:
     def ground(self, seen: Observation) -> Ground:
         """Return what a choice of steps stands on."""
         return Ground(
-            self._brief.ladder,
+            self._forecast.ladder,
             self._journal.state.taken,
             seen.memory,
             self._config.memory.reserve_mib,
-            self._brief.needs,
+            self._forecast.needs,
             self._fresh_mib,
-            self._brief.simulator_ours,
+            self._spec.simulator_ours,
         )
 
     # Changes
 
     def take(self, decision: Degrade) -> None:
         """Record steps down: all of them before the first event, for a launcher may be killed between two."""
-        taken, ladder, rows = self._journal.state.taken, self._brief.ladder, []
+        taken, ladder, rows = self._journal.state.taken, self._forecast.ladder, []
         for step in decision.steps:
-            freed = relief([step], ladder, taken, self._brief.needs) if step.values else step.frees_mib
+            freed = relief([step], ladder, taken, self._forecast.needs) if step.values else step.frees_mib
             kind = kind_of(step, ladder, decision.kind).value
             rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
             if step.stays:
@@ -100,7 +104,7 @@ class LadderState:
         left = self.overrides
         self._hold.restored(now_s)
         self._journal.event("rung_left", f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
-        return taken, {key: left.get(key, self._brief.base.get(key)) for key in taken.values}
+        return taken, {key: left.get(key, self._forecast.base.get(key)) for key in taken.values}
 
     def given_up(self, seen: Observation, now_s: float) -> dict[str, Any]:
         """Return what the agent gave up by itself for memory's sake, by dotted key; empty if that is nothing new."""
@@ -127,14 +131,14 @@ class LadderState:
         if beat is None or why is None:
             return None
         self._journal.event("planned_without_cuda", f"the agent computes on the CPU: {why}", reason=beat.cuda)
-        lasting = replace(self._brief, base={**self._brief.base, "device": "cpu"})
-        self._brief = lasting if self._brief.on_cpu is None else self._brief.on_cpu()
+        lasting = replace(self._forecast, base={**self._forecast.base, "device": "cpu"})
+        self._forecast = lasting if self._forecast.on_cpu is None else self._forecast.on_cpu()
         self.look_ahead()
         return why
 
     @property
     def _expected(self) -> dict[str, Any]:
-        return {**self._brief.base, **self.overrides}
+        return {**self._forecast.base, **self.overrides}
 
     def _telling_beat(self, seen: Observation, now_s: float) -> Heartbeat | None:
         """Return the heartbeat if it is of an agent that has begun, on the present rung."""
@@ -151,11 +155,11 @@ class LadderState:
 
     def look_ahead(self, wait: bool = False) -> None:
         """Find out what the steps from here would free, before a decision needs it."""
-        self._brief.ask_ahead(within_reach(self._brief.ladder, self._journal.state.taken), wait)
+        self._forecast.ask_ahead(within_reach(self._forecast.ladder, self._journal.state.taken), wait)
 
     def plan_bands(self, quality: str | None) -> None:
         """Have simulator and agent measured against what they should hold on the present rung."""
-        planned = self._brief.bands(self.overrides, quality)
+        planned = self._forecast.bands(self.overrides, quality)
         if not planned or planned == self._bands:
             return
         self._bands = planned
@@ -183,7 +187,7 @@ class LadderState:
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
         """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
-        return predicted(self._brief.ladder, self._journal.state.taken, self._brief.needs)
+        return predicted(self._forecast.ladder, self._journal.state.taken, self._forecast.needs)
 
     # Measures
 
@@ -251,7 +255,7 @@ class LadderState:
         self._journal.state.hold_s = self._hold.hold_s
 
     def _steps(self) -> list[Step]:
-        return [step for steps in self._brief.ladder.values() for step in steps]
+        return [step for steps in self._forecast.ladder.values() for step in steps]
 
     def _rung_with(self, values: dict[str, Any]) -> str:
         """Return the name under which a ladder has these values; no ladder need have them."""

@@ -12,9 +12,10 @@ from typing import Any
 
 from contract.readers import last_lines
 from contract.requests import Answer
-from launcher.act.effects import Brief, Effects, State
+from launcher.act.effects import Effects, State
 from launcher.act.failures import SimulatorFailedError
 from launcher.act.journal import Journal, ProcessState
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import overrides
@@ -26,7 +27,7 @@ Script = Generator[None, None, None]
 class ManagedProcesses:
     """Simulator and agent of one run."""
 
-    def __init__(self, brief: Brief, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
+    def __init__(self, spec: RunSpec, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
         self.state = State.INIT
         self.simulator: Child | None = None
         self.agent: Child | None = None
@@ -34,7 +35,7 @@ class ManagedProcesses:
         self.agent_started_s: float | None = None
         self.drained = False
         self.warm = False
-        self._brief, self._config, self._effects, self._journal = brief, config, effects, journal
+        self._spec, self._config, self._effects, self._journal = spec, config, effects, journal
 
     @property
     def now_s(self) -> float:
@@ -103,9 +104,9 @@ class ManagedProcesses:
         yield from self.pause(delay_s)
         self.enter(State.STARTING_SIMULATOR)
         started_s = self.now_s
-        if self._brief.simulator_ours and self.simulator is None:
+        if self._spec.simulator_ours and self.simulator is None:
             self._start_simulator()
-        key, limit_s = self._config.simulator.ready_within(self._brief.simulator_ours, lite=self.quality is None)
+        key, limit_s = self._config.simulator.ready_within(self._spec.simulator_ours, lite=self.quality is None)
         while True:
             ended = None if self.simulator is None else self.simulator.poll()
             if ended is not None:
@@ -116,7 +117,7 @@ class ManagedProcesses:
             if self.now_s - started_s >= limit_s:
                 after = f"{self.now_s - started_s:.0f} s ({key} is {limit_s:g})"
                 raise self._failed(
-                    f"the simulator at {self._brief.address} isn't ready after {after}: {health.problem}", None
+                    f"the simulator at {self._spec.address} isn't ready after {after}: {health.problem}", None
                 )
             yield
         self.simulator_healthy_s = self.now_s
@@ -126,7 +127,7 @@ class ManagedProcesses:
 
     def _start_simulator(self) -> None:
         self._journal.state.simulator = ProcessState(quality=self.quality)
-        self._journal.event("simulator_starts", port=self._brief.address.port, quality=self.quality)
+        self._journal.event("simulator_starts", port=self._spec.address.port, quality=self.quality)
         try:
             child = self._effects.runtime.start(Start(Role.SIMULATOR, quality=self.quality))
         except StartError as error:
@@ -134,7 +135,7 @@ class ManagedProcesses:
         self._set(Role.SIMULATOR, child)
         self._journal.event("simulator_started", pid=child.pid, log=str(child.log))
         self._effects.say(
-            f"simulator starts at {self._brief.address}, process {child.pid or 'to come'}, log {child.log}"
+            f"simulator starts at {self._spec.address}, process {child.pid or 'to come'}, log {child.log}"
         )
 
     def _failed(self, cause: str, ended: Ended | None) -> SimulatorFailedError:

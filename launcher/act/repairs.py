@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 
 from contract.exits import Exit
 from contract.readers import last_lines
-from launcher.act.effects import Brief, Effects, State
+from launcher.act.effects import Effects, State
 from launcher.act.failures import OverError, SimulatorFailedError
 from launcher.act.incidents import Incidents
 from launcher.act.journal import Journal
@@ -20,6 +20,7 @@ from launcher.act.judge import Judge
 from launcher.act.ladder_state import LadderState
 from launcher.act.managed_processes import ManagedProcesses, Script
 from launcher.act.monitor import Monitor
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import StartError
 from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
@@ -40,7 +41,7 @@ class Repairs:
 
     def __init__(
         self,
-        brief: Brief,
+        spec: RunSpec,
         config: LauncherConfig,
         effects: Effects,
         journal: Journal,
@@ -50,7 +51,7 @@ class Repairs:
         judge: Judge,
         incidents: Incidents,
     ) -> None:
-        self._brief, self._config, self._effects, self._journal = brief, config, effects, journal
+        self._spec, self._config, self._effects, self._journal = spec, config, effects, journal
         self._processes, self._monitor, self._ladder, self._judge = processes, monitor, ladder, judge
         self._incidents = incidents
         self._agent_away = False  # stopped for a step that was taken while the simulator couldn't start
@@ -159,7 +160,7 @@ class Repairs:
         else:
             yield from self._put_agent_away(cause)
         yield from self._processes.pause(delay_s)
-        if self._simulator_is_dead or (simulator_too and self._brief.simulator_ours):
+        if self._simulator_is_dead or (simulator_too and self._spec.simulator_ours):
             self._processes.lose_simulator()
             yield from self.have_simulator()
         yield from self.have_room()
@@ -291,7 +292,7 @@ class Repairs:
     @property
     def _simulator_is_dead(self) -> bool:
         simulator = self._processes.simulator
-        return self._brief.simulator_ours and (simulator is None or simulator.poll() is not None)
+        return self._spec.simulator_ours and (simulator is None or simulator.poll() is not None)
 
 
 def _in_words(steps: Sequence[Step]) -> str:

@@ -1,4 +1,4 @@
-"""What a run is started with, whichever runtime starts it: plain data, and the agent's options that follow from it."""
+"""What one run is started with, by either runtime: plain data, and the agent's options that follow from it."""
 
 from __future__ import annotations
 
@@ -6,46 +6,56 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contract.paths import RunPaths
-from launcher.config import STACK
+from launcher.observe.health import Address
+from launcher.options import RunOptions, SimulatorKind
 
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Setup:
+class RunSpec:
     """What simulator and agent of one run have in common for its whole life.
 
     Attributes:
-        config: the agent's configuration.
+        options: as resolved on this machine: the agent's configuration, runtime and simulator are chosen.
         port: the simulator's RPC port; carla-lite takes the next one too, CARLA the next two.
         host: where the simulator listens; only local programs can use another one than this machine's loopback.
-        map: None leaves it to both configurations.
-        seed: None leaves it to both configurations.
-        agent_args: passed on to ``python -m agent train``.
-        simulator_args: passed on to the simulator.
-        inherited: descriptors that everything started on this machine holds too, such as the run's lock.
+        resume: the agent goes on with what is in the run directory.
         gpu_uuid: of the card that simulator and agent share; empty gives them none in particular.
         gpu_index: the same card as the driver counts.
-        stack: the folder of the Compose files.
+        inherited: descriptors that everything started on this machine holds too, such as the run's lock.
     """
 
     run: RunPaths
-    config: Path
+    options: RunOptions
     port: int
     host: str = LOOPBACK
-    map: str | None = None
-    seed: int | None = None
-    max_timesteps: int | None = None
-    agent_args: tuple[str, ...] = ()
-    simulator_args: tuple[str, ...] = ()
-    inherited: tuple[int, ...] = ()
+    resume: bool = False
     gpu_uuid: str = ""
     gpu_index: int = 0
-    stack: Path = STACK
+    inherited: tuple[int, ...] = ()
+
+    @property
+    def address(self) -> Address:
+        """Return where the simulator listens."""
+        return Address(self.host, self.port)
+
+    @property
+    def simulator_ours(self) -> bool:
+        """Return whether the simulator is started and restarted here; otherwise it already runs."""
+        return self.options.simulator is not SimulatorKind.ELSEWHERE
+
+    @property
+    def config(self) -> Path:
+        """Return the path of the agent's configuration."""
+        assert self.options.config is not None
+        return self.options.config
 
     @property
     def agent_options(self) -> tuple[str, ...]:
         """Return the options of ``python -m agent train`` that are the same in every runtime."""
-        options = {"--map": self.map, "--seed": self.seed, "--max-timesteps": self.max_timesteps}
+        asked = self.options
+        options = {"--map": asked.map, "--seed": asked.seed, "--max-timesteps": asked.max_timesteps}
+        options["--device"] = asked.device
         given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
-        return (*given, *self.agent_args)
+        return (*given, *asked.agent_args)

@@ -10,7 +10,7 @@ import contextlib
 from typing import Any
 
 from contract.exits import Exit, exit_in_words
-from launcher.act.effects import Brief, Effects, State
+from launcher.act.effects import Effects, Forecast, State
 from launcher.act.episode_gate import EpisodeGate
 from launcher.act.failures import OverError
 from launcher.act.incidents import Incidents
@@ -20,6 +20,7 @@ from launcher.act.ladder_state import LadderState
 from launcher.act.managed_processes import ManagedProcesses, Script
 from launcher.act.monitor import Monitor
 from launcher.act.repairs import Repairs
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import StartError
 from launcher.config import LauncherConfig
 from launcher.decide import policy
@@ -39,18 +40,20 @@ KILLED = (128 + 9, 128 + 15)
 
 
 class Supervisor:
-    """Runs one brief to its end."""
+    """Runs one run to its end."""
 
-    def __init__(self, brief: Brief, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
+    def __init__(
+        self, spec: RunSpec, forecast: Forecast, config: LauncherConfig, effects: Effects, journal: Journal
+    ) -> None:
         self.ending: Ending | None = None
-        self._brief, self._config, self._effects, self._journal = brief, config, effects, journal
-        self._processes = ManagedProcesses(brief, config, effects, journal)
+        self._spec, self._config, self._effects, self._journal = spec, config, effects, journal
+        self._processes = ManagedProcesses(spec, config, effects, journal)
         self._incidents = Incidents(journal)
         self._monitor = Monitor(self._processes, config, effects, journal, self._incidents)
-        self._ladder = LadderState(brief, config, effects, journal)
+        self._ladder = LadderState(spec, forecast, config, effects, journal)
         self._judge = Judge(config, self._processes, self._ladder, journal, effects.draw)
         self._repairs = Repairs(
-            brief, config, effects, journal, self._processes, self._monitor, self._ladder, self._judge, self._incidents
+            spec, config, effects, journal, self._processes, self._monitor, self._ladder, self._judge, self._incidents
         )
         self._gate = EpisodeGate()
         self._script: Script = self._life()
@@ -94,7 +97,7 @@ class Supervisor:
         yield from self._repairs.have_simulator()
         if self._processes.agent is None:
             yield from self._repairs.have_room()
-            self._repairs.start_agent(self._brief.resume)
+            self._repairs.start_agent(self._spec.resume)
         elif self._effects.requests.started_with() != self._ladder.overrides:
             yield from self._repairs.replace_agent("the agent that was left stands on another rung")
         self._incidents.handle("")  # a launcher that was killed is made good but for the agent's word
@@ -175,7 +178,7 @@ class Supervisor:
             told = [each for each in self._monitor.findings if each.owner == "agent"] if ended.code else []
             self._incidents.handle(told[0].incident if told else "")
             raise OverError(Ending(ended.code, told[0].sentence if told else AGENT_ENDS[ended.code]))
-        if ended.code == Exit.NO_SIMULATOR and not self._brief.simulator_ours:
+        if ended.code == Exit.NO_SIMULATOR and not self._spec.simulator_ours:
             raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator to drive in within its patience"))
         if not failed:
             self._monitor.add(

@@ -1,4 +1,4 @@
-"""What a machine makes of a wish: which simulator, started by what, or why neither. ``plan`` and ``up`` both ask here.
+"""Which simulator the options come to on this machine, started by what, or why neither.
 
 Owns the refusals of a machine that isn't what it seems: a driver that fails, an engine that doesn't answer.
 """
@@ -8,13 +8,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
-from contract.exits import Exit
 from launcher.observe.pools import Gpu, Reading
-from launcher.options import RuntimeKind, Wish
-from launcher.resolve.planning import ImpossibleError, Simulates
+from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 
 DOCKER_LIMIT_S = 10.0
 WITHOUT_CARLA = "go on without CARLA: --simulator carla-lite"
@@ -29,15 +26,6 @@ class Docker(Enum):
     ANSWERS = "answers"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What is run here, and why."""
-
-    runtime: RuntimeKind
-    simulator: Simulates
-    reason: str
-
-
 def docker_here() -> Docker:
     """Return whether Docker's engine answers within ``DOCKER_LIMIT_S``."""
     if shutil.which("docker") is None:
@@ -49,59 +37,60 @@ def docker_here() -> Docker:
     return Docker.ANSWERS if asked.returncode == 0 else Docker.SILENT
 
 
-def choose(wish: Wish, reading: Reading, installed: bool, docker: Callable[[], Docker] = docker_here) -> Choice:
-    """Return what a wish comes to on this machine; flags win.
+def choose(
+    options: RunOptions, reading: Reading, installed: bool, docker: Callable[[], Docker] = docker_here
+) -> tuple[RunOptions, str]:
+    """Return the options with simulator and runtime as they are on this machine, and why; flags win.
 
     Args:
-        wish: what was asked for.
+        options: what was asked for.
         reading: what the driver says.
         installed: the launcher's configuration knows how to start a CARLA of this machine.
         docker: asked only where it decides something.
 
     Raises:
-        ImpossibleError: the driver or the engine fails, so that nobody can say what the machine has; or CARLA was
-            asked for and can't be started here (65).
+        RefusedError: the driver or the engine fails, so that what the machine has is unknown; or CARLA was asked for
+            and can't be started here.
     """
-    _refuse_a_failing_driver(wish, reading)
-    if wish.simulator_host is not None:
-        return Choice(_or(wish.runtime, RuntimeKind.PROCESS), Simulates.ELSEWHERE, f"it runs at {wish.simulator_host}")
-    has_gpu = reading.gpu is not Gpu.NONE
-    if wish.simulator not in (Simulates.AUTO, Simulates.CARLA):
-        return Choice(_or(wish.runtime, RuntimeKind.PROCESS), wish.simulator, "as asked for")
-    if wish.simulator is Simulates.AUTO and not has_gpu:
-        return Choice(_or(wish.runtime, RuntimeKind.PROCESS), Simulates.LITE, "there is no GPU")
-    if installed and wish.runtime is not RuntimeKind.COMPOSE:
-        return Choice(RuntimeKind.PROCESS, Simulates.CARLA, "there is a GPU")
-    return _in_docker(wish, docker() if wish.runtime is not RuntimeKind.PROCESS else Docker.ABSENT)
+    _refuse_a_failing_driver(options, reading)
+    runtime, simulator, reason = _choice(options, reading, installed, docker)
+    if runtime is RuntimeKind.AUTO:
+        runtime = RuntimeKind.PROCESS
+    return options.model_copy(update={"runtime": runtime, "simulator": simulator}), reason
 
 
-def _in_docker(wish: Wish, docker: Docker) -> Choice:
-    """Return the stack with CARLA; where there is no Docker, carla-lite unless CARLA was asked for by name."""
-    if docker is Docker.ANSWERS:
-        return Choice(RuntimeKind.COMPOSE, Simulates.CARLA, "there is a GPU")
-    if docker is Docker.SILENT:
-        raise ImpossibleError(
+def _choice(
+    options: RunOptions, reading: Reading, installed: bool, docker: Callable[[], Docker]
+) -> tuple[RuntimeKind, SimulatorKind, str]:
+    runtime, simulator = options.runtime, options.simulator
+    if options.simulator_host is not None:
+        return runtime, SimulatorKind.ELSEWHERE, f"it runs at {options.simulator_host}"
+    if simulator not in (SimulatorKind.AUTO, SimulatorKind.CARLA):
+        return runtime, simulator, "as asked for"
+    if simulator is SimulatorKind.AUTO and reading.gpu is Gpu.NONE:
+        return runtime, SimulatorKind.LITE, "there is no GPU"
+    if installed and runtime is not RuntimeKind.COMPOSE:
+        return RuntimeKind.PROCESS, SimulatorKind.CARLA, "there is a GPU"
+    found = docker() if runtime is not RuntimeKind.PROCESS else Docker.ABSENT
+    if found is Docker.ANSWERS:
+        return RuntimeKind.COMPOSE, SimulatorKind.CARLA, "there is a GPU"
+    if found is Docker.SILENT:
+        raise RefusedError(
             "Docker is installed, but its engine doesn't answer `docker info`: start it (sudo systemctl start docker) "
-            f"or join its group (sudo usermod -aG docker $USER), or {WITHOUT_CARLA}.",
-            Exit.BAD_CONFIG,
+            f"or join its group (sudo usermod -aG docker $USER), or {WITHOUT_CARLA}."
         )
-    if wish.simulator is Simulates.CARLA:
-        raise ImpossibleError(
+    if simulator is SimulatorKind.CARLA:
+        raise RefusedError(
             "CARLA can't be started here: give its command in the launcher's configuration (simulator.command), "
-            f"or install Docker and leave --runtime process out, or {WITHOUT_CARLA}.",
-            Exit.BAD_CONFIG,
+            f"or install Docker and leave --runtime process out, or {WITHOUT_CARLA}."
         )
-    runtime = _or(wish.runtime, RuntimeKind.PROCESS)
-    return Choice(runtime, Simulates.LITE, "there is a GPU, but neither Docker nor an installed CARLA")
+    return runtime, SimulatorKind.LITE, "there is a GPU, but neither Docker nor an installed CARLA"
 
 
-def _refuse_a_failing_driver(wish: Wish, reading: Reading) -> None:
-    elsewhere = wish.simulator is Simulates.ELSEWHERE or wish.simulator_host is not None
-    if reading.gpu is not Gpu.UNREADABLE or wish.simulator is Simulates.LITE or (elsewhere and wish.device == "cpu"):
+def _refuse_a_failing_driver(options: RunOptions, reading: Reading) -> None:
+    elsewhere = options.simulator is SimulatorKind.ELSEWHERE or options.simulator_host is not None
+    lite = options.simulator is SimulatorKind.LITE
+    if reading.gpu is not Gpu.UNREADABLE or lite or (elsewhere and options.device == "cpu"):
         return
     go_on = "leave it out: --device cpu" if elsewhere else WITHOUT_CARLA
-    raise ImpossibleError(f"{reading.problem.rstrip('.')}; or {go_on}.", Exit.BAD_CONFIG)
-
-
-def _or(runtime: RuntimeKind, default: RuntimeKind) -> RuntimeKind:
-    return default if runtime is RuntimeKind.AUTO else runtime
+    raise RefusedError(f"{reading.problem.rstrip('.')}; or {go_on}.")

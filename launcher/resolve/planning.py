@@ -1,17 +1,15 @@
-"""From what is asked for to a plan: device, simulator, watermarks, ladder and sizes, brought together in order.
+"""From resolved options to a plan: device, simulator, watermarks, ladder and sizes, brought together in order.
 
-Owns that order and the sentences about a machine that lacks what was asked for. Looks at nothing itself: the reading
-and the agent's footprint are given. ``plan`` shows what comes out, ``up`` starts by it.
+Owns that order and the sentences about a machine that lacks what was asked for. The reading and the agent's footprint
+are given. ``plan`` shows what comes out, ``up`` starts by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 
-from contract.exits import Exit, ExitError
+from contract.exits import Exit
 from launcher.config import LauncherConfig
 from launcher.decide import plan
 from launcher.decide.fit import Situation
@@ -19,47 +17,12 @@ from launcher.decide.ladder import Rungs, build_ladder, picked_rungs
 from launcher.decide.plan import Plan
 from launcher.decide.sizes import LITE, Simulator, SizesOf, Values
 from launcher.observe.pools import Gpu, Reading
+from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve import watermarks
 from launcher.resolve.footprint import Footprint
 
 OF_TIME = ("simulator.", "collector.")
 """Keys that the watch needs and no memory depends on."""
-
-
-class Simulates(str, Enum):
-    """Which simulator a run uses."""
-
-    AUTO = "auto"
-    """CARLA where there is a GPU and something that starts it, else carla-lite."""
-    CARLA = "carla"
-    LITE = "carla-lite"
-    ELSEWHERE = "elsewhere"
-    """Somebody else's; what it holds here is already taken."""
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """What shall be planned; None leaves it to the configurations.
-
-    Attributes:
-        runs: where earlier runs lie, whose watermarks count.
-        simulator: as chosen, no longer AUTO.
-        town: only their watermarks on this map count for the simulator.
-        policy: rungs by name, in the order in which they shall be tried.
-        gpu: index of the GPU that simulator and agent share.
-    """
-
-    runs: Path
-    simulator: Simulates
-    quality: str | None = None
-    device: str | None = None
-    policy: Sequence[str] | None = None
-    town: str | None = None
-    gpu: int = 0
-
-
-class ImpossibleError(ExitError):
-    """There is nothing to plan; the message is one sentence for a person."""
 
 
 @dataclass(frozen=True)
@@ -72,27 +35,36 @@ class PlanResult:
     rungs: Rungs
 
 
-def make_plan(asked: PlanRequest, limits: LauncherConfig, reading: Reading, footprint: Footprint) -> PlanResult:
+def make_plan(
+    asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading, footprint: Footprint
+) -> PlanResult:
     """Return what fits, from nothing taken.
+
+    Args:
+        asked: with the simulator chosen; ``gpu`` is the card that is read, None for the first.
+        runs: where earlier runs lie, whose watermarks count: for the simulator only those on this map.
+        limits: the launcher's configuration.
+        reading: all pools.
+        footprint: of the agent's configuration.
 
     Raises:
         FootprintError: the agent's configuration is wrong.
-        ImpossibleError: the machine has not what was asked for (65), or has lost it (71).
+        RefusedError: the machine has not what was asked for (65), or has lost it (71).
         PolicyError: the policy names rungs that don't exist.
     """
     rungs = picked_rungs(limits.ladder, asked.policy)
     config = footprint.config()
     device = _device(asked.device or str(config["device"]), reading)
-    simulator = _simulator(asked, limits, reading)
+    simulator = _simulator(asked, runs, limits, reading)
     if lost := plan.lost_gpu(reading, device, simulator.quality if simulator else None):
-        raise ImpossibleError(lost, Exit.OUT_OF_MEMORY)
+        raise RefusedError(lost, Exit.OUT_OF_MEMORY)
     base = {**config, "device": device}
     sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
-    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context_mib(asked.runs))
-    sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(asked.runs, sized), sized)
+    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context_mib(runs))
+    sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(runs, sized), sized)
     ladder = build_ladder(rungs, base, simulator, sizes_of)
-    pool = f"vram:{asked.gpu}"
-    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool, str(asked.runs))
+    pool = f"vram:{asked.gpu or 0}"
+    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool, str(runs))
     return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs)
 
 
@@ -105,7 +77,7 @@ def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
     """Return what the plan was made of as it is for an agent that can't use the card; what was chosen stands.
 
     Raises:
-        FootprintError: of ``sizes_of``, for nobody knows what the agent takes there; the ladder stays as it is.
+        FootprintError: of ``sizes_of``: what the agent takes there is unknown; the ladder stays as it is.
     """
     base = cpu_base(found)
     ladder = build_ladder(found.rungs, base, found.situation.simulator, sizes_of)
@@ -115,19 +87,15 @@ def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
 def _device(wanted: str, reading: Reading) -> str:
     no_gpu = reading.gpu in (Gpu.NONE, Gpu.UNREADABLE)
     if wanted == "cuda" and no_gpu:
-        raise ImpossibleError(
-            "device is cuda, but the driver shows no GPU: use --device auto or --device cpu.", Exit.BAD_CONFIG
-        )
+        raise RefusedError("device is cuda, but the driver shows no GPU: use --device auto or --device cpu.")
     return "cpu" if wanted == "cpu" or no_gpu else "cuda"
 
 
-def _simulator(asked: PlanRequest, limits: LauncherConfig, reading: Reading) -> Simulator | None:
-    if asked.simulator is Simulates.ELSEWHERE:
+def _simulator(asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading) -> Simulator | None:
+    if asked.simulator is SimulatorKind.ELSEWHERE:
         return None
-    lite = asked.simulator is Simulates.LITE
+    lite = asked.simulator is SimulatorKind.LITE
     if not lite and reading.gpu is Gpu.NONE:
-        raise ImpossibleError(
-            "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver.", Exit.BAD_CONFIG
-        )
-    peaks = watermarks.simulator_peaks(asked.runs, asked.town, watermarks.first_figures(limits.sizes))
+        raise RefusedError("CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver.")
+    peaks = watermarks.simulator_peaks(runs, asked.map, watermarks.first_figures(limits.sizes))
     return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks)

@@ -1,49 +1,102 @@
-"""A second start of the same run: what it was asked for the first time, and what is given anew.
+"""What a start is asked for, all in all: what is given now over what the run was asked for before.
 
-Owns the order of the two, key by key, and what is not believed of a file that others could write. Pure but for whose
-file the launcher's configuration is.
+Owns the order of the two, key by key, and what is not believed of a file that others could write.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.act.journal import Recalled
+from contract.paths import RunPaths
+from launcher.act.journal import LauncherState, Recalled, UnusableStateError, recall
 from launcher.act.ownership import open_to
-from launcher.options import Options, Wish, given
+from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve import agent_args
 
+DEFAULT_CONFIG = Path("config/td3_config_lowmem.yaml")
 NOT_GIVEN = "not given"
 
 
 @dataclass(frozen=True)
-class Resumed:
-    """What holds at this start.
+class Requested:
+    """What a start is asked for.
 
     Attributes:
-        changed: by option, or by the agent's key: before, and now. Of what was given anew alone.
-        withheld: sentences about what was saved and isn't believed.
+        options: with what was left open taken from the run that is resumed; the agent's configuration is named.
+        before: where that run stands; None for a new one, or where that is unknown.
+        changed: by option, or by the agent's key: before, and now.
+        notes: sentences for a person.
     """
 
-    wish: Wish
+    run: RunPaths
+    options: RunOptions
+    before: LauncherState | None = None
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    withheld: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def resumed(asked: Wish, before: Recalled) -> Resumed:
-    """Return what a run goes on with: as it was asked for, but for what is given now."""
-    saved, anew = before.state.options, given(asked)
+def default_name(now: float) -> str:
+    """Return ``run-20260131-235959``: the start in local time."""
+    return time.strftime("run-%Y%m%d-%H%M%S", time.localtime(now))
+
+
+def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Requested:
+    """Return what a start is asked for.
+
+    Args:
+        run: of a run that is there only one whose launcher was killed goes on without ``resume``.
+        given: now.
+        resume: the run may be one that has ended.
+
+    Raises:
+        RefusedError: it can't be; nothing is written.
+    """
+    recalled, problem = _recalled(run)
+    killed = recalled is not None and recalled.killed
+    if run.holds_a_run() and not resume and not killed:
+        why = f" ({problem})" if problem else ""
+        raise RefusedError(
+            f"{run.path} already holds a run{why}: add --resume to go on with it, or choose another --run-name."
+        )
+    before = None if recalled is None else recalled.state
+    if recalled is not None and (killed or resume):
+        found = _resumed(run, given, recalled)
+    else:
+        own = run.config if run.config.is_file() and run.holds_a_run() else None
+        path = given.config or own or DEFAULT_CONFIG
+        notes = (f"{problem}; the run goes by {path} and by what is given now.",) if problem else ()
+        found = Requested(run, given.model_copy(update={"config": path}), before, notes=notes)
+    path_now, options = found.options.config, found.options
+    if path_now is None or not path_now.is_file():
+        raise RefusedError(f"{path_now}: there is no such file; give the path of the agent's YAML with --config.")
+    if options.simulator is SimulatorKind.ELSEWHERE and options.simulator_host is None:
+        raise RefusedError("--simulator elsewhere doesn't say where: name its machine with --simulator-host.")
+    return found
+
+
+def _recalled(run: RunPaths) -> tuple[Recalled | None, str]:
+    """Return what the run's last launcher left, and why that can't be used, a clause."""
+    try:
+        return recall(run), ""
+    except UnusableStateError as error:
+        return None, str(error)
+
+
+def _resumed(run: RunPaths, asked: RunOptions, before: Recalled) -> Requested:
+    saved, anew = before.state.options, asked.given()
     withheld = {name: why for name, why in _withheld(saved, before.open_to).items() if name not in anew}
-    kept = {name: value for name, value in given(saved).items() if name not in withheld}
+    kept = {name: value for name, value in saved.given().items() if name not in withheld}
     merged = _merged(kept, anew)
-    wish = Wish(run=asked.run, resume=asked.resume, **merged)
-    return Resumed(wish, _changed(kept, merged), tuple(withheld.values()))
+    changed = _changed(kept, merged)
+    notes = (*withheld.values(), *(f"{name}: {old} → {new}" for name, (old, new) in changed.items()))
+    return Requested(run, RunOptions(**merged), before.state, changed, notes)
 
 
-def _withheld(saved: Options, why: str) -> dict[str, str]:
+def _withheld(saved: RunOptions, why: str) -> dict[str, str]:
     """Return what isn't taken from a file that others can write, and why: it might run a command of theirs.
 
     The launcher's configuration can name one, too (``simulator.command``): it must then be this user's own.

@@ -19,9 +19,10 @@ from contract.readers import read_object
 from launcher import config
 from launcher.act.compose.container import ComposeChild
 from launcher.act.compose.runtime import ComposeRuntime
-from launcher.act.run_spec import Setup
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, Start
 from launcher.observe.observation import Ended
+from launcher.options import RunOptions, SimulatorKind
 from tests.conftest import REPOSITORY
 from tests.stack.stack import docker, port_triple
 
@@ -38,10 +39,12 @@ from contract.paths import RunPaths
 from contract.readers import read_object
 from launcher.act.compose.runtime import ComposeRuntime
 from launcher.act.runtime import Role, Start
-from launcher.act.run_spec import Setup
+from launcher.act.run_spec import RunSpec
+from launcher.options import RunOptions, SimulatorKind
 run = RunPaths(Path(sys.argv[1]))
-setup = Setup(run, Path(sys.argv[2]), int(sys.argv[3]), inherited=(Lock(run.launcher_lock).descriptor,))
-runtime = ComposeRuntime(setup, config.load(), lite=True, over=(Path(sys.argv[4]),))
+options = RunOptions(config=sys.argv[2], simulator=SimulatorKind.LITE)
+spec = RunSpec(run, options, int(sys.argv[3]), inherited=(Lock(run.launcher_lock).descriptor,))
+runtime = ComposeRuntime(spec, config.load(), over=(Path(sys.argv[4]),))
 print("here", flush=True)
 left = None if "anew" in sys.argv else runtime.left(Role.SIMULATOR)
 child = left or runtime.start(Start(Role.SIMULATOR, "Low"))
@@ -72,9 +75,9 @@ class ComposeRun:
 
     def another(self, **variables: str) -> ComposeRuntime:
         """Return a runtime as the next launcher of this run makes it."""
-        setup = Setup(self.run, self.config, self.port)
+        spec = RunSpec(self.run, RunOptions(config=self.config, simulator=SimulatorKind.LITE), self.port)
         limits = {"AGENT_MEMORY": "1g", "CARLA_MEMORY": "1g", **variables}
-        return ComposeRuntime(setup, LIMITS, lite=True, variables=limits, over=(self.over,))
+        return ComposeRuntime(spec, LIMITS, variables=limits, over=(self.over,))
 
     def launcher(self, *options: str) -> subprocess.Popen[str]:
         """Return a launcher in a process of its own, once it holds the run."""

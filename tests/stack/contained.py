@@ -23,14 +23,13 @@ WITH_ANOTHER_PROGRAM = """
 import sys
 from pathlib import Path
 from launcher import cli, up
-from launcher.resolve import basis
-from launcher.resolve.planning import Simulates
+from launcher.resolve import machine
 from launcher.act.compose.runtime import ComposeRuntime
 sys.modules["torch"] = None
 over = (Path(sys.argv.pop(1)),)
-def compose_of(setup, limits, choice):
-    return ComposeRuntime(setup, limits, lite=choice.simulator is Simulates.LITE, over=over)
-up.compose_of = basis.compose_of = compose_of
+def compose_of(spec, limits):
+    return ComposeRuntime(spec, limits, over=over)
+up.compose_of = machine.compose_of = compose_of
 cli.app()
 """
 

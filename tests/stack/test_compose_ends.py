@@ -16,9 +16,10 @@ import pytest
 from contract.paths import RunPaths
 from launcher.act.compose.container import LOST
 from launcher.act.compose.runtime import ComposeRuntime
-from launcher.act.run_spec import Setup
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, StartError
 from launcher.observe.observation import Ended
+from launcher.options import RunOptions, SimulatorKind
 from tests.conftest import REPOSITORY
 from tests.stack.compose_run import AGENT, LIMITS, SIMULATOR, end_of, running, until
 from tests.stack.conftest import Launch
@@ -96,8 +97,14 @@ def test_every_variable_arrives_as_it_was_given(compose_plugin: None, tmp_path: 
     run.path.mkdir(parents=True)
     (folder / "own.yaml").touch()
     words = ("--set", "x='$HOME'", "two words", 'a "b" \\ c')
-    setup = Setup(run, folder / "own.yaml", 21_000, seed=7, agent_args=words, simulator_args=("--flag", "$a b"))
-    runtime = ComposeRuntime(setup, LIMITS, lite=True, variables={"AGENT_MEMORY": "1g"})
+    options = RunOptions(
+        config=folder / "own.yaml",
+        simulator=SimulatorKind.LITE,
+        seed=7,
+        agent_args=words,
+        simulator_args=("--flag", "$a b"),
+    )
+    runtime = ComposeRuntime(RunSpec(run, options, 21_000), LIMITS, variables={"AGENT_MEMORY": "1g"})
     with contextlib.suppress(StartError):  # no engine, no image: the file is written before that matters
         runtime.check()
     command = ["docker", "compose", "--env-file", str(run.path / "launcher.env")]

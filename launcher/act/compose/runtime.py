@@ -17,9 +17,10 @@ from launcher.act.compose.container import ComposeChild, Creation
 from launcher.act.compose.engine import Engine, EngineError
 from launcher.act.compose.project import GPU, LITE, Project
 from launcher.act.local.processes import Program, Shims
-from launcher.act.run_spec import Setup
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, Start, StartError
 from launcher.config import LauncherConfig
+from launcher.options import SimulatorKind
 
 SERVICES = {Role.SIMULATOR: "carla", Role.AGENT: "agent"}
 # `--wait` ends with the first health check that passes; whether it is well, the launcher judges by itself.
@@ -36,28 +37,25 @@ class ComposeRuntime:
 
     def __init__(
         self,
-        setup: Setup,
+        spec: RunSpec,
         limits: LauncherConfig,
         *,
-        lite: bool,
-        device: str | None = None,
         variables: Mapping[str, str] | None = None,
         over: tuple[Path, ...] = (),
     ) -> None:
         """Start nothing yet.
 
         Args:
-            lite: carla-lite and an agent on the CPU; otherwise CARLA on the GPU.
-            device: of the agent: auto, cuda or cpu; None leaves it to ``.env``.
+            spec: with carla-lite the agent's container has no GPU either; otherwise CARLA's and the agent's have one.
             variables: more of those in ``.env.example``, as limits of memory; they win.
             over: Compose files to lay over the stack's own, as docker-compose.visual.yml.
         """
-        self._setup, self._limits = setup, limits
-        self._lite, self._device, self._more = lite, device, variables or {}
+        self._spec, self._limits, self._more = spec, limits, variables or {}
+        self._lite = spec.options.simulator is SimulatorKind.LITE
         self._quality: str = limits.simulator.quality
-        self._project = Project(setup.run, (*(LITE if lite else GPU), *map(str, over)), setup.stack)
+        self._project = Project(spec.run, (*(LITE if self._lite else GPU), *map(str, over)), spec.options.stack)
         self._engine = Engine()
-        self._shims = Shims(setup.inherited)
+        self._shims = Shims(spec.inherited)
         self._children: dict[Role, ComposeChild] = {}
         self._checked = False
 
@@ -79,13 +77,16 @@ class ComposeRuntime:
         Raises:
             StartError: it lies in neither.
         """
-        config = self._setup.config.resolve()
-        folders = {"config": self._setup.stack.resolve() / "config", "runs": self._setup.run.path.resolve().parent}
+        config = self._spec.config.resolve()
+        folders = {
+            "config": self._spec.options.stack.resolve() / "config",
+            "runs": self._spec.run.path.resolve().parent,
+        }
         for inside, folder in folders.items():
             if config.is_relative_to(folder):
                 return str(inside / config.relative_to(folder))
         raise StartError(
-            f"{self._setup.config}: the agent's container sees {folders['config']} and {folders['runs']} only; "
+            f"{self._spec.config}: the agent's container sees {folders['config']} and {folders['runs']} only; "
             "put the configuration into one of them."
         )
 
@@ -175,7 +176,7 @@ class ComposeRuntime:
             raise StartError(str(error)) from None
         if not running:
             return None
-        self._setup.run.logs.mkdir(parents=True, exist_ok=True)
+        self._spec.run.logs.mkdir(parents=True, exist_ok=True)
         self._children[role] = ComposeChild(self._engine, self.project, service, self._log_of(role), None, running[0])
         self._children[role].look()
         return self._children[role]
@@ -199,7 +200,7 @@ class ComposeRuntime:
         self._shims.close()
 
     def _create(self, role: Role, service: str) -> Creation:
-        log = self._setup.run.logs / "compose.log"
+        log = self._spec.run.logs / "compose.log"
         begin = log.stat().st_size if log.exists() else 0
         try:
             earlier = frozenset(self._engine.ids(self.project, service))
@@ -222,41 +223,40 @@ class ComposeRuntime:
             raise StartError(str(error)) from None
 
     def _log_of(self, role: Role) -> Path:
-        return self._setup.run.logs / f"{role.value}.log"
+        return self._spec.run.logs / f"{role.value}.log"
 
     def _variables(self) -> dict[str, str]:
-        setup, (uid, gid) = self._setup, self._owner()
-        told = {
-            "RUN_NAME": setup.run.path.resolve().name,
-            "RUNS_DIR": str(setup.run.path.resolve().parent),
+        spec, (uid, gid) = self._spec, self._owner()
+        variables = {
+            "RUN_NAME": spec.run.path.resolve().name,
+            "RUNS_DIR": str(spec.run.path.resolve().parent),
             "RUN_UID": str(uid),
             "RUN_GID": str(gid),
             "RESTART": "no",
             "AGENT_CONFIG": self.config_inside(),
-            "AGENT_ARGS": shlex.join(setup.agent_options),
+            "AGENT_ARGS": shlex.join(spec.agent_options),
             "CARLA_QUALITY": self._quality,
-            "CARLA_PORTS": f"{setup.port}-{setup.port + 2}",
+            "CARLA_PORTS": f"{spec.port}-{spec.port + 2}",
         }
-        if setup.gpu_uuid and not self._lite:
-            told |= {"CARLA_GPU": setup.gpu_uuid, "AGENT_GPU": setup.gpu_uuid}
-        if self._device is not None:
-            told["AGENT_DEVICE"] = self._device
-        if setup.simulator_args:
-            told["CARLA_FLAGS"] = shlex.join(setup.simulator_args)
-        return {**told, **(self._town() if self._lite else {}), **self._more}
+        if spec.gpu_uuid and not self._lite:
+            variables |= {"CARLA_GPU": spec.gpu_uuid, "AGENT_GPU": spec.gpu_uuid}
+        if spec.options.simulator_args:
+            variables["CARLA_FLAGS"] = shlex.join(spec.options.simulator_args)
+        return {**variables, **(self._town() if self._lite else {}), **self._more}
 
     def _town(self) -> dict[str, str]:
         limits = self._limits.simulator
-        name = self._setup.map or limits.map
+        options = self._spec.options
+        name = options.map or limits.map
         if "/" in name:
             raise StartError(f"The map {name} is a file here, which no container sees: name one that carla-lite has.")
-        return {"LITE_MAP": name, "LITE_SEED": str(limits.seed if self._setup.seed is None else self._setup.seed)}
+        return {"LITE_MAP": name, "LITE_SEED": str(limits.seed if options.seed is None else options.seed)}
 
     def _owner(self) -> tuple[int, int]:
         """Return whom the run's files shall belong to: the caller, or if that is root, whoever has the folder."""
         if os.getuid() != 0:
             return os.getuid(), os.getgid()
-        run = self._setup.run.path.resolve()
+        run = self._spec.run.path.resolve()
         folder = next(each for each in (run, *run.parents) if each.exists()).stat()
         return (folder.st_uid, folder.st_gid) if folder.st_uid != 0 else (CALLER, CALLER)
 
@@ -264,7 +264,7 @@ class ComposeRuntime:
         """Let the agent write into a run directory that root made."""
         if os.getuid() == 0:
             uid, gid = self._owner()
-            for path in (self._setup.run.path, *self._setup.run.path.rglob("*")):
+            for path in (self._spec.run.path, *self._spec.run.path.rglob("*")):
                 os.chown(path, uid, gid, follow_symlinks=False)
 
 

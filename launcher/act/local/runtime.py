@@ -11,7 +11,7 @@ from pathlib import Path
 from contract.processes import tree
 from launcher.act.local.processes import Program, ShimmedProcess, Shims
 from launcher.act.oom_kills import OomKills
-from launcher.act.run_spec import Setup
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.config import LauncherConfig
 from launcher.observe.observation import Ended
@@ -70,7 +70,7 @@ class LocalRuntime:
 
     def __init__(
         self,
-        setup: Setup,
+        spec: RunSpec,
         limits: LauncherConfig,
         *,
         show: bool = True,
@@ -82,9 +82,9 @@ class LocalRuntime:
             show: what the agent prints goes to this terminal, too.
             interpreter: what runs ``-m agent`` and ``-m carla_lite``.
         """
-        self._setup, self._limits = setup, limits
+        self._spec, self._limits = spec, limits
         self._show, self._interpreter = show, interpreter
-        self._shims = Shims(setup.inherited)
+        self._shims = Shims(spec.inherited)
 
     def start(self, start: Start) -> LocalChild:
         """Start a program and return at once (milliseconds).
@@ -110,33 +110,42 @@ class LocalRuntime:
         self._shims.close()
 
     def _simulator(self, start: Start) -> Program:
-        setup, limits = self._setup, self._limits.simulator
+        spec, limits = self._spec, self._limits.simulator
         return Program(
             role=Role.SIMULATOR,
-            command=(*self._simulator_command(start.quality or limits.quality), *setup.simulator_args),
-            log=setup.run.logs / "simulator.log",
+            command=(*self._simulator_command(start.quality or limits.quality), *spec.options.simulator_args),
+            log=spec.run.logs / "simulator.log",
             grace_s=limits.stop_grace_s,
             environment={"PYTHONUNBUFFERED": "1"},
         )
 
     def _simulator_command(self, quality: str) -> tuple[str, ...]:
-        setup, limits = self._setup, self._limits.simulator
-        if installed := limits.installed(quality, setup.port, setup.gpu_index):
+        spec, limits = self._spec, self._limits.simulator
+        if installed := limits.installed(quality, spec.port, spec.gpu_index):
             return installed
-        seed = limits.seed if setup.seed is None else setup.seed
-        where = ("--host", setup.host, "--port", str(setup.port))
-        return (*self._interpreter, "-m", "carla_lite", *where, "--map", setup.map or limits.map, "--seed", str(seed))
+        seed = limits.seed if spec.options.seed is None else spec.options.seed
+        where = ("--host", spec.host, "--port", str(spec.port))
+        return (
+            *self._interpreter,
+            "-m",
+            "carla_lite",
+            *where,
+            "--map",
+            spec.options.map or limits.map,
+            "--seed",
+            str(seed),
+        )
 
     def _agent(self, start: Start) -> Program:
-        setup, grace_s = self._setup, self._limits.agent.stop_grace_s
-        where = ("--config", str(setup.config), "--run-dir", str(setup.run.path))
+        spec, grace_s = self._spec, self._limits.agent.stop_grace_s
+        where = ("--config", str(spec.config), "--run-dir", str(spec.run.path))
         resume = ("--resume",) if start.resume else ()
-        card = {"CUDA_VISIBLE_DEVICES": setup.gpu_uuid} if setup.gpu_uuid else {}
+        card = {"CUDA_VISIBLE_DEVICES": spec.gpu_uuid} if spec.gpu_uuid else {}
         return Program(
             role=Role.AGENT,
-            command=(*self._interpreter, "-m", "agent", "train", *where, *resume, *setup.agent_options),
-            log=setup.run.logs / "agent.log",
+            command=(*self._interpreter, "-m", "agent", "train", *where, *resume, *spec.agent_options),
+            log=spec.run.logs / "agent.log",
             grace_s=grace_s,
-            environment={"CARLA_HOST": setup.host, "CARLA_PORT": str(setup.port), "PYTHONUNBUFFERED": "1", **card},
+            environment={"CARLA_HOST": spec.host, "CARLA_PORT": str(spec.port), "PYTHONUNBUFFERED": "1", **card},
             show=self._show,
         )

@@ -12,18 +12,19 @@ from contract.paths import RunPaths
 from contract.readers import read_lines
 from contract.requests import Answer, Result
 from launcher import config
-from launcher.act.effects import Brief, Effects, State
+from launcher.act.effects import Effects, Forecast, State
 from launcher.act.journal import Journal, LauncherState, recall
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start
 from launcher.act.supervisor import Supervisor
 from launcher.config import Does, LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.ladder import Ladder, Needs, Step
-from launcher.observe.health import Address, Health
+from launcher.observe.health import Health
 from launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
-from launcher.options import Options
+from launcher.options import RunOptions, SimulatorKind
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
@@ -177,7 +178,7 @@ class World:
     def launch(self) -> None:
         """Begin with a launcher that knows what the last one wrote."""
         before = recall(self.run)
-        new = LauncherState("test", Options(), "127.0.0.1", 2000, self.quality)
+        new = LauncherState("test", RunOptions(), "127.0.0.1", 2000, self.quality)
         state = new if before is None else before.state
         self.journal = MortalJournal(self.run, state, lambda: self.clock.now_s)
         self.journal.world = self
@@ -194,16 +195,15 @@ class World:
             expect=self.planned.update,
         )
         needs = self.needs or (lambda values: needs_by(self.ladder, self.agent_mib, values))
-        brief = Brief(
-            Address("127.0.0.1", 2000),
-            not self.external,
+        forecast = Forecast(
             self.ladder,
             BASE,
             needs,
             bands=lambda values, _: {("agent", "vram:0", "updating"): needs(values).get(PoolKind.VRAM, 0.0)},
-            resume=before is not None,
         )
-        self.supervisor = Supervisor(brief, self.config, effects, self.journal)
+        simulator = SimulatorKind.ELSEWHERE if self.external else SimulatorKind.CARLA
+        spec = RunSpec(self.run, RunOptions(simulator=simulator), 2000, resume=before is not None)
+        self.supervisor = Supervisor(spec, forecast, self.config, effects, self.journal)
 
     # The launcher's death
 

@@ -15,10 +15,9 @@ from launcher import config
 from launcher.act.compose import project
 from launcher.observe.memory import MemoryReader
 from launcher.observe.nvml import Nvml
-from launcher.options import RuntimeKind, Wish
-from launcher.resolve import basis
-from launcher.resolve.cards import Pick, pick
-from launcher.resolve.planning import ImpossibleError, Simulates
+from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve import machine
+from launcher.resolve.cards import pick
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 from tests.unit.launcher.planned import reading
@@ -28,24 +27,24 @@ PREPARE = """
 import json, sys, time
 from pathlib import Path
 from launcher import config, up
-from launcher.resolve import preparing
-from launcher.resolve.planning import Simulates
+from contract.exits import ExitError
 from contract.paths import RunPaths
-from launcher.act.compose import project
 from launcher.act.journal import Journal
-from launcher.options import RuntimeKind, Wish
+from launcher.options import RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve.prepare import prepare
+from launcher.resolve.resuming import requested
 run = RunPaths(Path(sys.argv[1]))
 run.logs.mkdir(parents=True, exist_ok=True)
-wish = Wish(run=run, runtime=RuntimeKind.PROCESS, simulator=Simulates.LITE, **json.loads(sys.argv[2]))
+options = RunOptions(runtime=RuntimeKind.PROCESS, simulator=SimulatorKind.LITE, **json.loads(sys.argv[2]))
 try:
-    found = preparing.prepare(wish, config.load())
-except preparing.RefusedError as error:
+    found = prepare(requested(run, options), config.load())
+except ExitError as error:
     sys.exit(f"{int(error.code)}: {error}")
 found.state.state = "running"
 Journal(run, found.state, time.time).save()
-up.LocalRuntime = lambda setup, _limits: setup
-setup = up._runtime(found, config.load(), ())
-print(json.dumps([setup.gpu_uuid, setup.gpu_index, found.basis.reading.pools[0].name]))
+up.LocalRuntime = lambda spec, _limits: spec
+spec = up._runtime(found, config.load(), ())
+print(json.dumps([spec.gpu_uuid, spec.gpu_index, found.resolved.reading.pools[0].name]))
 """
 
 
@@ -78,12 +77,8 @@ def test_a_run_goes_on_with_its_card_where_the_machine_counts_anew_and_says_when
     assert json.loads(prepare(figures, device="cpu").stdout)[0] == "", "a run that needs no card is given none"
 
 
-def wish(**asked: Any) -> Wish:
-    return Wish(run=RunPaths(Path("run")), **asked)
-
-
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of two cards, whose Compose variables name the second for both."""
     known = {"0": 0, "GPU-a": 0, "1": 1, "GPU-b": 1}
     monkeypatch.setattr(Nvml, "index_of", staticmethod(known.get))
@@ -98,48 +93,48 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"gpu": 0}, "GPU-b", 0),
         ({}, "GPU-a", 0),
         ({"runtime": RuntimeKind.PROCESS}, "", 0),
-        ({"device": "cpu", "simulator": Simulates.LITE}, "GPU-gone", 1),
+        ({"device": "cpu", "simulator": SimulatorKind.LITE}, "GPU-gone", 1),
     ],
 )
 def test_what_is_named_wins_over_what_is_remembered_and_that_over_composes_variables(
-    machine: None, asked: dict[str, Any], remembered: str, index: int
+    two_cards: None, asked: dict[str, Any], remembered: str, index: int
 ) -> None:
-    assert pick(wish(**asked), remembered) == Pick(index)
+    assert pick(RunOptions(**asked), remembered) == (index, "")
 
 
 def test_two_cards_are_told_as_unplanned_and_one_by_two_names_is_not(
-    machine: None, monkeypatch: pytest.MonkeyPatch
+    two_cards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGENT_GPU", "0")
-    found = pick(wish())
-    assert found.index == 1
-    assert found.remark.startswith("CARLA_GPU is 1 and AGENT_GPU is 0: two cards are unplanned")
-    assert pick(wish(gpu=1)).remark == ""
+    index, remark = pick(RunOptions())
+    assert index == 1
+    assert remark.startswith("CARLA_GPU is 1 and AGENT_GPU is 0: two cards are unplanned")
+    assert pick(RunOptions(gpu=1)) == (1, "")
 
 
-def test_a_variable_that_names_no_card_is_said(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_names_no_card_is_said(two_cards: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CARLA_GPU", "GPU-gone")
-    with pytest.raises(ImpossibleError, match="CARLA_GPU: GPU-gone isn't in this machine") as refused:
-        pick(wish())
+    with pytest.raises(RefusedError, match="CARLA_GPU: GPU-gone isn't in this machine") as refused:
+        pick(RunOptions())
     assert refused.value.code == 65
 
 
 def test_without_variables_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project, "setting", lambda _name, _stack: "")
-    assert pick(wish()) == Pick(0)
+    assert pick(RunOptions()) == (0, "")
 
 
 @pytest.mark.parametrize(("command", "refused"), [("carla -graphicsadapter={gpu}", False), ("carla", True)])
 def test_an_installed_carla_that_would_draw_on_another_card_is_refused(
-    machine: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, refused: bool
+    two_cards: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, refused: bool
 ) -> None:
     """Vulkan goes by none of CUDA's variables: without a word CARLA takes the first card."""
     limits = config.load()
     installed = limits.model_copy(update={"simulator": limits.simulator.model_copy(update={"command": command})})
     monkeypatch.setattr(MemoryReader, "read", lambda _self: reading())
-    asked = Wish(run=RunPaths(tmp_path / "run"), config=tmp_path / "a.yaml", gpu=1)
+    run, asked = RunPaths(tmp_path / "run"), RunOptions(config=tmp_path / "a.yaml", gpu=1)
     if refused:
-        with pytest.raises(basis.RefusedError, match=r"expected GPU 1: add -graphicsadapter=\{gpu\} to it"):
-            basis.lay(asked, installed)
+        with pytest.raises(RefusedError, match=r"expected GPU 1: add -graphicsadapter=\{gpu\} to it"):
+            machine.resolve(run, asked, installed)
     else:
-        assert basis.lay(asked, installed).gpu_index == 1
+        assert machine.resolve(run, asked, installed).gpu_index == 1

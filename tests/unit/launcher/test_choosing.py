@@ -14,11 +14,11 @@ import pytest
 from contract.paths import RunPaths
 from launcher import config
 from launcher.act.compose import engine
+from launcher.act.runtime import StartError
 from launcher.observe.pools import Gpu, Reading
-from launcher.options import RuntimeKind, Wish
-from launcher.resolve import basis, choosing
+from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve import choosing, machine
 from launcher.resolve.choosing import Docker, choose, docker_here
-from launcher.resolve.planning import ImpossibleError, Simulates
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 
@@ -28,8 +28,8 @@ PROBLEM = "GPU 0 can't be read (NVML: Driver/library version mismatch); the driv
 
 
 def chosen(gpu: Gpu, docker: Docker, installed: bool, **asked: Any) -> tuple[str, str]:
-    wish = Wish(run=RunPaths(Path("run")), **asked)
-    found = choose(wish, Reading((), gpu, PROBLEM if gpu is Gpu.UNREADABLE else ""), installed, lambda: docker)
+    reading = Reading((), gpu, PROBLEM if gpu is Gpu.UNREADABLE else "")
+    found, _ = choose(RunOptions(**asked), reading, installed, lambda: docker)
     return found.runtime.value, found.simulator.value
 
 
@@ -45,9 +45,9 @@ def chosen(gpu: Gpu, docker: Docker, installed: bool, **asked: Any) -> tuple[str
         ({"runtime": RuntimeKind.COMPOSE}, Gpu.NONE, Docker.ANSWERS, False, ("compose", "carla-lite")),
         ({"runtime": RuntimeKind.COMPOSE}, Gpu.OK, Docker.ANSWERS, True, ("compose", "carla")),
         ({"runtime": RuntimeKind.PROCESS}, Gpu.OK, Docker.SILENT, False, ("process", "carla-lite")),
-        ({"simulator": Simulates.LITE}, Gpu.OK, Docker.SILENT, False, ("process", "carla-lite")),
-        ({"simulator": Simulates.LITE}, Gpu.UNREADABLE, Docker.SILENT, False, ("process", "carla-lite")),
-        ({"simulator": Simulates.CARLA}, Gpu.OK, Docker.ANSWERS, False, ("compose", "carla")),
+        ({"simulator": SimulatorKind.LITE}, Gpu.OK, Docker.SILENT, False, ("process", "carla-lite")),
+        ({"simulator": SimulatorKind.LITE}, Gpu.UNREADABLE, Docker.SILENT, False, ("process", "carla-lite")),
+        ({"simulator": SimulatorKind.CARLA}, Gpu.OK, Docker.ANSWERS, False, ("compose", "carla")),
         ({"simulator_host": "gpu-box"}, Gpu.OK, Docker.SILENT, False, ("process", "elsewhere")),
         ({"simulator_host": "box", "device": "cpu"}, Gpu.UNREADABLE, Docker.SILENT, False, ("process", "elsewhere")),
     ],
@@ -62,13 +62,13 @@ def test_what_runs_follows_from_the_machine_and_flags_win(
     ("asked", "gpu", "docker", "said"),
     [
         ({}, Gpu.UNREADABLE, Docker.ANSWERS, "version mismatch.*restart the machine; or .*--simulator carla-lite"),
-        ({"simulator": Simulates.CARLA}, Gpu.UNREADABLE, Docker.ANSWERS, "version mismatch"),
+        ({"simulator": SimulatorKind.CARLA}, Gpu.UNREADABLE, Docker.ANSWERS, "version mismatch"),
         ({"simulator_host": "gpu-box"}, Gpu.UNREADABLE, Docker.ANSWERS, "version mismatch.*--device cpu"),
         ({}, Gpu.OK, Docker.SILENT, "engine doesn't answer.*systemctl start docker.*--simulator carla-lite"),
-        ({"simulator": Simulates.CARLA}, Gpu.OK, Docker.SILENT, "engine doesn't answer"),
-        ({"simulator": Simulates.CARLA}, Gpu.OK, Docker.ABSENT, "CARLA can't be started here.*simulator.command"),
+        ({"simulator": SimulatorKind.CARLA}, Gpu.OK, Docker.SILENT, "engine doesn't answer"),
+        ({"simulator": SimulatorKind.CARLA}, Gpu.OK, Docker.ABSENT, "CARLA can't be started here.*simulator.command"),
         (
-            {"simulator": Simulates.CARLA, "runtime": RuntimeKind.PROCESS},
+            {"simulator": SimulatorKind.CARLA, "runtime": RuntimeKind.PROCESS},
             Gpu.OK,
             Docker.ANSWERS,
             "CARLA can't be started here.*--runtime process",
@@ -78,7 +78,7 @@ def test_what_runs_follows_from_the_machine_and_flags_win(
 def test_a_machine_that_is_not_what_it_seems_is_refused_with_the_way_on(
     asked: dict[str, Any], gpu: Gpu, docker: Docker, said: str
 ) -> None:
-    with pytest.raises(ImpossibleError, match=said) as refused:
+    with pytest.raises(RefusedError, match=said) as refused:
         chosen(gpu, docker, False, **asked)
     assert refused.value.code == 65
 
@@ -177,11 +177,11 @@ def test_an_image_that_is_missing_is_said_before_a_container_is_asked(
     put_docker(
         f"case \"$*\" in *version*) echo 2.26.1;; *' config '*) echo '{services}';; *) touch {tmp_path}/ran;; esac"
     )
-    monkeypatch.setattr(basis, "_agent_is_here", lambda: False)
+    monkeypatch.setattr(machine, "_agent_is_here", lambda: False)
     monkeypatch.setattr(engine.Engine, "has_image", lambda _self, _name: False)
     run = RunPaths(tmp_path / "runs" / "new")
-    wish = Wish(run=run, config=Path(QUICK), runtime=RuntimeKind.COMPOSE, simulator=Simulates.LITE)
-    with pytest.raises(basis.RefusedError, match=r"Not built here yet: c and a; do it with .* build carla agent") as it:
-        basis.lay(wish, config.load())
+    asked = RunOptions(config=Path(QUICK), runtime=RuntimeKind.COMPOSE, simulator=SimulatorKind.LITE)
+    with pytest.raises(StartError, match=r"Not built here yet: c and a; do it with .* build carla agent") as it:
+        machine.resolve(run, asked, config.load())
     assert it.value.code == 65
     assert not (tmp_path / "ran").exists()

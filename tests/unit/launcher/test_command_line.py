@@ -23,10 +23,9 @@ from launcher.act.journal import Journal, LauncherState
 from launcher.cli import app
 from launcher.decide.ladder import Taken
 from launcher.observe.pools import PoolKind
-from launcher.options import Options, RuntimeKind, Wish
-from launcher.resolve import preparing
-from launcher.resolve.planning import Simulates
-from launcher.resolve.preparing import Prepared
+from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve.prepare import Prepared, prepare
+from launcher.resolve.resuming import DEFAULT_CONFIG, requested
 from tests.conftest import REPOSITORY
 
 LIMITS = config.load()
@@ -40,17 +39,18 @@ def run(tmp_path: Path) -> RunPaths:
 
 
 def prepared(run: RunPaths, **asked: Any) -> Prepared:
-    return preparing.prepare(Wish(run=run, runtime=RuntimeKind.PROCESS, **asked), LIMITS)
+    resume = asked.pop("resume", False)
+    return prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS, **asked), resume), LIMITS)
 
 
 def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunPaths) -> None:
     found = prepared(run, device="cpu", seed=3, policy=("micro_batches",))
-    assert not found.goes_on
+    assert not found.spec.resume
     assert found.state.taken == []
     asked = found.state.options
-    assert asked.config == (REPOSITORY / preparing.DEFAULT_CONFIG).resolve()
+    assert asked.config == (REPOSITORY / DEFAULT_CONFIG).resolve()
     assert (asked.policy, asked.device, asked.seed) == (("micro_batches",), "cpu", 3)
-    assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, Simulates.LITE)
+    assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, SimulatorKind.LITE)
     assert found.planned.situation.base["device"] == "cpu"
 
 
@@ -63,18 +63,21 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
     Journal(run, begun.state, time.time).save()
     lay_a_row(run)
     again = prepared(run)
-    assert again.goes_on
+    assert again.spec.resume
     assert again.state.taken == begun.state.taken
     assert prepared(run, port=24_456).state.port == 24_456
-    assert (again.state.port, again.wish.seed, again.wish.map, again.wish.device) == (23_456, 3, "Lite02", "cpu")
+    assert again.state.port == 23_456
+    kept = again.spec.options
+    assert (kept.seed, kept.map, kept.device) == (3, "Lite02", "cpu")
     begun.state.state = "stopped"
     Journal(run, begun.state, time.time).save()
-    with pytest.raises(preparing.RefusedError, match="add --resume"):
+    with pytest.raises(RefusedError, match="add --resume"):
         prepared(run)
     resumed = prepared(run, resume=True, port=23_457, simulator_host="localhost").state
     assert (resumed.taken, resumed.host, resumed.port) == (begun.state.taken, "localhost", 23_457)
     asked = resumed.options
-    assert (asked.port, asked.simulator_host, asked.seed, asked.simulator) == (23_457, "localhost", 3, Simulates.LITE)
+    assert (asked.port, asked.simulator_host) == (23_457, "localhost")
+    assert (asked.seed, asked.simulator) == (3, SimulatorKind.LITE)
 
 
 @pytest.mark.parametrize("position", [0, 2])
@@ -99,8 +102,8 @@ def test_a_configuration_that_cannot_fit_is_refused_with_the_numbers_and_71(run:
             )
         }
     )
-    with pytest.raises(preparing.RefusedError, match="MiB short in ram") as refused:
-        preparing.prepare(Wish(run=run, runtime=RuntimeKind.PROCESS), huge)
+    with pytest.raises(RefusedError, match="MiB short in ram") as refused:
+        prepare(requested(run, RunOptions(runtime=RuntimeKind.PROCESS)), huge)
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
@@ -109,14 +112,14 @@ def test_a_run_is_not_mixed_with_an_earlier_one(run: RunPaths, tmp_path: Path) -
     agent_config = tmp_path / "a.yaml"
     agent_config.touch()
     before = sorted(run.path.rglob("*"))
-    with pytest.raises(preparing.RefusedError, match="already holds a run: add --resume"):
-        up.run(Wish(run=run, config=agent_config), print)
+    with pytest.raises(RefusedError, match="already holds a run: add --resume"):
+        up.run(run, RunOptions(config=agent_config), False, print)
     assert sorted(run.path.rglob("*")) == before
 
 
 def test_a_simulator_elsewhere_needs_a_place(run: RunPaths) -> None:
-    with pytest.raises(preparing.RefusedError, match="--simulator-host"):
-        prepared(run, simulator=Simulates.ELSEWHERE)
+    with pytest.raises(RefusedError, match="--simulator-host"):
+        prepared(run, simulator=SimulatorKind.ELSEWHERE)
 
 
 @pytest.mark.parametrize("words", [("--set", "td3.batch_size=32"), ("--set=td3.batch_size=32",)])
@@ -164,7 +167,7 @@ def test_a_mistake_in_the_launchers_configuration_is_one_sentence(
 
 
 def finished(run: RunPaths) -> None:
-    state = LauncherState("night", Options(), "127.0.0.1", 2000, state="stopped", exit_code=0)
+    state = LauncherState("night", RunOptions(), "127.0.0.1", 2000, state="stopped", exit_code=0)
     Journal(run, state, time.time).event("run_ended", "the agent finished")
     run.heartbeat.write_text(json.dumps({"time": time.time(), "step": 120, "total_steps": 120}))
 

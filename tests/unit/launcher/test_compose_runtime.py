@@ -6,8 +6,9 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,10 @@ from launcher.act.compose.container import LOST, ComposeChild, Creation
 from launcher.act.compose.engine import Container, EngineError
 from launcher.act.compose.project import name_of
 from launcher.act.compose.runtime import SERVICES, ComposeRuntime
-from launcher.act.run_spec import Setup
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, Start, StartError
 from launcher.observe.observation import Ended
+from launcher.options import RunOptions, SimulatorKind
 from tests.conftest import REPOSITORY
 
 LIMITS = config.load()
@@ -49,9 +51,14 @@ def run(tmp_path: Path) -> RunPaths:
     return run
 
 
+def spec(run: RunPaths, **asked: Any) -> RunSpec:
+    known = {"config": REPOSITORY / "config" / "td3_config.yaml", "simulator": SimulatorKind.LITE}
+    return RunSpec(run, RunOptions(**{**known, **asked}), 21_000)
+
+
 @pytest.fixture
 def runtime(run: RunPaths) -> ComposeRuntime:
-    return ComposeRuntime(Setup(run, REPOSITORY / "config" / "td3_config.yaml", 21_000), LIMITS, lite=True)
+    return ComposeRuntime(spec(run), LIMITS)
 
 
 @pytest.fixture
@@ -124,8 +131,8 @@ def test_both_containers_are_given_the_card_that_was_planned(
     run: RunPaths, install: Callable[[str], None], lite: bool, expected: dict[str, str]
 ) -> None:
     install("2.26.1")
-    config_ = REPOSITORY / "config" / "td3_config.yaml"
-    stack = ComposeRuntime(Setup(run, config_, 21_000, gpu_uuid="GPU-5ee1"), LIMITS, lite=lite)
+    simulator = SimulatorKind.LITE if lite else SimulatorKind.CARLA
+    stack = ComposeRuntime(replace(spec(run, simulator=simulator), gpu_uuid="GPU-5ee1"), LIMITS)
     stack.memory_limits_mib()
     assert {name: value for name, value in stack.environment.items() if name.endswith("_GPU")} == expected
 
@@ -160,16 +167,16 @@ def test_all_images_that_are_missing_are_named_before_anything_is_asked_of_one(
     ("fields", "expected"),
     [
         ({"config": Path("/etc/hostname")}, "/etc/hostname: the agent's container sees"),
-        ({"map": "towns/mine.xodr"}, "The map towns/mine.xodr is a file here"),
+        ({"map": "towns/mine.xodr"}, "The map /.*/towns/mine.xodr is a file here"),
     ],
 )
 def test_what_no_container_sees_is_refused(
     run: RunPaths, install: Callable[[str], None], fields: dict[str, object], expected: str
 ) -> None:
     install("2.26.1")
-    known = {"run": run, "config": run.path.parent / "own.yaml", "port": 21_000}
+    known = {"config": run.path.parent / "own.yaml"}
     with pytest.raises(StartError, match=expected):
-        ComposeRuntime(Setup(**{**known, **fields}), LIMITS, lite=True).check()  # type: ignore[arg-type]
+        ComposeRuntime(spec(run, **{**known, **fields}), LIMITS).check()
 
 
 def test_a_project_is_named_after_the_runs_name_and_folder(tmp_path: Path) -> None:
@@ -237,7 +244,7 @@ def test_down_asks_the_agent_before_the_simulator_and_kills_only_what_goes_on_be
 ) -> None:
     install("2.26.1")
     stack = Stack(stubborn=stubborn)
-    runtime = ComposeRuntime(Setup(run, REPOSITORY / "config" / "td3_config.yaml", 21_000), SHORT_GRACES, lite=True)
+    runtime = ComposeRuntime(spec(run), SHORT_GRACES)
     monkeypatch.setattr(runtime, "_engine", stack)
     with pytest.raises(StartError, match="Cannot connect to the Docker daemon"):  # this command removes nothing
         runtime.clear()

@@ -14,7 +14,7 @@ from contract.paths import RunPaths, newest_run
 from contract.readers import last_lines, read_lines, read_object, read_objects
 from launcher.act.journal import Journal, LauncherState, ProcessState, RunInUseError, lock
 from launcher.act.saved_config import saved_config
-from launcher.options import Options
+from launcher.options import RunOptions
 from launcher.show import dashboard
 
 
@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> RunPaths:
 
 
 def journal(run: RunPaths, now: float = 1000.0) -> Journal:
-    return Journal(run, LauncherState("run", Options(map="Lite01"), "127.0.0.1", 2000), lambda: now)
+    return Journal(run, LauncherState("run", RunOptions(map="Lite01"), "127.0.0.1", 2000), lambda: now)
 
 
 def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPaths) -> None:

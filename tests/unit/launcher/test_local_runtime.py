@@ -20,9 +20,10 @@ from contract.processes import tree
 from launcher import config
 from launcher.act.leftovers import await_leftovers
 from launcher.act.local.runtime import LocalRuntime
-from launcher.act.run_spec import Setup
+from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start
 from launcher.observe.observation import Ended
+from launcher.options import RunOptions
 from tests.conftest import REPOSITORY
 from tests.unit.launcher.test_processes import FAMILY, family, until
 
@@ -39,10 +40,11 @@ from contract.locks import Lock
 from contract.paths import RunPaths
 from launcher.act.local.runtime import LocalRuntime
 from launcher.act.runtime import Role, Start
-from launcher.act.run_spec import Setup
+from launcher.act.run_spec import RunSpec
+from launcher.options import RunOptions
 def started(**fields):
-    setup = Setup(run, pathlib.Path("a.yaml"), 2000, **fields)
-    return LocalRuntime(setup, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))
+    spec = RunSpec(run, RunOptions(config="a.yaml"), 2000, **fields)
+    return LocalRuntime(spec, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))
 run = RunPaths(pathlib.Path(sys.argv[1]))
 """
 IN_A_GROUP = f"""{LAUNCHER}
@@ -73,8 +75,11 @@ def make(run: RunPaths, tmp_path: Path) -> Iterator[Make]:
 
     def runtime(program: str, limits: config.LauncherConfig = LIMITS, **fields: object) -> LocalRuntime:
         script = written(tmp_path, program)
-        setup = Setup(run, tmp_path / "a.yaml", 21_000, **fields)  # type: ignore[arg-type]
-        made.append(LocalRuntime(setup, limits, interpreter=(sys.executable, str(script))))
+        asked = {name: value for name, value in fields.items() if name in RunOptions.model_fields}
+        others = {name: value for name, value in fields.items() if name not in asked}
+        options = RunOptions(config=tmp_path / "a.yaml", **asked)
+        spec = RunSpec(run, options, 21_000, **others)  # type: ignore[arg-type]
+        made.append(LocalRuntime(spec, limits, interpreter=(sys.executable, str(script))))
         return made[-1]
 
     yield runtime
@@ -119,7 +124,8 @@ def test_the_agent_sees_the_card_that_was_planned_by_the_name_that_no_program_co
 
 
 @pytest.mark.parametrize(
-    ("fields", "map_and_seed"), [({}, ("Lite01", "0")), ({"map": "a b.xodr", "seed": 3}, ("a b.xodr", "3"))]
+    ("fields", "map_and_seed"),
+    [({}, ("Lite01", "0")), ({"map": "a b.xodr", "seed": 3}, (str(Path("a b.xodr").absolute()), "3"))],
 )
 def test_carla_lite_is_told_where_to_listen_and_what_to_load(make: Make, fields, map_and_seed) -> None:
     simulator = make("import sys; print(*sys.argv[1:], sep='|')", simulator_args=("--hang", "9"), **fields).start(

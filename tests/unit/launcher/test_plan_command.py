@@ -12,11 +12,12 @@ from typing import Any
 import psutil
 import pytest
 
-from contract.exits import Exit
+from contract.exits import Exit, ExitError
 from launcher import plan as command
 from launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
+from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve.footprint import Footprint, FootprintError
-from launcher.resolve.planning import PlanRequest, Simulates
+from launcher.resolve.planning import make_plan
 from tests.unit.launcher.planned import LIMITS, reading
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -40,8 +41,9 @@ def told(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Return a function that plans and gives back exit code and object."""
 
     def tell(seen: Reading, config: str = LOWMEM, **asked: Any) -> tuple[Exit, dict[str, Any]]:
-        simulator = asked.pop("simulator", Simulates.LITE if seen.gpu is Gpu.NONE else Simulates.CARLA)
-        code = command.run(PlanRequest(runs, simulator, **asked), LIMITS, seen, agent(config), as_json=True)
+        simulator = asked.pop("simulator", SimulatorKind.LITE if seen.gpu is Gpu.NONE else SimulatorKind.CARLA)
+        options = RunOptions(simulator=simulator, **asked)
+        code = command.show(make_plan(options, runs, LIMITS, seen, agent(config)), as_json=True)
         printed = json.loads(capsys.readouterr().out)
         assert isinstance(printed, dict)
         return code, printed
@@ -89,8 +91,8 @@ def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered
 
 
 def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = PlanRequest(runs, Simulates.CARLA, quality="Epic", policy=["carla_low", "agent_cpu"])
-    assert command.run(asked, LIMITS, reading(), agent(LOWMEM)) == Exit.FINISHED
+    asked = RunOptions(simulator=SimulatorKind.CARLA, quality="Epic", policy=("carla_low", "agent_cpu"))
+    assert command.show(make_plan(asked, runs, LIMITS, reading(), agent(LOWMEM))) == Exit.FINISHED
     said = capsys.readouterr().out
     for words in ("CARLA at Epic", "Xorg", "CUDA context", "reserve", "5745", "at its peak", "updating"):
         assert words in said
@@ -117,10 +119,11 @@ def test_without_nvml_a_small_ram_pool_still_gets_its_rung(told: Any) -> None:
     assert plan["start"]["pools"]["ram"]["left_mib"] >= 0
 
 
-def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path) -> None:
     lost = Reading((Pool("ram", PoolKind.RAM, measured(8000), measured(6000)),), Gpu.LOST, "GPU is lost")
-    assert command.run(PlanRequest(runs, Simulates.CARLA), LIMITS, lost, agent(LOWMEM)) == Exit.OUT_OF_MEMORY
-    assert capsys.readouterr().err.startswith("launcher: The driver has lost the GPU (GPU is lost): ")
+    with pytest.raises(RefusedError, match=r"^The driver has lost the GPU \(GPU is lost\): ") as refused:
+        make_plan(RunOptions(simulator=SimulatorKind.CARLA), runs, LIMITS, lost, agent(LOWMEM))
+    assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
 def test_where_nothing_fits_the_exit_code_says_so(told: Any) -> None:
@@ -134,28 +137,26 @@ def test_where_nothing_fits_the_exit_code_says_so(told: Any) -> None:
     ("config", "asked", "said"),
     [
         ("missing.yaml", {}, "missing.yaml: can't be read"),
-        (LOWMEM, {"policy": ["nope"]}, "--policy names nope"),
+        (LOWMEM, {"policy": ("nope",)}, "--policy names nope"),
         (LOWMEM, {"device": "cuda"}, "device is cuda, but the driver shows no GPU"),
-        (LOWMEM, {"simulator": Simulates.CARLA}, "CARLA needs a GPU"),
+        (LOWMEM, {"simulator": SimulatorKind.CARLA}, "CARLA needs a GPU"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_exit_65(
-    runs: Path, capsys: pytest.CaptureFixture[str], config: str, asked: dict[str, Any], said: str
-) -> None:
-    asked = {"simulator": Simulates.LITE, **asked}
-    assert command.run(PlanRequest(runs, **asked), LIMITS, reading(vram=None), Footprint(config)) == 65
-    error = capsys.readouterr().err
-    assert said in error
-    assert len(error.splitlines()) == 1
+def test_what_cannot_be_is_one_sentence_and_exit_65(runs: Path, config: str, asked: dict[str, Any], said: str) -> None:
+    asked = {"simulator": SimulatorKind.LITE, **asked}
+    with pytest.raises(ExitError) as refused:
+        make_plan(RunOptions(**asked), runs, LIMITS, reading(vram=None), Footprint(config))
+    assert refused.value.code == 65
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
-def test_a_wrong_value_in_the_configuration_is_the_agent_s_own_sentence(
-    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_value_in_the_configuration_is_the_agent_s_own_sentence(tmp_path: Path, runs: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("td3: {batch_size: 0}\n")
-    assert command.run(PlanRequest(runs, Simulates.CARLA), LIMITS, reading(), Footprint(str(wrong))) == 65
-    assert "`td3.batch_size` is 0" in capsys.readouterr().err
+    with pytest.raises(FootprintError, match=r"`td3\.batch_size` is 0") as refused:
+        make_plan(RunOptions(simulator=SimulatorKind.CARLA), runs, LIMITS, reading(), Footprint(str(wrong)))
+    assert refused.value.code == 65
 
 
 def test_an_agent_elsewhere_is_asked_through_its_own_command(told: Any, runs: Path, tmp_path: Path) -> None:
@@ -264,7 +265,7 @@ def test_the_simulator_s_measured_peak_on_this_map_replaces_the_first_figure(tol
         (runs / name / "launcher.json").write_text(json.dumps(state))
     for age, name in enumerate(("elsewhere", "new", "old")):
         os.utime(runs / name / "launcher.json", (1_000_000 - age, 1_000_000 - age))
-    _, plan = told(reading(), quality="Epic", town="Town01")
+    _, plan = told(reading(), quality="Epic", map="Town01")
     rows = {row["what"]: (row["mib"], row["known"]) for row in plan["asked"]["items_mib"]["vram:0"]}
     assert rows["CARLA at Epic"] == (5100.0, "measured")
     frees = {each["rung"]: each["frees_mib"] for each in plan["ladder"]["vram"]}

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,23 @@ from launcher import up as up_command
 from launcher.act.journal import Journal, LauncherState
 from launcher.cli import app
 from launcher.decide.ending import Ending
-from launcher.options import Options, RuntimeKind, Wish
-from launcher.resolve import agent_args, preparing
-from launcher.resolve.planning import Simulates
-from launcher.resolve.preparing import RefusedError, understood
+from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve import agent_args, resuming
+from launcher.resolve.resuming import Requested
 from launcher.up import locked
+from launcher.up import run as up_run
 
-Up = Callable[..., Wish]
+
+@dataclass(frozen=True)
+class Start:
+    """One start as the command line asks for it."""
+
+    run: RunPaths
+    options: RunOptions
+    resume: bool = False
+
+
+Up = Callable[..., Start]
 Value = tuple[tuple[str, ...], Any]
 """Words of ``up``, and what they come to."""
 
@@ -40,7 +50,7 @@ GIVEN: dict[str, tuple[Value, Value]] = {
     "launcher_config": ((("--launcher-config", "l.yaml"), "l.yaml"), (("--launcher-config", "m.yaml"), "m.yaml")),
     "stack": ((("--stack", "here"), "here"), (("--stack", "there"), "there")),
     "runtime": ((("--runtime", "process"), RuntimeKind.PROCESS), (("--runtime", "auto"), RuntimeKind.AUTO)),
-    "simulator": ((("--simulator", "carla"), Simulates.CARLA), (("--simulator", "carla-lite"), Simulates.LITE)),
+    "simulator": ((("--simulator", "carla"), SimulatorKind.CARLA), (("--simulator", "carla-lite"), SimulatorKind.LITE)),
     "quality": ((("--quality", "Low"), "Low"), (("--quality", "Epic"), "Epic")),
     "device": ((("--device", "cpu"), "cpu"), (("--device", "auto"), "auto")),
     "policy": ((("--policy", "agent_cpu,carla_low"), ("agent_cpu", "carla_low")), (("--policy", ""), None)),
@@ -71,34 +81,39 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Up:
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b", "l", "m"):
         (tmp_path / f"{name}.yaml").write_text(config.SHIPPED.read_text(encoding="utf-8"), encoding="utf-8")
-    wishes: list[Wish] = []
+    starts: list[Start] = []
 
-    def run(wish: Wish, _say: Callable[[str], None]) -> Ending:
-        wishes.append(wish)
+    def run(run: RunPaths, options: RunOptions, resume: bool, _say: Callable[[str], None]) -> Ending:
+        starts.append(Start(run, options, resume))
         return Ending(Exit.FINISHED, "")
 
     monkeypatch.setattr(up_command, "run", run)
 
-    def ask(*words: str) -> Wish:
+    def ask(*words: str) -> Start:
         result = CliRunner().invoke(app, ["up", "--run-name", "r1", *words])
         assert result.exit_code == 0, result.output
-        return wishes[-1]
+        return starts[-1]
 
     return ask
 
 
-def begun(wish: Wish, state: str = "running") -> Wish:
-    """Have the run begun as its launcher does that and is killed then; return the wish."""
-    wish.run.logs.mkdir(parents=True, exist_ok=True)
-    wish.run.path.chmod(0o755)
-    lay_a_row(wish.run)
-    save(wish, state)
-    return wish
+def requested(start: Start) -> Requested:
+    return resuming.requested(start.run, start.options, start.resume)
 
 
-def save(wish: Wish, state: str = "running") -> None:
-    asked = wish.options().model_copy(update={} if wish.config else {"config": Path("a.yaml").absolute()})
-    Journal(wish.run, LauncherState("r1", asked, "127.0.0.1", 2000, state=state), time.time).save()
+def begun(start: Start | Requested, state: str = "running") -> RunPaths:
+    """Have the run begun as its launcher does that and is killed then; return its paths."""
+    start.run.logs.mkdir(parents=True, exist_ok=True)
+    start.run.path.chmod(0o755)
+    lay_a_row(start.run)
+    save(start, state)
+    return start.run
+
+
+def save(start: Start | Requested, state: str = "running") -> None:
+    config_ = {} if start.options.config else {"config": Path("a.yaml").absolute()}
+    asked = start.options.model_copy(update=config_)
+    Journal(start.run, LauncherState("r1", asked, "127.0.0.1", 2000, state=state), time.time).save()
 
 
 def lay_a_row(run: RunPaths) -> None:
@@ -111,38 +126,39 @@ def value_of(name: str, value: Any) -> Any:
 
 
 def test_every_option_has_its_case() -> None:
-    assert GIVEN.keys() == Options.model_fields.keys()
+    assert GIVEN.keys() == RunOptions.model_fields.keys()
 
 
 @pytest.mark.parametrize(("state", "again"), [("running", ()), ("stopped", ("--resume",))])
-@pytest.mark.parametrize("name", Options.model_fields)
+@pytest.mark.parametrize("name", RunOptions.model_fields)
 def test_what_was_asked_for_holds_at_the_second_start(up: Up, name: str, state: str, again: tuple[str, ...]) -> None:
     (words, value), _ = GIVEN[name]
-    first = begun(up(*words), state)
-    found = understood(up(*again))
-    assert getattr(first, name) == getattr(found.wish, name) == value_of(name, value)
-    assert value_of(name, value) != Options.model_fields[name].default
+    first = up(*words)
+    begun(first, state)
+    found = requested(up(*again))
+    assert getattr(first.options, name) == getattr(found.options, name) == value_of(name, value)
+    assert value_of(name, value) != RunOptions.model_fields[name].default
     assert found.notes == ()
 
 
-@pytest.mark.parametrize("name", Options.model_fields)
+@pytest.mark.parametrize("name", RunOptions.model_fields)
 def test_what_is_given_anew_wins_and_is_said_in_a_line(up: Up, name: str) -> None:
     (words, value), (anew, other) = GIVEN[name]
     begun(up(*words, *(() if name == "agent_args" else ("--", "--debug"))))
-    found = understood(up(*anew))
-    assert getattr(found.wish, name) == value_of(name, other) != value_of(name, value)
+    found = requested(up(*anew))
+    assert getattr(found.options, name) == value_of(name, other) != value_of(name, value)
     (note,) = found.notes
     (key,) = found.changed
     assert key == ("a.b" if name == "agent_args" else name)
     assert note == f"{key}: {found.changed[key][0]} → {found.changed[key][1]}"
     if name != "agent_args":
-        assert found.wish.agent_args == ("--debug",)
+        assert found.options.agent_args == ("--debug",)
 
 
 def test_the_line_has_the_values_as_a_person_gives_them(up: Up) -> None:
     begun(up("--max-timesteps", "6000", "--policy", "agent_cpu", "--on-event", "cat", "--", "--set", "td3.gamma=0.9"))
     again = up("--max-timesteps", "8000", "--policy", "", "--on-event", "", "--runtime", "process", "--", "--seed=4")
-    assert understood(again).notes == (
+    assert requested(again).notes == (
         "policy: agent_cpu → not given",
         "max_timesteps: 6000 → 8000",
         "on_event: cat → not given",
@@ -152,14 +168,14 @@ def test_the_line_has_the_values_as_a_person_gives_them(up: Up) -> None:
 
 
 def test_only_what_was_given_is_saved(up: Up) -> None:
-    wish = begun(up("--seed", "3"))
-    assert read_object(wish.run.launcher_state)["options"] == {"seed": 3, "config": str(Path("a.yaml").absolute())}
+    run = begun(up("--seed", "3"))
+    assert read_object(run.launcher_state)["options"] == {"seed": 3, "config": str(Path("a.yaml").absolute())}
 
 
 def test_a_third_start_goes_by_the_second(up: Up) -> None:
     begun(up("--seed", "3", "--", "--set", "a=1", "--set", "b=1"))
-    begun(understood(up("--max-timesteps", "9", "--", "--set", "b=2")).wish)
-    third = understood(up()).wish
+    begun(requested(up("--max-timesteps", "9", "--", "--set", "b=2")))
+    third = requested(up()).options
     assert (third.seed, third.max_timesteps, third.agent_args) == (3, 9, ("--set", "a=1", "--set", "b=2"))
 
 
@@ -183,18 +199,19 @@ def test_the_agent_s_words_win_key_by_key(
     up: Up, first: tuple[str, ...], second: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
     begun(up("--", *first))
-    assert understood(up("--", *second)).wish.agent_args == expected
+    assert requested(up("--", *second)).options.agent_args == expected
 
 
 @pytest.mark.parametrize("name", agent_args.OWN)
 def test_an_option_of_both_programs_has_the_last_value_given_to_either(up: Up, name: str) -> None:
     (words, _), (anew, other) = GIVEN[name]
     begun(up(*words))
-    wish = understood(up("--", "--set", f"{agent_args.OWN[name]}=5")).wish
-    assert (getattr(wish, name), wish.agent_args) == (None, ("--set", f"{agent_args.OWN[name]}=5"))
-    begun(wish)
-    wish = understood(up(*anew)).wish
-    assert (getattr(wish, name), wish.agent_args) == (other, ())
+    second = requested(up("--", "--set", f"{agent_args.OWN[name]}=5"))
+    assert getattr(second.options, name) is None
+    assert second.options.agent_args == ("--set", f"{agent_args.OWN[name]}=5")
+    begun(second)
+    third = requested(up(*anew)).options
+    assert (getattr(third, name), third.agent_args) == (other, ())
 
 
 def test_the_agent_s_named_options_are_these(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,19 +237,19 @@ def test_the_agent_s_named_options_are_these(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_another_simulator_host_has_its_own_port(up: Up) -> None:
     begun(up("--port", "2100"))
-    assert understood(up("--simulator-host", "gpu-box")).wish.port is None
-    assert understood(up("--simulator-host", "gpu-box", "--port", "2300")).wish.port == 2300
+    assert requested(up("--simulator-host", "gpu-box")).options.port is None
+    assert requested(up("--simulator-host", "gpu-box", "--port", "2300")).options.port == 2300
 
 
 def test_a_map_s_file_is_found_from_another_folder(up: Up, tmp_path: Path) -> None:
-    assert up("--map", "mine.xodr").map == str(tmp_path / "mine.xodr")
+    assert up("--map", "mine.xodr").options.map == str(tmp_path / "mine.xodr")
 
 
 def test_a_first_start_that_came_to_nothing_is_no_run_to_go_on_with(up: Up) -> None:
-    wish = begun(up("--seed", "3", "--", "--no-such-option"), "stopped")
-    (wish.run.path / "replay" / "published").unlink()
-    found = understood(up("--config", "a.yaml"))
-    assert (found.wish.seed, found.wish.agent_args) == (None, ())
+    run = begun(up("--seed", "3", "--", "--no-such-option"), "stopped")
+    (run.path / "replay" / "published").unlink()
+    found = requested(up("--config", "a.yaml"))
+    assert (found.options.seed, found.options.agent_args) == (None, ())
 
 
 # Whose command it is
@@ -243,59 +260,60 @@ def test_a_first_start_that_came_to_nothing_is_no_run_to_go_on_with(up: Up) -> N
     [("launcher.json", 0o664, "others can write"), ("launcher.json", 0o646, "others can"), (".", 0o775, "others can")],
 )
 def test_a_command_is_taken_from_no_file_that_others_can_write(up: Up, name: str, mode: int, why: str) -> None:
-    wish = begun(up("--on-event", "cat", "--seed", "3"))
-    (wish.run.path / name).chmod(mode)
-    found = understood(up())
-    assert (found.wish.on_event, found.wish.seed) == ("", 3)
+    run = begun(up("--on-event", "cat", "--seed", "3"))
+    (run.path / name).chmod(mode)
+    found = requested(up())
+    assert (found.options.on_event, found.options.seed) == ("", 3)
     (note,) = found.notes
     assert note.startswith("--on-event isn't taken up again, for ")
     assert why in note
-    assert str(wish.run.path / name) in note
-    given = understood(up("--on-event", "tac"))
-    assert (given.wish.on_event, given.notes) == ("tac", ("on_event: cat → tac",))
+    assert str(run.path / name) in note
+    given = requested(up("--on-event", "tac"))
+    assert (given.options.on_event, given.notes) == ("tac", ("on_event: cat → tac",))
 
 
 def test_a_command_is_taken_from_no_file_of_another_user(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(up("--on-event", "cat", "--launcher-config", "l.yaml"))
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    found = understood(up())
-    assert (found.wish.on_event, found.wish.launcher_config) == ("", config.SHIPPED)
+    found = requested(up())
+    assert (found.options.on_event, found.options.launcher_config) == ("", config.SHIPPED)
     assert [note.split()[0] for note in found.notes] == ["--on-event", "--launcher-config"]
     assert all(f"belongs to user {owner}, not to user {owner + 1}" in note for note in found.notes)
 
 
 def test_a_launcher_configuration_of_one_s_own_is_taken_all_the_same(up: Up) -> None:
     """It can name a command, too; but nobody else can have written this one."""
-    wish = begun(up("--launcher-config", "l.yaml"))
-    wish.run.launcher_state.chmod(0o666)
+    run = begun(up("--launcher-config", "l.yaml"))
+    run.launcher_state.chmod(0o666)
     Path("l.yaml").chmod(0o644)
-    assert understood(up()).wish.launcher_config == Path("l.yaml").absolute()
+    assert requested(up()).options.launcher_config == Path("l.yaml").absolute()
     Path("l.yaml").chmod(0o666)
-    assert understood(up()).wish.launcher_config == config.SHIPPED
+    assert requested(up()).options.launcher_config == config.SHIPPED
 
 
 def test_what_a_launcher_writes_is_open_to_nobody_else_whatever_the_umask(up: Up) -> None:
-    wish, before = up("--on-event", "cat"), os.umask(0)
+    start, before = up("--on-event", "cat"), os.umask(0)
     try:
-        with locked(wish.run, config.load()):
-            save(wish)
+        with locked(start.run, config.load()):
+            save(start)
     finally:
         os.umask(before)
-    lay_a_row(wish.run)
-    assert understood(up()).wish.on_event == "cat"
-    assert wish.run.path.stat().st_mode & 0o777 == 0o755
-    assert wish.run.launcher_state.stat().st_mode & 0o777 == 0o644
+    lay_a_row(start.run)
+    assert requested(up()).options.on_event == "cat"
+    assert start.run.path.stat().st_mode & 0o777 == 0o755
+    assert start.run.launcher_state.stat().st_mode & 0o777 == 0o644
 
 
 def test_the_launchers_configuration_is_read_anew_and_one_that_is_gone_is_named(up: Up) -> None:
     begun(up("--launcher-config", "l.yaml"))
     text = Path("l.yaml").read_text(encoding="utf-8")
     Path("l.yaml").write_text(text.replace("poll_s: 0.2", "poll_s: 0.3"), encoding="utf-8")
-    assert preparing.limits_of(understood(up())).poll_s == 0.3
+    assert config.load(requested(up()).options.launcher_config).poll_s == 0.3
     Path("l.yaml").unlink()
-    with pytest.raises(RefusedError, match=r"--launcher-config .*l\.yaml: can't be read") as refused:
-        preparing.limits_of(understood(up()))
+    start = up()
+    with pytest.raises(config.LauncherConfigError, match=r"l\.yaml: can't be read") as refused:
+        up_run(start.run, start.options, start.resume, print)
     assert refused.value.code == Exit.BAD_CONFIG
 
 
@@ -314,12 +332,12 @@ def spoiled(run: RunPaths, *path: str, value: Any) -> None:
 def check_it_is_said_and_resumed(up: Up, run: RunPaths, why: str) -> None:
     run.config.write_text("{}", encoding="utf-8")
     with pytest.raises(RefusedError, match="add --resume") as refused:
-        understood(up())
+        requested(up())
     assert why in str(refused.value)
     assert refused.value.code == Exit.BAD_CONFIG
-    found = understood(up("--resume", "--max-timesteps", "9"))
-    assert (found.before, found.wish.max_timesteps) == (None, 9)
-    assert found.wish.config == run.config
+    found = requested(up("--resume", "--max-timesteps", "9"))
+    assert (found.before, found.options.max_timesteps) == (None, 9)
+    assert found.options.config == run.config
     (note,) = found.notes
     assert why in note
     assert "\n" not in note
@@ -327,31 +345,31 @@ def check_it_is_said_and_resumed(up: Up, run: RunPaths, why: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [*((each.name,) for each in fields(LauncherState)), *(("options", name) for name in Options.model_fields)],
+    [*((each.name,) for each in fields(LauncherState)), *(("options", name) for name in RunOptions.model_fields)],
     ids=".".join,
 )
 def test_a_value_of_another_type_is_one_sentence_and_resume_goes_on(up: Up, path: tuple[str, ...]) -> None:
-    run = begun(up()).run
+    run = begun(up())
     spoiled(run, *path, value=WRONG)
     check_it_is_said_and_resumed(up, run, f"launcher.json can't be used: `{'.'.join(path)}")
 
 
 @pytest.mark.parametrize("path", [("chosen",), ("options", "colour"), ("agent",), ("taken",)], ids=".".join)
 def test_so_is_a_key_that_nobody_knows(up: Up, path: tuple[str, ...]) -> None:
-    run = begun(up()).run
+    run = begun(up())
     spoiled(run, *path, value={"pid": 3, "colour": 1} if path == ("agent",) else [{"colour": 1}])
     check_it_is_said_and_resumed(up, run, f"launcher.json can't be used: `{'.'.join(path)}")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "{}", '"' * 9, "[" * 100_000])
 def test_so_is_what_is_no_object(up: Up, text: str) -> None:
-    run = begun(up()).run
+    run = begun(up())
     run.launcher_state.write_text(text, encoding="utf-8")
     check_it_is_said_and_resumed(up, run, "launcher.json can't be used: `run` is missing")
 
 
 def test_so_is_one_that_cannot_be_read(up: Up) -> None:
-    run = begun(up()).run
+    run = begun(up())
     run.launcher_state.unlink()
     run.launcher_state.mkdir()
     check_it_is_said_and_resumed(up, run, "launcher.json can't be read (Is a directory)")
@@ -362,14 +380,14 @@ def test_without_one_resume_goes_on_with_the_run_s_own_configuration(up: Up) -> 
     run = RunPaths(Path("runs") / "r1")
     lay_a_row(run)
     run.config.write_text("{}", encoding="utf-8")
-    found = understood(up("--resume"))
-    assert (found.wish.config, found.before, found.notes) == (run.config, None, ())
+    found = requested(up("--resume"))
+    assert (found.options.config, found.before, found.notes) == (run.config, None, ())
     with pytest.raises(RefusedError, match="already holds a run: add --resume"):
-        understood(up())
+        requested(up())
 
 
 def test_down_says_that_it_cannot_know_of_containers(up: Up) -> None:
-    run = begun(up()).run
+    run = begun(up())
     spoiled(run, "port", value=WRONG)
     with pytest.raises(down.DownError, match=r"`port` is .*docker ps --filter label="):
         down.run(run, config.load())

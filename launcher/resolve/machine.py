@@ -1,0 +1,131 @@
+"""The options on this machine: card, memory, simulator and runtime, and what is asked for the agent's sizes.
+
+Owns the refusals of what the machine hasn't. ``plan`` and ``up`` both begin here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from contract.paths import RunPaths
+from launcher.act.run_spec import RunSpec
+from launcher.act.runtime import Role, StartError
+from launcher.config import LauncherConfig
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import Nvml
+from launcher.observe.pools import OwnerKind, Reading
+from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve import agent_args, cards, choosing
+from launcher.resolve.footprint import Footprint
+
+if TYPE_CHECKING:
+    from launcher.act.compose.runtime import ComposeRuntime
+
+CARLA_PORT = 2000
+OWNER_OF = {Role.SIMULATOR: OwnerKind.SIMULATOR, Role.AGENT: OwnerKind.AGENT}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The options as they hold on this machine, and what a plan of them is made from.
+
+    Attributes:
+        options: simulator, runtime and ``gpu``, the card as the driver counts, are chosen.
+        reason: for that simulator and runtime.
+        stack: the runtime of containers, if that was chosen.
+        remark: what the plan doesn't count with, a sentence; empty if nothing.
+    """
+
+    options: RunOptions
+    reason: str
+    survey: MemoryReader
+    reading: Reading
+    footprint: Footprint
+    stack: ComposeRuntime | None
+    remark: str
+
+    @property
+    def gpu_index(self) -> int:
+        """Return the card that is planned with, as the driver counts."""
+        return self.options.gpu or 0
+
+    def clear(self) -> None:
+        """Remove what a question to the agent's container left, a network; harmless where none was asked."""
+        if self.stack is not None and not _agent_is_here():
+            with contextlib.suppress(StartError):
+                self.stack.clear()
+
+
+def resolve(run: RunPaths, asked: RunOptions, limits: LauncherConfig, remembered: str = "") -> Resolved:
+    """Return what the options come to; Docker may be asked.
+
+    Args:
+        run: its folder need not exist.
+        asked: with the agent's configuration.
+        limits: the launcher's configuration.
+        remembered: the card that the run has had, if it is resumed and no other is named.
+
+    Raises:
+        RefusedError: the machine isn't what the options need.
+        StartError: the Compose stack can't be used.
+    """
+    index, remark = cards.pick(asked, remembered)
+    survey = MemoryReader(run.path, Nvml(index))
+    reading = survey.read()
+    options, reason = choosing.choose(asked, reading, limits.simulator.command is not None)
+    options = options.model_copy(update={"gpu": index})
+    _refuse_another_card(options, index, limits)
+    stack = None
+    if options.runtime is RuntimeKind.COMPOSE:
+        stack = compose_of(RunSpec(run, options, CARLA_PORT), limits)
+        survey.expect_containers(_containers_mib(stack))
+        reading = survey.read()
+        stack.close()
+    remark = remark if stack is not None and options.simulator is SimulatorKind.CARLA else ""
+    return Resolved(options, reason, survey, reading, _footprint(options, stack), stack, remark)
+
+
+def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:
+    """Return the runtime of containers."""
+    # The engine's SDK takes memory and half a second: only a run of containers pays for it.
+    from launcher.act.compose.runtime import ComposeRuntime
+
+    return ComposeRuntime(spec, limits)
+
+
+def _refuse_another_card(options: RunOptions, index: int, limits: LauncherConfig) -> None:
+    """Refuse to have an installed CARLA draw on another card than is planned: it takes the first by default."""
+    installed = options.runtime is RuntimeKind.PROCESS and options.simulator is SimulatorKind.CARLA
+    if installed and index > 0 and not limits.simulator.picks_gpu:
+        raise RefusedError(
+            f"simulator.command doesn't say on which card CARLA draws, expected GPU {index}: add "
+            "-graphicsadapter={gpu} to it, or leave --gpu out."
+        )
+
+
+def _agent_is_here() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+def _footprint(options: RunOptions, stack: ComposeRuntime | None) -> Footprint:
+    """Return the agent that is asked for its sizes: the one that is installed here, else the one in the image."""
+    arguments = agent_args.by_key(options.agent_args).values()
+    settings = tuple(words[1] for words in arguments if words[0] == "--set")
+    if _agent_is_here():
+        return Footprint(str(options.config), settings=settings)
+    if stack is None:
+        raise RefusedError(
+            "PyTorch isn't installed beside the launcher, so nobody can say what the agent takes: "
+            "`pip install '.[agent]'` into this environment, or take containers (--runtime compose)."
+        )
+    stack.expect_images(Role.AGENT)
+    return Footprint(stack.config_inside(), stack.agent_command(), settings, environment=stack.environment)
+
+
+def _containers_mib(stack: ComposeRuntime) -> dict[OwnerKind, float]:
+    """Return the containers' memory limits: what a plan must know of them before there are any."""
+    found = stack.memory_limits_mib()
+    return {kind: found[role] for role, kind in OWNER_OF.items() if role in found}

@@ -1,0 +1,117 @@
+"""From what a start is asked for to a run that only has to be begun: what fits, on which rung, at which port.
+
+Starts nothing but a question for the agent's sizes, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from contract.exits import Exit, ExitError
+from launcher import ports
+from launcher.act.journal import LauncherState
+from launcher.act.run_spec import LOOPBACK, RunSpec
+from launcher.config import LauncherConfig
+from launcher.decide.ladder import Taken, kind_of
+from launcher.decide.sizes import LITE
+from launcher.observe.pools import Gpu
+from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve.machine import CARLA_PORT, Resolved, resolve
+from launcher.resolve.planning import PlanResult, make_plan
+from launcher.resolve.resuming import Requested
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that only has to be begun, and where it stands then."""
+
+    resolved: Resolved
+    planned: PlanResult
+    spec: RunSpec
+    state: LauncherState
+
+    @property
+    def uses_card(self) -> bool:
+        """Return whether the GPU is there and simulator or agent need it."""
+        return _uses_card(self.resolved, self.planned)
+
+
+def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
+    """Return the run that is asked for: a new one on the plan's rung, or an old one on its own.
+
+    Raises:
+        ExitError: it can't be had.
+    """
+    run, before, options = asked.run, asked.before, asked.options
+    # A card's UUID stays the same where the machine numbers its cards differently.
+    remembered = before.gpu_uuid if before is not None and options.gpu is None else ""
+    unnamed = options.model_copy(update={"gpu": None}) if remembered else options
+    resolved = resolve(run, unnamed, limits, remembered)
+    try:
+        planned = make_plan(resolved.options, run.path.parent, limits, resolved.reading, resolved.footprint)
+        if before is None and planned.plan.start is None:
+            reason = planned.plan.reason
+            raise RefusedError(f"{reason[0].upper()}{reason[1:]}.", Exit.OUT_OF_MEMORY)
+    except ExitError:
+        resolved.clear()
+        raise
+    spec = RunSpec(
+        run,
+        resolved.options,
+        _port(options, before, resolved.options.runtime),
+        options.simulator_host or LOOPBACK,
+        resume=run.holds_a_run(),
+        # Where Compose's variables name two cards, those stand.
+        gpu_uuid=resolved.survey.card_uuid() if _uses_card(resolved, planned) and not resolved.remark else "",
+        gpu_index=resolved.gpu_index,
+    )
+    return Prepared(resolved, planned, spec, _state(options, before, spec, planned))
+
+
+def _uses_card(resolved: Resolved, planned: PlanResult) -> bool:
+    situation = planned.situation
+    needs = situation.base["device"] == "cuda" or resolved.options.simulator is SimulatorKind.CARLA
+    return situation.reading.gpu is Gpu.OK and needs
+
+
+def _state(options: RunOptions, before: LauncherState | None, spec: RunSpec, planned: PlanResult) -> LauncherState:
+    """Return where the run stands as it begins: an old one on its own rung, a new one on the plan's.
+
+    Saved are the options with what was left open as it was chosen, but for the card's number.
+    """
+    chosen = {"config": spec.config.resolve(), "runtime": spec.options.runtime}
+    if spec.simulator_ours:
+        chosen["simulator"] = spec.options.simulator
+    saved, simulator = options.model_copy(update=chosen), planned.situation.simulator
+    quality = None if simulator is None or simulator.quality == LITE else simulator.quality
+    if before is None:
+        before = LauncherState(spec.run.path.name, saved, spec.host, spec.port, taken=_starting_steps(planned))
+    return replace(before, options=saved, host=spec.host, port=spec.port, quality=quality, gpu_uuid=spec.gpu_uuid)
+
+
+def _starting_steps(planned: PlanResult) -> list[Taken]:
+    """Return the rung that a new run starts on, as the plan chose it."""
+    chosen, ladder = planned.plan.start, planned.situation.ladder
+    return [
+        Taken(step.rung, kind_of(step, ladder).value, planned.plan.reason, dict(step.values), step.quality)
+        for step in (chosen.steps if chosen is not None else ())
+    ]
+
+
+def _port(options: RunOptions, before: LauncherState | None, runtime: RuntimeKind) -> int:
+    """Return the first of the simulator's ports; one that wasn't given may change where another process has it now."""
+    if options.port is not None:
+        return options.port
+    if options.simulator_host is not None:
+        return CARLA_PORT
+    if before is not None and before.host == LOOPBACK:
+        containers_left = runtime is RuntimeKind.COMPOSE  # the run's own may still have it
+        if containers_left or not any(map(ports.holder, range(before.port, before.port + 3))):
+            return before.port
+    port = ports.free_port_triple(random.Random())
+    if port is None:
+        raise RefusedError(
+            "No three neighbouring ports are free on 127.0.0.1: name the first with --port.", Exit.NO_SIMULATOR
+        )
+    return port

@@ -72,7 +72,7 @@ class Ram:
     """RAM: this machine's, or what the control groups above this process leave of it."""
 
     name = "RAM"
-    gpu = None
+    gpu: int | None = None
 
     def __init__(self) -> None:
         """Look once.

@@ -7,7 +7,6 @@ can be interleaved without starting a process for each. Rates come from the agen
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from lite_server import lite_process
 from replay import fill
 
 from agent.td3.replay.replay import Replay
+from contract.heartbeat import Heartbeat, Phase, read_heartbeat
 from contract.paths import RunPaths
 
 FILLED = 5_000
@@ -87,7 +87,7 @@ class TrainingInTurns:
     def warm_up(self, seconds: float) -> None:
         """Let it come to its pace, pin its processes and pause it."""
         deadline_s = time.monotonic() + _START_S
-        while self._beat().get("phase") not in ("collecting", "updating"):
+        while (beat := self._beat()) is None or beat.phase not in (Phase.COLLECTING, Phase.UPDATING):
             if time.monotonic() > deadline_s or self._learner.poll() is not None:
                 raise SystemExit(f"{self._run.path}: no training within {_START_S:g} s; see its collector.log.")
             time.sleep(0.2)
@@ -104,9 +104,9 @@ class TrainingInTurns:
         time.sleep(seconds)
         last, used = self._next_beat(self._beat()), self._used_s()
         self._pause()
-        took_s = last["time"] - first["time"]
+        took_s = last.time - first.time
         learner, simulation, all_ = ((after - before) / took_s for after, before in zip(used, used_before, strict=True))
-        steps, updates = (last[name] - first[name] for name in ("step", "updates"))
+        steps, updates = last.step - first.step, last.updates - first.updates
         return Rates(steps / took_s, updates / took_s, simulation, learner, max(0.0, all_ - learner - simulation))
 
     def resume(self) -> None:
@@ -120,11 +120,12 @@ class TrainingInTurns:
             os.kill(pid, signal.SIGSTOP)
 
     def _pids(self) -> tuple[int, ...]:
-        collector = self._beat().get("collector", {}).get("pid")
+        beat = self._beat()
+        collector = None if beat is None else beat.collector.pid
         return (self._learner.pid, *([collector] if collector else []), self._server)
 
     def _used_s(self) -> tuple[float, float, float]:
-        """Return the processor seconds of the learner, of server and collector, and of everybody."""
+        """Return the processor seconds of the learner, of server and collector, and of all processes."""
         learner, *simulation = map(_used_s, self._pids())
         return learner, sum(simulation), _all_used_s()
 
@@ -135,15 +136,11 @@ class TrainingInTurns:
                 if core is not None:
                     os.sched_setaffinity(thread, {core})
 
-    def _beat(self) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads(self._run.heartbeat.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        return found
+    def _beat(self) -> Heartbeat | None:
+        return read_heartbeat(self._run.heartbeat)
 
-    def _next_beat(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        while (beat := self._beat())["time"] == before["time"]:
+    def _next_beat(self, before: Heartbeat | None) -> Heartbeat:
+        while (beat := self._beat()) is None or beat == before:
             time.sleep(0.01)
         return beat
 

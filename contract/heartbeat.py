@@ -100,7 +100,7 @@ class Heartbeat:
         time: seconds since 1970.
         pid: as the agent sees itself; in a container another one than the host's.
         episode: how many have ended.
-        cuda: None where nobody asked for it.
+        cuda: None where it wasn't asked for.
         gave_way: the event of memory by which device or micro-batch is less than was asked for; None for none.
         update_ms: of the last update; None before the first.
         ticks: of the simulator, in all collectors of this run.

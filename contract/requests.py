@@ -88,7 +88,7 @@ class Unfit:
     """A file that is no request."""
 
     id: int | None
-    """None where it can't be read, so that nobody can be answered."""
+    """None where it can't be read, so that no answer can be addressed."""
     kind: str
     sentence: str
 

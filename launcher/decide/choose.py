@@ -101,7 +101,7 @@ class Lack:
     Attributes:
         kind: of memory.
         mib: that must become free.
-        pool: in which pool; empty where nobody says.
+        pool: in which pool; empty where it isn't said.
     """
 
     kind: PoolKind
@@ -180,8 +180,8 @@ class Ground:
             freed.append({kind: max(0.0, held[kind] - mib) for kind, mib in self.fresh_mib.items()})
         return _sum(*freed)
 
-    def _held(self, kind: PoolKind, whose: OwnerKind) -> float:
-        return max((pool.held_by(whose) for pool in self.reading.of(kind)), default=0.0)
+    def _held(self, kind: PoolKind, owner: OwnerKind) -> float:
+        return max((pool.held_by(owner) for pool in self.reading.of(kind)), default=0.0)
 
     def _can_be_taken(self, step: Step) -> bool:
         if step.does is Does.STOP or is_taken(step, self.ladder, self.taken):

@@ -27,7 +27,7 @@ class Situation:
 
     Attributes:
         reading: of all pools; what this run itself holds in it doesn't count.
-        simulator: None where the launcher doesn't run it: what it holds is then somebody else's.
+        simulator: None where the launcher doesn't run it: what it holds is then foreign.
         base: the agent's configuration by dotted key; ``device`` is cuda or cpu.
         ladder: what can be given up, of ``ladder.build_ladder``.
         reserve_mib: kept free in each pool.
@@ -58,7 +58,7 @@ class Sum:
     """What would be in one pool, item by item, against what there is.
 
     Attributes:
-        left_mib: of the total; negative where it is too little, None where nobody says what there is.
+        left_mib: of the total; negative where it is too little, None where the total is unknown.
     """
 
     pool: str
@@ -78,7 +78,7 @@ class Sum:
 
     @property
     def short_mib(self) -> float:
-        """What is missing; 0 where it fits, or nobody says."""
+        """What is missing; 0 where it fits, or where that is unknown."""
         return max(0.0, -(self.left_mib or 0.0))
 
 
@@ -182,23 +182,23 @@ class Fits:
         lines = [Line("CUDA context", Figure(context, sizes.context_provenance))] if context else []
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
-    def _has(self, pool: Pool, whose: OwnerKind) -> bool:
-        card = self._situation.simulator_gpu if whose is OwnerKind.SIMULATOR else self._situation.agent_gpu
-        return lives_in(whose, pool.name, pool.kind, card)
+    def _has(self, pool: Pool, owner: OwnerKind) -> bool:
+        card = self._situation.simulator_gpu if owner is OwnerKind.SIMULATOR else self._situation.agent_gpu
+        return lives_in(owner, pool.name, pool.kind, card)
 
 
-def lives_in(whose: OwnerKind, pool: str, kind: PoolKind, card: str = "") -> bool:
+def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, card: str = "") -> bool:
     """Return whether a pool holds what a program takes of its kind of memory.
 
     Args:
-        whose: simulator or agent.
+        owner: simulator or agent.
         pool: its name.
         kind: of memory.
         card: name of the program's VRAM pool; empty where there is one card at most.
     """
     if kind is PoolKind.VRAM:
         return pool == card or not card
-    return whose in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else _BOTH)
+    return owner in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else _BOTH)
 
 
 def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None) -> dict[BandKey, float]:
@@ -206,7 +206,7 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
 
     Args:
         situation: of the plan.
-        agent: what it takes on the present rung; None where nobody knows.
+        agent: what it takes on the present rung; None where that is unknown.
         quality: the simulator's at present; None for one that knows none.
     """
     found: dict[BandKey, float] = {}
@@ -229,6 +229,6 @@ def _others(pool: Pool) -> list[Line]:
     if pool.total.mib is None or pool.free.mib is None:
         return lines
     if any(owner.held.mib is None for owner in pool.owners if owner.kind in ours):
-        return lines  # the rest is this run's own, as far as anybody knows
+        return lines  # the rest is this run's own, as far as is known
     rest = pool.total.mib - pool.free.mib - sum(owner.held.mib or 0.0 for owner in pool.owners)
     return [*lines, Line("others, unnamed", Figure(round(rest, 1), Provenance.ESTIMATED))] if rest >= 1 else lines

@@ -255,7 +255,7 @@ Needs = Callable[[Mapping[str, Any]], Mapping[PoolKind, float]]
 def relief(way: Sequence[Step], ladder: Ladder, taken: Sequence[Taken], needs: Needs) -> dict[PoolKind, float]:
     """Return what the agent's steps free together in each pool, against what holds; negative where they cost.
 
-    Where nobody knows yet what the agent takes then, each step's own figures hold.
+    Where it isn't known yet what the agent takes then, each step's own figures hold.
     """
     steps = [step for step in way if step.values]
     if not steps:
@@ -276,7 +276,7 @@ def relief(way: Sequence[Step], ladder: Ladder, taken: Sequence[Taken], needs: N
 
 
 def predicted(ladder: Ladder, taken: Sequence[Taken], needs: Needs) -> Mapping[PoolKind, float]:
-    """Return what the agent takes at its peak on a rung; empty where nobody knows what it takes on any."""
+    """Return what the agent takes at its peak on a rung; empty where it isn't known for any."""
     known = needs(overrides(taken))
     if known:
         return known

@@ -120,7 +120,7 @@ def _ways_out(nearest: Candidate, situation: Situation) -> str:
 
 
 def _resting_on(nearest: Candidate, situation: Situation) -> str:
-    """Return which of the simulator's figures the verdict rests on, if nobody has measured them here yet."""
+    """Return which of the simulator's figures the verdict rests on, if they weren't measured here yet."""
     simulator, quality = situation.simulator, nearest.quality
     if simulator is None or quality is None:
         return ""

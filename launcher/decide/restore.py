@@ -75,7 +75,7 @@ def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
     elif now and then:
         costs |= {kind: then[kind] - now[kind] for kind in now.keys() & then.keys()}
     elif step is None:
-        return False  # nobody knows yet what comes back
+        return False  # what comes back isn't known yet
     else:
         costs |= relief([step], ground.ladder, before, ground.needs)
     return all(

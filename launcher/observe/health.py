@@ -86,7 +86,7 @@ def _asked(address: Address, timeout_s: float, further: Callable[[Rpc, str], Hea
 
 def _ticking(rpc: Rpc, version: str, address: Address, timeout_s: float, in_use: bool) -> Health:
     try:
-        # CARLA answers this on the thread that simulates: a hung one doesn't, whoever uses it.
+        # CARLA answers this on the thread that simulates: a hung one doesn't, in use or not.
         synchronous = bool(rpc.call("get_episode_settings")[0])
         if synchronous and in_use:
             return Health(version)

@@ -1,4 +1,4 @@
-"""The objects of a JSON-lines file to which somebody adds: each once, however often is looked. Owns a place in it."""
+"""The objects of a JSON-lines file to which another process adds: each once, however often is looked."""
 
 from __future__ import annotations
 

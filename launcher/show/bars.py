@@ -50,7 +50,7 @@ def bar(pool: Mapping[str, Any]) -> Text:
 
 
 def parts(pool: Mapping[str, Any], total: float, free: float) -> list[Part]:
-    """Return who holds what: this run, foreign processes by size, what nobody is known to hold, and what is free."""
+    """Return who holds what: this run, foreign processes by size, what none is known to hold, and what is free."""
     held = {name: number(mib) for name, mib in inner(pool, "owners").items()}
     owners = {name: mib for name, mib in held.items() if mib is not None and mib >= 0.5}
     foreign = sorted((name for name in owners if name not in OURS), key=lambda name: -owners[name])

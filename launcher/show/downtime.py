@@ -30,8 +30,8 @@ class Cost:
     Attributes:
         stood: spans in which training stood, seconds since 1970; empty if it went on.
         back_s: when it drove again; None if it never stood, or never drove again.
-        steps_lost: that the run had and had no more; None where nobody told.
-        updates_repeated: at least so many; None where nobody told.
+        steps_lost: that the run had and had no more; None where no file says.
+        updates_repeated: at least so many; None where no file says.
     """
 
     stood: tuple[tuple[float, float], ...]

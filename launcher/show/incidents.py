@@ -62,7 +62,7 @@ class Found:
         cause: a ``Cause`` value, or one of the words above.
         sentence: for people.
         pool: that was short; empty if none was.
-        owner: who grew, leaked or took; empty if nobody did.
+        owner: who grew, leaked or took; empty if none did.
         unanswered_s: for how long nothing had gone on by then.
     """
 

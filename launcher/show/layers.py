@@ -11,7 +11,7 @@ from launcher.show.timeline import OURS, Sample
 FOREIGN_DRAWN = 4
 COLUMNS = 240
 GAP_S = 120.0
-"""Without a line for longer than this, and than five usual intervals, nobody looked."""
+"""Without a line for longer than this, and than five usual intervals, the launcher didn't look."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _layers(samples: Sequence[Sample]) -> tuple[tuple[Layer, ...], Callable[[Sam
 
 
 def _unbroken(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
-    """Return the stretches in which somebody looked all the time."""
+    """Return the stretches without such a gap."""
     steps = sorted(later.time_s - sample.time_s for sample, later in pairwise(samples))
     gap_s = max(GAP_S, 5 * steps[len(steps) // 2]) if steps else GAP_S
     cuts = [n for n in range(1, len(samples)) if samples[n].time_s - samples[n - 1].time_s > gap_s]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from contract.readers import inner, number
 from launcher.observe.pools import OwnerKind
 
-OURS = tuple(whose.value for whose in OwnerKind if whose is not OwnerKind.FOREIGN)
+OURS = tuple(kind.value for kind in OwnerKind if kind is not OwnerKind.FOREIGN)
 """Owners that are this run's; every other name is a foreign process's."""
 DRIVES = ("warming", "collecting", "updating")
 """Phases of an agent in which steps or updates are to grow."""
@@ -31,14 +31,14 @@ class Sample(NamedTuple):
 
     @property
     def unnamed(self) -> float:
-        """What is taken and nobody is known to hold."""
+        """What is taken and no process is known to hold."""
         if self.total is None or self.free is None:
             return 0.0
         return max(0.0, self.total - self.free - sum(self.owners.values()))
 
 
 class Progress(NamedTuple):
-    """How far training had come at one moment; None where nobody told."""
+    """How far training had come at one moment; None where no file says."""
 
     time_s: float
     phase: str

@@ -55,7 +55,7 @@ class Agent:
         self._refused: CannotFit | None = None
 
     def forget(self) -> None:
-        """Begin to wait anew: time has passed in which nobody looked."""
+        """Start all waiting over: time has passed without a look."""
         self._started_s, self._place = None, None
         self._child_killed_s = -float("inf")
 

@@ -1,7 +1,7 @@
 """Expected bands: an owner of this run that leaves what its phase should take is told of once. Pure.
 
 What is expected is the plan's figure until the phase has settled, then what was measured at that moment. The plan's is
-a peak, which nobody need reach; what was measured is left upwards and downwards.
+a peak, which need not be reached; what was measured is left upwards and downwards.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Bands:
         self._planned = planned
 
     def forget(self) -> None:
-        """Begin to wait anew: time has passed in which nobody looked. What was measured stays."""
+        """Start all waiting over: time has passed without a look. What was measured stays."""
         for band in self._bands.values():
             band.window.clear()
         self._phase.clear()
@@ -54,10 +54,10 @@ class Bands:
         """Return who has left the band of its phase just now."""
         phases = self._phases(seen)
         found = [
-            self._judge(seen.time_s, pool, whose, phase, pool.held_by(whose))
+            self._judge(seen.time_s, pool, owner, phase, pool.held_by(owner))
             for pool in seen.memory.pools
-            for whose, phase in phases.items()
-            if any(owner.kind is whose and owner.held.mib is not None for owner in pool.owners)
+            for owner, phase in phases.items()
+            if any(each.kind is owner and each.held.mib is not None for each in pool.owners)
         ]
         return tuple(finding for finding in found if finding is not None)
 
@@ -77,15 +77,15 @@ class Bands:
         self._phase = phases
         return phases
 
-    def _note(self, whose: OwnerKind, setup: object) -> None:
-        if self._setup.get(whose) != setup:
-            self._setup[whose] = setup
-            self._bands = {key: band for key, band in self._bands.items() if key[1] is not whose}
+    def _note(self, owner: OwnerKind, setup: object) -> None:
+        if self._setup.get(owner) != setup:
+            self._setup[owner] = setup
+            self._bands = {key: band for key, band in self._bands.items() if key[1] is not owner}
 
-    def _judge(self, now_s: float, pool: Pool, whose: OwnerKind, phase: str, held_mib: float) -> Finding | None:
-        key = (pool.name, whose, phase)
+    def _judge(self, now_s: float, pool: Pool, owner: OwnerKind, phase: str, held_mib: float) -> Finding | None:
+        key = (pool.name, owner, phase)
         if key not in self._bands:
-            planned = self._planned.get((whose.value, pool.name, phase))
+            planned = self._planned.get((owner.value, pool.name, phase))
             self._bands[key] = _Band(Window(2 * self._limits.pressure_s), now_s + self._settle_s, planned)
         band = self._bands[key]
         band.window.add(now_s, held_mib)
@@ -99,21 +99,21 @@ class Bands:
         before, band.outside = band.outside, self._leaves(middle_mib - expected_mib, expected_mib, measured)
         if before or not band.outside:
             return None
-        return _finding(pool, whose, phase, middle_mib, expected_mib, measured)
+        return _finding(pool, owner, phase, middle_mib, expected_mib, measured)
 
     def _leaves(self, beyond_mib: float, expected_mib: float, measured: bool) -> bool:
         distance_mib = abs(beyond_mib) if measured else beyond_mib
         return distance_mib > max(self._limits.band_mib, self._limits.band_share * expected_mib)
 
 
-def _finding(pool: Pool, whose: OwnerKind, phase: str, held_mib: float, expected_mib: float, measured: bool) -> Finding:
+def _finding(pool: Pool, owner: OwnerKind, phase: str, held_mib: float, expected_mib: float, measured: bool) -> Finding:
     source = "measured before" if measured else "planned"
     when = f" while {phase}" if phase else ""
     return Finding(
         Cause.OUT_OF_BAND,
-        f"the {whose.value} holds {held_mib:.0f} MiB of {pool.name}{when}, {expected_mib:.0f} were {source}",
+        f"the {owner.value} holds {held_mib:.0f} MiB of {pool.name}{when}, {expected_mib:.0f} were {source}",
         pool=pool.name,
-        owner=whose.value,
+        owner=owner.value,
         numbers={
             "held_mib": round(held_mib, 1),
             "expected_mib": round(expected_mib, 1),

@@ -38,7 +38,7 @@ class Finding:
         cause: what.
         sentence: for people, without its full stop: the thing, its value, what was expected.
         pool: name of the pool that is short; empty if none is.
-        owner: who grew, leaks or takes; empty if nobody does.
+        owner: who grew, leaks or takes; empty if none does.
         deficit_mib: how much must be freed in the pool for the reserve to hold again.
         exhausted_in_s: at the present slope; None if the pool isn't running out.
         exit_code: of whatever ended; None if nothing did.

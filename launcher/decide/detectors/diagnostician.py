@@ -1,7 +1,7 @@
 """From observations to findings: the one that watches everything, look by look. Pure.
 
 Owns the order of looking and of telling, and the rule that a gap between looks (a machine that slept, a launcher that
-was stopped) is nobody's fault. A deterministic function of the observations that it was given.
+was stopped) is no program's fault. A deterministic function of the observations that it was given.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Leaks:
         self._owned: dict[tuple[str, OwnerKind], _Owned] = {}
 
     def forget(self) -> None:
-        """Begin anew: time has passed in which nobody looked."""
+        """Start over: time has passed without a look."""
         self._owned.clear()
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:

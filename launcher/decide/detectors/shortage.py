@@ -39,7 +39,7 @@ class Shortages:
         self._pools: dict[str, _Watched] = {}
 
     def forget(self) -> None:
-        """Begin anew: time has passed in which nobody looked."""
+        """Start over: time has passed without a look."""
         self._pools.clear()
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
@@ -80,7 +80,7 @@ class _Watched:
             self._grown = None
             return None
         self._grown = self._most_grown(now_s, now) or self._grown  # who has just let go was it nevertheless
-        # The middle lags behind: what is there again by now needn't be freed, and nobody gives way for it.
+        # The middle lags behind: what is there again by now needn't be freed, and nothing is degraded for it.
         deficit_mib = reserve_mib - free_mib if pool.free.mib < reserve_mib else 0.0
         return _finding(pool, free_mib, reserve_mib, deficit_mib, self._grown)
 
@@ -93,7 +93,7 @@ class _Watched:
             self._before = self._holdings[0][1]
 
     def _most_grown(self, now_s: float, now: Holdings) -> _Grown | None:
-        """Return whose growth made the pool short; None if nobody's did: it was so when the looking began."""
+        """Return whose growth made the pool short; None if no owner's did: it was so at the first look."""
         growth = {who: held - self._before.get(who, 0.0) for who, held in now.items()}
         who = max(growth, key=lambda each: growth[each], default=None)
         if who is None or growth[who] < self._limits.growth_mib:

@@ -26,7 +26,7 @@ class Simulator:
         self._lavapipe = self._killed_in = ""
 
     def forget(self) -> None:
-        """Begin to wait anew: time has passed in which nobody looked."""
+        """Start all waiting over: time has passed without a look."""
         self._lost_s = None
         self._failed_before = self._last_failed
 

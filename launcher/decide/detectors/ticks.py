@@ -2,7 +2,7 @@
 
 The client gives a call up after its time-out. One that is out for longer hangs in the client library, which costs a
 collector: the agent replaces it by itself, as it does one that hangs outside of all calls. Where calls do end, but no
-tick follows, nobody can tick. Pure.
+tick follows, no client can tick. Pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Ticks:
         self._ticked = self._fresh = False
 
     def forget(self) -> None:
-        """Begin to wait anew: time has passed in which nobody looked."""
+        """Start all waiting over: time has passed without a look."""
         self._last = None
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""One launcher a GPU: whoever comes second is told who holds it, and nothing that is left over is in the way."""
+"""One launcher a GPU: the second one is told which holds it, and nothing that is left over is in the way."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ else:
     print("held", flush=True)
     sys.stdin.read()
 """
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 class Launcher:
@@ -80,7 +80,7 @@ def test_two_gpus_are_held_by_two_launchers(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_launcher_that_has_ended_however_is_in_nobody_s_way(shared: Path, how: signal.Signals) -> None:
+def test_a_launcher_that_has_ended_however_is_in_no_one_s_way(shared: Path, how: signal.Signals) -> None:
     Launcher("a long name that the next one is shorter than", shared).end(how)
     lock = lock_gpu("GPU-1", "day", shared)
     second = Launcher("night", shared)
@@ -89,25 +89,25 @@ def test_a_launcher_that_has_ended_however_is_in_nobody_s_way(shared: Path, how:
     second.end()
 
 
-def test_the_gpu_stays_taken_while_a_keeper_of_the_run_lives(shared: Path) -> None:
+def test_the_gpu_stays_taken_while_a_process_shim_of_the_run_lives(shared: Path) -> None:
     lock = lock_gpu("GPU-1", "night", shared)
-    with subprocess.Popen(["sleep", "60"], pass_fds=(lock.descriptor,)) as keeper:
+    with subprocess.Popen(["sleep", "60"], pass_fds=(lock.descriptor,)) as shim:
         lock.release()
         with pytest.raises(GpuInUseError, match="run night"):
             lock_gpu("GPU-1", "day", shared)
-        keeper.kill()
+        shim.kill()
     lock_gpu("GPU-1", "day", shared).release()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a launcher of another user")
-@pytest.mark.parametrize("first", [None, NOBODY])
-def test_another_user_s_lock_is_respected_and_his_file_used_again(shared: Path, first: int | None) -> None:
+@pytest.mark.parametrize("first", [None, UNPRIVILEGED])
+def test_another_user_s_lock_is_respected_and_their_file_used_again(shared: Path, first: int | None) -> None:
     holder = Launcher("night", shared, user=first)
     assert holder.said == "held"
-    other = Launcher("day", shared, user=None if first else NOBODY)
+    other = Launcher("day", shared, user=None if first else UNPRIVILEGED)
     assert f"process {holder.process.pid} of " in other.said
     holder.end()
-    again = Launcher("day", shared, user=None if first else NOBODY)
+    again = Launcher("day", shared, user=None if first else UNPRIVILEGED)
     assert again.said == "held"
     again.end()
 

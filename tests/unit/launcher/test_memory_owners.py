@@ -18,7 +18,7 @@ CONTAINER = "4f5d" * 16
 AMOUNTS = st.none() | st.floats(0, 1e5)
 
 
-def nobody(_id: str) -> str | None:
+def unnamed(_id: str) -> str | None:
     raise AssertionError("no container's name was needed")
 
 
@@ -51,7 +51,7 @@ def test_the_biggest_owner_comes_first_and_one_of_unknown_size_last() -> None:
 
 
 def test_processes_of_this_run_bear_its_names_and_all_others_are_foreign() -> None:
-    names, ours = OwnerNames(nobody), RunProcesses(simulator=frozenset({11, 12}), agent=frozenset({21}))
+    names, ours = OwnerNames(unnamed), RunProcesses(simulator=frozenset({11, 12}), agent=frozenset({21}))
     assert names.of(12, ours) == OwnerName("simulator", OwnerKind.SIMULATOR)
     assert names.of(21, ours) == OwnerName("agent", OwnerKind.AGENT)
     assert names.of(os.getpid(), ours) == OwnerName("launcher", OwnerKind.LAUNCHER)

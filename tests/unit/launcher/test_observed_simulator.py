@@ -42,7 +42,7 @@ def test_the_end_of_a_killed_simulator_is_seen_at_once_and_forgotten_when_anothe
     assert not connection.look()
     os.kill(server.process.pid, signal.SIGKILL)
     assert until(connection.look) < 2.0
-    assert connection.look(), "it stays lost while nobody is there"
+    assert connection.look(), "it stays lost while nothing listens"
     server.process.wait()
     start_server(port=server.port)
     until(lambda: not connection.look())
@@ -149,7 +149,7 @@ def test_rotated_truncated_and_missing_logs_lose_no_line(tmp_path: Path) -> None
     log.write_text("new\n")
     assert tail.look() == ["new"]
     log.write_text("x\n")
-    assert tail.look() == ["x"], "truncated: it begins anew"
+    assert tail.look() == ["x"], "truncated: read from its beginning"
 
 
 def test_of_a_flood_the_newest_lines_are_read(tmp_path: Path) -> None:

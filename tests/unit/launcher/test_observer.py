@@ -206,8 +206,8 @@ def observer(run: AgentRun, asked: Asked) -> Iterator[RunObserver]:
     log = run.path / "simulator.log"
     log.write_text("lavapipe is not a conformant (of a run before)\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = Address("127.0.0.1", int(taken.getsockname()[1]))
-    observer = RunObserver(RunPaths(run.path), nobody, asked.memory, asked.questions(), LIMITS.gap_s, simulator_log=log)
+        absent = Address("127.0.0.1", int(taken.getsockname()[1]))
+    observer = RunObserver(RunPaths(run.path), absent, asked.memory, asked.questions(), LIMITS.gap_s, simulator_log=log)
     yield observer
     observer.close()
 

@@ -2,7 +2,7 @@
 
 Run: ``python benchmarks/launcher_cost.py --minutes 10 --json benchmarks/results/launcher_cost.json``. It starts a real
 training under the launcher and looks at the launcher's process alone, through /proc; ``--pid`` looks at a launcher that
-runs already. To hold (docs/DESIGN.md): less than 1 % of a core, less than 100 MiB. Exit 1 if either is missed.
+runs already. To hold (docs/benchmarks.md): less than 1 % of a core, less than 100 MiB. Exit 1 if either is missed.
 """
 
 from __future__ import annotations

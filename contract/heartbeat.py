@@ -145,6 +145,6 @@ _HEARTBEAT = TypeAdapter(Heartbeat)
 def read_heartbeat(path: Path) -> Heartbeat | None:
     """Return what the file says; None if it is missing or torn, or something else."""
     try:
-        return _HEARTBEAT.validate_json(path.read_bytes())
+        return _HEARTBEAT.validate_json(path.read_bytes(), strict=True)
     except (OSError, ValidationError):
         return None

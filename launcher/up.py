@@ -25,7 +25,6 @@ from launcher.act.runtime import Runtime, StartError
 from launcher.act.supervisor import Supervisor
 from launcher.config import LauncherConfig
 from launcher.decide.ending import Ending
-from launcher.memory.gpu_lock import GpuLock
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.machine import compose_of
@@ -104,7 +103,7 @@ def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
 
 
 @contextlib.contextmanager
-def _gpu_held(prepared: Prepared) -> Iterator[GpuLock | None]:
+def _gpu_held(prepared: Prepared) -> Iterator[Lock | None]:
     """Hold the card, if this run uses it, for this launcher only."""
     lock = prepared.resolved.survey.hold() if prepared.uses_card else None
     try:

@@ -19,14 +19,14 @@ from launcher.decide.detectors.expectations import BandKey, Expectations
 from launcher.decide.fit import planned_bands
 from launcher.decide.ladder import variants_of
 from launcher.decide.sizes import Sizes, Values
-from launcher.memory.pools import PoolKind, Reading
+from launcher.observe import health
+from launcher.observe.observer import RunObserver
+from launcher.observe.pools import PoolKind, Reading
+from launcher.observe.simulator import Questions
 from launcher.resolve import planning
 from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.footprint import FootprintError
 from launcher.resolve.planning import PlanResult
-from launcher.watching import health
-from launcher.watching.simulator import Questions
-from launcher.watching.watch import Watch
 
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 
@@ -74,6 +74,7 @@ def effects(
     ask = Questions(
         ready=lambda in_use: health.check(address, timeout_s, in_use),
         answers=lambda: health.answers(address, timeout_s),
+        every_s=limits.watch.check_every_s,
     )
     log = spec.run.logs / "simulator.log" if spec.simulator_ours else None
     base = plan.situation.base
@@ -81,7 +82,7 @@ def effects(
     diagnostician = Diagnostician(limits, expected)
     return Effects(
         runtime=runtime,
-        observer=Watch(spec.run, address, limits.watch, read_memory, ask, not spec.simulator_ours, log),
+        observer=RunObserver(spec.run, address, read_memory, ask, limits.watch.gap_s, not spec.simulator_ours, log),
         diagnose=diagnostician.look,
         expect=diagnostician.expect,
         check=ask.ready,

@@ -23,10 +23,10 @@ from verification import REPOSITORY, Step, Verification
 from contract.exits import Exit
 from launcher import config
 from launcher.config import LauncherConfig, LauncherConfigError
-from launcher.memory.nvml import Nvml
-from launcher.memory.survey import Survey
+from launcher.observe.health import Address, check
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import Nvml
 from launcher.ports import free_port_triple
-from launcher.watching.health import Address, check
 
 QUICK = {"evaluation.final_episodes": 2, "evaluation.baselines": False, "environment.traffic.vehicles": 3}
 SEES_CUDA = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())"
@@ -174,7 +174,7 @@ def _read_card(held: Verification, where: Where, when: str) -> None:
     """Keep what the driver says of the card, and what the launcher makes of it."""
     nvml = Nvml(where.gpu)
     held.facts[f"card_{when}"] = asdict(nvml.read())
-    held.facts[f"pools_{when}"] = asdict(Survey(held.folder, nvml).read())
+    held.facts[f"pools_{when}"] = asdict(MemoryReader(held.folder, nvml).read())
 
 
 def _answers(held: Verification, address: Address, limit_s: float) -> bool:

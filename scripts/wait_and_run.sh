@@ -24,5 +24,5 @@ python=$root/.venv/bin/python
 }
 # Not -m: the caller's folder is the command's own, and may hold a `launcher` of its own.
 exec "$python" -c 'import sys; sys.path[0] = sys.argv.pop(1)
-from launcher.holding.__main__ import main
+from launcher.reserve.__main__ import main
 sys.exit(main())' "$root" "$@"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.watching.health import Address, check
+from launcher.observe.health import Address, check
 from tests.conftest import Server, port_pair
 
 CHECK_S = 1.0

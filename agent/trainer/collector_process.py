@@ -23,7 +23,7 @@ from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 
 # One thread for every library that would start more: acting at batch 1 gains nothing from them, and the learner
-# needs the cores. No CUDA: only one process ever holds a context (DESIGN.md).
+# needs the cores. No CUDA: only one process ever holds a context (docs/architecture.md).
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",

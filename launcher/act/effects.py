@@ -12,8 +12,8 @@ from launcher.act.runtime import Child, Runtime
 from launcher.decide.detectors.causes import Finding
 from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.ladder import Ladder, Needs
-from launcher.watching.health import Health
-from launcher.watching.observation import Observation
+from launcher.observe.health import Health
+from launcher.observe.observation import Observation
 
 
 class State(Enum):

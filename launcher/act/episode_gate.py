@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.watching.observation import AgentSeen
+from launcher.observe.observation import AgentSeen
 
 LONGEST_S = 120.0
 """An episode lasts a minute of driving; an agent that only learns, or evaluates, is not waited for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.decide.ending import Ending
-from launcher.watching.observation import Ended
+from launcher.observe.observation import Ended
 
 
 class SimulatorFailedError(Exception):

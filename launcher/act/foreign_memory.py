@@ -6,7 +6,7 @@ a simulator before its restart. What is noticed look by look, as growth, is the 
 
 from __future__ import annotations
 
-from launcher.memory.pools import Owner, OwnerKind, Pool, Reading
+from launcher.observe.pools import Owner, OwnerKind, Pool, Reading
 
 
 class ForeignMemory:
@@ -44,4 +44,4 @@ class ForeignMemory:
 
 
 def _foreign(pool: Pool) -> list[Owner]:
-    return [owner for owner in pool.owners if owner.whose is OwnerKind.FOREIGN]
+    return [owner for owner in pool.owners if owner.kind is OwnerKind.FOREIGN]

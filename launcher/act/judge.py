@@ -12,7 +12,7 @@ from launcher.decide import policy
 from launcher.decide.decisions import Decision, Nothing
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.restarts import failures_in_a_row
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
 
 
 class Judge:

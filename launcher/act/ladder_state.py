@@ -15,17 +15,17 @@ from launcher.act.effects import Effects, Forecast
 from launcher.act.foreign_memory import ForeignMemory
 from launcher.act.journal import Journal
 from launcher.act.run_spec import RunSpec
-from launcher.config import LauncherConfig
+from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.adoption import given_up, why_without_cuda
 from launcher.decide.choose import Ground
 from launcher.decide.decisions import Degrade
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import BandKey
-from launcher.decide.ladder import Does, Step, Taken, kind_of, overrides, predicted, relief, within_reach
+from launcher.decide.ladder import Step, Taken, kind_of, overrides, predicted, relief, within_reach
 from launcher.decide.restore import Hold, fits_without_last
-from launcher.memory.pools import OwnerKind, PoolKind, Provenance
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, PoolKind, Provenance
 
 BEATS_SETTLE_S = 5.0
 """After a change the heartbeat may be a second old and tell of the time before it."""
@@ -40,8 +40,8 @@ def context_mib(seen: Observation) -> float | None:
     beat = seen.agent.beat
     if beat is None or beat.phase not in ("collecting", "updating") or not beat.device_reserved_mib:
         return None
-    held = [own.held for pool in seen.memory.of(PoolKind.VRAM) for own in pool.owners if own.whose is OwnerKind.AGENT]
-    if not held or any(each.known is not Provenance.MEASURED for each in held):
+    held = [own.held for pool in seen.memory.of(PoolKind.VRAM) for own in pool.owners if own.kind is OwnerKind.AGENT]
+    if not held or any(each.provenance is not Provenance.MEASURED for each in held):
         return None
     beyond = sum(each.mib or 0.0 for each in held) - beat.device_reserved_mib
     return round(beyond, 1) if beyond > 0 else None

@@ -19,7 +19,7 @@ from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import overrides
-from launcher.watching.observation import Ended
+from launcher.observe.observation import Ended
 
 Script = Generator[None, None, None]
 

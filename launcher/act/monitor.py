@@ -16,8 +16,8 @@ from launcher.act.managed_processes import ManagedProcesses
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.detectors.causes import Finding
-from launcher.memory.pools import Reading
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import Reading
 
 MOVED_MIB = 64.0
 """A pool whose free memory moved by so much gets a line in the timeline at once."""

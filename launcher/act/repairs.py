@@ -22,15 +22,15 @@ from launcher.act.managed_processes import ManagedProcesses, Script
 from launcher.act.monitor import Monitor
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import StartError
-from launcher.config import LauncherConfig
+from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.choose import Lack
 from launcher.decide.decisions import Decision, Degrade, RestartAgent, RestartSimulator, Restore, Stop
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ending import Ending
-from launcher.decide.ladder import Does, Step, laid_over
-from launcher.memory.pools import OwnerKind, PoolKind
-from launcher.watching.observation import Observation
+from launcher.decide.ladder import Step, laid_over
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, PoolKind
 
 LOG_LINES_SHOWN = 12
 WAITS = "waits for it to become free"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contract.paths import RunPaths
+from launcher.observe.health import Address
 from launcher.options import RunOptions, SimulatorKind
-from launcher.watching.health import Address
 
 LOOPBACK = "127.0.0.1"
 

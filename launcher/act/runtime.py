@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Protocol
 
 from contract.exits import Exit, ExitError
-from launcher.watching.observation import Ended
+from launcher.observe.observation import Program
 
 
 class Role(Enum):
@@ -35,22 +34,8 @@ class Start:
     resume: bool = False
 
 
-class Child(Protocol):
+class Child(Program, Protocol):
     """A program that was started."""
-
-    @property
-    def pid(self) -> int:
-        """Return the program's (a container's first) process id on this host; 0 while it has none."""
-
-    @property
-    def log(self) -> Path:
-        """Return the file that its output is added to."""
-
-    def poll(self) -> Ended | None:
-        """Return None while it runs, then how it ended (``planned`` is the supervisor's to know, never set here)."""
-
-    def pids(self) -> frozenset[int]:
-        """Return the host's ids of all its processes now."""
 
     def terminate(self) -> None:
         """Ask it to stop and return at once; harmless when it has ended."""

@@ -27,7 +27,7 @@ from launcher.decide import policy
 from launcher.decide.decisions import Decision, Nothing, RestartAgent, RestartSimulator, Restore
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ending import Ending
-from launcher.watching.observation import Ended, Observation
+from launcher.observe.observation import Ended, Observation
 
 AGENT_ENDS = {
     0: "the agent finished",

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from launcher.config import Does
 from launcher.decide.fit import lives_in
-from launcher.decide.ladder import Does, Ladder, Needs, Step, Taken, is_taken, relief
-from launcher.memory.pools import OwnerKind, Pool, PoolKind, Reading
+from launcher.decide.ladder import Ladder, Needs, Step, Taken, is_taken, relief
+from launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
 
 Way = tuple[Step, ...]
 """Steps to be taken together, of each rung one at most."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from launcher.decide.ending import Ending
 from launcher.decide.ladder import Step, Taken
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The fit rule of DESIGN.md: for every pool, what simulator, others, agent and reserve come to against what there is.
+"""The fit rule for every pool: what simulator, others, agent and reserve come to against what there is.
 
 Pure: a reading, the simulator's peaks and a function that knows the agent's sizes go in, sums come out. Which of them a
 run starts with, ``choose`` finds.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from launcher.decide.detectors.expectations import PHASES, BandKey
 from launcher.decide.ladder import Ladder, Step, laid_over
 from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
-from launcher.memory.pools import Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
+from launcher.observe.pools import Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
 
 _ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
 _BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)
@@ -179,7 +179,7 @@ class Fits:
         peak = sizes.figure(pool.kind)
         context = sizes.context_mib if pool.kind is PoolKind.VRAM else 0.0
         own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - context - unseen), 1))
-        lines = [Line("CUDA context", Figure(context, sizes.context_known))] if context else []
+        lines = [Line("CUDA context", Figure(context, sizes.context_provenance))] if context else []
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, whose: OwnerKind) -> bool:
@@ -225,10 +225,10 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
 def _others(pool: Pool) -> list[Line]:
     """Return what holds memory and isn't this run's: by name, and the rest that has none."""
     ours = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
-    lines = [Line(owner.name, owner.held) for owner in pool.owners if owner.whose not in ours]
+    lines = [Line(owner.name, owner.held) for owner in pool.owners if owner.kind not in ours]
     if pool.total.mib is None or pool.free.mib is None:
         return lines
-    if any(owner.held.mib is None for owner in pool.owners if owner.whose in ours):
+    if any(owner.held.mib is None for owner in pool.owners if owner.kind in ours):
         return lines  # the rest is this run's own, as far as anybody knows
     rest = pool.total.mib - pool.free.mib - sum(owner.held.mib or 0.0 for owner in pool.owners)
     return [*lines, Line("others, unnamed", Figure(round(rest, 1), Provenance.ESTIMATED))] if rest >= 1 else lines

@@ -7,55 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import groupby
-from typing import Any, Literal
-
-from pydantic import Field, model_validator
+from typing import Any
 
 from contract.exits import Exit, ExitError
-from contract.section import Section
+from launcher.config import Does, Rung
 from launcher.decide.sizes import Simulator, Sizes, SizesOf, Values, key_of
-from launcher.memory.pools import PoolKind
-
-
-class Does(str, Enum):
-    """What taking a rung means."""
-
-    RESTART_SIMULATOR = "restart_simulator"
-    """Once, not for good: what leaked comes back."""
-    APPLY = "apply"
-    """Values that a running agent takes exactly (request ``apply``), and ``overrides.yaml`` for its next start."""
-    RESTART_AGENT = "restart_agent"
-    """Values that need a new process: checkpoint, stop, ``overrides.yaml``, start again."""
-    QUALITY = "quality"
-    """The simulator is started again with another quality; what the agent sees changes, and the run says so."""
-    STOP = "stop"
-    """A checkpoint, a report, exit 71."""
-
-
-class Rung(Section):
-    """One line of the ladder."""
-
-    name: str = Field(description="Unique; `--policy` orders and picks by it.")
-    does: Does
-    values: dict[str, Any] = Field(
-        {}, description="Keys of the agent's configuration; `half` halves what it is, again and again down to 1."
-    )
-    quality: Literal["Low"] | None = Field(None, description="Of the simulator, for does: quality.")
-    frees_mib: dict[PoolKind, float] = Field(
-        {}, description="Predicted, by pool; negative where it costs. Empty: from the agent's footprint, or measured."
-    )
-    cost: str = Field(description="What the run loses by it, for the report.")
-    allowed: bool = Field(True, description="false: never taken unless --policy names it.")
-
-    @model_validator(mode="after")
-    def _says_what_it_changes(self) -> Rung:
-        if bool(self.values) != (self.does in (Does.APPLY, Does.RESTART_AGENT)):
-            raise ValueError(f"rung {self.name}: `values` belong to apply and restart_agent, and only there")
-        if bool(self.quality) != (self.does is Does.QUALITY):
-            raise ValueError(f"rung {self.name}: `quality` belongs to does: quality, and only there")
-        return self
+from launcher.observe.pools import PoolKind
 
 
 def in_words(rung: str, values: Mapping[str, Any], quality: str | None) -> str:

@@ -12,7 +12,7 @@ from itertools import groupby
 from launcher.decide.choose import Short, Way, choose
 from launcher.decide.fit import Candidate, Fits, Situation, Sum
 from launcher.decide.sizes import LITE, SizesOf
-from launcher.memory.pools import Gpu, PoolKind, Provenance, Reading
+from launcher.observe.pools import Gpu, PoolKind, Provenance, Reading
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _resting_on(nearest: Candidate, situation: Situation) -> str:
     resting = [
         f"{peak.mib:.0f} MiB in {kind.value} ({_setting_of(quality, kind)})"
         for kind, peak in peaks.items()
-        if peak.known is Provenance.ESTIMATED and (peak.mib or 0.0) >= short[kind]
+        if peak.provenance is Provenance.ESTIMATED and (peak.mib or 0.0) >= short[kind]
     ]
     if not resting:
         return ""

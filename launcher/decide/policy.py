@@ -9,7 +9,7 @@ from launcher.decide.decisions import Decision, Degrade, Nothing, RestartAgent, 
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ending import Ending
 from launcher.decide.restarts import delay_s
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 
 FATAL = {Cause.GPU_LOST: Exit.NO_SIMULATOR, Cause.MISCONFIGURATION: Exit.BAD_CONFIG}
 SIMULATOR_FAILED = (

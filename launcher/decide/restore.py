@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from launcher.config import RestoreLimits
 from launcher.decide.choose import Ground
 from launcher.decide.ladder import held_step, overrides, relief
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.memory.pools import Figure, PoolKind, Provenance, estimated
+from launcher.observe.pools import Figure, PoolKind, Provenance, estimated
 
 Values = Mapping[str, Any]
 """Dotted keys of the agent's configuration to values."""
@@ -25,24 +25,24 @@ class Sizes:
     Attributes:
         values: laid over the configuration.
         mib: its peak in each pool, a CUDA context included; empty if there is a refusal.
-        known: whether a pool's peak was measured; estimated where it isn't named.
+        provenance: whether a pool's peak was measured; estimated where it isn't named.
         context_mib: of the VRAM, the CUDA context.
-        context_known: whether that was measured.
+        context_provenance: whether that was measured.
         by_phase: by pool and phase.
         refusal: why no such configuration can be, a sentence; empty if it can.
     """
 
     values: Values
     mib: Mapping[PoolKind, float] = field(default_factory=dict)
-    known: Mapping[PoolKind, Provenance] = field(default_factory=dict)
+    provenance: Mapping[PoolKind, Provenance] = field(default_factory=dict)
     context_mib: float = 0.0
-    context_known: Provenance = Provenance.ESTIMATED
+    context_provenance: Provenance = Provenance.ESTIMATED
     by_phase: Mapping[PoolKind, Mapping[str, float]] = field(default_factory=dict)
     refusal: str = ""
 
     def figure(self, kind: PoolKind) -> Figure:
         """Return the peak in a pool."""
-        return Figure(self.mib.get(kind, 0.0), self.known.get(kind, Provenance.ESTIMATED))
+        return Figure(self.mib.get(kind, 0.0), self.provenance.get(kind, Provenance.ESTIMATED))
 
 
 SizesOf = Callable[[Sequence[Values]], Sequence[Sizes]]

@@ -6,7 +6,7 @@ A machine may number its cards differently when one is added or taken out, so a 
 from __future__ import annotations
 
 from launcher.act.compose import project
-from launcher.memory.nvml import Nvml
+from launcher.observe.nvml import Nvml
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 
 FIRST = "0"

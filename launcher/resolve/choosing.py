@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable
 from enum import Enum
 
-from launcher.memory.pools import Gpu, Reading
+from launcher.observe.pools import Gpu, Reading
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 
 DOCKER_LIMIT_S = 10.0

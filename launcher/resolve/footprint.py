@@ -15,7 +15,7 @@ from typing import Any
 from contract.exits import Exit, ExitError
 from contract.readers import inner, number
 from launcher.decide.sizes import Sizes, Values, key_of
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 
 HERE = (sys.executable, "-m", "agent")
 """The command prefix of the agent that is installed beside the launcher."""

@@ -14,9 +14,9 @@ from contract.paths import RunPaths
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, StartError
 from launcher.config import LauncherConfig
-from launcher.memory.nvml import Nvml
-from launcher.memory.pools import OwnerKind, Reading
-from launcher.memory.survey import Survey
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import Nvml
+from launcher.observe.pools import OwnerKind, Reading
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import agent_args, cards, choosing
 from launcher.resolve.footprint import Footprint
@@ -41,7 +41,7 @@ class Resolved:
 
     options: RunOptions
     reason: str
-    survey: Survey
+    survey: MemoryReader
     reading: Reading
     footprint: Footprint
     stack: ComposeRuntime | None
@@ -73,7 +73,7 @@ def resolve(run: RunPaths, asked: RunOptions, limits: LauncherConfig, remembered
         StartError: the Compose stack can't be used.
     """
     index, remark = cards.pick(asked, remembered)
-    survey = Survey(run.path, Nvml(index))
+    survey = MemoryReader(run.path, Nvml(index))
     reading = survey.read()
     options, reason = choosing.choose(asked, reading, limits.simulator.command is not None)
     options = options.model_copy(update={"gpu": index})

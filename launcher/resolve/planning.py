@@ -16,7 +16,7 @@ from launcher.decide.fit import Situation
 from launcher.decide.ladder import Rungs, build_ladder, picked_rungs
 from launcher.decide.plan import Plan
 from launcher.decide.sizes import LITE, Simulator, SizesOf, Values
-from launcher.memory.pools import Gpu, Reading
+from launcher.observe.pools import Gpu, Reading
 from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve import watermarks
 from launcher.resolve.footprint import Footprint

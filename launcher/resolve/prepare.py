@@ -15,7 +15,7 @@ from launcher.act.run_spec import LOOPBACK, RunSpec
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import Taken, kind_of
 from launcher.decide.sizes import LITE
-from launcher.memory.pools import Gpu
+from launcher.observe.pools import Gpu
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve.machine import CARLA_PORT, Resolved, resolve
 from launcher.resolve.planning import PlanResult, make_plan

@@ -16,7 +16,7 @@ from contract.readers import inner, number, read_object
 from launcher.act.saved_config import saved_config
 from launcher.config import CarlaSizes
 from launcher.decide.sizes import LITE, Sizes, SizesOf, Values
-from launcher.memory.pools import Figure, PoolKind, Provenance, estimated, measured
+from launcher.observe.pools import Figure, PoolKind, Provenance, estimated, measured
 
 _SAME = ("td3.network", "td3.precision")
 """What two configurations must share, or the one's watermark says nothing about the other."""
@@ -98,7 +98,7 @@ def _with_context(sizes: Sizes, context_mib: float) -> Sizes:
         mib={**sizes.mib, PoolKind.VRAM: round(sizes.mib.get(PoolKind.VRAM, 0.0) + more, 1)},
         by_phase={**sizes.by_phase, PoolKind.VRAM: phases},
         context_mib=context_mib,
-        context_known=Provenance.MEASURED,
+        context_provenance=Provenance.MEASURED,
     )
 
 
@@ -157,7 +157,7 @@ def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, M
     return replace(
         sizes,
         mib={kind: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for kind, mib in sizes.mib.items()},
-        known=dict.fromkeys(corrections, Provenance.MEASURED) if same else {},
+        provenance=dict.fromkeys(corrections, Provenance.MEASURED) if same else {},
         by_phase={
             kind: {phase: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for phase, mib in phases.items()}
             for kind, phases in sizes.by_phase.items()

@@ -16,10 +16,11 @@ from rich.text import Text
 
 from contract.paths import RunPaths
 from contract.readers import inner
+from launcher.decide.detectors.expectations import PHASES
 from launcher.show.bars import bar
 from launcher.show.formatting import cause, clock, mib, span
 from launcher.show.history import kind_of
-from launcher.show.planned import BAND_PHASES, planned_bands
+from launcher.show.planned import planned_bands
 from launcher.show.status import Look
 from launcher.show.status import status as status
 
@@ -137,7 +138,7 @@ def _rungs(found: Found) -> str:
 
 def _planned(found: Found) -> str:
     """Return what the plan has simulator and agent hold in the present phase, a line each."""
-    phase = BAND_PHASES.get(str(found["heartbeat"].get("phase")))
+    phase = PHASES.get(str(found["heartbeat"].get("phase")))
     return "\n".join(
         f"{band.owner} {mib(band.mib)} of {kind_of(band.pool)}" + (f" while {band.phase}" if band.phase else "")
         for band in planned_bands(found)

@@ -14,7 +14,7 @@ from typing import Any
 from contract.paths import RunPaths
 from contract.readers import number, read_lines, read_object
 from launcher.decide.policy import RAN_OUT
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from launcher.show import timeline
 from launcher.show.downtime import Cost, Downtime, union
 from launcher.show.incidents import Incident, moment, read_incidents, words

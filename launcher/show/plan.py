@@ -10,7 +10,7 @@ from rich.table import Table
 from launcher.decide.fit import Candidate, Sum
 from launcher.decide.ladder import Ladder
 from launcher.decide.sizes import Sizes
-from launcher.memory.pools import Figure, PoolKind, Provenance
+from launcher.observe.pools import Figure, PoolKind, Provenance
 from launcher.resolve.planning import PlanResult
 
 _WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
@@ -54,7 +54,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 
 
 def _items(each: Sum) -> list[dict[str, Any]]:
-    return [{"what": line.what, "mib": line.figure.mib, "known": line.figure.known.value} for line in each.lines]
+    return [{"what": line.what, "mib": line.figure.mib, "known": line.figure.provenance.value} for line in each.lines]
 
 
 def _ladder(ladder: Ladder) -> dict[str, list[dict[str, Any]]]:
@@ -132,4 +132,4 @@ def _table(title: str, *columns: str, right: tuple[str, ...]) -> Table:
 def _shown(figure: Figure) -> tuple[str, str]:
     if figure.mib is None:
         return "–", Provenance.UNKNOWN.value
-    return f"{figure.mib:.0f}", figure.known.value
+    return f"{figure.mib:.0f}", figure.provenance.value

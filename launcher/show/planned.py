@@ -6,16 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from contract.readers import inner, number
+from launcher.decide.detectors.expectations import PHASES
 from launcher.show.timeline import Timeline
-
-BAND_PHASES = {
-    "warming": "warming",
-    "collecting": "updating",
-    "updating": "updating",
-    "saving": "updating",
-    "evaluating": "evaluating",
-}
-"""The phase of a band by the heartbeat's word: collecting and updating change places at every step."""
 
 
 class Band(NamedTuple):
@@ -41,7 +33,7 @@ def planned_bands(launcher: Mapping[str, Any]) -> Iterator[Band]:
 
 def most_held(band: Band, timeline: Timeline) -> float | None:
     """Return the most that the band's owner was seen to hold there in that phase, MiB; None if it never was."""
-    phases = {each.time_s: BAND_PHASES.get(each.phase) for each in timeline.progress} if band.phase else {}
+    phases = {each.time_s: PHASES.get(each.phase) for each in timeline.progress} if band.phase else {}
     held = [
         sample.owners[band.owner]
         for sample in timeline.pools.get(band.pool, [])

@@ -22,7 +22,7 @@ from contract.files import write_whole
 from contract.paths import RunPaths
 from contract.readers import inner, number, points, read_lines, read_object, read_objects
 from launcher.act.saved_config import saved_config
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from launcher.show import charts, history, sentences
 from launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
 from launcher.show.history import IncidentReport, RunHistory, kind_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from contract.readers import inner, number
-from launcher.memory.pools import OwnerKind
+from launcher.observe.pools import OwnerKind
 
 OURS = tuple(whose.value for whose in OwnerKind if whose is not OwnerKind.FOREIGN)
 """Owners that are this run's; every other name is a foreign process's."""

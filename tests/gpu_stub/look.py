@@ -11,16 +11,16 @@ import json
 import sys
 from pathlib import Path
 
-from launcher.memory.nvml import Nvml
-from launcher.memory.survey import Survey
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import Nvml
 
 
 def main(run: str, index: str) -> None:
     """Answer until the input ends."""
-    survey = Survey(Path(run), Nvml(int(index)))
+    reader = MemoryReader(Path(run), Nvml(int(index)))
     for line in sys.stdin:
         asked = json.loads(line)
-        print(json.dumps(dataclasses.asdict(survey.read(asked["simulator"], asked["agent"]))), flush=True)
+        print(json.dumps(dataclasses.asdict(reader.read(asked["simulator"], asked["agent"]))), flush=True)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from launcher.act.compose.container import ComposeChild
 from launcher.act.compose.runtime import ComposeRuntime
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, Start
+from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
-from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
 from tests.stack.stack import docker, port_triple
 

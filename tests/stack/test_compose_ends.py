@@ -18,8 +18,8 @@ from launcher.act.compose.container import LOST
 from launcher.act.compose.runtime import ComposeRuntime
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, StartError
+from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
-from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
 from tests.stack.compose_run import AGENT, LIMITS, SIMULATOR, end_of, running, until
 from tests.stack.conftest import Launch

@@ -11,7 +11,7 @@ from contract.exits import Exit
 from launcher.act.compose.container import LOST
 from launcher.act.leftovers import await_leftovers
 from launcher.act.runtime import Role, Start, StartError
-from launcher.watching.observation import Ended
+from launcher.observe.observation import Ended
 from tests.stack.compose_run import AGENT, SIMULATOR, end_of, running, until
 from tests.stack.conftest import Launch
 from tests.stack.relay import Relay

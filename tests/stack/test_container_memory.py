@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from contract.cgroups import Cgroups
-from launcher.memory.nvml import Nvml
-from launcher.memory.pools import OwnerKind, Pool, Reading
-from launcher.memory.survey import Survey
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import Nvml
+from launcher.observe.pools import OwnerKind, Pool, Reading
 from tests import memory_hog
 from tests.memory_hog import Hog
 from tests.stack.stack import docker
@@ -45,7 +45,7 @@ def figures(reading: Reading) -> tuple[float, float]:
     pool = reading.pool("ram:agent")
     assert isinstance(pool, Pool)
     assert pool.total.mib == LIMIT_MIB
-    assert [owner.whose for owner in pool.owners] == [OwnerKind.AGENT]
+    assert [owner.kind for owner in pool.owners] == [OwnerKind.AGENT]
     assert pool.free.mib is not None
     return pool.held_by(OwnerKind.AGENT), pool.free.mib
 
@@ -61,10 +61,10 @@ def usage_mib(pid: int) -> float:
 def test_anonymous_memory_counts_a_mapped_file_does_not_and_a_killed_child_is_counted(
     container: str, tmp_path: Path
 ) -> None:
-    survey, pid = Survey(tmp_path, Nvml(), container_name), first_pid(container)
+    reader, pid = MemoryReader(tmp_path, Nvml(), container_name), first_pid(container)
 
     def read() -> Reading:
-        return survey.read(agent_pids={pid})
+        return reader.read(agent_pids={pid})
 
     with Hog("docker", "exec", "-i", container, "python3", "/hog.py") as hog:
         held, free = figures(read())
@@ -77,7 +77,7 @@ def test_anonymous_memory_counts_a_mapped_file_does_not_and_a_killed_child_is_co
         assert usage_mib(pid) > held + TAKEN_MIB + 0.9 * FILE_MIB, "the file is in memory, and the container pays"
         assert figures(read()) == taken
 
-        another = Survey(tmp_path, Nvml(), container_name)  # to whom the container isn't its own run's
+        another = MemoryReader(tmp_path, Nvml(), container_name)  # to whom the container isn't its own run's
         host = another.read().pool("ram")
         assert host is not None
         assert f"python3 (container {container})" in [owner.name for owner in host.owners]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from launcher.memory.nvml import Nvml
-from launcher.memory.pools import Pool
-from launcher.memory.survey import Survey
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import Nvml
+from launcher.observe.pools import Pool
 from tests import memory_hog
 from tests.crowd import assert_within
 from tests.memory_hog import Hog
@@ -222,10 +222,10 @@ def test_containers_outlive_their_launcher_and_the_next_one_goes_on_with_them(co
 
 def free_mib(run: Contained, container: str) -> float:
     """Return what the container can still take between two updates."""
-    pid, survey = int(docker("inspect", "-f", "{{.State.Pid}}", container).stdout), Survey(run.run, Nvml())
+    pid, reader = int(docker("inspect", "-f", "{{.State.Pid}}", container).stdout), MemoryReader(run.run, Nvml())
     found = []
     for _ in range(9):
-        pool = survey.read(agent_pids={pid}).pool("ram:agent")
+        pool = reader.read(agent_pids={pid}).pool("ram:agent")
         assert isinstance(pool, Pool)
         assert pool.free.mib is not None
         found.append(pool.free.mib)

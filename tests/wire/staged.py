@@ -17,9 +17,8 @@ import yaml
 from contract import requests
 from contract.paths import RunPaths
 from launcher.config import SHIPPED
-from launcher.memory.gpu_lock import SHARED
-from launcher.memory.nvml import Nvml
-from launcher.memory.survey import Survey
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import SHARED, Nvml
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 from tests.memory_hog import Hog
@@ -47,7 +46,7 @@ ROOM_MIB = 70
 
 def free_ram_mib(folder: Path) -> float:
     """Return what a launcher finds free in the RAM pool."""
-    (pool,) = [pool for pool in Survey(folder, Nvml()).read().pools if pool.name == "ram"]
+    (pool,) = [pool for pool in MemoryReader(folder, Nvml()).read().pools if pool.name == "ram"]
     assert pool.free.mib is not None
     return pool.free.mib
 

@@ -10,7 +10,7 @@ import carla
 import numpy as np
 import pytest
 
-from launcher.watching.health import Address, check
+from launcher.observe.health import Address, check
 from tests.conftest import StartServer
 from tests.faults import CHECK_S, Faulty, listens, run, started, until
 from tests.wire.conftest import Connect, StartFaulty

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.memory.gpu_lock import GpuInUseError, GpuLock
+from launcher.observe.nvml import GpuInUseError, lock_gpu
 from tests.conftest import StartServer
 from tests.gpu_stub.stub import Figures
 from tests.wire.launched import ENDLESS, PATIENCE_S, PROCESSES, Launch, Launched, own_limits
@@ -172,7 +172,7 @@ def test_a_card_that_another_launcher_holds_is_refused_before_anything_starts(
     launch: Launch, tmp_path: Path, card: Figures
 ) -> None:
     carla = ("--simulator", "carla", "--device", "cpu", *own_limits(tmp_path, {"simulator.command": CARLA}))
-    held = GpuLock(card.uuid, "night")
+    held = lock_gpu(card.uuid, "night")
     refused = launch(ENDLESS, *carla, environment=card.environment)
     output = refused.output()
     assert f"GPU {card.uuid} is held by another launcher (process {os.getpid()} of " in output
@@ -186,20 +186,20 @@ def test_a_run_holds_its_card_until_its_last_program_has_gone(launch: Launch, tm
     launched = launch(ENDLESS, *carla, environment=card.environment)
     processes = launched.until_training(1)
     with pytest.raises(GpuInUseError, match="run test"):
-        GpuLock(card.uuid, "day")
+        lock_gpu(card.uuid, "day")
     agent = psutil.Process(launched.read("launcher.json")["agent"]["pid"])
     agent.suspend()  # so that it outlives its launcher until it is told to go on
     launched.process.kill()
     launched.process.wait(PATIENCE_S)
     with pytest.raises(GpuInUseError, match="run test"):
-        GpuLock(card.uuid, "day")
+        lock_gpu(card.uuid, "day")
     agent.resume()
     psutil.wait_procs(processes, timeout=PATIENCE_S)
-    GpuLock(card.uuid, "day").release()
+    lock_gpu(card.uuid, "day").release()
 
 
 def test_a_run_on_the_cpu_leaves_the_card_to_others(launch: Launch, card: Figures) -> None:
-    held = GpuLock(card.uuid, "night")
+    held = lock_gpu(card.uuid, "night")
     launched = launch(ENDLESS, "--simulator", "carla-lite", "--device", "cpu", environment=card.environment)
     launched.until_started()
     launched.stop()

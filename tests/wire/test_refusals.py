@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from launcher.resolve.footprint import Footprint
 from tests.disks import small_disk
 from tests.gpu_stub.stub import Figures

@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from agent.exchange.status import Status
-from launcher.memory.nvml import Nvml
-from launcher.memory.pools import PoolKind
-from launcher.memory.survey import Survey
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import Nvml
+from launcher.observe.pools import PoolKind
 from tests.conftest import port_pair
 from tests.crowd import assert_within
 from tests.faults import tell
@@ -194,7 +194,7 @@ class Leaked:
 
 
 def free_mib(folder: Path) -> float:
-    (ram, *_) = Survey(folder, Nvml(0)).read().of(PoolKind.RAM)
+    (ram, *_) = MemoryReader(folder, Nvml(0)).read().of(PoolKind.RAM)
     assert ram.free.mib is not None
     return ram.free.mib
 

@@ -26,7 +26,7 @@ from carla_lite.scenery.scene import Scene
 
 Message = Sequence[Buffer]
 
-_ROLES = ("front", "back", "left", "right", "front_left", "front_right", "back_left", "back_right")
+ROLES = ("front", "back", "left", "right", "front_left", "front_right", "back_left", "back_right")
 
 # As far as a car is more than a dot on a small image.
 _SIGHT_M = 200.0
@@ -94,7 +94,7 @@ def sensor(name: str, *attributes: Attribute) -> Callable[[type[Sensor]], type[S
     """Register the decorated class and its blueprint."""
 
     def add(cls: type[Sensor]) -> type[Sensor]:
-        register(Blueprint(name, (*attributes, role(*_ROLES))))
+        register(Blueprint(name, (*attributes, role(*ROLES))))
         SENSORS[name] = cls
         return cls
 
@@ -113,7 +113,7 @@ def integers(**defaults: str) -> tuple[Attribute, ...]:
 
 # The lens and film of CARLA's camera (AddCommonPostProcessingEffectsParameters in ActorBlueprintFunctionLibrary.cpp):
 # accepted, so that scripts which set them run; the picture ignores them.
-_LENS = floats(
+LENS = floats(
     lens_circle_falloff="5.0",
     lens_circle_multiplier="0.0",
     lens_k="-1.0",
@@ -121,7 +121,7 @@ _LENS = floats(
     lens_x_size="0.08",
     lens_y_size="0.08",
 )
-_FILM = (
+FILM = (
     Attribute("enable_postprocess_effects", Kind.BOOL, "true"),
     Attribute("exposure_mode", Kind.STRING, "histogram", ("histogram", "manual"), restricted=True),
     *integers(blade_count="5"),
@@ -162,8 +162,8 @@ _FILM = (
     "sensor.camera.rgb",
     *integers(image_size_x="800", image_size_y="600"),
     *floats(sensor_tick="0.0", fov="90.0"),
-    *_LENS,
-    *_FILM,
+    *LENS,
+    *FILM,
 )
 class RgbCamera(Sensor):
     """A colour camera. It does not see the vehicle that it sits in or on; a chase camera does."""
@@ -218,4 +218,4 @@ def _static(tag: int) -> list[object]:
     return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]
 
 
-register(Blueprint("sensor.other.lane_invasion", (role(*_ROLES),)))
+register(Blueprint("sensor.other.lane_invasion", (role(*ROLES),)))

@@ -5,8 +5,10 @@ Owns ids, classes, boxes and the figures of the real vehicles. Never touches a w
 Sources: id, base type, special type, generation, lights and doors are those of CARLA's vehicle catalogue for 0.9.16
 (Docs/catalogue_vehicles.md). Length, width and height are the bounding boxes that a CARLA 0.9.16 server reports, as
 Scenic publishes them (tools/carla/snapshots/blueprints_0.9.16.json), to the centimetre; the Model 3's and its mass are
-in ``motion.vehicles``. Mass, power and wheelbase are the maker's published figures for the vehicle that a row's last
-column names; of a motorcycle or bicycle with a rider of 75 kg. Colours are this project's: CARLA publishes none.
+in ``motion.vehicles``. Only the bus is narrower and lower: CARLA's box counts its mirrors in (3.94 m), and as a body
+would fill two lanes. Mass, power and wheelbase are the maker's published figures, rounded, for the vehicle that a row's
+last column names; of a motorcycle or bicycle with a rider of 75 kg. Colours, and the HGV's six wheels, are this
+project's reading: CARLA publishes none.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class VehicleRow:
 
 _CAR, _TRUCK, _VAN, _BUS, _MOTORCYCLE, _BICYCLE = BaseType
 _GREYS = ("181,181,181", "230,230,230", "92,92,92", "24,24,24")
-_MIXED = ("35,48,79", "120,20,28", "181,181,173", "38,74,56", "200,120,50")
+_MIXED = ("17,37,103", "180,44,44", "120,20,28", "181,181,173", "38,74,56", "200,120,50")
 _BIKES = ("12,42,12", "160,20,20", "28,44,120", "220,200,60")
 _TAXI, _FIRE, _MEDICAL = ("230,190,30",), ("150,20,20",), ("232,232,226",)
 _POLICE = ("20,22,26", "226,226,226")
@@ -88,19 +90,8 @@ def _two(base: BaseType, id: str, size_m: tuple[float, float, float], *figures: 
 
 # Figures in each row: length, width, height; mass, power, wheelbase.
 VEHICLES: tuple[VehicleRow, ...] = (
-    VehicleRow(
-        *(
-            "tesla.model3",
-            _CAR,
-            1,
-            (4.79, 2.16, 1.49),
-            MODEL3.mass_kg,
-            211.0,
-            2.875,
-            "Tesla Model 3 (2019)",
-            "electric",
-        ),
-        colors=("17,37,103", "180,44,44", "75,87,173", "180,180,180"),
+    _car(
+        "tesla.model3", (4.79, 2.16, 1.49), MODEL3.mass_kg, 211.0, 2.875, of="Tesla Model 3 (2019)", special="electric"
     ),
     _car("audi.a2", (3.71, 1.79, 1.55), 990.0, 55.0, 2.405, of="Audi A2 1.4 (2000)"),
     _car("audi.etron", (4.86, 2.03, 1.65), 2565.0, 300.0, 2.928, of="Audi e-tron 55 (2019)", special="electric"),
@@ -201,7 +192,7 @@ VEHICLES: tuple[VehicleRow, ...] = (
     ),
     _new(_VAN, "volkswagen.t2_2021", (4.44, 1.77, 1.99), 1300.0, 37.0, 2.400, of="Volkswagen T2 1.6 (1972)"),
     replace(
-        _new(_BUS, "mitsubishi.fusorosa", (10.27, 3.94, 4.25), 5600.0, 129.0, 4.550, of="Mitsubishi Fuso Rosa (2018)"),
+        _new(_BUS, "mitsubishi.fusorosa", (10.27, 2.70, 3.70), 5600.0, 129.0, 4.550, of="Mitsubishi Fuso Rosa (2018)"),
         doors=False,
     ),
     _two(

@@ -16,6 +16,7 @@ from typing import TypeVar
 from carla_lite import navigation_sensors  # noqa: F401 (enters its sensors in SENSORS)
 from carla_lite.actors import Actor, Identity, Vehicle, compose
 from carla_lite.blueprints import VehicleBlueprint, find
+from carla_lite.listed_blueprints import LISTED_ONLY
 from carla_lite.maps import Maps
 from carla_lite.motion import collisions, physics
 from carla_lite.protocol import wire
@@ -110,6 +111,9 @@ class World:
         attributes = blueprint.values(given)
         if blueprint is self.spectator.blueprint:
             raise RpcError("there is one spectator already: get_spectator() returns it")
+        if name in LISTED_ONLY:
+            self.report_unsupported(name)
+            raise RpcError(f"carla-lite has no {name}: programs find it in the library, but it can't be spawned")
         parent = self.actor(parent_id, Actor) if parent_id else None
         if isinstance(blueprint, VehicleBlueprint):
             where = compose(parent.pose, place) if parent else place

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from contract.processes import MIB
 from launcher.act.compose.container import ComposeChild, Creation
 from launcher.act.compose.engine import Engine, EngineError
 from launcher.act.compose.project import GPU, LITE, Project
@@ -19,7 +20,6 @@ from launcher.act.local.processes import Program, Shims
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, Start, StartError
 from launcher.config import LauncherConfig
-from launcher.memory.pools import MIB
 from launcher.options import SimulatorKind
 
 SERVICES = {Role.SIMULATOR: "carla", Role.AGENT: "agent"}

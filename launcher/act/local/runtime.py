@@ -14,7 +14,7 @@ from launcher.act.oom_kills import OomKills
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.config import LauncherConfig
-from launcher.watching.observation import Ended
+from launcher.observe.observation import Ended
 
 SIGKILLED = 137
 

@@ -12,7 +12,7 @@ from contract.heartbeat import CollectorState, Heartbeat, Phase
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.kills import OomKills
-from launcher.watching.observation import AgentSeen, Ended, Observation
+from launcher.observe.observation import AgentSeen, Ended, Observation
 
 KILLED = 128 + signal.SIGKILL
 PATIENT_PHASES = (

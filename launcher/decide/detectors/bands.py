@@ -13,8 +13,8 @@ from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import PHASES, BandKey
 from launcher.decide.detectors.series import Window
-from launcher.memory.pools import OwnerKind, Pool
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, Pool
 
 Key = tuple[str, OwnerKind, str]
 
@@ -57,7 +57,7 @@ class Bands:
             self._judge(seen.time_s, pool, whose, phase, pool.held_by(whose))
             for pool in seen.memory.pools
             for whose, phase in phases.items()
-            if any(owner.whose is whose and owner.held.mib is not None for owner in pool.owners)
+            if any(owner.kind is whose and owner.held.mib is not None for owner in pool.owners)
         ]
         return tuple(finding for finding in found if finding is not None)
 

@@ -19,8 +19,8 @@ from launcher.decide.detectors.leaks import Leaks
 from launcher.decide.detectors.shortage import Shortages
 from launcher.decide.detectors.simulator import Simulator
 from launcher.decide.detectors.ticks import Ticks
-from launcher.memory.pools import Gpu
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import Gpu
 
 FIRST = (Cause.GPU_LOST, Cause.MISCONFIGURATION)
 """Told before all others: they explain what else is seen."""

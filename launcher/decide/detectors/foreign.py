@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.memory.pools import OwnerKind, Pool
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, Pool
 
 
 @dataclass
@@ -58,7 +58,7 @@ class ForeignProcesses:
 def _foreign(pool: Pool) -> dict[str, float]:
     held: dict[str, float] = {}
     for owner in pool.owners:
-        if owner.whose is OwnerKind.FOREIGN and owner.held.mib is not None:
+        if owner.kind is OwnerKind.FOREIGN and owner.held.mib is not None:
             held[owner.name] = held.get(owner.name, 0.0) + owner.held.mib
     return held
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.memory.pools import Reading
+from launcher.observe.pools import Reading
 
 
 class OomKills:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.series import Growth, Window, steady_growth
-from launcher.memory.pools import Owner, OwnerKind, Pool
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import Owner, OwnerKind, Pool
 
 FRACTIONS = (1.0, 0.5, 0.25)
 """Of the window and of the horizon, both."""
@@ -51,17 +51,17 @@ class Leaks:
         """Return the leaks that exhaust their pool within the horizon, down to the reserve."""
         watched = _watched(seen)
         present = {
-            (pool.name, owner.whose): (pool, owner)
+            (pool.name, owner.kind): (pool, owner)
             for pool in seen.memory.pools
             for owner in pool.owners
-            if owner.whose in watched and owner.held.mib is not None
+            if owner.kind in watched and owner.held.mib is not None
         }
         self._owned = {key: owned for key, owned in self._owned.items() if key in present}
         found = (self._judge(seen.time_s, pool, owner) for pool, owner in present.values())
         return tuple(finding for finding in found if finding is not None)
 
     def _judge(self, now_s: float, pool: Pool, owner: Owner) -> Finding | None:
-        owned = self._series(now_s, owner, (pool.name, owner.whose))
+        owned = self._series(now_s, owner, (pool.name, owner.kind))
         if now_s < owned.settles_s or pool.free.mib is None:
             return None
         owned.window.add(now_s, owner.held.mib or 0.0)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from launcher.config import LauncherConfig, MemoryLimits
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.series import Window
-from launcher.memory.pools import OwnerKind, Pool
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import OwnerKind, Pool
 
 SNAPSHOTS = 60
 """Of who holds what, kept over the slope's window."""
@@ -108,7 +108,7 @@ def _holdings(pool: Pool) -> Holdings:
     """Return MiB by owner; those of one name are one."""
     held: dict[Who, float] = {}
     for owner in pool.owners:
-        who = (owner.name, owner.whose)
+        who = (owner.name, owner.kind)
         held[who] = held.get(who, 0.0) + (owner.held.mib or 0.0)
     return held
 

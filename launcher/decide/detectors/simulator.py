@@ -6,7 +6,7 @@ from contract.exits import exit_in_words
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.kills import OomKills
-from launcher.watching.observation import Ended, Observation, Sign, SimulatorSeen
+from launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
 
 KILLED = 128 + 9
 

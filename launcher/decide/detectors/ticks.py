@@ -1,4 +1,4 @@
-"""Ticks that stop: the collector first, and only when a fresh attempt can't tick either, the simulator (DESIGN.md).
+"""Ticks that stop: the collector first, and only when a fresh attempt can't tick either, the simulator.
 
 The client gives a call up after its time-out. One that is out for longer hangs in the client library, which costs a
 collector: the agent replaces it by itself, as it does one that hangs outside of all calls. Where calls do end, but no
@@ -15,7 +15,7 @@ from contract.heartbeat import CollectorState, Heartbeat
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import Expectations
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
 
 WANTING = (CollectorState.CONNECTING, CollectorState.STEPPING, CollectorState.EVALUATING)
 """What a collector is at when it wants ticks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from launcher.ports import holder
 from launcher.resolve.footprint import Footprint, FootprintError
 from launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict

@@ -18,8 +18,7 @@ from agent.layered_yaml import ConfigError
 from agent.memory import estimate, fit, free
 from agent.memory.estimate import CUDA_CONTEXT, MIB, Free
 from contract.processes import held_mib
-from launcher.memory.owners import Names, Ours
-from launcher.memory.ram import Ram
+from launcher.observe.ram import OwnerNames, Ram, RunProcesses
 
 GIB = 2**30
 UNLIMITED_V1 = 9223372036854771712
@@ -107,9 +106,9 @@ def test_plan_and_agent_count_the_same_fields_of_a_container(tmp_path: Path, fie
     machine.v2("/a")
     machine.group("a", {"memory.max": 4 * GIB, "memory.stat": f"{field} {GIB}\nfile {GIB}\nslab_reclaimable {GIB}"})
     assert machine.room() == near(3 * GIB)
-    names = Names(lambda _id: None)
+    names = OwnerNames(lambda _id: None)
     (machine.proc / "meminfo").write_text(f"MemTotal: {64 * 2**20} kB\nMemAvailable: {64 * 2**20} kB\n")
-    (pool,) = Ram(names, machine.proc).pools(Ours())
+    (pool,) = Ram(names, machine.proc).pools(RunProcesses())
     assert pool.free.mib == 3 * 1024
 
 

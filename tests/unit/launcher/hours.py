@@ -12,10 +12,10 @@ from typing import Any
 from contract.paths import RunPaths
 from launcher.act.effects import State
 from launcher.act.runtime import Role
+from launcher.config import Does
 from launcher.decide.detectors.causes import Cause
-from launcher.decide.ladder import Does
-from launcher.memory.pools import Gpu, PoolKind
-from launcher.watching.observation import Sign
+from launcher.observe.observation import Sign
+from launcher.observe.pools import Gpu, PoolKind
 from tests.unit.launcher.machine import Machine, limits
 
 HOUR_S = 3600.0

@@ -19,8 +19,8 @@ from launcher.decide.detectors.diagnostician import Diagnostician
 from launcher.decide.detectors.expectations import Expectations
 from launcher.decide.ladder import Ladder, build_ladder, picked_rungs
 from launcher.decide.sizes import Simulator, Sizes, Values
-from launcher.memory.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
-from launcher.watching.observation import AgentSeen, Observation, Sign, SimulatorSeen
+from launcher.observe.observation import AgentSeen, Observation, Sign, SimulatorSeen
+from launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
 from tests.unit.launcher.simulated import Program, World
 
 TOTAL_MIB = {PoolKind.VRAM: 5745.0, PoolKind.RAM: 15_800.0, PoolKind.DISK: 60_000.0}

@@ -10,7 +10,7 @@ from launcher import config
 from launcher.decide.fit import Situation
 from launcher.decide.ladder import build_ladder, picked_rungs
 from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
-from launcher.memory.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
 from launcher.resolve.watermarks import first_figures
 
 LIMITS = config.load()

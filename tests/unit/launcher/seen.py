@@ -12,8 +12,8 @@ from launcher import config
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.diagnostician import Diagnostician
 from launcher.decide.detectors.expectations import BandKey, Expectations
-from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
-from launcher.watching.observation import AgentSeen, Observation, SimulatorSeen
+from launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
+from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 
 LIMITS = config.load()
 TIMEOUT_S = 20.0

@@ -17,14 +17,14 @@ from launcher.act.journal import Journal, LauncherState, recall
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start
 from launcher.act.supervisor import Supervisor
-from launcher.config import LauncherConfig
+from launcher.config import Does, LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import BandKey
-from launcher.decide.ladder import Does, Ladder, Needs, Step
-from launcher.memory.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.decide.ladder import Ladder, Needs, Step
+from launcher.observe.health import Health
+from launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
+from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.options import RunOptions, SimulatorKind
-from launcher.watching.health import Health
-from launcher.watching.observation import AgentSeen, Ended, Observation, SimulatorSeen
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")

@@ -15,7 +15,7 @@ from launcher.act.effects import State
 from launcher.act.runtime import Role
 from launcher.decide.adoption import WITHOUT_CUDA, given_up, why_without_cuda
 from launcher.decide.ladder import Needs
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from tests.unit.launcher.seen import BEAT
 from tests.unit.launcher.simulated import BASE, LIMITS, World
 

@@ -14,7 +14,7 @@ from launcher.decide.choose import Ground, Lack
 from launcher.decide.fit import planned_bands
 from launcher.decide.ladder import Taken, overrides, predicted, within_reach
 from launcher.decide.sizes import Sizes, Values
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.footprint import FootprintError
 from tests.unit.launcher.planned import BASE, LIMITS, Rule, reading, simulator, situation

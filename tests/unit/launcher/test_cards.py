@@ -13,8 +13,8 @@ import pytest
 from contract.paths import RunPaths
 from launcher import config
 from launcher.act.compose import project
-from launcher.memory.nvml import Nvml
-from launcher.memory.survey import Survey
+from launcher.observe.memory import MemoryReader
+from launcher.observe.nvml import Nvml
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import machine
 from launcher.resolve.cards import pick
@@ -131,7 +131,7 @@ def test_an_installed_carla_that_would_draw_on_another_card_is_refused(
     """Vulkan goes by none of CUDA's variables: without a word CARLA takes the first card."""
     limits = config.load()
     installed = limits.model_copy(update={"simulator": limits.simulator.model_copy(update={"command": command})})
-    monkeypatch.setattr(Survey, "read", lambda _self: reading())
+    monkeypatch.setattr(MemoryReader, "read", lambda _self: reading())
     run, asked = RunPaths(tmp_path / "run"), RunOptions(config=tmp_path / "a.yaml", gpu=1)
     if refused:
         with pytest.raises(RefusedError, match=r"expected GPU 1: add -graphicsadapter=\{gpu\} to it"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from launcher.decide import plan
 from launcher.decide.choose import Ground, Lack
 from launcher.decide.fit import Candidate, Situation, Sum, lives_in
-from launcher.memory.pools import Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.planned import LIMITS, Rule, reading, simulator, situation
 
 NAMES = ("micro_batches", "offload", "agent_cpu", "carla_low", "smaller_batch", "no_video", "fewer_checkpoints")

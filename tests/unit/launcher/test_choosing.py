@@ -15,7 +15,7 @@ from contract.paths import RunPaths
 from launcher import config
 from launcher.act.compose import engine
 from launcher.act.runtime import StartError
-from launcher.memory.pools import Gpu, Reading
+from launcher.observe.pools import Gpu, Reading
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import choosing, machine
 from launcher.resolve.choosing import Docker, choose, docker_here

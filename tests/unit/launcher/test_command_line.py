@@ -22,7 +22,7 @@ from launcher import config, up
 from launcher.act.journal import Journal, LauncherState
 from launcher.cli import app
 from launcher.decide.ladder import Taken
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve.prepare import Prepared, prepare
 from launcher.resolve.resuming import DEFAULT_CONFIG, requested

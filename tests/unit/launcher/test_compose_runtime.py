@@ -21,8 +21,8 @@ from launcher.act.compose.project import name_of
 from launcher.act.compose.runtime import SERVICES, ComposeRuntime
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, Start, StartError
+from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
-from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
 
 LIMITS = config.load()

@@ -17,7 +17,7 @@ from launcher.act.effects import State
 from launcher.act.ladder_state import context_mib
 from launcher.act.runtime import Role
 from launcher.decide import plan
-from launcher.memory.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
+from launcher.observe.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
 from launcher.resolve import watermarks
 from tests.unit.launcher.planned import CONTEXT_MIB, LIMITS, Rule, card, reading, simulator, situation
 from tests.unit.launcher.seen import BEAT, driving, vram, with_beat

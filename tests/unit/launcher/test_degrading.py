@@ -13,8 +13,8 @@ from contract.readers import read_object
 from launcher.act.effects import State
 from launcher.act.runtime import Role
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.memory.pools import PoolKind
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import PoolKind
 from tests.unit.launcher.simulated import BASE, HEALTHY, LIMITS, World
 
 RESTORE = LIMITS.restore

@@ -11,8 +11,8 @@ import pytest
 
 from contract.events import CollectorEnd, CollectorRestarted, Failed, MemoryPool
 from launcher.decide.detectors.causes import Cause
-from launcher.memory.pools import Reading
-from launcher.watching.observation import Ended, Observation
+from launcher.observe.observation import Ended, Observation
+from launcher.observe.pools import Reading
 from tests.unit.launcher.seen import (
     LIMITS,
     Told,

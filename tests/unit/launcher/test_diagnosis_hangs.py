@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from contract.events import CollectorEnd, CollectorRestarted
 from launcher.decide.detectors.causes import Cause
-from launcher.watching.observation import Observation, Sign
+from launcher.observe.observation import Observation, Sign
 from tests.unit.launcher.seen import (
     TIMEOUT_S,
     Told,

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.decide.detectors.causes import Cause
-from launcher.memory.pools import PoolKind
-from launcher.watching.observation import Observation
+from launcher.observe.observation import Observation
+from launcher.observe.pools import PoolKind
 from tests.unit.launcher.seen import (
     LIMITS,
     TOTAL_MIB,

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from launcher.decide.detectors.causes import Cause
-from launcher.memory.pools import UNKNOWN, Gpu, Pool, PoolKind, Reading, measured
-from launcher.watching.observation import AgentSeen, Observation
+from launcher.observe.observation import AgentSeen, Observation
+from launcher.observe.pools import UNKNOWN, Gpu, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.seen import (
     LIMITS,
     SIMULATOR,

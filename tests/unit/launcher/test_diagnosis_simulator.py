@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from launcher.decide.detectors.causes import Cause
-from launcher.watching.observation import AgentSeen, Ended, Observation, Sign
+from launcher.observe.observation import AgentSeen, Ended, Observation, Sign
 from tests.unit.launcher.seen import (
     LIMITS,
     Told,

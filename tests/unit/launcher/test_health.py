@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import msgpack
 import pytest
 
-from launcher.watching import health
-from launcher.watching.health import Address
+from launcher.observe import health
+from launcher.observe.health import Address
 
 TIMEOUT_S = 0.3
 PATIENCE_S = 20.0  # where an answer comes: a busy machine may be slow with it

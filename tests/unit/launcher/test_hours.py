@@ -10,7 +10,7 @@ import pytest
 from contract.paths import RunPaths
 from launcher.act.effects import State
 from launcher.act.runtime import Role
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from tests.unit.launcher.hours import HOUR_S, Sweep, jump, live
 from tests.unit.launcher.machine import Machine, agent_mib
 

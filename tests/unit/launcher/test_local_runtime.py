@@ -22,8 +22,8 @@ from launcher.act.leftovers import await_leftovers
 from launcher.act.local.runtime import LocalRuntime
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start
+from launcher.observe.observation import Ended
 from launcher.options import RunOptions
-from launcher.watching.observation import Ended
 from tests.conftest import REPOSITORY
 from tests.unit.launcher.test_processes import FAMILY, family, until
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.memory.disk import disk_pool, size_mib
-from launcher.memory.pools import OwnerKind, Pool
+from launcher.observe.disk import disk_pool, size_mib
+from launcher.observe.pools import OwnerKind, Pool
 from tests.disks import small_disk
 from tests.memory_hog import write_file
 
@@ -30,7 +30,7 @@ def test_replay_and_checkpoints_are_owners_on_a_real_disk(tmp_path: Path) -> Non
         write_file(run / "replay" / "frames.u8", 20)
         write_file(run / "other", 5)
         after = pool(run)
-        assert [(each.name, each.whose, each.held.mib) for each in after.owners] == [
+        assert [(each.name, each.kind, each.held.mib) for each in after.owners] == [
             ("replay", OwnerKind.AGENT, 20),
             ("checkpoints", OwnerKind.AGENT, 3),
         ]

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from launcher.memory.gpu_lock import GpuInUseError, GpuLock
+from launcher.observe.nvml import GpuInUseError, lock_gpu
 from tests.conftest import REPOSITORY
 
 HOLD = """
 import os, sys
 from pathlib import Path
-from launcher.memory.gpu_lock import GpuLock, GpuInUseError
+from launcher.observe.nvml import lock_gpu, GpuInUseError
 os.umask(0o077)
 if len(sys.argv) > 3:  # no sooner: another user may not be allowed to run this Python
     os.setuid(int(sys.argv[3]))
 try:
-    lock = GpuLock("GPU-1", sys.argv[1], Path(sys.argv[2]))
+    lock = lock_gpu("GPU-1", sys.argv[1], Path(sys.argv[2]))
 except GpuInUseError as error:
     print(error, flush=True)
 else:
@@ -66,7 +66,7 @@ def shared() -> Iterator[Path]:
 def test_a_second_launcher_is_told_who_holds_the_gpu(shared: Path) -> None:
     first = Launcher("night", shared)
     with pytest.raises(GpuInUseError) as refused:
-        GpuLock("GPU-1", "day", shared)
+        lock_gpu("GPU-1", "day", shared)
     first.end()
     said = str(refused.value)
     assert said.startswith(f"GPU GPU-1 is held by another launcher (process {first.process.pid} of ")
@@ -75,14 +75,14 @@ def test_a_second_launcher_is_told_who_holds_the_gpu(shared: Path) -> None:
 
 def test_two_gpus_are_held_by_two_launchers(shared: Path) -> None:
     first = Launcher("night", shared)
-    GpuLock("GPU-2", "day", shared).release()
+    lock_gpu("GPU-2", "day", shared).release()
     first.end()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_launcher_that_has_ended_however_is_in_nobody_s_way(shared: Path, how: signal.Signals) -> None:
     Launcher("a long name that the next one is shorter than", shared).end(how)
-    lock = GpuLock("GPU-1", "day", shared)
+    lock = lock_gpu("GPU-1", "day", shared)
     second = Launcher("night", shared)
     assert second.said.endswith("run day): wait for its end, or use --device cpu with a simulator that needs no GPU.")
     lock.release()
@@ -90,13 +90,13 @@ def test_a_launcher_that_has_ended_however_is_in_nobody_s_way(shared: Path, how:
 
 
 def test_the_gpu_stays_taken_while_a_keeper_of_the_run_lives(shared: Path) -> None:
-    lock = GpuLock("GPU-1", "night", shared)
+    lock = lock_gpu("GPU-1", "night", shared)
     with subprocess.Popen(["sleep", "60"], pass_fds=(lock.descriptor,)) as keeper:
         lock.release()
         with pytest.raises(GpuInUseError, match="run night"):
-            GpuLock("GPU-1", "day", shared)
+            lock_gpu("GPU-1", "day", shared)
         keeper.kill()
-    GpuLock("GPU-1", "day", shared).release()
+    lock_gpu("GPU-1", "day", shared).release()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a launcher of another user")
@@ -113,11 +113,11 @@ def test_another_user_s_lock_is_respected_and_his_file_used_again(shared: Path, 
 
 
 def test_a_file_that_was_deleted_is_made_anew(shared: Path) -> None:
-    GpuLock("GPU-1", "night", shared).release()
+    lock_gpu("GPU-1", "night", shared).release()
     next(shared.iterdir()).unlink()
-    lock = GpuLock("GPU-1", "day", shared)
+    lock = lock_gpu("GPU-1", "day", shared)
     with pytest.raises(GpuInUseError, match="run day"):
-        GpuLock("GPU-1", "night", shared)
+        lock_gpu("GPU-1", "night", shared)
     lock.release()
 
 
@@ -132,9 +132,9 @@ def test_a_file_deleted_just_before_it_was_locked_is_made_anew(shared: Path, mon
         lock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", clean_and_lock)
-    held = GpuLock("GPU-1", "day", shared)
+    held = lock_gpu("GPU-1", "day", shared)
     with pytest.raises(GpuInUseError, match="run day"):
-        GpuLock("GPU-1", "night", shared)
+        lock_gpu("GPU-1", "night", shared)
     held.release()
     assert cleaned
 
@@ -150,15 +150,15 @@ def test_what_somebody_laid_in_its_place_is_refused_and_left_alone(shared: Path,
     else:
         place.mkdir()
     with pytest.raises(GpuInUseError, match=r"can't be opened \(.+\): remove it if no launcher runs"):
-        GpuLock("GPU-1", "night", shared)
+        lock_gpu("GPU-1", "night", shared)
     assert precious.read_text() == "keep me"
 
 
 def test_control_characters_of_another_user_don_t_reach_the_terminal(shared: Path) -> None:
-    lock = GpuLock("GPU-1", "night", shared)
+    lock = lock_gpu("GPU-1", "night", shared)
     os.pwrite(lock.descriptor, b"\x1b[2Jboo\x07\n" + b"x" * 5000, 0)
     with pytest.raises(GpuInUseError) as refused:
-        GpuLock("GPU-1", "day", shared)
+        lock_gpu("GPU-1", "day", shared)
     lock.release()
     assert "\x1b" not in str(refused.value)
     assert "boo" in str(refused.value)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.memory.nvml import merged
+from launcher.observe.nvml import merged
 from tests.conftest import REPOSITORY
 from tests.gpu_stub import look
 from tests.gpu_stub.stub import Figures, build
@@ -61,7 +61,7 @@ class Looker:
     def owners(self) -> dict[str, tuple[float | None, str]]:
         """Return what each owner in the GPU's pool holds, and how that is known."""
         return {
-            f"{owner['whose']}:{owner['name']}": (owner["held"]["mib"], owner["held"]["known"])
+            f"{owner['kind']}:{owner['name']}": (owner["held"]["mib"], owner["held"]["provenance"])
             for owner in self.vram()["owners"]
         }
 
@@ -95,7 +95,7 @@ def test_who_draws_and_who_computes_are_owners_and_who_does_both_counts_once(fig
     figures.hold(AGENT, 400, "C")
     pool = looker.vram()
     assert (pool["total"]["mib"], pool["free"]["mib"]) == (5745, 5745 - 4700 - 85 - 400)
-    assert [owner["whose"] for owner in pool["owners"]] == ["simulator", "agent", "foreign"]
+    assert [owner["kind"] for owner in pool["owners"]] == ["simulator", "agent", "foreign"]
     assert looker.owners() == {
         "simulator:simulator": (4700, "measured"),
         "agent:agent": (400, "measured"),
@@ -136,7 +136,7 @@ def test_two_owners_of_untold_size_stay_unknown_and_free_memory_is_measured(figu
     figures.hold(CARLA, None, "G")
     figures.hold(AGENT, None)
     assert looker.owners() == {"simulator:simulator": (None, "unknown"), "agent:agent": (None, "unknown")}
-    assert looker.vram()["free"] == {"mib": 945, "known": "measured"}
+    assert looker.vram()["free"] == {"mib": 945, "provenance": "measured"}
 
 
 def test_a_driver_that_names_no_process_still_tells_what_is_free(figures: Figures, looker: Looker) -> None:
@@ -233,10 +233,10 @@ def test_a_gpu_of_another_index_is_not_there(figures: Figures, tmp_path: Path) -
 HOLD = """
 import sys
 from pathlib import Path
-from launcher.memory.nvml import Nvml
-from launcher.memory.survey import Survey
+from launcher.observe.nvml import Nvml
+from launcher.observe.memory import MemoryReader
 nvml = Nvml()
-lock = Survey(Path("runs/night"), nvml).hold(Path(sys.argv[1]))
+lock = MemoryReader(Path("runs/night"), nvml).hold(Path(sys.argv[1]))
 print(lock is not None, nvml.driver_version())
 """
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.memory.owners import Names, Ours, Who, container_id, grouped, program_name
-from launcher.memory.pools import OwnerKind, Provenance
+from launcher.observe.pools import OwnerKind, Provenance
+from launcher.observe.ram import OwnerName, OwnerNames, RunProcesses, container_id, grouped, program_name
 from tests.memory_hog import Hog
 
 CONTAINER = "4f5d" * 16
@@ -26,15 +26,15 @@ def nobody(_id: str) -> str | None:
 def test_owners_hold_what_their_processes_hold_and_an_estimate_never_makes_more_than_all(
     held: dict[int, float | None], used: float
 ) -> None:
-    owners = grouped(held, lambda pid: Who(f"program {pid % 4}", OwnerKind.FOREIGN), used)
+    owners = grouped(held, lambda pid: OwnerName(f"program {pid % 4}", OwnerKind.FOREIGN), used)
     assert sorted(pid for owner in owners for pid in owner.pids) == sorted(held)
     for owner in owners:
         parts = [held[pid] for pid in owner.pids]
         known = sum(part or 0.0 for part in parts)
         if None not in parts:
-            assert owner.held.known is Provenance.MEASURED
+            assert owner.held.provenance is Provenance.MEASURED
             assert owner.held.mib == pytest.approx(known, abs=0.06)
-        elif owner.held.known is Provenance.ESTIMATED:
+        elif owner.held.provenance is Provenance.ESTIMATED:
             assert owner.held.mib is not None
             assert owner.held.mib >= known - 0.06
     unclear = [owner for owner in owners if any(held[pid] is None for pid in owner.pids)]
@@ -42,27 +42,27 @@ def test_owners_hold_what_their_processes_hold_and_an_estimate_never_makes_more_
     if len(unclear) == 1:
         assert sum(owner.held.mib or 0.0 for owner in owners) == pytest.approx(max(used, known_to_all), abs=2)
     elif unclear:
-        assert {owner.held.known for owner in unclear} == {Provenance.UNKNOWN}
+        assert {owner.held.provenance for owner in unclear} == {Provenance.UNKNOWN}
 
 
 def test_the_biggest_owner_comes_first_and_one_of_unknown_size_last() -> None:
-    owners = grouped({1: 5.0, 2: None, 3: 50.0}, lambda pid: Who(str(pid), OwnerKind.FOREIGN))
+    owners = grouped({1: 5.0, 2: None, 3: 50.0}, lambda pid: OwnerName(str(pid), OwnerKind.FOREIGN))
     assert [owner.name for owner in owners] == ["3", "1", "2"]
 
 
 def test_processes_of_this_run_bear_its_names_and_all_others_are_foreign() -> None:
-    names, ours = Names(nobody), Ours(simulator=frozenset({11, 12}), agent=frozenset({21}))
-    assert names.who(12, ours) == Who("simulator", OwnerKind.SIMULATOR)
-    assert names.who(21, ours) == Who("agent", OwnerKind.AGENT)
-    assert names.who(os.getpid(), ours) == Who("launcher", OwnerKind.LAUNCHER)
-    assert names.who(31, ours, lambda _pid: "Xorg").whose is OwnerKind.FOREIGN
+    names, ours = OwnerNames(nobody), RunProcesses(simulator=frozenset({11, 12}), agent=frozenset({21}))
+    assert names.of(12, ours) == OwnerName("simulator", OwnerKind.SIMULATOR)
+    assert names.of(21, ours) == OwnerName("agent", OwnerKind.AGENT)
+    assert names.of(os.getpid(), ours) == OwnerName("launcher", OwnerKind.LAUNCHER)
+    assert names.of(31, ours, lambda _pid: "Xorg").kind is OwnerKind.FOREIGN
 
 
 def test_a_real_foreign_process_is_named_by_its_program() -> None:
     python = Path(sys.executable).name
     with Hog() as foreign_process:
         assert program_name(foreign_process.pid) == python
-        assert Names(lambda _id: None).who(foreign_process.pid, Ours()).name.startswith(python)
+        assert OwnerNames(lambda _id: None).of(foreign_process.pid, RunProcesses()).name.startswith(python)
     assert program_name(foreign_process.pid) == ""
 
 
@@ -87,10 +87,10 @@ def test_a_foreign_process_in_a_container_is_named_with_it_and_its_name_asked_fo
         asked.append(container)
         return "labs"
 
-    names = Names(container_name, tmp_path)
-    assert [names.who(77, Ours()).name for _ in range(2)] == ["python3 (container labs)"] * 2
+    names = OwnerNames(container_name, tmp_path)
+    assert [names.of(77, RunProcesses()).name for _ in range(2)] == ["python3 (container labs)"] * 2
     assert asked == [CONTAINER]
-    assert Names(lambda _id: None, tmp_path).who(77, Ours()).name == "python3 (container 4f5d4f5d4f5d)"
+    assert OwnerNames(lambda _id: None, tmp_path).of(77, RunProcesses()).name == "python3 (container 4f5d4f5d4f5d)"
 
 
 def test_outside_of_any_container_there_is_no_id(tmp_path: Path) -> None:

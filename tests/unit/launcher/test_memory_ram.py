@@ -9,24 +9,23 @@ from pathlib import Path
 import pytest
 
 from contract.processes import held_mib, resident_mib
-from launcher.memory.owners import Names, Ours
-from launcher.memory.pools import Owner, OwnerKind, Pool, PoolKind
-from launcher.memory.ram import NAMED_MIB, SMALL_FOR, Ram
+from launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind
+from launcher.observe.ram import NAMED_MIB, SMALL_FOR, OwnerNames, Ram, RunProcesses
 from tests.memory_hog import Hog, write_file
 
 
 def ram(proc: Path = Path("/proc")) -> Ram:
-    return Ram(Names(lambda _id: None, proc), proc)
+    return Ram(OwnerNames(lambda _id: None, proc), proc)
 
 
-def host(ours: Ours) -> Pool:
+def host(ours: RunProcesses) -> Pool:
     pool = ram().pools(ours)[0]
     assert (pool.name, pool.kind) == ("ram", PoolKind.RAM)
     return pool
 
 
 def owner(pool: Pool, whose: OwnerKind) -> Owner:
-    return next(each for each in pool.owners if each.whose is whose)
+    return next(each for each in pool.owners if each.kind is whose)
 
 
 def test_touched_memory_counts_and_a_mapped_file_does_not(tmp_path: Path) -> None:
@@ -45,7 +44,7 @@ def test_owners_are_the_sums_of_their_processes_and_a_foreign_process_is_named()
     with Hog() as server, Hog() as learner, Hog() as collector, Hog() as foreign_process:
         for hog, mib in ((server, 40), (learner, 80), (collector, 20), (foreign_process, 120)):
             assert hog.touch(mib)
-        ours = Ours(simulator=frozenset({server.pid}), agent=frozenset({learner.pid, collector.pid}))
+        ours = RunProcesses(simulator=frozenset({server.pid}), agent=frozenset({learner.pid, collector.pid}))
         pool = host(ours)
         assert owner(pool, OwnerKind.AGENT).pids == tuple(sorted((learner.pid, collector.pid)))
         assert owner(pool, OwnerKind.AGENT).held.mib == pytest.approx(100 + 14, abs=10)  # and two interpreters
@@ -61,34 +60,35 @@ def test_owners_are_the_sums_of_their_processes_and_a_foreign_process_is_named()
 
 def test_this_process_is_the_launcher_and_small_foreign_processes_are_left_out() -> None:
     with Hog() as small:
-        pool = host(Ours())
+        pool = host(RunProcesses())
         assert owner(pool, OwnerKind.LAUNCHER).pids == (os.getpid(),)
         assert owner(pool, OwnerKind.LAUNCHER).held.mib == pytest.approx(held_mib(os.getpid()), abs=2)
         assert all(small.pid not in each.pids for each in pool.owners)
         small.touch(int(NAMED_MIB) + 1)
-        assert any(small.pid in each.pids for each in host(Ours()).owners)
+        assert any(small.pid in each.pids for each in host(RunProcesses()).owners)
 
 
 def test_a_foreign_process_that_grows_is_seen_within_a_few_readings_and_a_new_one_at_once() -> None:
     reader = ram()
     with Hog() as foreign_process:
-        reader.pools(Ours())
+        reader.pools(RunProcesses())
         foreign_process.touch(100)
         seen = [
-            any(foreign_process.pid in each.pids for each in reader.pools(Ours())[0].owners) for _ in range(SMALL_FOR)
+            any(foreign_process.pid in each.pids for each in reader.pools(RunProcesses())[0].owners)
+            for _ in range(SMALL_FOR)
         ]
         assert seen[-1]
         with Hog() as another:
             another.touch(100)
-            assert any(another.pid in each.pids for each in reader.pools(Ours())[0].owners)
-        assert all(another.pid not in each.pids for each in reader.pools(Ours())[0].owners)
+            assert any(another.pid in each.pids for each in reader.pools(RunProcesses())[0].owners)
+        assert all(another.pid not in each.pids for each in reader.pools(RunProcesses())[0].owners)
 
 
 def test_a_process_that_becomes_this_run_s_counts_at_once() -> None:
     reader = ram()
     with Hog() as child:
-        reader.pools(Ours())
-        assert owner(reader.pools(Ours(agent={child.pid}))[0], OwnerKind.AGENT).pids == (child.pid,)
+        reader.pools(RunProcesses())
+        assert owner(reader.pools(RunProcesses(agent={child.pid}))[0], OwnerKind.AGENT).pids == (child.pid,)
 
 
 def test_a_foreign_process_that_only_maps_a_big_file_is_none(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_foreign_process_that_only_maps_a_big_file_is_none(tmp_path: Path) -> 
     with Hog() as reader:
         assert reader.map(file)
         assert resident_mib(reader.pid) > NAMED_MIB
-        assert all(reader.pid not in each.pids for each in host(Ours()).owners)
+        assert all(reader.pid not in each.pids for each in host(RunProcesses()).owners)
 
 
 def test_processes_that_have_gone_hold_nothing() -> None:
@@ -104,7 +104,7 @@ def test_processes_that_have_gone_hold_nothing() -> None:
         gone = hog.pid
     assert held_mib(gone) is None
     assert resident_mib(gone) == 0
-    assert all(each.whose is not OwnerKind.AGENT for each in host(Ours(agent=frozenset({gone}))).owners)
+    assert all(each.kind is not OwnerKind.AGENT for each in host(RunProcesses(agent=frozenset({gone}))).owners)
 
 
 class Machine:
@@ -130,7 +130,7 @@ class Machine:
         (folder / "memory.stat").write_text(f"anon {held_mib * 2**20}\nfile 0\n")
         (folder / "memory.events").write_text(f"oom 1\noom_kill {oom_kills}\n")
 
-    def pools(self, ours: Ours) -> dict[str, Pool]:
+    def pools(self, ours: RunProcesses) -> dict[str, Pool]:
         return {pool.name: pool for pool in ram(self.proc).pools(ours)}
 
 
@@ -141,13 +141,13 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_the_machine_s_memory_is_what_the_kernel_calls_available(machine: Machine) -> None:
     machine.limit("/launcher", None, 100)
-    pool = machine.pools(Ours())["ram"]
+    pool = machine.pools(RunProcesses())["ram"]
     assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (8000, 4000, 0)
 
 
 def test_the_launcher_s_own_group_is_the_pool_where_it_has_less(machine: Machine) -> None:
     machine.limit("/launcher", 1024, 600, oom_kills=2)
-    pool = machine.pools(Ours())["ram"]
+    pool = machine.pools(RunProcesses())["ram"]
     assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (1024, 424, 2)
 
 
@@ -158,11 +158,11 @@ def test_each_container_with_a_limit_is_a_pool_of_its_own(machine: Machine) -> N
     machine.put(71, "/docker/agent")
     machine.put(72, "/docker/agent")
     machine.put(81, "/docker/simulator")
-    pools = machine.pools(Ours(simulator={81}, agent={70, 71, 72}))  # 70 has just ended
+    pools = machine.pools(RunProcesses(simulator={81}, agent={70, 71, 72}))  # 70 has just ended
     assert list(pools) == ["ram", "ram:agent"]
     pool = pools["ram:agent"]
     assert (pool.total.mib, pool.free.mib, pool.oom_kills) == (2048, 1548, 1)
-    assert [(each.whose, each.held.mib) for each in pool.owners] == [(OwnerKind.AGENT, 500)]
+    assert [(each.kind, each.held.mib) for each in pool.owners] == [(OwnerKind.AGENT, 500)]
 
 
 def test_a_container_that_is_to_come_is_an_empty_pool_until_it_is_there(machine: Machine) -> None:
@@ -172,19 +172,19 @@ def test_a_container_that_is_to_come_is_an_empty_pool_until_it_is_there(machine:
     reader = ram(machine.proc)
     reader.expect_containers({OwnerKind.AGENT: 1024})
 
-    def seen(ours: Ours) -> list[tuple[str, float | None, float | None]]:
+    def seen(ours: RunProcesses) -> list[tuple[str, float | None, float | None]]:
         return [(pool.name, pool.total.mib, pool.free.mib) for pool in reader.pools(ours)[1:]]
 
-    assert seen(Ours()) == [("ram:agent", 1024, 1024)]
-    assert seen(Ours(agent={71})) == [("ram:agent", 2048, 1548)]
-    assert seen(Ours(agent={70})) == [("ram:agent", 1024, 1024)]  # it has just ended; the next one is as big
+    assert seen(RunProcesses()) == [("ram:agent", 1024, 1024)]
+    assert seen(RunProcesses(agent={71})) == [("ram:agent", 2048, 1548)]
+    assert seen(RunProcesses(agent={70})) == [("ram:agent", 1024, 1024)]  # it has just ended; the next one is as big
 
 
 def test_programs_in_the_launcher_s_own_group_have_no_pool_beside_it(machine: Machine) -> None:
     machine.limit("/launcher", 1024, 600)
     machine.put(71, "/launcher")
-    assert list(machine.pools(Ours(agent={71}))) == ["ram"]
+    assert list(machine.pools(RunProcesses(agent={71}))) == ["ram"]
 
 
 def test_without_a_proc_there_is_no_pool_and_no_error(tmp_path: Path) -> None:
-    assert ram(tmp_path).pools(Ours()) == ()
+    assert ram(tmp_path).pools(RunProcesses()) == ()

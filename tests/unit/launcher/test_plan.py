@@ -14,7 +14,7 @@ from launcher.decide.fit import Candidate, Fits, Situation, Sum
 from launcher.decide.ladder import Step
 from launcher.decide.plan import Plan
 from launcher.decide.sizes import LITE, Simulator
-from launcher.memory.pools import UNKNOWN, Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Provenance, Reading, measured
+from launcher.observe.pools import UNKNOWN, Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Provenance, Reading, measured
 from tests.unit.launcher.planned import LIMITS, Rule, card, reading, simulator, situation
 
 RULE = Rule()

@@ -14,7 +14,7 @@ import pytest
 
 from contract.exits import Exit, ExitError
 from launcher import plan as command
-from launcher.memory.pools import Gpu, Pool, PoolKind, Reading, measured
+from launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
 from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve.footprint import Footprint, FootprintError
 from launcher.resolve.planning import make_plan

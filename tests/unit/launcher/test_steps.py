@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.decide.ladder import Does, PolicyError, Rung, Step, build_ladder, picked_rungs, unrolled
+from launcher.config import Does, Rung
+from launcher.decide.ladder import PolicyError, Step, build_ladder, picked_rungs, unrolled
 from launcher.decide.sizes import LITE, Sizes, Values
-from launcher.memory.pools import PoolKind
+from launcher.observe.pools import PoolKind
 from tests.unit.launcher.planned import BASE, CONTEXT_MIB, LIMITS, Rule, simulator
 
 ALL = picked_rungs(LIMITS.ladder, None)

@@ -15,7 +15,7 @@ from contract.paths import RunPaths
 from contract.readers import read_object
 from launcher.act.effects import State
 from launcher.act.runtime import Role
-from launcher.watching.health import Health
+from launcher.observe.health import Health
 from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
 
 BUDGET = LIMITS.simulator.restarts

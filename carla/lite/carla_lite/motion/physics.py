@@ -142,7 +142,8 @@ def step(body: Body, dt: float, ground: Ground) -> None:
     friction = model.tyre_friction if grounded else 0.0
     limit_f = max(0.0, friction * (weight * b / (a + b) - shift))
     limit_r = max(0.0, friction * (weight * a / (a + b) + shift))
-    grip_f, grip_r = (min(model.anti_lock_share * limit, model.slip_force_n) for limit in (limit_f, limit_r))
+    grip_f = min(model.anti_lock_share * limit_f, model.slip_force_n)
+    grip_r = min(model.anti_lock_share * limit_r, model.slip_force_n)
     drive_f = _within(drive * model.drive_front_share, -grip_f, grip_f)
     drive_r = _within(drive * (1.0 - model.drive_front_share), -grip_r, grip_r)
     brake_f = min(brake * model.brake_front_share, grip_f)
@@ -150,9 +151,8 @@ def step(body: Body, dt: float, ground: Ground) -> None:
 
     # Lateral: implicit in the new vy and r.
     speed_f = vy + a * r
-    left_f = _remaining(limit_f, abs(drive_f) + brake_f)
+    left_f, left_r = _remaining(limit_f, abs(drive_f) + brake_f), _remaining(limit_r, abs(drive_r) + brake_r)
     df = _damping(c * speed_f - s * vx, c * vx + s * speed_f, model.front_stiffness_n_per_rad, left_f)
-    left_r = _remaining(limit_r, abs(drive_r) + brake_r)
     dr = _damping(vy - b * r, vx, model.rear_stiffness_n_per_rad, left_r)
     push = c * s * df * vx + s * drive_f
     a11 = m / dt + c * c * df + dr

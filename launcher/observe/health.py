@@ -56,7 +56,7 @@ def check(address: Address, timeout_s: float = 1.0, in_use: bool = False) -> Hea
     """Return the simulator's health; never raises, takes a few ``timeout_s`` at most.
 
     An open port proves nothing, and ``version`` is answered even when CARLA's simulation hangs (facts.md section 4):
-    so two different frame numbers must be seen. In synchronous mode a simulator only moves when told: one that a dead
+    so two different frame numbers must be seen. In synchronous mode a simulator only moves when ticked: one that a dead
     client left so is ticked twice; one ``in_use`` is its client's to tick, and that it has a client is sign enough.
     """
     return _asked(address, timeout_s, lambda rpc, version: _ticking(rpc, version, address, timeout_s, in_use))
@@ -65,7 +65,7 @@ def check(address: Address, timeout_s: float = 1.0, in_use: bool = False) -> Hea
 def answers(address: Address, timeout_s: float = 1.0) -> Health:
     """Return whether ``version`` is answered, and nothing else; never raises, takes two ``timeout_s`` at most.
 
-    For a simulator that is known to be one and whose ticks are somebody else's: everything else that could be asked
+    For a simulator that is known to be one and whose ticks are its client's: everything else that could be asked
     is answered by CARLA's game thread, which waits for a tick meanwhile.
     """
     return _asked(address, timeout_s, lambda _, version: Health(version))

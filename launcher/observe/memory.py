@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from launcher.memory.disk import disk_pool
-from launcher.memory.gpu_lock import SHARED, GpuLock
-from launcher.memory.nvml import Card, Nvml
-from launcher.memory.owners import PROC, ContainerName, Names, Ours, grouped
-from launcher.memory.pools import OwnerKind, Pool, PoolKind, Reading, measured
-from launcher.memory.ram import Ram
+from contract.locks import Lock
+from contract.processes import PROC
+from launcher.observe.disk import disk_pool
+from launcher.observe.nvml import SHARED, Card, Nvml, lock_gpu
+from launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.observe.ram import ContainerName, OwnerNames, Ram, RunProcesses, grouped
 
 
-class Survey:
+class MemoryReader:
     """Reads everything, cheaply enough for once a second."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Survey:
         """
         self._run = run
         self._nvml = nvml
-        self._names = Names(container_name, proc)
+        self._names = OwnerNames(container_name, proc)
         self._ram = Ram(self._names, proc)
 
     def name_containers(self, container_name: ContainerName) -> None:
@@ -41,10 +41,10 @@ class Survey:
 
     def read(self, simulator_pids: Collection[int] = (), agent_pids: Collection[int] = ()) -> Reading:
         """Return all pools now. Raises nothing; what couldn't be read is missing, and ``problem`` says why."""
-        ours = Ours(simulator_pids, agent_pids)
+        run = RunProcesses(simulator_pids, agent_pids)
         look = self._nvml.read()
-        vram = () if look.card is None else (self._vram(look.card, ours),)
-        ram = self._ram.pools(ours)
+        vram = () if look.card is None else (self._vram(look.card, run),)
+        ram = self._ram.pools(run)
         disk = disk_pool(self._run)
         problems = (
             look.problem,
@@ -59,18 +59,18 @@ class Survey:
         card = self._nvml.read().card
         return "" if card is None else card.uuid
 
-    def hold(self, directory: Path = SHARED) -> GpuLock | None:
-        """Take the GPU for this launcher alone until the lock is released; None where there is no GPU to hold.
+    def hold(self, directory: Path = SHARED) -> Lock | None:
+        """Take the GPU for this launcher only, until the lock is released; None where there is no GPU to hold.
 
         Raises:
             GpuInUseError: another launcher has it.
         """
         card = self._nvml.read().card
-        return None if card is None else GpuLock(card.uuid, self._run.name, directory)
+        return None if card is None else lock_gpu(card.uuid, self._run.name, directory)
 
-    def _vram(self, card: Card, ours: Ours) -> Pool:
+    def _vram(self, card: Card, run: RunProcesses) -> Pool:
         owners = grouped(
-            card.held, lambda pid: self._names.who(pid, ours, self._nvml.process_name), used_mib=card.used_mib
+            card.held, lambda pid: self._names.of(pid, run, self._nvml.process_name), used_mib=card.used_mib
         )
         name = f"vram:{self._nvml.index}"
         return Pool(name, PoolKind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)

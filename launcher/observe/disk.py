@@ -1,11 +1,12 @@
-"""The disk that a run is on, as a pool. Owns the reading of file system and folder sizes; writes nothing."""
+"""The disk that a run is on, as a pool; what replay and checkpoints take of it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from launcher.memory.pools import MIB, Owner, OwnerKind, Pool, PoolKind, measured
+from contract.processes import MIB
+from launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, measured
 
 _GROWING = ("replay", "checkpoints")
 _BLOCK = 512

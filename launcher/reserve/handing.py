@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contract.signals import StopRequests
-from launcher.holding import hand_over, told
-from launcher.holding.command import Command
-from launcher.holding.hold import HoldError
-from launcher.holding.memory import Memory, UnreadableError
-from launcher.holding.tree import Tree
-from launcher.holding.waiting import Held, Say
+from launcher.reserve import hand_over, told
+from launcher.reserve.command import Command
+from launcher.reserve.hold import HoldError
+from launcher.reserve.memory import Memory, UnreadableError
+from launcher.reserve.tree import Tree
+from launcher.reserve.waiting import Held, Say
 
 LOOK_S = 0.005
 REST_S = 0.1

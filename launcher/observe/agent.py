@@ -1,6 +1,6 @@
 """The agent as its files show it: ``agent.json``, its age by the launcher's own clock, and new events.
 
-Owns no file of these. A heartbeat that an earlier process left, a torn one, or one whose wall clock jumped causes
+A heartbeat that an earlier process left, a torn one, or one whose wall clock jumped causes
 nothing: only that the file says another ``time`` than before counts.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import object_of
-from launcher.watching.tail import Tail
+from launcher.observe.tail import Tail
 
 
 @dataclass(frozen=True)
-class Pulse:
+class AgentNews:
     """What one look at the agent's files shows; the fields are those of ``AgentSeen``."""
 
     beat: Heartbeat | None = None
@@ -34,24 +34,24 @@ class AgentFiles:
         self._beat: Heartbeat | None = None
         self._changed_s: float | None = None
         self._last: Heartbeat | None = None
-        self.begin()
+        self.turn_to_next()
 
-    def begin(self) -> None:
+    def turn_to_next(self) -> None:
         """Take what stands there for the past: the next change is the first beat of a new process."""
         self._last = read_heartbeat(self._run.heartbeat)
         self._beat, self._changed_s = None, None
 
     def restart_age(self, now_s: float) -> None:
-        """Count the last beat's age from now: nobody looked for a while, and a machine that slept doesn't beat."""
+        """Count the last beat's age from now: there was no look for a while, and a machine that slept doesn't beat."""
         self._changed_s = None if self._changed_s is None else now_s
 
-    def look(self, now_s: float) -> Pulse:
+    def look(self, now_s: float) -> AgentNews:
         """Return the last whole heartbeat of the present process, how long it has been the last, and new events."""
         found = read_heartbeat(self._run.heartbeat)
         if found is not None and not _same_beat(found, self._last):
             self._last, self._beat, self._changed_s = found, found, now_s
         age_s = 0.0 if self._changed_s is None else max(0.0, now_s - self._changed_s)
-        return Pulse(self._beat, age_s, tuple(row for line in self._events.look() if (row := object_of(line))))
+        return AgentNews(self._beat, age_s, tuple(row for line in self._events.look() if (row := object_of(line))))
 
     def close(self) -> None:
         """Let go of the events' file."""

@@ -1,4 +1,4 @@
-"""The watch as a whole, with real processes and a real read_heartbeat."""
+"""The observer as a whole, with real processes and a real heartbeat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.exchange.status import Status
@@ -26,13 +26,13 @@ from contract.heartbeat import CollectorFigures, CollectorState, Phase, read_hea
 from contract.paths import RunPaths
 from contract.paths import RunPaths as AgentRun
 from launcher import config
-from launcher.memory.pools import Reading
-from launcher.watching import health
-from launcher.watching.health import Address, Health
-from launcher.watching.heartbeat import AgentFiles
-from launcher.watching.observation import Ended, Sign
-from launcher.watching.simulator import Questions
-from launcher.watching.watch import Watch
+from launcher.observe import health
+from launcher.observe.agent import AgentFiles
+from launcher.observe.health import Address, Health
+from launcher.observe.observation import Ended, Sign
+from launcher.observe.observer import RunObserver
+from launcher.observe.pools import Reading
+from launcher.observe.simulator import Questions
 from tests.conftest import StartServer
 from tests.unit.launcher.seen import BEAT, until
 
@@ -51,7 +51,7 @@ def run(tmp_path: Path) -> AgentRun:
 
 @pytest.fixture
 def writer(run: AgentRun) -> Iterator[tuple[Vitals, Status]]:
-    """A real read_heartbeat, once a second."""
+    """A real heartbeat, once a second."""
     vitals, status = Vitals(total_steps=1000, device="cpu", micro_batch=16), Status(run.exchange / "status.bin")
     with Writer(run, vitals, status, Watermarks(torch.device("cpu"))):
         yield vitals, status
@@ -93,7 +93,7 @@ def test_only_a_change_is_a_beat_and_its_age_is_the_launchers_own(run: AgentRun)
     assert files.look(53.0).age_s == 2
     files.restart_age(4000.0)
     assert files.look(4001.0).age_s == 1
-    files.begin()
+    files.turn_to_next()
     assert files.look(4002.0).beat is None
 
 
@@ -101,6 +101,7 @@ WHOLE = json.loads(BEAT.json())
 
 
 @given(st.sampled_from(sorted(WHOLE)), st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.just({}))
+@example("pid", "0")
 def test_a_heartbeat_is_whole_or_none(tmp_path_factory: pytest.TempPathFactory, name: str, value: object) -> None:
     path = tmp_path_factory.getbasetemp() / "foreign.json"
     path.write_text(json.dumps({**WHOLE, name: value}))
@@ -170,7 +171,7 @@ def program(source: str, log: Path) -> Program:
 
 
 @dataclass
-class PlanRequest:
+class Asked:
     """Counts the questions."""
 
     answer: Health = field(default_factory=lambda: Health("0.9.16", 3))
@@ -179,7 +180,7 @@ class PlanRequest:
     pids: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)
 
     def questions(self) -> Questions:
-        return Questions(self.ask_ready, self.ask_answers)
+        return Questions(self.ask_ready, self.ask_answers, LIMITS.check_every_s)
 
     def ask_ready(self, _in_use: bool) -> Health:
         self.ready += 1
@@ -195,92 +196,94 @@ class PlanRequest:
 
 
 @pytest.fixture
-def asked() -> PlanRequest:
-    return PlanRequest()
+def asked() -> Asked:
+    return Asked()
 
 
 @pytest.fixture
-def watch(run: AgentRun, asked: PlanRequest) -> Iterator[Watch]:
+def observer(run: AgentRun, asked: Asked) -> Iterator[RunObserver]:
     log = run.path / "simulator.log"
     log.write_text("lavapipe is not a conformant (of a run before)\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = Address("127.0.0.1", int(taken.getsockname()[1]))
-    watch = Watch(RunPaths(run.path), nobody, LIMITS, asked.memory, asked.questions(), simulator_log=log)
-    yield watch
-    watch.close()
+    observer = RunObserver(RunPaths(run.path), nobody, asked.memory, asked.questions(), LIMITS.gap_s, simulator_log=log)
+    yield observer
+    observer.close()
 
 
 def test_a_real_simulators_death_is_seen_with_its_code_and_last_words(
-    run: AgentRun, asked: PlanRequest, watch: Watch
+    run: AgentRun, asked: Asked, observer: RunObserver
 ) -> None:
     dying = "import os; print('VK_ERROR_OUT_OF_DEVICE_MEMORY'); os.kill(os.getpid(), 11)"
     child = program(dying, run.path / "simulator.log")
     child.process.wait()
-    seen = watch.look(0.0, child, None).simulator
+    seen = observer.look(0.0, child, None).simulator
     assert (seen.running, seen.ended, seen.pid) == (False, Ended(139), child.pid)
     assert seen.signs == ((Sign.OUT_OF_VRAM, "VK_ERROR_OUT_OF_DEVICE_MEMORY"),)
     assert asked.ready == 0, "who has ended isn't asked"
-    seen = watch.look(1.0, child, None).simulator
+    seen = observer.look(1.0, child, None).simulator
     assert (seen.ended, seen.signs) == (Ended(139), ())
 
 
-def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun, watch: Watch) -> None:
+def test_an_end_that_was_asked_for_is_planned_and_the_next_is_not(run: AgentRun, observer: RunObserver) -> None:
     sleeping = "import time; time.sleep(60)"
     first, second = (program(sleeping, run.path / "simulator.log") for _ in range(2))
-    assert watch.look(0.0, first, None).simulator.running
-    watch.expect_end(first)
+    assert observer.look(0.0, first, None).simulator.running
+    observer.expect_end(first)
     first.kill()
-    assert watch.look(1.0, first, None).simulator.ended == Ended(137, planned=True)
+    assert observer.look(1.0, first, None).simulator.ended == Ended(137, planned=True)
     second.kill()
-    assert watch.look(2.0, second, None).simulator.ended == Ended(137)
+    assert observer.look(2.0, second, None).simulator.ended == Ended(137)
     agent = program("raise SystemExit(75)", run.path / "agent.log")
-    watch.expect_end(agent)
+    observer.expect_end(agent)
     agent.process.wait()
-    seen = watch.look(3.0, second, agent)
+    seen = observer.look(3.0, second, agent)
     assert (seen.agent.ended, seen.simulator.ended) == (Ended(75, planned=True), Ended(137))
 
 
 def test_a_simulator_is_asked_whether_it_is_ready_until_it_is_then_seldom(
-    run: AgentRun, asked: PlanRequest, watch: Watch
+    run: AgentRun, asked: Asked, observer: RunObserver
 ) -> None:
     child = program("import time; time.sleep(60)", run.path / "simulator.log")
     try:
         asked.answer = Health(problem="nothing listens there")
-        looks = [watch.look(float(t), child, None).simulator for t in range(3)]
+        looks = [observer.look(float(t), child, None).simulator for t in range(3)]
         assert [(look.healthy, look.checks_failed) for look in looks] == [(False, 0)] * 3
         asked.answer = Health("0.9.16", 3)
-        assert all(watch.look(float(t), child, None).simulator.healthy for t in range(3, 24))
+        assert all(observer.look(float(t), child, None).simulator.healthy for t in range(3, 24))
         assert (asked.ready, asked.answers) == (4, 20 // LIMITS.check_every_s)
         asked.answer = Health(problem="silent")
-        looks = [watch.look(float(t), child, None).simulator for t in range(24, 40)]
+        looks = [observer.look(float(t), child, None).simulator for t in range(24, 40)]
         assert (looks[-1].checks_failed, looks[-1].problem) == (3, "silent")
         assert asked.pids[-1] == (frozenset({child.pid}), frozenset())
     finally:
         child.kill()
 
 
-def test_a_gap_between_looks_does_not_age_the_heartbeat(run: AgentRun, watch: Watch) -> None:
+def test_a_gap_between_looks_does_not_age_the_heartbeat(run: AgentRun, observer: RunObserver) -> None:
     agent = program("import time; time.sleep(60)", run.path / "agent.log")
     try:
-        watch.look(0.0, None, agent)
+        observer.look(0.0, None, agent)
         agent_json(run, 1e9)
-        watch.look(1.0, None, agent)
-        assert watch.look(9.0, None, agent).agent.beat_age_s == 8
-        assert watch.look(9.0 + 8 * 3600, None, agent).agent.beat_age_s == 0
+        observer.look(1.0, None, agent)
+        assert observer.look(9.0, None, agent).agent.beat_age_s == 8
+        assert observer.look(9.0 + 8 * 3600, None, agent).agent.beat_age_s == 0
     finally:
         agent.kill()
 
 
-def test_a_simulator_that_somebody_else_runs_is_looked_at_too(run: AgentRun, start_server: StartServer) -> None:
+def test_a_simulator_that_the_launcher_does_not_run_is_looked_at_too(run: AgentRun, start_server: StartServer) -> None:
     server = start_server()
     address = Address("127.0.0.1", server.port)
-    questions = Questions(lambda in_use: health.check(address, 1.0, in_use), lambda: health.answers(address, 1.0))
-    watch = Watch(RunPaths(run.path), address, LIMITS, PlanRequest().memory, questions, external=True)
-    until(lambda: bool(watch.look(time.monotonic(), None, None).simulator.healthy))
-    watch.look(time.monotonic(), None, None)
+    questions = Questions(
+        lambda in_use: health.check(address, 1.0, in_use), lambda: health.answers(address, 1.0), LIMITS.check_every_s
+    )
+    observer = RunObserver(RunPaths(run.path), address, Asked().memory, questions, LIMITS.gap_s, external=True)
+    until(lambda: bool(observer.look(time.monotonic(), None, None).simulator.healthy))
+    observer.look(time.monotonic(), None, None)
     server.kill()
-    took_s = until(lambda: watch.look(time.monotonic(), None, None).simulator.connection_lost)
-    seen = watch.look(time.monotonic(), None, None).simulator
+    took_s = until(lambda: observer.look(time.monotonic(), None, None).simulator.connection_lost)
+    seen = observer.look(time.monotonic(), None, None).simulator
     assert took_s < 2.0
     assert (seen.running, seen.healthy, seen.problem) == (True, False, "its connection ended")
-    watch.close()
+    observer.close()

@@ -1,15 +1,16 @@
-"""One look at a run: what simulator, agent and memory are at one moment. Plain data, made by ``watch``, read by all."""
+"""One look at a run: what simulator, agent and memory are at one moment. Plain data, made by ``observer``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from contract.exits import exit_in_words
 from contract.heartbeat import Heartbeat
-from launcher.memory.pools import Reading
+from launcher.observe.pools import Reading
 
 
 class Sign(str, Enum):
@@ -40,17 +41,35 @@ class Ended:
         return exit_in_words(self.code) + (", killed for memory" if self.oom_killed else "")
 
 
+class Program(Protocol):
+    """A program that was started, as far as it is observed."""
+
+    @property
+    def pid(self) -> int:
+        """Return the program's (a container's first) process id on this host; 0 while it has none."""
+
+    @property
+    def log(self) -> Path:
+        """Return the file that its output is added to."""
+
+    def poll(self) -> Ended | None:
+        """Return None while it runs, then how it ended (``planned`` is the observer's to know, never set here)."""
+
+    def pids(self) -> frozenset[int]:
+        """Return the host's ids of all its processes now."""
+
+
 @dataclass(frozen=True)
 class SimulatorSeen:
     """The simulator.
 
     Attributes:
-        running: it was started and hasn't ended; true also for one that somebody else runs.
+        running: it was started and hasn't ended; true also for one that the launcher doesn't run.
         pid: on this host, so that one simulator is told from the next; 0 if there is none, or it is unknown.
         healthy: what the last health check said; None before the first one.
         problem: why it isn't healthy, half a sentence.
         checks_failed: in a row, up to the last one.
-        connection_lost: the idle connection saw its end, and nobody has answered there since.
+        connection_lost: the idle connection saw its end, and nothing has answered there since.
         signs: of the log lines that are new since the look before, with the lines.
     """
 

@@ -31,7 +31,7 @@ SIGNS = (
 )
 KILLED = 128 + signal.SIGKILL
 # Ends that say what they are, whatever was written before: an agent gets over a shortage, and is stopped hours later.
-MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED})
+MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED} - {int(Exit.CRASH)})
 LAST_WORDS = 64 * 1024
 PATIENCE_S = 1.0
 

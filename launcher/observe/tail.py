@@ -1,7 +1,4 @@
-"""The new lines of a file that somebody else adds to: rotated, truncated or missing, it is looked at, never waited for.
-
-Owns a place in the file. Knows nothing of what the lines mean.
-"""
+"""The new lines of a file that another process adds to; rotated, truncated or missing, it is never waited for."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ class Tail:
 
     Args:
         path: the file; it need not exist yet.
-        from_end: what it holds already is somebody's who is gone, and left out.
+        from_end: what it holds already is of a process that is gone, and left out.
     """
 
     def __init__(self, path: Path, from_end: bool) -> None:

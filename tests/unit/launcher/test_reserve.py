@@ -305,7 +305,7 @@ def test_what_can_never_be_is_refused_at_once(figures: Figures, start: Start) ->
 
 def test_a_fresh_python_is_told_what_to_install_and_needs_nothing_for_ram(figures: Figures, start: Start) -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from launcher.holding.__main__ import main; sys.exit(main())"
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from launcher.reserve.__main__ import main; sys.exit(main())"
     )
     bare = (sys.executable, "-S", "-c", program, str(REPOSITORY))
     code, said = start(*bare, "--min-free", "100", "--", "true", environment=figures.environment).ended()

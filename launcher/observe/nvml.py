@@ -1,18 +1,26 @@
-"""What the NVIDIA driver says of one GPU: its memory, and which processes hold how much of it.
+"""One GPU: its memory and which processes hold how much of it, by the NVIDIA driver; and the lock of its launcher.
 
-Owns the one connection to NVML. Raises nothing: what can't be read is a sentence. Says nothing of whose a process is.
+Owns the one connection to NVML, which raises nothing: what can't be read is a sentence. Says nothing of whose a process
+is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import pwd
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import pynvml
 
-from launcher.memory.pools import MIB, Gpu
+from contract.exits import Exit, ExitError
+from contract.locks import HeldError, Lock
+from contract.processes import MIB
+from launcher.observe.pools import Gpu
+
+SHARED = Path("/tmp")  # not TMPDIR or XDG_RUNTIME_DIR: each user has their own
 
 Held = dict[int, float | None]
 """MiB by process id; None where the driver doesn't tell (WSL, WDDM, MIG, vGPU)."""
@@ -77,9 +85,10 @@ class Nvml:
         self._seen = False
 
     def read(self) -> Look:
-        """Return what the driver says now. After an error the next look begins anew, so a GPU that comes back is seen.
+        """Return what the driver says now.
 
-        A GPU that was there and isn't any more is lost, whichever way the driver puts it.
+        After an error the next look connects again, so a GPU that comes back is seen. A GPU that was there
+        and isn't any more is lost, whichever way the driver puts it.
         """
         try:
             if not self._open:
@@ -153,7 +162,7 @@ class Nvml:
 def merged(*lists: Iterable[tuple[int, float | None]]) -> Held:
     """Return one figure a process, of lists of (process id, MiB or None): the largest that any list gives.
 
-    CARLA, a Vulkan program, is in the graphics list alone; what draws and computes is in both with all that it holds.
+    CARLA, a Vulkan program, is in the graphics list only; what draws and computes is in both with all that it holds.
     """
     held: Held = {}
     for pid, mib in (row for each in lists for row in each):
@@ -202,3 +211,43 @@ def _processes(handle: object) -> tuple[Held, str]:
 
     held = merged(rows(pynvml.nvmlDeviceGetGraphicsRunningProcesses), rows(pynvml.nvmlDeviceGetComputeRunningProcesses))
     return held, next(iter(problems), "")
+
+
+class GpuInUseError(ExitError):
+    """Another launcher holds this GPU; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
+
+
+def lock_gpu(uuid: str, run: str, directory: Path = SHARED) -> Lock:
+    """Take the right to plan with a GPU's memory, which every user's launcher respects; return it.
+
+    Process shims of the run's programs inherit its descriptor: the GPU of a launcher that was killed stays taken until
+    they have gone, too. Cleaners of temporary files leave a locked file alone (tmpfiles.d(5), "Age").
+
+    Args:
+        uuid: the GPU's; its index may differ between programs.
+        run: named to the launcher that finds it taken.
+
+    Raises:
+        GpuInUseError: another launcher has it, or the file in the shared directory can't be opened.
+    """
+    path = directory / f"carla-td3-{uuid}.lock"
+    try:
+        return Lock(path, f"process {os.getpid()} of {_user()}, run {run}", of_all_users=True)
+    except HeldError as error:
+        raise GpuInUseError(
+            f"GPU {uuid} is held by another launcher ({error.holder}): wait for its end, or use --device cpu with a "
+            "simulator that needs no GPU."
+        ) from None
+    except OSError as error:
+        raise GpuInUseError(
+            f"{path}, the lock of GPU {uuid}, can't be opened ({error.strerror}): remove it if no launcher runs."
+        ) from None
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"

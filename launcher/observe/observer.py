@@ -1,7 +1,7 @@
 """Everything that is seen, put together: one look, one observation.
 
-Owns the order of looking, and which ends the launcher itself asked for. Decides nothing; how memory is read and how a
-simulator is asked is injected.
+Owns the order of looking, and which ends the launcher itself asked for. How memory is read and how a simulator is asked
+is injected.
 """
 
 from __future__ import annotations
@@ -11,28 +11,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from contract.paths import RunPaths
-from launcher.act.runtime import Child
-from launcher.config import WatchLimits
-from launcher.memory.pools import Reading
-from launcher.watching.health import Address
-from launcher.watching.heartbeat import AgentFiles
-from launcher.watching.observation import AgentSeen, Ended, Observation
-from launcher.watching.simulator import Questions, SimulatorEye
+from launcher.observe.agent import AgentFiles
+from launcher.observe.health import Address
+from launcher.observe.observation import AgentSeen, Ended, Observation, Program
+from launcher.observe.pools import Reading
+from launcher.observe.simulator import Questions, SimulatorMonitor
 
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 """From the process ids of simulator and agent to all pools; never raises."""
 
 
-class Watch:
+class RunObserver:
     """Looks at one run. Create it before anything is started: what logs and files hold by then is the past.
 
     Args:
         run: whose files the agent writes.
         address: of the simulator.
-        limits: how often is asked.
         read_memory: reads all pools.
         ask: asks the simulator; one question a look at most.
-        external: somebody else runs the simulator.
+        gap_s: between two looks: the machine slept, and the heartbeat's age starts over.
+        external: the launcher doesn't run the simulator.
         simulator_log: where a simulator's lines will appear; None if that is nowhere.
     """
 
@@ -40,31 +38,31 @@ class Watch:
         self,
         run: RunPaths,
         address: Address,
-        limits: WatchLimits,
         read_memory: ReadMemory,
         ask: Questions,
+        gap_s: float,
         external: bool = False,
         simulator_log: Path | None = None,
     ) -> None:
-        self._limits, self._read_memory = limits, read_memory
-        self._simulator = SimulatorEye(address, limits, ask, external, simulator_log)
+        self._read_memory, self._gap_s = read_memory, gap_s
+        self._simulator = SimulatorMonitor(address, ask, external, simulator_log)
         self._files = AgentFiles(run)
-        self._agent: Child | None = None
-        self._asked_to_end: list[Child] = []
+        self._agent: Program | None = None
+        self._asked_to_end: list[Program] = []
         self._looked_s: float | None = None
 
-    def expect_end(self, child: Child) -> None:
+    def expect_end(self, program: Program) -> None:
         """Say that the launcher asks this program to end, before it does: however it ends, that was planned."""
-        self._asked_to_end.append(child)
+        self._asked_to_end.append(program)
 
-    def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
+    def look(self, now_s: float, simulator: Program | None, agent: Program | None) -> Observation:
         """Return what is seen now; None stands for a program that wasn't started, or was put away."""
-        if self._looked_s is not None and now_s - self._looked_s > self._limits.gap_s:
+        if self._looked_s is not None and now_s - self._looked_s > self._gap_s:
             self._files.restart_age(now_s)
         self._looked_s = now_s
         agent_seen = self._look_at_agent(now_s, agent)
         seen = self._simulator.look(now_s, simulator, in_use=agent_seen.running)
-        pids = (frozenset() if child is None else child.pids() for child in (simulator, agent))
+        pids = (frozenset() if program is None else program.pids() for program in (simulator, agent))
         return Observation(
             time_s=now_s,
             memory=self._read_memory(*pids),
@@ -77,23 +75,23 @@ class Watch:
         self._simulator.close()
         self._files.close()
 
-    def _look_at_agent(self, now_s: float, agent: Child | None) -> AgentSeen:
+    def _look_at_agent(self, now_s: float, agent: Program | None) -> AgentSeen:
         if agent is not self._agent:
             self._agent = agent
-            self._files.begin()
+            self._files.turn_to_next()
         # The end first, the files after it: then they hold the last words.
         ended = None if agent is None else agent.poll()
-        pulse = self._files.look(now_s)
+        news = self._files.look(now_s)
         return AgentSeen(
             running=agent is not None and ended is None,
             ended=self._with_intent(ended, agent),
-            beat=pulse.beat if agent is not None else None,
-            beat_age_s=pulse.age_s if agent is not None else 0.0,
-            events=pulse.events,
+            beat=news.beat if agent is not None else None,
+            beat_age_s=news.age_s if agent is not None else 0.0,
+            events=news.events,
             pid=0 if agent is None else agent.pid,
         )
 
-    def _with_intent(self, ended: Ended | None, child: Child | None) -> Ended | None:
+    def _with_intent(self, ended: Ended | None, program: Program | None) -> Ended | None:
         if ended is None:
             return None
-        return replace(ended, planned=any(child is each for each in self._asked_to_end))
+        return replace(ended, planned=any(program is each for each in self._asked_to_end))

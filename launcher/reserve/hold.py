@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 
-from launcher.holding import holder
-from launcher.holding.memory import UnreadableError
+from launcher.reserve import holder
+from launcher.reserve.memory import UnreadableError
 
 
 class HoldError(Exception):

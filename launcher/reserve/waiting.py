@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from launcher.holding.hand_over import Promise
-from launcher.holding.hold import Hold, HoldError
-from launcher.holding.memory import Memory
+from launcher.reserve.hand_over import Promise
+from launcher.reserve.hold import Hold, HoldError
+from launcher.reserve.memory import Memory
 
 Say = Callable[[str], None]
 Stopped = Callable[[], bool]

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from contract.exits import Exit
 from contract.signals import StopRequests
-from launcher.holding import gpu, options, told, waiting
-from launcher.holding.command import Command
-from launcher.holding.handing import Handing, Manner
-from launcher.holding.memory import Memory, UnreadableError
-from launcher.holding.options import Options
-from launcher.holding.ram import Ram
+from launcher.reserve import gpu, options, told, waiting
+from launcher.reserve.command import Command
+from launcher.reserve.handing import Handing, Manner
+from launcher.reserve.memory import Memory, UnreadableError
+from launcher.reserve.options import Options
+from launcher.reserve.ram import Ram
 
 TRAINING = Path(__file__).resolve().parents[2] / "scripts" / "train_td3.py"
 

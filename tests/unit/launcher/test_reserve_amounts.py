@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.holding import options
-from launcher.holding.command import out_of_memory
-from launcher.holding.hand_over import STEP_MIB, Growth, Promise, keep, margin
+from launcher.reserve import options
+from launcher.reserve.command import out_of_memory
+from launcher.reserve.hand_over import STEP_MIB, Growth, Promise, keep, margin
 
 AMOUNT = st.floats(0, 8192)
 
@@ -37,7 +37,9 @@ def test_what_is_held_only_shrinks_and_never_leaves_more_free_than_is_wanted(
     assert 0 <= kept <= held
     due = max(0.0, promised - taken)
     if context < kept < min(held, due):
-        assert free + held - kept == pytest.approx(STEP_MIB)
+        left_free = free + held - kept
+        made_up_for = kept == pytest.approx(due - 2 * STEP_MIB)  # foreign processes' memory, as far as it ever is
+        assert left_free < STEP_MIB + 1e-6 if made_up_for else left_free == pytest.approx(STEP_MIB)
 
 
 def test_a_foreign_process_that_takes_what_lies_free_is_made_up_for_once() -> None:

@@ -1,6 +1,6 @@
 """A GPU's memory as one to wait for, through NVML: a look makes no CUDA context, so it costs no memory.
 
-Owns nothing but the choice of the GPU; what NVML says is ``launcher.memory.nvml``'s.
+Owns nothing but the choice of the GPU; what NVML says is ``launcher.observe.nvml``'s.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import ctypes
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from launcher.holding.memory import Seen, UnreadableError
-from launcher.memory.owners import Names, Ours, grouped
+from launcher.observe.ram import OwnerNames, RunProcesses, grouped
+from launcher.reserve.memory import Seen, UnreadableError
 
 if TYPE_CHECKING:
-    from launcher.memory.nvml import Card
+    from launcher.observe.nvml import Card
 
 INSTALL = "python3 -m pip install nvidia-ml-py"
 
@@ -37,7 +37,7 @@ class Gpu:
             UnreadableError: nvidia-ml-py, the driver or the GPU is missing.
         """
         try:
-            from launcher.memory.nvml import Nvml
+            from launcher.observe.nvml import Nvml
         except ImportError:
             raise UnreadableError(
                 f"A GPU's memory is read through nvidia-ml-py, which this Python lacks: `{INSTALL}`, or --pool ram."
@@ -45,7 +45,7 @@ class Gpu:
         self.name = f"GPU {index}"
         self.what = str(index)
         self._nvml = Nvml(index)
-        self._names = Names(lambda _id: None)
+        self._names = OwnerNames(lambda _id: None)
         self.total = self._card().total_mib
 
     def look(self, holder: int, command: Collection[int] = ()) -> Seen:
@@ -62,7 +62,7 @@ class Gpu:
     def biggest(self) -> str:
         """Return the three biggest holders, all processes of a program together."""
         held = self._card().held
-        owners = grouped(held, lambda pid: self._names.who(pid, Ours(), self._nvml.process_name))
+        owners = grouped(held, lambda pid: self._names.of(pid, RunProcesses(), self._nvml.process_name))
         return ", ".join(f"{owner.name} {owner.held}" for owner in owners[:3])
 
     def _card(self) -> Card:

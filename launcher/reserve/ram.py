@@ -1,6 +1,6 @@
 """RAM as a memory to wait for: this machine's, or what the control groups above this process leave of it.
 
-Owns quick looks at it; what counts is ``launcher.memory``'s to say.
+Owns quick looks at it; what counts is ``launcher.observe``'s to say.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Collection
 
 from contract.cgroups import Cgroups
 from contract.processes import available_mib, held_mib
-from launcher.holding.memory import Seen, UnreadableError
-from launcher.memory import ram
-from launcher.memory.owners import Names, Ours
-from launcher.memory.pools import Pool
+from launcher.observe import ram
+from launcher.observe.pools import Pool
+from launcher.observe.ram import OwnerNames, RunProcesses
+from launcher.reserve.memory import Seen, UnreadableError
 
 
 class Ram:
@@ -28,7 +28,7 @@ class Ram:
             UnreadableError: this isn't Linux.
         """
         self._cgroups = Cgroups()
-        self._reader = ram.Ram(Names(lambda _id: None))
+        self._reader = ram.Ram(OwnerNames(lambda _id: None))
         self.total = self._pool().total.mib or 0.0
 
     def look(self, holder: int, command: Collection[int] = ()) -> Seen:
@@ -44,7 +44,7 @@ class Ram:
         return ", ".join(f"{owner.name} {owner.held}" for owner in self._pool().owners[:3])
 
     def _pool(self) -> Pool:
-        pools = self._reader.pools(Ours())
+        pools = self._reader.pools(RunProcesses())
         if not pools:
             raise UnreadableError("RAM can't be read: /proc/meminfo doesn't tell what is available; this needs Linux.")
         return pools[0]

@@ -1,14 +1,12 @@
 """What memory is, to the launcher: pools with a total, owners and a limit. Plain data, the same for VRAM, RAM and disk.
 
-Reads nothing: ``nvml``, ``cgroup`` and their neighbours make these, everybody else only looks at them.
+``nvml``, ``ram`` and ``disk`` read the figures, ``memory`` puts them together; all others only look at them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-
-MIB = 2**20
 
 
 class PoolKind(str, Enum):
@@ -20,7 +18,7 @@ class PoolKind(str, Enum):
 
 
 class Provenance(str, Enum):
-    """How a figure was come by."""
+    """How a figure is known."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
@@ -28,7 +26,7 @@ class Provenance(str, Enum):
 
 
 class OwnerKind(str, Enum):
-    """Whom an owner belongs to. Only what isn't FOREIGN is ever touched."""
+    """Which part of the run an owner is. Only what isn't FOREIGN is ever touched."""
 
     SIMULATOR = "simulator"
     AGENT = "agent"
@@ -38,15 +36,15 @@ class OwnerKind(str, Enum):
 
 @dataclass(frozen=True)
 class Figure:
-    """An amount in MiB and how it is known; None where it is unknown."""
+    """An amount in MiB and how it is known; None where it isn't."""
 
     mib: float | None
-    known: Provenance
+    provenance: Provenance
 
     def __str__(self) -> str:
         if self.mib is None:
             return "unknown"
-        return f"{self.mib:.0f} MiB" + (" (estimated)" if self.known is Provenance.ESTIMATED else "")
+        return f"{self.mib:.0f} MiB" + (" (estimated)" if self.provenance is Provenance.ESTIMATED else "")
 
 
 UNKNOWN = Figure(None, Provenance.UNKNOWN)
@@ -68,13 +66,13 @@ class Owner:
 
     Attributes:
         name: for people: ``simulator``, ``agent``, else the program's name, with its container if it has one.
-        whose: of this run, or foreign.
+        kind: of this run, or foreign.
         pids: host process ids; empty where they are unknown.
         held: what it holds, never page cache or mappings of files.
     """
 
     name: str
-    whose: OwnerKind
+    kind: OwnerKind
     pids: tuple[int, ...]
     held: Figure
 
@@ -87,8 +85,8 @@ class Pool:
         name: unique: ``vram:0`` (GPU index), ``ram`` (this machine, or the launcher's own cgroup), ``ram:agent`` and
             ``ram:simulator`` (a container's limit), ``disk`` (file system of the run directory).
         total: what there is, or the limit where that is less.
-        free: what could be had now without anybody giving way.
-        owners: biggest first; what nobody is known to hold is no owner.
+        free: what could be had now without any process giving way.
+        owners: biggest first; what no process is known to hold is no owner.
         oom_kills: of this pool's cgroup since it began; 0 where there is no counter.
     """
 
@@ -99,9 +97,9 @@ class Pool:
     owners: tuple[Owner, ...] = ()
     oom_kills: int = 0
 
-    def held_by(self, whose: OwnerKind) -> float:
+    def held_by(self, kind: OwnerKind) -> float:
         """Return the MiB that owners of one kind are known to hold."""
-        return sum(owner.held.mib or 0.0 for owner in self.owners if owner.whose is whose)
+        return sum(owner.held.mib or 0.0 for owner in self.owners if owner.kind is kind)
 
 
 class Gpu(str, Enum):
@@ -111,7 +109,7 @@ class Gpu(str, Enum):
     NONE = "none"
     LOST = "lost"
     UNREADABLE = "unreadable"
-    """There may be one: the driver fails, and nobody has seen it work."""
+    """There may be one: the driver fails, and it was never seen to work."""
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.watching import health
-from launcher.watching.connection import IdleConnection
-from launcher.watching.health import Address, Health
-from launcher.watching.log_signs import sign_of, signs_in
-from launcher.watching.observation import Sign
-from launcher.watching.tail import MOST_BYTES, Tail
+from launcher.observe import health
+from launcher.observe.health import Address, Health
+from launcher.observe.observation import Sign
+from launcher.observe.simulator import IdleConnection, sign_of, signs_in
+from launcher.observe.tail import MOST_BYTES, Tail
 from tests.conftest import StartServer
 from tests.unit.launcher.seen import until
 

@@ -208,7 +208,7 @@ def test_what_lies_free_while_the_command_grows_is_a_step_and_a_foreign_process_
     # About to make a context, which can't be had in steps.
     assert STEP <= most_free(samples, 0, 1) <= CONTEXT + STEP + BLOCK + SLACK
     assert most_free(samples, CONTEXT + 90, own_context_goes) <= STEP + BLOCK + SLACK
-    assert max(sample.robbed for sample in samples) == CONTEXT  # his own, from before
+    assert max(sample.robbed for sample in samples) == CONTEXT  # its own, from before
 
 
 def test_memory_that_the_hold_denied_is_there_in_the_second_run(figures: Figures, start: Start, tmp_path: Path) -> None:

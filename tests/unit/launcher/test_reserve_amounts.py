@@ -44,7 +44,7 @@ def test_what_is_held_only_shrinks_and_never_leaves_more_free_than_is_wanted(
 
 def test_a_foreign_process_that_takes_what_lies_free_is_made_up_for_once() -> None:
     reserved, held, theirs = Reservation(2048), 1920.0, 0.0
-    for _ in range(50):  # he takes all that lies free, again and again; the command nothing
+    for _ in range(50):  # it takes all that lies free, again and again; the command nothing
         theirs += 2048 - theirs - held
         held = keep(reserved, 0.0, held, 0.0, STEP_MIB)
     assert theirs == 2 * STEP_MIB

@@ -105,7 +105,7 @@ def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
 @contextlib.contextmanager
 def _gpu_held(prepared: Prepared) -> Iterator[Lock | None]:
     """Hold the card, if this run uses it, for this launcher only."""
-    lock = prepared.resolved.survey.hold() if prepared.uses_card else None
+    lock = prepared.resolved.memory.hold() if prepared.uses_card else None
     try:
         yield lock
     finally:
@@ -118,7 +118,7 @@ def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, .
     if spec.options.runtime is RuntimeKind.PROCESS:
         return LocalRuntime(spec, limits)
     runtime = compose_of(spec, limits)
-    prepared.resolved.survey.name_containers(runtime.container_name)
+    prepared.resolved.memory.name_containers(runtime.container_name)
     runtime.check()
     return runtime
 
@@ -147,7 +147,7 @@ def _supervise(
     if resolved.remark:
         say(resolved.remark)
     sizes = AgentSizes(planned.sizes_of)
-    effects = wiring.effects(spec, planned, limits, runtime, resolved.survey.read, stop, say)
+    effects = wiring.effects(spec, planned, limits, runtime, resolved.memory.read, stop, say)
     try:
         return Supervisor(spec, wiring.forecast(planned, sizes), limits, effects, journal).run()
     finally:

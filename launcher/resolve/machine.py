@@ -41,7 +41,7 @@ class Resolved:
 
     options: RunOptions
     reason: str
-    survey: MemoryReader
+    memory: MemoryReader
     reading: Reading
     footprint: Footprint
     stack: ComposeRuntime | None
@@ -73,19 +73,19 @@ def resolve(run: RunPaths, asked: RunOptions, limits: LauncherConfig, remembered
         StartError: the Compose stack can't be used.
     """
     index, remark = cards.pick(asked, remembered)
-    survey = MemoryReader(run.path, Nvml(index))
-    reading = survey.read()
+    memory = MemoryReader(run.path, Nvml(index))
+    reading = memory.read()
     options, reason = choosing.choose(asked, reading, limits.simulator.command is not None)
     options = options.model_copy(update={"gpu": index})
     _refuse_another_card(options, index, limits)
     stack = None
     if options.runtime is RuntimeKind.COMPOSE:
         stack = compose_of(RunSpec(run, options, CARLA_PORT), limits)
-        survey.expect_containers(_containers_mib(stack))
-        reading = survey.read()
+        memory.expect_containers(_containers_mib(stack))
+        reading = memory.read()
         stack.close()
     remark = remark if stack is not None and options.simulator is SimulatorKind.CARLA else ""
-    return Resolved(options, reason, survey, reading, _footprint(options, stack), stack, remark)
+    return Resolved(options, reason, memory, reading, _footprint(options, stack), stack, remark)
 
 
 def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:

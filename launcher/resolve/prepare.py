@@ -63,7 +63,7 @@ def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
         options.simulator_host or LOOPBACK,
         resume=run.holds_a_run(),
         # Where Compose's variables name two cards, those stand.
-        gpu_uuid=resolved.survey.card_uuid() if _uses_card(resolved, planned) and not resolved.remark else "",
+        gpu_uuid=resolved.memory.card_uuid() if _uses_card(resolved, planned) and not resolved.remark else "",
         gpu_index=resolved.gpu_index,
     )
     return Prepared(resolved, planned, spec, _state(options, before, spec, planned))

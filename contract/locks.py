@@ -63,7 +63,7 @@ def _locked(path: Path, of_all_users: bool) -> int:
             note = os.pread(descriptor, _NOTE_BYTES, 0).decode(errors="replace").strip()
             os.close(descriptor)
             raise HeldError("".join(filter(str.isprintable, note)) or "unknown") from None
-        if _is_there(path, descriptor):
+        if os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)  # it was deleted before it was locked
 
@@ -88,13 +88,6 @@ def _opened(path: Path, of_all_users: bool) -> int:
         os.close(descriptor)
         raise OSError(0, "not a regular file")
     return descriptor
-
-
-def _is_there(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def is_held(path: Path) -> bool:

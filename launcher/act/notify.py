@@ -15,23 +15,25 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from contract.events import LauncherEvent
+
 NEWS = frozenset(
     {
-        "agent_adopted",
-        "agent_restart",
-        "restore_failed",
-        "crash_loop",
-        "finding",
-        "planned_without_cuda",
-        "run_ended",
-        "run_started",
-        "rung_adopted",
-        "rung_left",
-        "rung_taken",
-        "simulator_failed",
-        "simulator_restart",
-        "verified",
-        "waiting",
+        LauncherEvent.AGENT_ADOPTED,
+        LauncherEvent.AGENT_RESTART,
+        LauncherEvent.RESTORE_FAILED,
+        LauncherEvent.CRASH_LOOP,
+        LauncherEvent.FINDING,
+        LauncherEvent.PLANNED_WITHOUT_CUDA,
+        LauncherEvent.RUN_ENDED,
+        LauncherEvent.RUN_STARTED,
+        LauncherEvent.RUNG_ADOPTED,
+        LauncherEvent.RUNG_LEFT,
+        LauncherEvent.RUNG_TAKEN,
+        LauncherEvent.SIMULATOR_FAILED,
+        LauncherEvent.SIMULATOR_RESTART,
+        LauncherEvent.VERIFIED,
+        LauncherEvent.WAITING,
     }
 )
 """Events that a person may want to hear of; the rest is bookkeeping."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from contract.events import LauncherEvent
 from contract.locks import is_held
 from contract.paths import RunPaths, newest_run
 from contract.readers import last_lines, read_lines, read_object, read_objects
-from launcher.act.journal import Journal, LauncherState, ProcessState, RunInUseError, lock
+from launcher.act.journal import Journal, RunInUseError, lock
+from launcher.act.launcher_state import LauncherState, ProcessState
 from launcher.act.saved_config import saved_config
 from launcher.options import RunOptions
 from launcher.show import dashboard
@@ -30,9 +33,9 @@ def journal(run: RunPaths, now: float = 1000.0) -> Journal:
 
 def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPaths) -> None:
     written = journal(run)
-    written.state.simulator = ProcessState(7, "python", "log")
-    written.event("simulator_failed", "signal 11", in_a_row=2)
-    written.event("run_ended")
+    written.state = replace(written.state, simulator=ProcessState(7, "python", "log"))
+    written.event(LauncherEvent.SIMULATOR_FAILED, "signal 11", in_a_row=2)
+    written.event(LauncherEvent.RUN_ENDED)
     assert read_lines(run.launcher_events)[0] == {
         "time": 1000.0,
         "event": "simulator_failed",
@@ -45,10 +48,10 @@ def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPat
 
 
 def test_a_torn_last_line_is_no_line(run: RunPaths) -> None:
-    journal(run).event("whole")
+    journal(run).event(LauncherEvent.DRAINING)
     with run.launcher_events.open("a", encoding="utf-8") as file:
         file.write('{"time": 1, "eve')
-    assert [row["event"] for row in read_lines(run.launcher_events)] == ["whole"]
+    assert [row["event"] for row in read_lines(run.launcher_events)] == ["draining"]
 
 
 def test_missing_and_broken_files_read_as_empty(run: RunPaths) -> None:
@@ -82,7 +85,7 @@ def test_the_lock_stays_with_a_child_that_inherited_it(run: RunPaths) -> None:
 
 def test_status_knows_a_launcher_that_was_killed_from_one_that_runs(run: RunPaths) -> None:
     written = journal(run)
-    written.state.state = "running"
+    written.state = replace(written.state, state="running")
     written.save()
     run.heartbeat.write_text('{"time": 990.0, "phase": "updating", "step": 5, "memory": {"learner_mib": 12.5}}')
     taken = lock(run)

@@ -22,7 +22,8 @@ from contract.paths import RunPaths
 from contract.readers import read_object
 from launcher import config, down
 from launcher import up as up_command
-from launcher.act.journal import Journal, LauncherState
+from launcher.act.journal import Journal
+from launcher.act.launcher_state import LauncherState
 from launcher.cli import app
 from launcher.decide.ending import Ending
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind

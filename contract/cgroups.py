@@ -95,6 +95,11 @@ def least(levels: Iterable[tuple[int, int]]) -> tuple[int | None, int | None]:
     return min(limit for limit, _ in limits), max(0, min(limit - held for limit, held in limits))
 
 
+def oom_kills(file: Path) -> int | None:
+    """Return the counter of processes killed for memory in a group's events, or the machine's; None without one."""
+    return next((int(line.split()[1]) for line in _lines(file) if line.startswith("oom_kill ")), None)
+
+
 def _mounts(mountinfo: list[str]) -> dict[str, _Mount]:
     """Return the hierarchies that may count memory, by version; proc(5) explains a line of mountinfo."""
     found = {}
@@ -130,7 +135,7 @@ def _read(mount: _Mount, path: str) -> Group | None:
         for limit, folder in limits
         if limit is not None
     )
-    kills = _table(folders[0] / version.events).get("oom_kill", 0)
+    kills = oom_kills(folders[0] / version.events) or 0
     return Group(folders[0], _mib(limit), _mib(room), own / MIB, kills)
 
 

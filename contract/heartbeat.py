@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -133,6 +134,15 @@ class Heartbeat:
     def device_reserved_mib(self) -> float | None:
         """Of the GPU, what its allocator has; None on the CPU. What the agent holds beyond is its context."""
         return (self.memory.device_mib or {}).get("reserved")
+
+    @property
+    def peaks_mib(self) -> Mapping[str, Mapping[str, float]]:
+        """The maxima so far: by phase, then by what is measured (``host``, ``learner``, ``device_reserved``…)."""
+        return self.memory.peak_by_phase_mib or {}
+
+    def data(self) -> dict[str, Any]:
+        """Return the file's object."""
+        return dict(_HEARTBEAT.dump_python(self, mode="json"))
 
     def json(self) -> str:
         """Return the file's text."""

@@ -6,7 +6,6 @@ growth and are none (facts.md section 6).
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from rich.table import Table
 from agent.exits import AgentError
 from agent.td3.replay.replay import Replay, ReplayError
 from contract.exits import Exit
+from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
 from contract.processes import held_mib
 
@@ -126,13 +126,10 @@ def _samples(process: subprocess.Popen[bytes], run: RunPaths) -> list[Sample]:
 
 def _sample(run: RunPaths, pid: int) -> Sample | None:
     """Return the memory of both processes now; None while one of them isn't there yet, or no more."""
-    try:
-        beat = json.loads(run.heartbeat.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    beat = read_heartbeat(run.heartbeat)
+    if beat is None or beat.pid != pid:
         return None
-    if beat["pid"] != pid:
-        return None
-    learner_mib, collector_mib = held_mib(pid), held_mib(beat["collector"]["pid"])
+    learner_mib, collector_mib = held_mib(pid), held_mib(beat.collector.pid)
     if learner_mib is None or collector_mib is None:
         return None
     try:

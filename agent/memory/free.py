@@ -2,7 +2,7 @@
 
 Owns the readers. What this run holds already counts as free, for the estimate counts it again: compare the two, not
 one of them with another program's figure. So does what ``scripts/wait_and_run.sh`` still holds for this run, and gives
-back as it grows: the file that MEMORY_HELD_FILE names says how much. Judges nothing.
+back as it grows: ``contract.held_memory`` says how much. Judges nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from agent.memory import estimate, gpu_probe
 from agent.memory.estimate import MIB, Free
 from contract.cgroups import Cgroups
 from contract.exits import Exit
+from contract.held_memory import read_held_mib
 from contract.processes import available_mib, held_mib
 
 
@@ -43,7 +44,7 @@ def device_bytes(fraction: float | None) -> int:
     if answer is None:
         return 0  # not even for a context
     free, total = answer
-    return device_room(free + held_for_us_bytes(cuda=True), total, fraction)
+    return device_room(free + read_held_mib(of_gpu=True) * MIB, total, fraction)
 
 
 def device_room(free: int, total: int, fraction: float | None) -> int:
@@ -106,16 +107,7 @@ def host_bytes(proc: Path = Path("/proc")) -> int | None:
     rooms_mib = (available_mib(proc), None if group is None else group.room_mib)
     rooms = [room_mib for room_mib in rooms_mib if room_mib is not None]
     own_mib = held_mib(os.getpid()) or 0.0
-    return int((min(rooms) + own_mib) * MIB) + held_for_us_bytes(cuda=False) if rooms else None
-
-
-def held_for_us_bytes(cuda: bool) -> int:
-    """Return what is held for this run of a GPU or of RAM by whoever started it; 0 where nobody says."""
-    try:
-        told = json.loads(Path(os.environ.get("MEMORY_HELD_FILE", "")).read_text(encoding="ascii"))
-        return int(told["held_mib"]) * MIB if (told["gpu"] is not None) == cuda else 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    return int((min(rooms) + own_mib) * MIB) + read_held_mib(of_gpu=False) * MIB if rooms else None
 
 
 def disk_bytes(run: Path) -> int | None:

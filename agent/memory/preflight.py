@@ -7,10 +7,8 @@ depends on a GPU.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -25,6 +23,7 @@ from agent.run_directory import settled_precision
 from agent.td3.kernels.arithmetic import computed, cpu_has_bfloat16
 from contract.events import CannotFit, Decisive, MemoryPool, NoCuda
 from contract.exits import Exit
+from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -179,6 +178,7 @@ def _report(config: AgentConfig, run: RunPaths, cuda: bool) -> MemoryReport:
 
 
 def _compared(config: AgentConfig, run: RunPaths, cuda: bool, room: Free) -> MemoryReport:
+    beat = read_heartbeat(run.heartbeat)
     return MemoryReport(
         estimate=estimate(config, cuda),
         free=room,
@@ -190,7 +190,7 @@ def _compared(config: AgentConfig, run: RunPaths, cuda: bool, room: Free) -> Mem
         not_on_cuda=None,
         computes_in=computed(config.td3.precision, cuda),
         idle_offload=() if cuda else config.memory.offload,
-        measured_mib=_watermarks(run.heartbeat),
+        measured_mib={} if beat is None else beat.peaks_mib,
     )
 
 
@@ -205,16 +205,6 @@ def _settled(config: AgentConfig, run: RunPaths, cuda: bool) -> AgentConfig:
     has = free.device_has_bfloat16 if cuda else cpu_has_bfloat16
     precision = settled_precision(run) or ("bfloat16" if has() else "float32")
     return config.model_copy(update={"td3": config.td3.model_copy(update={"precision": precision})})
-
-
-def _watermarks(heartbeat: Path) -> dict[str, dict[str, float]]:
-    try:
-        found = json.loads(heartbeat.read_text(encoding="utf-8"))["memory"]["peak_by_phase_mib"]
-        return {
-            str(phase): {str(kind): float(mib) for kind, mib in figures.items()} for phase, figures in found.items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
 
 
 def _mib(size: int | None) -> float | None:

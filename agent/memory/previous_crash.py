@@ -8,13 +8,13 @@ batch's. On a GPU the micro-batch is no matter of host memory, and what the devi
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.config import AgentConfig
 from agent.memory import fit
 from agent.memory.estimate import MIB, Free, estimate
+from contract.heartbeat import Phase, read_heartbeat
 
 SUSPECT_SHARE = 0.75
 """Of what a run could have: one that needed less didn't end for its own memory. The estimate is 13 MiB low at worst."""
@@ -24,7 +24,7 @@ SUSPECT_SHARE = 0.75
 class PreviousCrash:
     """The last heartbeat of a learner that didn't say how it ended."""
 
-    phase: str
+    phase: Phase
     micro_batch: int
     host_peak_mib: float
     """Highest reading of learner and collector together, once a second."""
@@ -32,14 +32,11 @@ class PreviousCrash:
 
 def read(heartbeat: Path) -> PreviousCrash | None:
     """Return the last heartbeat; None where there is none, or its learner said how it ended."""
-    try:
-        beat = json.loads(heartbeat.read_text(encoding="utf-8"))
-        if beat["exit_code"] is not None:
-            return None
-        peaks = [float(figures.get("host", 0.0)) for figures in beat["memory"]["peak_by_phase_mib"].values()]
-        return PreviousCrash(str(beat["phase"]), int(beat["micro_batch"]), max(peaks, default=0.0))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    beat = read_heartbeat(heartbeat)
+    if beat is None or beat.exit_code is not None:
         return None
+    peaks = (figures.get("host", 0.0) for figures in beat.peaks_mib.values())
+    return PreviousCrash(beat.phase, beat.micro_batch, max(peaks, default=0.0))
 
 
 def with_less(config: AgentConfig, free: Free, last: PreviousCrash) -> AgentConfig:

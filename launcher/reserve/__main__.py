@@ -1,7 +1,4 @@
-"""What ``scripts/wait_and_run.sh`` runs: wait, hold, start the command, hand over, and once more with a smaller batch.
-
-Owns the order of these and the exit code.
-"""
+"""What ``scripts/wait_and_run.sh`` runs: wait, hold, start the command, hand over; once more with a smaller batch."""
 
 from __future__ import annotations
 
@@ -13,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from contract.exits import Exit
+from contract.held_memory import VARIABLE, write_held
 from contract.signals import StopRequests
-from launcher.reserve import gpu, options, told, waiting
+from launcher.reserve import options, waiting
 from launcher.reserve.command import Command
-from launcher.reserve.handing import Handing, Manner
-from launcher.reserve.memory import Memory, UnreadableError
+from launcher.reserve.hand_over import Handover, HandoverOptions
+from launcher.reserve.memory import Gpu, Memory, Ram, UnreadableError, driver_is_there
 from launcher.reserve.options import Options
-from launcher.reserve.ram import Ram
 
 TRAINING = Path(__file__).resolve().parents[2] / "scripts" / "train_td3.py"
 
@@ -45,39 +42,39 @@ def main() -> int:
 
 
 def _attempts(wanted: Options, memory: Memory, requests: StopRequests) -> int:
-    manner = Manner(wanted.settle_s)
+    how = HandoverOptions(wanted.settle_s)
     with tempfile.TemporaryDirectory(prefix="wait_and_run-") as folder:
-        environment = {**os.environ, told.VARIABLE: str(Path(folder) / "held.json")}
-        code, reason, held = _attempt(wanted, memory, requests, manner, environment)
+        environment = {**os.environ, VARIABLE: str(Path(folder) / "held.json")}
+        code, reason, held = _attempt(wanted, memory, requests, how, environment)
         if not reason or requests.count:
             return code
         if wanted.fallback_batch is None:
             return _end(f"The command ran out of memory ({reason}); --fallback-batch would run it once more.", code)
         batch = str(wanted.fallback_batch)
-        manner = replace(manner, at_once=held > 0)
+        how = replace(how, at_once=held > 0)
         at_once = (
             f" {held:.0f} MiB were still held for it: this time it gets all when it begins to take." if held else ""
         )
         _say(f"The command ran out of memory ({reason}); once more with a batch of {batch}.{at_once}")
         environment |= {"AGENT_BATCH": batch, "RL_BATCH_SIZE": batch}
-        return _attempt(wanted, memory, requests, manner, environment)[0]
+        return _attempt(wanted, memory, requests, how, environment)[0]
 
 
 def _attempt(
-    wanted: Options, memory: Memory, requests: StopRequests, manner: Manner, environment: dict[str, str]
+    wanted: Options, memory: Memory, requests: StopRequests, how: HandoverOptions, environment: dict[str, str]
 ) -> tuple[int, str, float]:
     """Return the command's exit code, why it counts as out of memory if it does, and the MiB that were still held."""
     times = (wanted.sleep_s, wanted.timeout_s)
     held = waiting.wait(memory, wanted.min_free, *times, _say, lambda: requests.count > 0)
-    notice = Path(environment[told.VARIABLE])
+    notice = Path(environment[VARIABLE])
     try:
-        told.write(notice, memory.what, held.mib)
+        write_held(notice, memory.gpu, held.mib)
         _say(f"{wanted.min_free} MiB of {memory.name} are held; starting {wanted.command[0]}.")
         command = Command(wanted.command, environment)
     except OSError as error:
         held.hold.close()
         return _end(f"{wanted.command[0]}: can't be started ({error.strerror}).", 126), "", 0.0
-    code, left = Handing(memory, held, command, manner, notice, _say).run(requests)
+    code, left = Handover(memory, held, command, how, notice, _say).run(requests)
     return code, command.ran_out_of_memory(code), left
 
 
@@ -88,8 +85,8 @@ def _with_a_program(wanted: Options) -> Options:
 
 
 def _memory(wanted: Options) -> Memory:
-    if wanted.pool == "vram" or (wanted.pool == "auto" and gpu.driver_is_there()):
-        return gpu.Gpu(wanted.gpu)
+    if wanted.pool == "vram" or (wanted.pool == "auto" and driver_is_there()):
+        return Gpu(wanted.gpu)
     return Ram()
 
 

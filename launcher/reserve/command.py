@@ -1,6 +1,6 @@
-"""The command: started in a session of its own, signalled as a whole, its last words on standard error kept.
+"""The command: started in a session of its own, signalled as a whole, the end of its standard error kept.
 
-Owns its process. What its end means for memory is told by :func:`out_of_memory`, purely.
+What its end means for memory, :func:`out_of_memory` says, purely.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import IO
 
+from contract.cgroups import oom_kills
 from contract.exits import Exit
+from contract.processes import PROC, has_mapped, session_tree
 
 # facts.md, section 3; and what C++ and Python programs say.
 SIGNS = (
@@ -34,6 +36,8 @@ KILLED = 128 + signal.SIGKILL
 MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED} - {int(Exit.CRASH)})
 LAST_WORDS = 64 * 1024
 PATIENCE_S = 1.0
+REFRESH_S = 0.1
+KERNEL = PROC / "vmstat"
 
 
 def out_of_memory(code: int, last_words: str, kernel_killed: bool) -> str:
@@ -61,12 +65,15 @@ class Command:
         Raises:
             OSError: it can't be started.
         """
-        self._kills = _kernel_kills()
+        self._kills = oom_kills(KERNEL) or 0
         self._process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, start_new_session=True)
         self._words: collections.deque[bytes] = collections.deque(maxlen=16)
         assert self._process.stderr is not None
         self._copier = threading.Thread(target=self._copy, args=(self._process.stderr,), daemon=True)
         self._copier.start()
+        self._pids: frozenset[int] = frozenset({self._process.pid})
+        self._looked_s = -REFRESH_S
+        self._loaded: set[str] = set()
 
     @property
     def pid(self) -> int:
@@ -78,6 +85,20 @@ class Command:
         code = self._process.poll()
         return code if code is None or code >= 0 else 128 - code
 
+    def pids(self) -> frozenset[int]:
+        """Return its processes: its descendants, and the others of its session; looked up ten times a second."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= REFRESH_S:
+            self._looked_s = now_s
+            self._pids = session_tree(self._process.pid)
+        return self._pids
+
+    def has_loaded(self, library: str) -> bool:
+        """Return whether one of them has mapped a file whose name begins so, or had; looked up until one has."""
+        if library not in self._loaded and any(has_mapped(pid, library) for pid in self._pids):
+            self._loaded.add(library)
+        return library in self._loaded
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its process group, as a terminal does."""
         with contextlib.suppress(ProcessLookupError):
@@ -87,7 +108,7 @@ class Command:
         """Return why its end counts as running out of memory, in words; empty if it doesn't."""
         self._copier.join(PATIENCE_S)  # a process that it left behind may hold the pipe open
         said = b"".join(self._words).decode(errors="replace")
-        return out_of_memory(code, said, _kernel_kills() > self._kills)
+        return out_of_memory(code, said, (oom_kills(KERNEL) or 0) > self._kills)
 
     def _copy(self, source: IO[bytes]) -> None:
         while some := os.read(source.fileno(), LAST_WORDS // 16):
@@ -95,12 +116,3 @@ class Command:
             with contextlib.suppress(OSError, ValueError):  # a terminal that was closed ends no command
                 sys.stderr.buffer.write(some)
                 sys.stderr.buffer.flush()
-
-
-def _kernel_kills() -> int:
-    """Return how many processes this kernel has killed for memory since it began, in control groups and elsewhere."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0

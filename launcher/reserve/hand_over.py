@@ -1,83 +1,113 @@
-"""How much is still held for a command that grows. Pure: amounts in MiB in, the amount to hold out.
+"""Handing held memory to a command while it runs: looks, asks ``amounts`` how much to keep, has the holder do it.
 
-A program can't be given memory, it can only be let take what is free, and so can everybody else: what lies free at any
-moment is kept small, about a step, and what isn't handed over yet stays held.
+Whatever happens, nothing is held any more when it returns.
 """
 
 from __future__ import annotations
 
+import signal
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
-STEP_MIB = 128.0
-GROWTH_MIB = 8.0  # less is noise: a process that rests still breathes
+from contract.held_memory import write_held
+from contract.signals import StopRequests
+from launcher.reserve.amounts import GROWTH_MIB, Growth, keep, margin
+from launcher.reserve.command import Command
+from launcher.reserve.hold import HoldError
+from launcher.reserve.memory import Memory, UnreadableError
+from launcher.reserve.waiting import Held, Say
+
+LOOK_S = 0.005
+REST_S = 0.1
+CUDA = "libcuda.so"
 
 
 @dataclass(frozen=True)
-class Promise:
-    """What was held before the command was started.
+class HandoverOptions:
+    """How memory is handed over.
 
     Attributes:
-        mib: what the command shall be able to take.
-        context_mib: the holder's own CUDA context, a part of what is held that can be given back only whole; 0 for RAM.
+        settle_s: without growth for this long the command counts as grown.
+        at_once: give everything as soon as the command has begun to take.
     """
 
-    mib: float
-    context_mib: float = 0.0
-
-    def held_first(self) -> float:
-        """Return what is held when the command starts: all but the step that it finds free."""
-        return max(0.0, self.mib - STEP_MIB)
+    settle_s: float
+    at_once: bool = False
 
 
-def margin(promise: Promise, taken: float, opening: bool) -> float:
-    """Return what shall lie free for the command's next allocations.
+class Handover:
+    """One hand-over."""
 
-    Args:
-        promise: made before.
-        taken: the most that the command has held.
-        opening: it has loaded the CUDA driver. A context can't be had in steps: as much as ours took lies free at once.
-    """
-    return STEP_MIB + (max(0.0, promise.context_mib - taken) if opening else 0.0)
+    def __init__(
+        self, memory: Memory, held: Held, command: Command, options: HandoverOptions, notice: Path, say: Say
+    ) -> None:
+        """``notice``: the file by which the command learns what is still held for it."""
+        self._memory = memory
+        self._held = held
+        self._command = command
+        self._options = options
+        self._notice = notice
+        self._say = say
+        self._growth = Growth(time.monotonic())
+        self._open = True
 
+    def run(self, requests: StopRequests) -> tuple[int, float]:
+        """Return the command's exit code, and how many MiB were still held when it ended.
 
-def keep(promise: Promise, taken: float, held: float, free: float, wanted_free: float) -> float:
-    """Return how much is held from now on, context included: never more than before; 0 means that the holder ends.
+        Each request to stop is passed on to the command, and the first one ends the hold.
+        """
+        passed_on = 0
+        try:
+            while (code := self._command.poll()) is None:
+                if requests.count > passed_on:
+                    passed_on = requests.count
+                    self._close("asked to stop")
+                    self._command.signal(signal.SIGINT if requests.signal is signal.SIGINT else signal.SIGTERM)
+                if self._open:
+                    self._step()
+                time.sleep(LOOK_S if self._open else REST_S)
+            return code, self._amount()
+        finally:
+            self._close("")
 
-    Args:
-        promise: made before.
-        taken: the most that the command has held.
-        held: by the holder, its context included.
-        free: of the whole memory, now.
-        wanted_free: from :func:`margin`.
+    def _amount(self) -> float:
+        return self._held.mib if self._open else 0.0
 
-    What foreign processes take of the free memory is made up for, once: it costs the command at most a step beyond what
-    lay free. Without an end to it they would be handed everything, a step at a time.
-    """
-    still_due = promise.mib - taken
-    if still_due <= 0:
-        return 0.0
-    kept = min(held, still_due)
-    missing = wanted_free - (free + held - kept)
-    if missing > 0:
-        kept = max(kept - missing, min(kept, still_due - wanted_free - STEP_MIB))
-    return kept if kept > promise.context_mib else 0.0
+    def _step(self) -> None:
+        try:
+            kept, why = self._kept()
+            if kept <= 0:
+                self._close(why)
+            elif kept < self._amount():
+                self._held.hold.hold(int(kept - self._held.reserved.context_mib))
+                write_held(self._notice, self._memory.gpu, self._amount())
+        except (UnreadableError, HoldError) as error:
+            self._close(str(error))
 
+    def _kept(self) -> tuple[float, str]:
+        """Return what to hold from now on, and why nothing if it is nothing."""
+        reserved, growth = self._held.reserved, self._growth
+        seen = self._memory.look(self._held.hold.pid, self._command.pids())
+        taken = seen.by_command
+        if taken is None:  # whatever was added since the start is taken for the command's
+            taken = max(0.0, seen.used - self._amount() - self._held.others)
+        now_s = time.monotonic()
+        growth.see(taken, now_s)
+        if growth.rested_s(now_s) >= self._options.settle_s:
+            return 0.0, f"the command hasn't grown for {self._options.settle_s:g} s"
+        if self._options.at_once and growth.taken >= GROWTH_MIB:
+            return 0.0, "the command has begun to take memory"
+        opening = growth.taken < reserved.context_mib and self._command.has_loaded(CUDA)
+        wanted_free = margin(reserved, growth.taken, opening)
+        kept = keep(reserved, growth.taken, self._amount(), seen.free, wanted_free)
+        has = "all that was held for it" if growth.taken >= reserved.mib else "all but the holder's own context"
+        return kept, f"the command has {has}"
 
-class Growth:
-    """The most that a command has held, and since when that is so."""
-
-    def __init__(self, now_s: float) -> None:
-        self.taken = 0.0
-        self._grown_to = 0.0
-        self._since_s = now_s
-
-    def see(self, taken: float, now_s: float) -> None:
-        """Take a new figure into account."""
-        self.taken = max(self.taken, taken)
-        if self.taken >= self._grown_to + GROWTH_MIB:
-            self._grown_to = self.taken
-            self._since_s = now_s
-
-    def rested_s(self, now_s: float) -> float:
-        """Return for how long the command hasn't grown."""
-        return now_s - self._since_s
+    def _close(self, why: str) -> None:
+        if self._open:
+            amount, self._open = self._amount(), False
+            self._held.hold.close()
+            write_held(self._notice, self._memory.gpu, 0.0)
+            if why:
+                self._say(f"the last {amount:.0f} MiB are given back: {why} (it holds {self._growth.taken:.0f} MiB).")

@@ -1,7 +1,4 @@
-"""The holder process as whoever started it sees it: opened, told how much to hold, closed.
-
-Owns the process and its two pipes. Decides no amount.
-"""
+"""The holder process as its parent sees it: opened, ordered to hold an amount, closed."""
 
 from __future__ import annotations
 
@@ -25,13 +22,13 @@ class Hold:
         mib: of blocks that it holds, its CUDA context not counted.
     """
 
-    def __init__(self, what: str) -> None:
-        """``what``: ``ram``, or a GPU's index as ``nvidia-smi`` counts. Takes nothing yet."""
+    def __init__(self, gpu: int | None) -> None:
+        """``gpu``: its index as ``nvidia-smi`` counts; None for RAM. Takes nothing yet."""
         self.mib = 0
         environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts, and all of them
         environment.pop("CUDA_VISIBLE_DEVICES", None)
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", holder.__file__, what],
+            [sys.executable, "-I", "-S", holder.__file__, "ram" if gpu is None else str(gpu)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -3,7 +3,7 @@
 Owns blocks of one kind of memory, and on a GPU a CUDA context. Orders come as lines on standard input: ``open``, then
 ``hold MIB`` as often as wanted. Each is answered by a line: ``held MIB`` (of blocks), ``short`` and why where there is
 no more, ``broken`` and why where waiting won't help. It ends, and all its memory with it, when standard input is
-closed, also by the death of whoever started it. A process of its own because only the end of a process is sure to give
+closed, also by the death of its parent. A process of its own because only the end of a process is sure to give
 back a whole CUDA context (facts.md, section 1).
 
 Started by its path with ``python -I -S``: imports nothing of this project.

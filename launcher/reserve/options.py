@@ -1,4 +1,4 @@
-"""The options of ``scripts/wait_and_run.sh``, and what its ``--help`` says. Owns names, defaults and sentences."""
+"""The options of ``scripts/wait_and_run.sh``, and what its ``--help`` says."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Wait until enough memory is free, hold it, start CMD, and hand the memory over w
   bash scripts/wait_and_run.sh --min-free 2048 --sleep 300 --timeout 7200 --fallback-batch 2 -- \\
       python scripts/train_td3.py --config config/td3_config_lowmem.yaml > train.log 2>&1 &
 
-Options alone after `--` (`-- --debug`) are meant for scripts/train_td3.py.
+Options without a command after `--` (`-- --debug`) are meant for scripts/train_td3.py.
 """
 MORE = """\
 What is held, and what can't be. From the look that finds --min-free MiB free they are held by a process of their own,
-all but the 128 MiB that CMD finds free. As CMD grows, as much is given back in steps, so that about 128 MiB lie free at
-any moment. No program can give memory to another one, it can only free it: a hand-over without a gap is impossible,
-and what lies free in between anybody can take; here a step, and, made up for once, one more. On a GPU two parts can't
-be had in such steps: CMD's CUDA context (300 to 600 MiB: as much more lies free from when CMD has loaded the CUDA
-driver until it has its context), and the holder's own, which counts as held and goes last, whole. So less than about
-700 MiB is hardly held on a GPU. Making the holder's context takes a moment; if somebody is faster, the wait goes on.
-One allocation larger than what lies free fails, although more is held. If CMD ran out of memory while some was still
-held, the second run therefore gets all of it when it begins to take memory.
+all but the 128 MiB that CMD finds free. As CMD grows, as much is given back in steps, so that about 128 MiB lie free
+at any moment. No program can give memory to another one, it can only free it: a hand-over without a gap is impossible,
+and what lies free in between any process can take; here a step, and, made up for once, one more. On a GPU two parts
+can't be had in such steps: CMD's CUDA context (300 to 600 MiB: as much more lies free from when CMD has loaded the
+CUDA driver until it has its context), and the holder's own, which counts as held and goes last, whole. So less than
+about 700 MiB is hardly held on a GPU. Making the holder's context takes a moment; if another process is faster, the
+wait goes on. One allocation larger than what lies free fails, although more is held. If CMD ran out of memory while
+some was still held, the second run therefore gets all of it when it begins to take memory.
 
 Everything is given back when CMD holds --min-free, when it hasn't grown for --settle, and on Ctrl-C or SIGTERM, which
 are passed on to CMD. Of CMD its child processes are seen growing, not containers (`docker compose up`): choose a short

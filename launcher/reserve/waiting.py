@@ -1,6 +1,6 @@
 """Waiting for memory, and holding it from the look that found it.
 
-Owns the loop and its sentences. What is held comes back as a :class:`Held`, which is the caller's to close.
+What is held comes back as a :class:`Held`, which is the caller's to close.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from launcher.reserve.hand_over import Promise
+from launcher.reserve.amounts import Reservation
 from launcher.reserve.hold import Hold, HoldError
 from launcher.reserve.memory import Memory
 
@@ -26,22 +26,22 @@ class Held:
 
     Attributes:
         hold: the holder.
-        promise: to the command.
-        others: MiB that everybody else used when it was taken.
+        reserved: for the command.
+        others: MiB that all others used when it was taken.
     """
 
     hold: Hold
-    promise: Promise
+    reserved: Reservation
     others: float
 
     @property
     def mib(self) -> float:
         """Return what is held now, the holder's context included."""
-        return self.hold.mib + self.promise.context_mib
+        return self.hold.mib + self.reserved.context_mib
 
 
 class StoppedError(Exception):
-    """Somebody asked to stop while nothing was held yet."""
+    """It was asked to stop while nothing was held yet."""
 
 
 class TimedOutError(Exception):
@@ -81,18 +81,18 @@ def _short_of(memory: Memory, min_free: int) -> str:
 
 def _taken(memory: Memory, min_free: int) -> Held:
     before = memory.look(0)
-    with _closed_on_failure(Hold(memory.what)) as hold:
+    with _closed_on_failure(Hold(memory.gpu)) as hold:
         hold.open()
         seen = memory.look(hold.pid)
         context = seen.by_holder if seen.by_holder is not None else max(0.0, seen.used - before.used)
-        promise = Promise(min_free, 0.0 if memory.what == "ram" else context)
-        blocks = int(promise.held_first() - promise.context_mib)
+        reserved = Reservation(min_free, 0.0 if memory.gpu is None else context)
+        blocks = int(reserved.held_first() - reserved.context_mib)
         while hold.mib < blocks:
             if memory.look(hold.pid).free < TAKE_MIB:
-                raise HoldError("somebody else was faster")
+                raise HoldError("another process was faster")
             hold.hold(min(blocks, hold.mib + TAKE_MIB))
         used = memory.look(hold.pid).used
-    return Held(hold, promise, used - promise.context_mib - hold.mib)
+    return Held(hold, reserved, used - reserved.context_mib - hold.mib)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from contract.heartbeat import Phase, read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import inner, number, read_object
 from launcher.act.saved_config import saved_config
@@ -103,15 +104,15 @@ def _with_context(sizes: Sizes, context_mib: float) -> Sizes:
 
 
 def _mark(run: RunPaths, config: Values) -> Mark | None:
-    beat = read_object(run.heartbeat)
-    peaks = inner(inner(beat, "memory"), "peak_by_phase_mib")
-    saved = saved_config(run)
+    beat, saved = read_heartbeat(run.heartbeat), saved_config(run)
+    if beat is None:
+        return None
     values = {key: _dotted(saved, key) for key in config}
-    values["device"] = "cuda" if str(beat.get("device")).startswith("cuda") else "cpu"
-    values["td3.batch_size"], values["td3.micro_batch"] = beat.get("batch"), beat.get("micro_batch")
-    if "updating" not in peaks or any(not _alike(values.get(key), config.get(key)) for key in _SAME):
+    values["device"] = "cuda" if beat.device.startswith("cuda") else "cpu"
+    values["td3.batch_size"], values["td3.micro_batch"] = beat.batch, beat.micro_batch
+    if Phase.UPDATING not in beat.peaks_mib or any(not _alike(values.get(key), config.get(key)) for key in _SAME):
         return None  # it never got as far as its peak, or is of other networks
-    ram, vram = (_highest(peaks, kind) for kind in ("host", "device_reserved"))
+    ram, vram = (_highest(beat.peaks_mib, kind) for kind in ("host", "device_reserved"))
     mib = {PoolKind.RAM: ram, PoolKind.VRAM: vram if values["device"] == "cuda" else 0.0}
     return Mark(values, {kind: peak for kind, peak in mib.items() if peak is not None})
 
@@ -170,9 +171,8 @@ def _effective(values: Values, key: str) -> Any:
     return values.get(key) or rows if key == "td3.micro_batch" else values.get(key)
 
 
-def _highest(peaks: Mapping[str, Any], kind: str) -> float | None:
-    found = [number(figures.get(kind)) for figures in peaks.values() if isinstance(figures, dict)]
-    return max((mib for mib in found if mib is not None), default=None)
+def _highest(peaks_mib: Mapping[str, Mapping[str, float]], kind: str) -> float | None:
+    return max((figures[kind] for figures in peaks_mib.values() if kind in figures), default=None)
 
 
 def _dotted(values: Mapping[str, Any], key: str) -> Any:

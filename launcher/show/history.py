@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
-from contract.readers import number, read_lines, read_object
+from contract.readers import read_lines
 from launcher.decide.policy import RAN_OUT
 from launcher.observe.pools import PoolKind
 from launcher.show import timeline
@@ -117,7 +118,7 @@ def examine(run: RunPaths) -> RunHistory | None:
     mattered = [each for each in incidents if each.matters]
     starts = [*(each.began_s for each in mattered[1:]), float("inf")]
     mattering = [_report(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]
-    beat = read_object(run.heartbeat)
+    beat = read_heartbeat(run.heartbeat)
     steps = [each.step for each in rows.progress if each.step is not None]
     return RunHistory(
         tuple(_sessions(heard, end_s)),
@@ -126,8 +127,8 @@ def examine(run: RunPaths) -> RunHistory | None:
         Counter(words(row, "event") for row in events),
         sum(row.get("event") == "collector_restarted" for row in agent_events),
         steps[0] if steps else None,
-        max((step for step in (number(beat.get("step")), *steps[-1:]) if step is not None), default=None),
-        number(beat.get("total_steps")),
+        max([*steps[-1:], *([beat.step] if beat else [])], default=None),
+        beat.total_steps if beat else None,
         rows,
     )
 

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from contract.exits import Exit
 from contract.files import write_whole
+from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import inner, number, points, read_lines, read_object, read_objects
 from launcher.act.saved_config import saved_config
@@ -144,13 +145,13 @@ def _figure(value: Any, form: str) -> str:
 
 def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
     """Return all that page and text show; never raises for what is in the files."""
-    launcher, agent = read_object(run.launcher_state), read_object(run.heartbeat)
+    launcher, beat = read_object(run.launcher_state), read_heartbeat(run.heartbeat)
     agent_events, metrics = read_lines(run.agent_events), read_lines(run.metrics)
     return {
         "title": run.path.name,
         "outcome": _outcome(launcher, found),
         "overview": sentences.overview(found) if found else [],
-        "facts": _facts(run, launcher, agent, found),
+        "facts": _facts(run, launcher, beat, found),
         "memory": _memory(found) if found else None,
         "pools": _pools(found) if found else [],
         "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)] if found else [],
@@ -158,7 +159,7 @@ def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
         "driving": _driving(read_objects(run.evaluation_json)),
         "videos": [f"videos/{path.name}" for path in sorted(run.videos.glob("*.mp4"), reverse=True)],
         "curves": _curves(metrics, CURVES),
-        "phases": peaks_by_phase(agent, agent_events),
+        "phases": peaks_by_phase(beat.peaks_mib if beat else {}, agent_events),
         "shortages": shortages(agent_events),
         "memory_curves": _curves(metrics, MEMORY_CURVES),
         "events": _events(run),
@@ -175,8 +176,8 @@ def _outcome(launcher: Row, found: RunHistory | None) -> str:
     return "Trained without the launcher."
 
 
-def _facts(run: RunPaths, launcher: Row, agent: Row, found: RunHistory | None) -> dict[str, Any]:
-    config = saved_config(run)
+def _facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHistory | None) -> dict[str, Any]:
+    config, agent = saved_config(run), {} if beat is None else beat.data()
     facts = {
         # Of all launchers and learners that the run had; the files of state know the last one alone.
         "started": seconds_as_date(number(found.sessions[0].from_s if found else launcher.get("started"))),

@@ -30,16 +30,15 @@ DONE = {
 Row = Mapping[str, Any]
 
 
-def peaks_by_phase(agent: Row, events: Sequence[Row]) -> dict[str, Any] | None:
+def peaks_by_phase(measured: Mapping[str, Mapping[str, float]], events: Sequence[Row]) -> dict[str, Any] | None:
     """Return the table of peaks, MiB: ``highest`` (sentences), ``heads`` and ``rows``; None if nothing was measured.
 
     Args:
-        agent: the heartbeat's last object.
+        measured: by phase, in the last heartbeat.
         events: of the agent.
     """
-    measured = inner(inner(agent, "memory"), "peak_by_phase_mib")
     estimate = next((row for row in reversed(events) if row.get("event") == "footprint"), {})
-    lines = {phase: _line(phase, inner(measured, phase), estimate) for phase in measured}
+    lines = {phase: _line(phase, figures, estimate) for phase, figures in measured.items()}
     held = {kind for line in lines.values() for kind in line}
     shown = [kind for kind in COLUMNS if kind in held and _belongs(kind, held)]
     if not shown:
@@ -66,7 +65,7 @@ def _highest(lines: Mapping[str, Mapping[str, float]]) -> list[str]:
     return found
 
 
-def _line(phase: str, measured: Row, estimate: Row) -> dict[str, float]:
+def _line(phase: str, measured: Mapping[str, float], estimate: Row) -> dict[str, float]:
     figures = {kind: number(measured.get(kind)) for kind in COLUMNS}
     for pool in ("host", "device"):
         figures[f"{pool}_estimate"] = number(inner(estimate, f"{pool}_by_phase_mib").get(phase))

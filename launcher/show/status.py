@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.locks import is_held
 from contract.paths import RunPaths
 from contract.readers import inner, number, read_object
@@ -54,18 +55,17 @@ class Look:
         ``pools``, as in ``launcher-memory.jsonl``).
         """
         self._hear()
-        launcher, beat = read_object(self._run.launcher_state), read_object(self._run.heartbeat)
+        launcher, beat = read_object(self._run.launcher_state), read_heartbeat(self._run.heartbeat)
         alive = is_held(self._run.launcher_lock)
         state = launcher.get("state", "unknown")
-        told_s = number(beat.get("time"))
         return {
             **{each.name: launcher.get(each.name) for each in fields(LauncherState)},
             "run": self._run.path.name,
             "path": str(self._run.path),
             "alive": alive,
             "state": state if alive or state in ("stopped", "unknown") else "killed",
-            "heartbeat": beat,
-            "heartbeat_age_s": None if told_s is None else round(max(0.0, now - told_s), 1),
+            "heartbeat": {} if beat is None else beat.data(),
+            "heartbeat_age_s": None if beat is None else round(max(0.0, now - beat.time), 1),
             "ran_s": _ran_s(launcher, now if alive else None),
             **self._progress(beat, alive),
             "restarts": _restarts(launcher, beat),
@@ -90,10 +90,10 @@ class Look:
                 self._changed_s = moment(row)
                 self._since[words(row, "rung")] = moment(row)
 
-    def _progress(self, beat: Row, alive: bool) -> dict[str, float | None]:
-        step, total = number(beat.get("step")), number(beat.get("total_steps"))
-        told = [(moment(row), number(row.get("step"))) for row in (*self._rows, beat)]
-        speed = _speed([(time_s, done) for time_s, done in told if done is not None]) if alive else None
+    def _progress(self, beat: Heartbeat | None, alive: bool) -> dict[str, float | None]:
+        step, total = (None, None) if beat is None else (beat.step, beat.total_steps)
+        steps = [(moment(row), done) for row in self._rows if (done := number(row.get("step"))) is not None]
+        speed = _speed([*steps, *([(beat.time, float(beat.step))] if beat else [])]) if alive else None
         left = None if step is None or total is None else max(0.0, total - step)
         return {
             "step": step,
@@ -108,8 +108,8 @@ class Look:
         for each in taken if isinstance(taken, list) else []:
             if isinstance(each, dict):
                 name = _rung(each)
-                told = {"kind": each.get("kind"), "cause": each.get("cause")}
-                rungs.append({"rung": name, **told, "since": self._since.get(name)})
+                why = {"kind": each.get("kind"), "cause": each.get("cause")}
+                rungs.append({"rung": name, **why, "since": self._since.get(name)})
         return rungs
 
     def _next_restore_s(self, launcher: Row, now: float) -> float | None:
@@ -148,20 +148,20 @@ def _held(row: Row) -> dict[str, Any]:
     }
 
 
-def _restarts(launcher: Row, beat: Row) -> dict[str, float | None]:
+def _restarts(launcher: Row, beat: Heartbeat | None) -> dict[str, float | None]:
     return {
         "simulator": number(launcher.get("simulator_restarts")),
         "agent": number(launcher.get("agent_restarts")),
-        "collector": number(beat.get("collector_restarts")),
+        "collector": None if beat is None else beat.collector_restarts,
     }
 
 
-def _speed(told: list[tuple[float, float]]) -> float | None:
-    """Return the steps a second of the last minute; None where too little is told, or a run began again."""
-    if not told:
+def _speed(steps: list[tuple[float, float]]) -> float | None:
+    """Return the steps a second of the last minute; None where there are too few, or a run began again."""
+    if not steps:
         return None
-    last_s, last = max(told)
-    recent = [(time_s, step) for time_s, step in told if LEAST_SPAN_S <= last_s - time_s <= SPEED_OVER_S]
+    last_s, last = max(steps)
+    recent = [(time_s, step) for time_s, step in steps if LEAST_SPAN_S <= last_s - time_s <= SPEED_OVER_S]
     if not recent:
         return None
     first_s, first = min(recent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import carla
 import numpy as np
@@ -223,3 +224,12 @@ def test_tyre_stiffness_limits_what_motor_and_brakes_do_and_how_a_car_turns(sess
         return car.get_transform().rotation.yaw - where.rotation.yaw
 
     assert turned(lat_stiff_value=2.0) < 0.8 * turned(lat_stiff_value=17.0)
+
+
+@pytest.mark.any_simulator
+def test_every_blueprint_has_an_id_of_three_parts(session):
+    # The spectator is an actor, but none that can be spawned: not in the library.
+    ids = [blueprint.id for blueprint in session.world.get_blueprint_library()]
+    assert ids
+    assert all(re.fullmatch(r"[^.]+\.[^.]+\.[^.]+", name) for name in ids)
+    assert session.world.get_spectator().type_id == "spectator"

@@ -45,7 +45,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What can be spawned, or, like the spectator, is there from the start."""
+    """What an actor is made from."""
 
     id: str
     attributes: tuple[Attribute, ...] = ()
@@ -69,6 +69,9 @@ class VehicleBlueprint(Blueprint):
     model: VehicleModel = MODEL3
     base_type: BaseType = BaseType.CAR
 
+
+SPECTATOR = Blueprint("spectator")
+"""Of the actor that is there from the start; not in the catalogue, as in CARLA's."""
 
 CATALOGUE: dict[str, Blueprint] = {}
 """All blueprints by id."""
@@ -133,6 +136,5 @@ def _vehicle(row: VehicleRow) -> VehicleBlueprint:
     return VehicleBlueprint(f"vehicle.{row.id}", tuple(attributes), tags, model=model_of(row), base_type=row.base_type)
 
 
-register(Blueprint("spectator"))
 for _row in VEHICLES:
     register(_vehicle(_row))

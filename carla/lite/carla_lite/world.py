@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from carla_lite import navigation_sensors  # noqa: F401 (enters its sensors in SENSORS)
 from carla_lite.actors import Actor, Identity, Vehicle, compose
-from carla_lite.blueprints import VehicleBlueprint, find
+from carla_lite.blueprints import SPECTATOR, VehicleBlueprint, find
 from carla_lite.listed_blueprints import LISTED_ONLY
 from carla_lite.maps import Maps
 from carla_lite.motion import collisions, physics
@@ -76,7 +76,7 @@ class World:
         self.sensors: list[Sensor] = []
         self._triggers: list[FrictionTrigger] = []
         self._limits = SpeedLimits(network)
-        self.spectator = self._add(Actor(Identity(self._new_id(), find("spectator"), {}), _ABOVE))
+        self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
 
     def report_unsupported(self, name: str) -> None:
         """Count a call that changes nothing here, and log the first of its name: one that is asynchronous has no reply
@@ -109,8 +109,6 @@ class World:
         """
         blueprint = find(name)
         attributes = blueprint.values(given)
-        if blueprint is self.spectator.blueprint:
-            raise RpcError("there is one spectator already: get_spectator() returns it")
         if name in LISTED_ONLY:
             self.report_unsupported(name)
             raise RpcError(f"carla-lite has no {name}: programs find it in the library, but it can't be spawned")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,9 @@ from agent.td3.td3 import TD3
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
 from contract.exits import Exit
+from contract.heartbeat import MemoryFigures
 from contract.paths import RunPaths
+from tests.unit.beats import BEAT
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32, 32]}
@@ -350,9 +353,13 @@ def test_training_that_can_t_fit_is_refused_before_anything_is_allocated(tmp_pat
     assert fits.returncode == Exit.FINISHED, fits.stdout
 
 
+def beat(peaks_mib: dict[str, dict[str, float]]) -> str:
+    return replace(BEAT, memory=MemoryFigures(peak_by_phase_mib=peaks_mib)).json()
+
+
 def test_the_command_prints_one_object_that_a_program_can_read(tmp_path: Path) -> None:
     measured = {"updating": {"host": 321.5, "device_allocated": 40.0, "device_reserved": 64.0, "device_used": 5400.0}}
-    (tmp_path / "agent.json").write_text(json.dumps({"memory": {"peak_by_phase_mib": measured}}))
+    (tmp_path / "agent.json").write_text(beat(measured))
     ended = agent("footprint", "--run-dir", str(tmp_path), "--device", "cpu", "--json")
     assert ended.returncode == Exit.FINISHED, ended.stderr
     found = json.loads(ended.stdout)
@@ -367,12 +374,12 @@ def test_the_command_prints_one_object_that_a_program_can_read(tmp_path: Path) -
 def test_the_table_shows_a_device_only_where_one_was_measured(tmp_path: Path) -> None:
     heartbeat = tmp_path / "agent.json"
     command = ("footprint", "--run-dir", str(tmp_path), "--device", "cpu")
-    heartbeat.write_text(json.dumps({"memory": {"peak_by_phase_mib": {"updating": {"host": 321.5}}}}))
+    heartbeat.write_text(beat({"updating": {"host": 321.5}}))
     without = agent(*command).stdout
     assert "321.5" in without
     assert "all processes" not in without
     figures = {"host": 321.5, "device_reserved": 64.0, "device_used": 5400.0}
-    heartbeat.write_text(json.dumps({"memory": {"peak_by_phase_mib": {"updating": figures}}}))
+    heartbeat.write_text(beat({"updating": figures}))
     assert "5400.0" in agent(*command).stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from agent.memory.allocator import Choice
 from agent.memory.estimate import MIB, Free
 from agent.memory.previous_crash import SUSPECT_SHARE, PreviousCrash, with_less
 from agent.telemetry.events import EventLog
+from contract.heartbeat import MemoryFigures, Phase
 from contract.paths import RunPaths
+from tests.unit.beats import BEAT
 
 BATCH = 256
 
@@ -29,22 +32,17 @@ def need(settings: AgentConfig) -> int:
 
 
 def ended(micro_batch: int = BATCH, host_peak_mib: float = 0.0) -> PreviousCrash:
-    return PreviousCrash("updating", micro_batch, host_peak_mib)
+    return PreviousCrash(Phase.UPDATING, micro_batch, host_peak_mib)
 
 
 def heartbeat(path: Path, **changes: Any) -> Path:
-    beat = {
-        "phase": "updating",
-        "micro_batch": 64,
-        "exit_code": None,
-        "memory": {"peak_by_phase_mib": {"warming": {"host": 400.0}, "updating": {"host": 512.5, "learner": 300.0}}},
-    }
-    path.write_text(json.dumps({**beat, **changes}))
+    peaks = {"warming": {"host": 400.0}, "updating": {"host": 512.5, "learner": 300.0}}
+    path.write_text(replace(BEAT, memory=MemoryFigures(peak_by_phase_mib=peaks), **changes).json())
     return path
 
 
 def test_a_heartbeat_that_stopped_is_silence(tmp_path: Path) -> None:
-    assert previous_crash.read(heartbeat(tmp_path / "agent.json")) == PreviousCrash("updating", 64, 512.5)
+    assert previous_crash.read(heartbeat(tmp_path / "agent.json")) == PreviousCrash(Phase.UPDATING, 64, 512.5)
 
 
 @pytest.mark.parametrize("code", [0, 71, 75])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carla_lite.actors import Actor, Identity, Vehicle, compose
-from carla_lite.blueprints import CATALOGUE, VehicleBlueprint
+from carla_lite.blueprints import CATALOGUE, SPECTATOR, VehicleBlueprint
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Pose
 
@@ -100,7 +100,7 @@ def test_attachments_compose_in_any_grouping(a, b, c):
 
 
 def test_an_actor_two_parents_deep_knows_both():
-    blueprint = CATALOGUE["spectator"]
+    blueprint = SPECTATOR
     top = Actor(Identity(1, blueprint, {}), Pose(10, 0, 0, 0, math.pi / 2, 0))
     middle = Actor(Identity(2, blueprint, {}, top), Pose(5, 0, 0, 0, 0, 0))
     leaf = Actor(Identity(3, blueprint, {}, middle), Pose(0, 1, 2, 0, 0, 0))

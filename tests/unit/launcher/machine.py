@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract.heartbeat import Heartbeat, Phase
+from contract.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
 from launcher import config
 from launcher.act.runtime import Child, Role, Start
 from launcher.config import LauncherConfig
@@ -280,6 +280,7 @@ class Machine(World):
             collector_restarts=self.collector_restarts,
             cuda=self.cuda,
             gave_way=program.gave_way,
+            collector=CollectorFigures(program.pid, CollectorState.CONNECTING if waits else CollectorState.STEPPING),
         )
 
     # Arithmetic

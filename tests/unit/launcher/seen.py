@@ -7,35 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from contract.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
+from contract.heartbeat import CollectorFigures, CollectorState, Phase
 from launcher import config
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.diagnostician import Diagnostician
 from launcher.decide.detectors.expectations import BandKey, Expectations
 from launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
 from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from tests.unit.beats import BEAT
 
 LIMITS = config.load()
 TIMEOUT_S = 20.0
 EXPECTED = Expectations(timeout_s=TIMEOUT_S, collector_margin_s=5.0)
 TOTAL_MIB = 5745.0
 
-BEAT = Heartbeat(
-    time=0.0,
-    pid=7,
-    phase=Phase.UPDATING,
-    step=5000,
-    total_steps=100_000,
-    updates=4000,
-    episode=20,
-    device="cuda",
-    batch=64,
-    micro_batch=64,
-    ticks=9000,
-    tick_outstanding_s=0.0,
-    collector_restarts=0,
-    collector=CollectorFigures(8, CollectorState.STEPPING),
-)
 SIMULATOR = SimulatorSeen(running=True, healthy=True, pid=100)
 AGENT = AgentSeen(running=True, beat=BEAT, beat_age_s=0.3, pid=200)
 
@@ -44,13 +29,13 @@ Series = Callable[[float], Observation]
 
 
 def vram(simulator: float = 3000.0, agent: float = 1200.0, foreign: float = 85.0, name: str = "Xorg") -> Reading:
-    """Return a GPU's reading; who holds nothing isn't there."""
+    """Return a GPU's reading; an owner that holds nothing isn't there."""
     held = {
         ("simulator", OwnerKind.SIMULATOR, 100): simulator,
         ("agent", OwnerKind.AGENT, 200): agent,
         (name, OwnerKind.FOREIGN, 300): foreign,
     }
-    owners = tuple(Owner(who, whose, (pid,), measured(mib)) for (who, whose, pid), mib in held.items() if mib > 0)
+    owners = tuple(Owner(owner, kind, (pid,), measured(mib)) for (owner, kind, pid), mib in held.items() if mib > 0)
     free = TOTAL_MIB - simulator - agent - foreign
     return Reading((Pool("vram:0", PoolKind.VRAM, measured(TOTAL_MIB), measured(max(0.0, free)), owners),), Gpu.OK)
 

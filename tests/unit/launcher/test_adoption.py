@@ -16,7 +16,7 @@ from launcher.act.runtime import Role
 from launcher.decide.adoption import WITHOUT_CUDA, given_up, why_without_cuda
 from launcher.decide.ladder import Needs
 from launcher.observe.pools import PoolKind
-from tests.unit.launcher.seen import BEAT
+from tests.unit.beats import BEAT
 from tests.unit.launcher.simulated import BASE, LIMITS, World
 
 ON_CARD: dict[str, Any] = {"device": "cuda", "td3.batch_size": 64, "td3.micro_batch": None}

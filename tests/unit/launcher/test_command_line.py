@@ -30,6 +30,7 @@ from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKin
 from launcher.resolve.prepare import Prepared, prepare
 from launcher.resolve.resuming import DEFAULT_CONFIG, requested
 from tests.conftest import REPOSITORY
+from tests.unit.beats import BEAT
 
 LIMITS = config.load()
 
@@ -171,7 +172,7 @@ def test_a_mistake_in_the_launchers_configuration_is_one_sentence(
 def finished(run: RunPaths) -> None:
     state = LauncherState("night", RunOptions(), "127.0.0.1", 2000, state="stopped", exit_code=0)
     Journal(run, state, time.time).event(LauncherEvent.RUN_ENDED, "the agent finished")
-    run.heartbeat.write_text(json.dumps({"time": time.time(), "step": 120, "total_steps": 120}))
+    run.heartbeat.write_text(replace(BEAT, time=time.time(), step=120, total_steps=120).json())
 
 
 def test_status_is_for_programs_and_for_people(run: RunPaths) -> None:

@@ -19,8 +19,9 @@ from launcher.act.runtime import Role
 from launcher.decide import plan
 from launcher.observe.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
 from launcher.resolve import watermarks
+from tests.unit.beats import BEAT
 from tests.unit.launcher.planned import CONTEXT_MIB, LIMITS, Rule, card, reading, simulator, situation
-from tests.unit.launcher.seen import BEAT, driving, vram, with_beat
+from tests.unit.launcher.seen import driving, vram, with_beat
 from tests.unit.launcher.simulated import World
 
 RULE = Rule()

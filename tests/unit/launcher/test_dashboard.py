@@ -6,6 +6,7 @@ import io
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from launcher.show import dashboard
 from launcher.show.appended import AppendedLines
 from launcher.show.bars import bar, cells_of
 from launcher.show.status import Look
+from tests.unit.beats import BEAT
 
 NOW = 2_000_000_000.0
 OWNERS = {"simulator": 4800.0, "agent": 490.0, "Xorg": 85.0, "blender": 200.0}
@@ -38,16 +40,15 @@ STATE = {
     "simulator_restarts": 3,
     "agent_restarts": 1,
 }
-BEAT = {
-    "time": NOW - 1,
-    "phase": "updating",
-    "step": 120_400,
-    "total_steps": 240_000,
-    "updates": 118_350,
-    "device": "cuda",
-    "micro_batch": 32,
-    "collector_restarts": 2,
-}
+DRIVING = replace(
+    BEAT,
+    time=NOW - 1,
+    step=120_400,
+    total_steps=240_000,
+    updates=118_350,
+    micro_batch=32,
+    collector_restarts=2,
+)
 SHORT = {"diagnosis": "pressure", "pool": "vram:0", "owner": ""}
 EVENTS: list[dict[str, Any]] = [
     {"time": NOW - 500, "event": "finding", "cause": "ram is short", "diagnosis": "pressure", "pool": "ram"},
@@ -65,7 +66,7 @@ MEMORY = [
 ]
 FILES = {
     "launcher.json": json.dumps(STATE),
-    "agent.json": json.dumps(BEAT),
+    "agent.json": DRIVING.json(),
     "launcher-events.jsonl": "".join(json.dumps(row) + "\n" for row in EVENTS),
     "launcher-memory.jsonl": "".join(json.dumps(row) + "\n" for row in MEMORY),
 }
@@ -238,7 +239,7 @@ def test_values_of_any_kind_and_torn_lines_never_stop_it(
     row = {"time": data.draw(ANYTHING), "step": data.draw(ANYTHING), "pools": data.draw(ANYTHING | POOLS)}
     changed = {
         "launcher.json": json.dumps(some(STATE)),
-        "agent.json": json.dumps(some(BEAT)),
+        "agent.json": json.dumps(some(DRIVING.data())),
         "launcher-events.jsonl": "".join(json.dumps(some(each)) + "\n" for each in EVENTS) + '{"torn',
         "launcher-memory.jsonl": json.dumps(row)
         + "\n"

@@ -19,6 +19,7 @@ from launcher.act.launcher_state import LauncherState, ProcessState
 from launcher.act.saved_config import saved_config
 from launcher.options import RunOptions
 from launcher.show import dashboard
+from tests.unit.beats import BEAT
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_status_knows_a_launcher_that_was_killed_from_one_that_runs(run: RunPath
     written = journal(run)
     written.state = replace(written.state, state="running")
     written.save()
-    run.heartbeat.write_text('{"time": 990.0, "phase": "updating", "step": 5, "memory": {"learner_mib": 12.5}}')
+    run.heartbeat.write_text(replace(BEAT, time=990.0).json())
     taken = lock(run)
     found = dashboard.status(run, now=1000.0)
     assert (found["state"], found["alive"], found["heartbeat_age_s"]) == ("running", True, 10.0)

@@ -34,7 +34,8 @@ from launcher.observe.observer import RunObserver
 from launcher.observe.pools import Reading
 from launcher.observe.simulator import Questions
 from tests.conftest import StartServer
-from tests.unit.launcher.seen import BEAT, until
+from tests.unit.beats import BEAT
+from tests.unit.launcher.seen import until
 
 LIMITS = config.load().watch
 PATIENCE_S = 20.0

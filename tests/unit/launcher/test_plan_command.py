@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ import psutil
 import pytest
 
 from contract.exits import Exit, ExitError
+from contract.heartbeat import MemoryFigures, Phase
 from launcher import plan as command
 from launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
 from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve.footprint import Footprint, FootprintError
 from launcher.resolve.planning import make_plan
+from tests.unit.beats import BEAT
 from tests.unit.launcher.planned import LIMITS, reading
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -193,8 +196,9 @@ def beat(run: Path, device: str, host: float, reserved: float | None, micro_batc
     figures = {"host": host} | ({} if reserved is None else {"device_reserved": reserved})
     peaks = {"warming": {"host": 1.0}, "updating": figures}
     run.mkdir(parents=True)
-    told = {"device": device, "batch": 64, "micro_batch": micro_batch, "memory": {"peak_by_phase_mib": peaks}}
-    (run / "agent.json").write_text(json.dumps(told))
+    memory = MemoryFigures(peak_by_phase_mib=peaks)
+    told = replace(BEAT, phase=Phase.FINISHED, device=device, micro_batch=micro_batch, memory=memory)
+    (run / "agent.json").write_text(told.json())
     (run / "config.yaml").write_text(
         "td3: {batch_size: 64, precision: float32,\n"
         "  network: {channels: [32, 64, 64], features: 512, hidden: [256, 256]}}\n"

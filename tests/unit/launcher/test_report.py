@@ -6,6 +6,8 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.heartbeat import MemoryFigures
 from contract.paths import RunPaths
 from launcher.show import report
 from launcher.show.charts import CURVE_HEIGHT, CURVE_WIDTH, line_chart
+from tests.unit.beats import BEAT
 
 VOID = {"meta", "br"}
 NAMES = (
@@ -39,6 +43,14 @@ NAMES = (
 TOTALS = {"success": 0.5, "blocked": 1.0, "route_completion": 0.75, "driving_score": 61.0, "collisions_per_km": 1.25}
 SHORTAGE = ("phase", "batch", "micro_batch", "action", "cause", "snapshot")
 PEAKS = {"updating": {"host": 512.4, "learner": 301.5}, "waiting_for_simulator": {"host": 211.0}}
+
+
+def beat(peaks_mib: Mapping[str, Mapping[str, float]], device: str = "cpu") -> str:
+    """Return a heartbeat's text."""
+    memory = MemoryFigures(peak_by_phase_mib=peaks_mib)
+    return replace(BEAT, step=1500, updates=700, device=device, memory=memory).json()
+
+
 HELD = {"total": 5745.0, "free": 255.0, "owners": {"simulator": 4800.0, "agent": 605.0, "Xorg": 85.0}}
 FILES: dict[str, str] = {
     "launcher.json": json.dumps(
@@ -54,7 +66,7 @@ FILES: dict[str, str] = {
     '{"time": 1000000001, "event": "footprint", "host_by_phase_mib": {"updating": 498.7, "saving": 530}}\n'
     '{"time": 1000000070, "event": "out_of_memory", "phase": "critic", "action": "halved", "cause": "no room", '
     '"batch": 64, "micro_batch": 64, "snapshot": "out-of-memory-1.json"}\n',
-    "agent.json": json.dumps({"step": 1500, "updates": 700, "memory": {"peak_by_phase_mib": PEAKS}}),
+    "agent.json": beat(PEAKS),
     "config.yaml": "# command: train\nseed: 3\nsimulator: {map: Town01}\n",
     "metrics.jsonl": "".join(
         json.dumps({"step": step, "rollout/ep_rew_mean": step / 10, "memory/learner_mib": 300.0}) + "\n"
@@ -148,9 +160,8 @@ def test_planned_bands_are_shown_beside_the_most_that_was_held_in_their_phase(tm
 
 def test_a_device_s_memory_is_shown_where_there_was_one(tmp_path: Path) -> None:
     figures = {"host": 900, "device_allocated": 40.2, "device_reserved": 64, "device_used": 5400}
-    agent = {"memory": {"peak_by_phase_mib": {"updating": figures}}}
     estimate = {"event": "footprint", "device_by_phase_mib": {"updating": 480}, "host_by_phase_mib": {}}
-    text = page(tmp_path, {"agent.json": json.dumps(agent), "agent-events.jsonl": json.dumps(estimate)})
+    text = page(tmp_path, {"agent.json": beat({"updating": figures}), "agent-events.jsonl": json.dumps(estimate)})
     assert "<th>RAM held</th><th>GPU estimated</th><th>tensors</th><th>allocator</th><th>GPU in all</th>" in text
     assert "<td>900</td><td>480</td><td>40</td><td>64</td><td>5400</td>" in text
 
@@ -193,7 +204,7 @@ def test_what_is_in_the_files_is_text_and_never_markup(tmp_path: Path) -> None:
         "launcher-events.jsonl": event,
         "config.yaml": evil,
         "evaluation.json": json.dumps([{"name": evil, "map": evil, "totals": TOTALS}]),
-        "agent.json": json.dumps({"device": evil, "memory": {"peak_by_phase_mib": {evil: {"host": 1}}}}),
+        "agent.json": beat({evil: {"host": 1}}, device=evil),
         "agent-events.jsonl": json.dumps({"event": "out_of_memory", **dict.fromkeys(SHORTAGE, evil)}),
     }
     text = page(tmp_path, files)
@@ -248,7 +259,7 @@ def test_values_of_any_kind_never_stop_the_report(
         "launcher-memory.jsonl": "\n".join(json.dumps(memory_row()) for _ in range(3)),
         "agent-events.jsonl": json.dumps(anything(("time", "event", "steps", "updates"))),
         "metrics.jsonl": "\n".join(map(json.dumps, metrics)),
-        "agent.json": json.dumps({"memory": data.draw(ANYTHING), "step": data.draw(ANYTHING)}),
+        "agent.json": json.dumps({**BEAT.data(), data.draw(st.sampled_from(sorted(BEAT.data()))): data.draw(ANYTHING)}),
         "evaluation.json": json.dumps([{"name": data.draw(ANYTHING), "totals": anything(tuple(report.COLUMNS))}]),
         "config.yaml": json.dumps({"seed": data.draw(ANYTHING), "simulator": data.draw(ANYTHING)}),
     }

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from tests.gpu_stub.stub import Figures, build
 
 SCRIPT = REPOSITORY / "scripts" / "wait_and_run.sh"
 GROW = (sys.executable, grow.__file__)
-PROMISED, CONTEXT, STEP, BLOCK = 2048, 300, 128, 32
+RESERVED, CONTEXT, STEP, BLOCK = 2048, 300, 128, 32
 CARLA = 4_200_001  # above what Linux gives out
 SLACK = 16
 RAM = ("--pool", "ram", "--min-free", "64")
@@ -34,9 +35,9 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def figures(tmp_path: Path, libraries: Path) -> Figures:
-    """A card of which CARLA leaves just what is promised."""
+    """A card of which CARLA leaves just what is reserved."""
     figures = Figures(tmp_path / "figures", libraries)
-    figures.hold(CARLA, figures.total_mib - PROMISED, kind="G", name="CarlaUE4")
+    figures.hold(CARLA, figures.total_mib - RESERVED, kind="G", name="CarlaUE4")
     return figures
 
 
@@ -95,7 +96,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def foreign_process(figures: Figures, start: Start) -> Callable[[int], Program]:
-    """Return somebody with a context beside what is promised; on a line he insists on so many MiB."""
+    """Return a process with a context beside what is reserved; on a line it insists on so many MiB."""
 
     def ready(mib: int) -> Program:
         figures.total_mib += CONTEXT
@@ -118,8 +119,8 @@ def held_by(figures: Figures) -> dict[int, float]:
 
 
 def free_in(figures: Figures) -> float:
-    """Return what lies free of the promise and of a foreign process's context beside it."""
-    return figures.total_mib - (5745 - PROMISED) - sum(held_by(figures).values())
+    """Return what lies free of what is reserved and of a foreign process's context beside it."""
+    return figures.total_mib - (5745 - RESERVED) - sum(held_by(figures).values())
 
 
 class Sample(NamedTuple):
@@ -141,7 +142,7 @@ def sampled(figures: Figures, pid: int, robber: int) -> Iterator[list[Sample]]:
             held = held_by(figures)
             if samples and samples[-1].taken > held.get(pid, 0.0):
                 break
-            free = figures.total_mib - (5745 - PROMISED) - sum(held.values())
+            free = figures.total_mib - (5745 - RESERVED) - sum(held.values())
             samples.append(Sample(free, held.get(pid, 0.0), held[robber]))
 
     thread = threading.Thread(target=look)
@@ -180,7 +181,7 @@ def test_between_check_and_use_a_foreign_process_takes_the_memory_in_the_plain_w
     figures: Figures, start: Start, foreign_process: Callable[[int], Program]
 ) -> None:
     robber = foreign_process(1500)
-    assert free_in(figures) == PROMISED  # the check; so it is started
+    assert free_in(figures) == RESERVED  # the check; so it is started
     command = start(*GROW, "--wait", "0.5", "1000", environment=figures.environment)
     robber.go()
     assert robber.line() == "grown"
@@ -194,7 +195,7 @@ def test_what_lies_free_while_the_command_grows_is_a_step_and_a_foreign_process_
     figures.unlistable = not listed
     robber = foreign_process(500)
     growing = noting_its_pid(tmp_path / "pid", *GROW, "--wait", "0.3", "--pause", "0.1", *["90"] * 18)
-    program = start("--min-free", str(PROMISED), "--", *growing, environment=figures.environment)
+    program = start("--min-free", str(RESERVED), "--", *growing, environment=figures.environment)
     pid = pid_in(tmp_path / "pid")
     robber.go()
     with sampled(figures, pid, robber.pid) as samples:
@@ -202,7 +203,7 @@ def test_what_lies_free_while_the_command_grows_is_a_step_and_a_foreign_process_
     assert code == 0, said
     assert "2048 MiB of GPU 0 are held" in said
     assert "back: the command has all but the holder's own context" in said
-    own_context_goes = PROMISED - CONTEXT - STEP
+    own_context_goes = RESERVED - CONTEXT - STEP
     assert len(samples) > 100
     # About to make a context, which can't be had in steps.
     assert STEP <= most_free(samples, 0, 1) <= CONTEXT + STEP + BLOCK + SLACK
@@ -213,7 +214,7 @@ def test_what_lies_free_while_the_command_grows_is_a_step_and_a_foreign_process_
 def test_memory_that_the_hold_denied_is_there_in_the_second_run(figures: Figures, start: Start, tmp_path: Path) -> None:
     """One allocation larger than a step fails while the rest is held."""
     big = (*GROW, "--pause", "0.3", "900")
-    program = start("--min-free", str(PROMISED), "--fallback-batch", "2", "--", *big, environment=figures.environment)
+    program = start("--min-free", str(RESERVED), "--fallback-batch", "2", "--", *big, environment=figures.environment)
     code, said = program.ended()
     assert code == 0, said
     assert "ran out of memory (exit code 71); once more with a batch of 2" in said
@@ -312,6 +313,19 @@ def test_a_fresh_python_is_told_what_to_install_and_needs_nothing_for_ram(figure
     assert code == 65
     assert "`python3 -m pip install nvidia-ml-py`, or --pool ram" in said
     assert start(*bare, *RAM, "--", "true", environment=figures.environment).ended()[0] == 0
+
+
+def test_reserving_imports_this_project_and_the_standard_library_only() -> None:
+    program = """
+import sys
+sys.path += sys.argv[1:]
+import launcher.reserve.__main__
+print(*sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names))
+"""
+    packages = sysconfig.get_paths()["purelib"]  # there to be found, but not by themselves: site is left out
+    bare = (sys.executable, "-S", "-c", program, str(REPOSITORY), packages)
+    found = subprocess.run(bare, capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["__main__", "contract", "launcher"]
 
 
 TOUCH = """

@@ -7,35 +7,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.reserve import options
+from launcher.reserve.amounts import STEP_MIB, Growth, Reservation, keep, margin
 from launcher.reserve.command import out_of_memory
-from launcher.reserve.hand_over import STEP_MIB, Growth, Promise, keep, margin
 
 AMOUNT = st.floats(0, 8192)
 
 
-@given(promised=AMOUNT, context=st.floats(0, 600), allocations=st.lists(st.floats(1, STEP_MIB), max_size=60))
-def test_a_command_that_allocates_a_step_at_a_time_gets_all_that_was_promised(
-    promised: float, context: float, allocations: list[float]
+@given(reserved_mib=AMOUNT, context=st.floats(0, 600), allocations=st.lists(st.floats(1, STEP_MIB), max_size=60))
+def test_a_command_that_allocates_a_step_at_a_time_gets_all_that_was_reserved(
+    reserved_mib: float, context: float, allocations: list[float]
 ) -> None:
-    promise = Promise(promised, context)
-    held, free, taken = promise.held_first(), promised - promise.held_first(), 0.0
+    reserved = Reservation(reserved_mib, context)
+    held, free, taken = reserved.held_first(), reserved_mib - reserved.held_first(), 0.0
     for wanted in allocations:
-        allocation = min(wanted, promised - taken)
+        allocation = min(wanted, reserved_mib - taken)
         assert allocation <= free + 1e-6
         taken, free = taken + allocation, free - allocation
-        kept = keep(promise, taken, held, free, STEP_MIB)
+        kept = keep(reserved, taken, held, free, STEP_MIB)
         free, held = free + held - kept, kept
-        assert free <= max(promised - held, STEP_MIB) + 1e-6
+        assert free <= max(reserved_mib - held, STEP_MIB) + 1e-6
         assert held == 0 or free <= STEP_MIB + 1e-6
 
 
-@given(promised=AMOUNT, taken=AMOUNT, held=AMOUNT, free=AMOUNT, context=st.floats(0, 600))
+@given(reserved_mib=AMOUNT, taken=AMOUNT, held=AMOUNT, free=AMOUNT, context=st.floats(0, 600))
 def test_what_is_held_only_shrinks_and_never_leaves_more_free_than_is_wanted(
-    promised: float, taken: float, held: float, free: float, context: float
+    reserved_mib: float, taken: float, held: float, free: float, context: float
 ) -> None:
-    kept = keep(Promise(promised, context), taken, held, free, STEP_MIB)
+    kept = keep(Reservation(reserved_mib, context), taken, held, free, STEP_MIB)
     assert 0 <= kept <= held
-    due = max(0.0, promised - taken)
+    due = max(0.0, reserved_mib - taken)
     if context < kept < min(held, due):
         left_free = free + held - kept
         made_up_for = kept == pytest.approx(due - 2 * STEP_MIB)  # foreign processes' memory, as far as it ever is
@@ -43,31 +43,31 @@ def test_what_is_held_only_shrinks_and_never_leaves_more_free_than_is_wanted(
 
 
 def test_a_foreign_process_that_takes_what_lies_free_is_made_up_for_once() -> None:
-    promise, held, theirs = Promise(2048), 1920.0, 0.0
+    reserved, held, theirs = Reservation(2048), 1920.0, 0.0
     for _ in range(50):  # he takes all that lies free, again and again; the command nothing
         theirs += 2048 - theirs - held
-        held = keep(promise, 0.0, held, 0.0, STEP_MIB)
+        held = keep(reserved, 0.0, held, 0.0, STEP_MIB)
     assert theirs == 2 * STEP_MIB
     assert held == 2048 - 2 * STEP_MIB
 
 
 def test_room_for_a_whole_context_lies_free_while_one_is_being_made() -> None:
-    promise = Promise(2048, context_mib=400)
-    assert margin(promise, 0, opening=False) == STEP_MIB
-    assert margin(promise, 0, opening=True) == 400 + STEP_MIB
-    assert margin(promise, 150, opening=True) == 250 + STEP_MIB
-    assert margin(promise, 400, opening=True) == STEP_MIB
+    reserved = Reservation(2048, context_mib=400)
+    assert margin(reserved, 0, opening=False) == STEP_MIB
+    assert margin(reserved, 0, opening=True) == 400 + STEP_MIB
+    assert margin(reserved, 150, opening=True) == 250 + STEP_MIB
+    assert margin(reserved, 400, opening=True) == STEP_MIB
 
 
 def test_the_holders_context_goes_as_soon_as_the_rest_is_less_and_memory_is_short() -> None:
-    promise = Promise(2048, context_mib=400)
-    assert keep(promise, taken=1500, held=420, free=128, wanted_free=STEP_MIB) == 420
-    assert keep(promise, taken=1550, held=420, free=78, wanted_free=STEP_MIB) == 0
+    reserved = Reservation(2048, context_mib=400)
+    assert keep(reserved, taken=1500, held=420, free=128, wanted_free=STEP_MIB) == 420
+    assert keep(reserved, taken=1550, held=420, free=78, wanted_free=STEP_MIB) == 0
 
 
-def test_memory_that_was_never_promised_is_used_up_before_any_is_given_back() -> None:
-    assert keep(Promise(2048), taken=128, held=1920, free=5000, wanted_free=STEP_MIB) == 1920
-    assert keep(Promise(2048), taken=228, held=1920, free=4900, wanted_free=STEP_MIB) == 1820
+def test_memory_that_was_never_reserved_is_used_up_before_any_is_given_back() -> None:
+    assert keep(Reservation(2048), taken=128, held=1920, free=5000, wanted_free=STEP_MIB) == 1920
+    assert keep(Reservation(2048), taken=228, held=1920, free=4900, wanted_free=STEP_MIB) == 1820
 
 
 def test_breathing_is_no_growth() -> None:
@@ -84,7 +84,7 @@ def test_breathing_is_no_growth() -> None:
     [
         (71, "", False, "exit code 71"),
         (137, "", True, "the kernel killed it for memory"),
-        (137, "", False, ""),  # somebody's kill -9
+        (137, "", False, ""),  # a user's kill -9
         (0, "torch.OutOfMemoryError: CUDA out of memory.", False, ""),  # it got over it
         (1, "torch.OutOfMemoryError: CUDA out of memory.", False, "exit code 1 after `out of memory`"),
         (1, "RuntimeError: CUBLAS_STATUS_ALLOC_FAILED", False, "exit code 1 after `CUBLAS_STATUS_ALLOC_FAILED`"),

@@ -1,7 +1,7 @@
 """Who took the memory: what foreign processes hold of each pool beside the least that they held before. Pure.
 
-Kept once, from the run's first look to its last, for whoever needs memory that isn't there: the agent before its start,
-a simulator before its restart. What is noticed look by look, as growth, is the detectors'.
+Kept once, from the run's first look to its last, for the program that lacks memory: the agent before its start, a
+simulator before its restart. What is noticed look by look, as growth, is the detectors'.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ForeignMemory:
             self._usual_mib[pool.name] = min(held, self._usual_mib.get(pool.name, held))
 
     def taker(self, pool: Pool) -> Owner | None:
-        """Return the owner who took most of a pool since the first look; if nobody took any, who holds most."""
+        """Return the owner who took most of a pool since the first look; if none took any, the one who holds most."""
         least = self._least_mib or {}
 
         def grown(owner: Owner) -> tuple[float, float]:

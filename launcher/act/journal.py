@@ -32,7 +32,7 @@ def lock(run: RunPaths) -> Lock:
     Children's shims inherit it: the run of a launcher that was killed stays locked until its agent has gone too.
 
     Raises:
-        RunInUseError: somebody else has it.
+        RunInUseError: another launcher has it.
         OSError: the directory can't be written.
     """
     try:

@@ -33,7 +33,7 @@ BEATS_SETTLE_S = 5.0
 
 
 def context_mib(seen: Observation) -> float | None:
-    """Return what the agent holds of the GPU beyond what its allocator has; None where nobody knows.
+    """Return what the agent holds of the GPU beyond what its allocator has; None where that is unknown.
 
     The driver counts it per process, under ids of this machine: in a container the agent itself couldn't find its own.
     Only while it learns, when its allocator has what it needs: both figures then tell of the same moment.
@@ -58,12 +58,12 @@ class LadderState:
         config: LauncherConfig,
         effects: Effects,
         journal: Journal,
-        state: RunState,
+        run_state: RunState,
     ) -> None:
         self._spec, self._forecast = spec, forecast
-        self._config, self._effects, self._journal, self._state = config, effects, journal, state
+        self._config, self._effects, self._journal, self._run_state = config, effects, journal, run_state
         self._bands: Mapping[BandKey, float] = {}
-        self._hold = Hold(state.now.hold_s or config.restore.hold_s)
+        self._hold = Hold(run_state.now.hold_s or config.restore.hold_s)
         self._changed_s = float("-inf")
         self._fresh_mib: dict[PoolKind, float] = {}
         self._fresh_known = False
@@ -71,13 +71,13 @@ class LadderState:
     @property
     def overrides(self) -> dict[str, Any]:
         """The values that hold now."""
-        return overrides(self._state.now.taken)
+        return overrides(self._run_state.now.taken)
 
     def ground(self, seen: Observation) -> Ground:
         """Return what a choice of steps stands on."""
         return Ground(
             self._forecast.ladder,
-            self._state.now.taken,
+            self._run_state.now.taken,
             seen.memory,
             self._config.memory.reserve_mib,
             self._forecast.needs,
@@ -89,14 +89,14 @@ class LadderState:
 
     def take(self, decision: Degrade) -> None:
         """Record steps down: all of them before the first event, for a launcher may be killed between two."""
-        taken, ladder, rows = list(self._state.now.taken), self._forecast.ladder, []
+        taken, ladder, rows = list(self._run_state.now.taken), self._forecast.ladder, []
         for step in decision.steps:
             freed = relief([step], ladder, taken, self._forecast.needs) if step.values else step.frees_mib
             kind = kind_of(step, ladder, decision.kind).value
             rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
             if step.stays:
                 taken.append(Taken(step.rung, kind, decision.cause, dict(step.values), step.quality))
-        self._state.stand_on(taken)
+        self._run_state.stand_on(taken)
         for rung, kind, freed_mib in rows:
             self._journal.event(LauncherEvent.RUNG_TAKEN, decision.cause, rung=rung, kind=kind, frees_mib=freed_mib)
 
@@ -108,8 +108,8 @@ class LadderState:
 
     def restore(self, now_s: float) -> tuple[Taken, dict[str, Any]]:
         """Take the last step back; return it, and the values that hold without it."""
-        *before, taken = self._state.now.taken
-        self._state.stand_on(before)
+        *before, taken = self._run_state.now.taken
+        self._run_state.stand_on(before)
         left = self.overrides
         self._hold.restored(now_s)
         self._journal.event(LauncherEvent.RUNG_LEFT, f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
@@ -124,7 +124,7 @@ class LadderState:
         """Record what the agent gave up by itself, by then at this training step, as a rung that was taken."""
         kind = PoolKind.VRAM if self._expected.get("device") == "cuda" else PoolKind.RAM
         taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
-        self._state.stand_on((*self._state.now.taken, taken))
+        self._run_state.stand_on((*self._run_state.now.taken, taken))
         self.degraded(now_s)
         self._journal.event(LauncherEvent.RUNG_ADOPTED, taken.cause, rung=str(taken), kind=taken.kind, step=step)
         self.changed(now_s)
@@ -153,8 +153,8 @@ class LadderState:
     def _telling_beat(self, seen: Observation, now_s: float) -> Heartbeat | None:
         """Return the heartbeat if it is of an agent that has begun, on the present rung."""
         beat = seen.agent.beat
-        told = beat is not None and self.beats_tell_of_now(now_s) and beat.phase != "starting"
-        return beat if told else None
+        current = beat is not None and self.beats_tell_of_now(now_s) and beat.phase != "starting"
+        return beat if current else None
 
     def changed(self, now_s: float) -> None:
         """Let things settle before memory is judged again."""
@@ -165,7 +165,7 @@ class LadderState:
 
     def look_ahead(self, wait: bool = False) -> None:
         """Find out what the steps from here would free, before a decision needs it."""
-        self._forecast.ask_ahead(within_reach(self._forecast.ladder, self._state.now.taken), wait)
+        self._forecast.ask_ahead(within_reach(self._forecast.ladder, self._run_state.now.taken), wait)
 
     def plan_bands(self, quality: str | None) -> None:
         """Have simulator and agent measured against what they should hold on the present rung."""
@@ -177,7 +177,7 @@ class LadderState:
         shown: dict[str, dict[str, dict[str, float]]] = {}
         for (owner, pool, phase), mib in planned.items():
             shown.setdefault(owner, {}).setdefault(pool, {})[phase] = mib
-        self._state.plan_bands(shown)
+        self._run_state.plan_bands(shown)
         self._journal.event(LauncherEvent.PLANNED_BANDS, "what the plan says for the present rung", bands_mib=shown)
 
     def beats_tell_of_now(self, now_s: float) -> bool:
@@ -197,7 +197,7 @@ class LadderState:
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
         """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
-        return predicted(self._forecast.ladder, self._state.now.taken, self._forecast.needs)
+        return predicted(self._forecast.ladder, self._run_state.now.taken, self._forecast.needs)
 
     # Measures
 
@@ -222,10 +222,10 @@ class LadderState:
         for kind in (PoolKind.VRAM, PoolKind.RAM):
             held = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
             if young:
-                self._state.simulator_held(kind, quality, held)
+                self._run_state.simulator_held(kind, quality, held)
             if not self._fresh_known and held > 0:
                 self._fresh_mib[kind] = held
-        self._state.agent_context(context_mib(seen))
+        self._run_state.agent_context(context_mib(seen))
         beat = seen.agent.beat
         if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
             self._fresh_known = True
@@ -250,7 +250,7 @@ class LadderState:
         if self._hold.passed(now_s, self._config.restore):
             self._remember_hold()
             self._journal.event(LauncherEvent.RESTORE_STANDS, hold_s=self._hold.hold_s)
-        taken, beat = self._state.now.taken, seen.agent.beat
+        taken, beat = self._run_state.now.taken, seen.agent.beat
         if not taken or beat is None or beat.phase == "starting":
             return False
         short = any(finding.cause in policy.SHORT for finding in findings)
@@ -259,7 +259,7 @@ class LadderState:
         return self._hold.is_over(now_s)
 
     def _remember_hold(self) -> None:
-        self._state.hold(self._hold.hold_s)
+        self._run_state.hold(self._hold.hold_s)
 
     def _steps(self) -> list[Step]:
         return [step for steps in self._forecast.ladder.values() for step in steps]

@@ -97,7 +97,7 @@ class Recalled:
     Attributes:
         state: as the next one begins with it: rung, hold times and watermarks stay; how the last one ended doesn't.
         killed: it wrote no end.
-        open_to: who else can have written the file, a clause; empty if nobody but this user can.
+        open_to: which other users can have written the file, a clause; empty if none can.
     """
 
     state: LauncherState

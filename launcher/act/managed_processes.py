@@ -14,7 +14,6 @@ from contract.events import LauncherEvent
 from contract.readers import last_lines
 from contract.requests import Answer
 from launcher.act.effects import Effects, State
-from launcher.act.failures import SimulatorFailedError
 from launcher.act.journal import Journal
 from launcher.act.run_spec import RunSpec
 from launcher.act.run_state import RunState
@@ -27,6 +26,14 @@ Script = Generator[None, None, None]
 ADOPTED = {Role.SIMULATOR: LauncherEvent.SIMULATOR_ADOPTED, Role.AGENT: LauncherEvent.AGENT_ADOPTED}
 KILLED = {Role.SIMULATOR: LauncherEvent.SIMULATOR_KILLED, Role.AGENT: LauncherEvent.AGENT_KILLED}
 STOPPED = {Role.SIMULATOR: LauncherEvent.SIMULATOR_STOPPED, Role.AGENT: LauncherEvent.AGENT_STOPPED}
+
+
+class SimulatorFailedError(Exception):
+    """A simulator that was started didn't get as far as answering and ticking."""
+
+    def __init__(self, cause: str, ended: Ended | None, last_words: str) -> None:
+        super().__init__(cause)
+        self.cause, self.ended, self.last_words = cause, ended, last_words
 
 
 class ManagedProcesses:
@@ -43,7 +50,7 @@ class ManagedProcesses:
         self.drained = False
         self.warm = False
         self._spec, self._config, self._effects = spec, config, effects
-        self._journal, self._state = journal, run_state
+        self._journal, self._run_state = journal, run_state
 
     @property
     def now_s(self) -> float:
@@ -53,7 +60,7 @@ class ManagedProcesses:
     @property
     def quality(self) -> str | None:
         """Return the simulator's quality on the present rung."""
-        state = self._state.now
+        state = self._run_state.now
         return next((taken.quality for taken in reversed(state.taken) if taken.quality), state.quality)
 
     @property
@@ -81,11 +88,11 @@ class ManagedProcesses:
         if state is self.state:
             return
         self.state = state
-        self._state.enter(state, self.simulator, self.agent)
+        self._run_state.enter(state, self.simulator, self.agent)
 
     def adopt(self) -> None:
         """Take over what a launcher that is gone left running; a simulator of another quality is of no use."""
-        before = self._state.now.simulator
+        before = self._run_state.now.simulator
         for role in Role:
             child = self._effects.runtime.left(role)
             if child is not None:
@@ -130,7 +137,7 @@ class ManagedProcesses:
         self._effects.say(f"simulator {health.version} answers and ticks after {took_s:.1f} s")
 
     def _start_simulator(self) -> None:
-        self._state.program(Role.SIMULATOR, None, self.quality)
+        self._run_state.program(Role.SIMULATOR, None, self.quality)
         self._journal.event(LauncherEvent.SIMULATOR_STARTS, port=self._spec.address.port, quality=self.quality)
         try:
             child = self._effects.runtime.start(Start(Role.SIMULATOR, quality=self.quality))
@@ -172,8 +179,8 @@ class ManagedProcesses:
         """
         self.enter(State.WARMING)
         self.lay()
-        self._state.program(Role.AGENT, None)
-        self._journal.event(LauncherEvent.AGENT_STARTS, resume=resume, overrides=overrides(self._state.now.taken))
+        self._run_state.program(Role.AGENT, None)
+        self._journal.event(LauncherEvent.AGENT_STARTS, resume=resume, overrides=overrides(self._run_state.now.taken))
         child = self._effects.runtime.start(Start(Role.AGENT, resume=resume))
         self._set(Role.AGENT, child)
         self.agent_started_s, self.drained, self.warm = self.now_s, False, False
@@ -187,7 +194,7 @@ class ManagedProcesses:
             StartError: the disk refuses them; the agent would start on another rung.
         """
         try:
-            self._effects.requests.write_overrides(overrides(self._state.now.taken))
+            self._effects.requests.write_overrides(overrides(self._run_state.now.taken))
         except OSError as error:
             self._journal.event(LauncherEvent.OVERRIDES_FAILED, str(error))
             raise StartError(
@@ -282,7 +289,7 @@ class ManagedProcesses:
     def _set(self, role: Role, child: Child) -> None:
         if role is Role.SIMULATOR:
             self.simulator = child
-            self._state.program(role, child, self.quality)
+            self._run_state.program(role, child, self.quality)
         else:
             self.agent = child
-            self._state.program(role, child)
+            self._run_state.program(role, child)

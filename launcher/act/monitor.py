@@ -33,12 +33,12 @@ class Monitor:
         config: LauncherConfig,
         effects: Effects,
         journal: Journal,
-        state: RunState,
+        run_state: RunState,
     ) -> None:
         self.findings: tuple[Finding, ...] = ()
         self.fresh = False
         self._processes, self._config, self._effects, self._journal = processes, config, effects, journal
-        self._state = state
+        self._run_state = run_state
         self._seen: Observation | None = None
         self._looked_s = self._drawn_s = float("-inf")
         self._drawn: dict[str, float | None] = {}
@@ -76,7 +76,7 @@ class Monitor:
         return self._seen
 
     def take(self) -> Observation:
-        """Return the last observation, and take note that somebody has dealt with it."""
+        """Return the last observation, and take note that it is dealt with."""
         self.fresh = False
         return self.last
 
@@ -107,11 +107,11 @@ class Monitor:
         return self._known.get(finding.key, "")
 
     def _identified(self, finding: Finding) -> Finding:
-        """Return a finding with its incident: what holds keeps its own, and what one look finds anew is one."""
+        """Return a finding with its incident: what holds keeps its own, and all that one look finds first is one."""
         failed = finding.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED)
-        incident = self.incident_of(finding) or (self._state.under_repair if failed else "")
+        incident = self.incident_of(finding) or (self._run_state.under_repair if failed else "")
         if not incident:
-            incident = self._found_now = self._found_now or self._state.open_incident()
+            incident = self._found_now = self._found_now or self._run_state.open_incident()
         return replace(finding, incident=incident)
 
     def _journal_findings(self) -> None:
@@ -151,7 +151,7 @@ class Monitor:
                 "phase": None if beat is None else beat.phase,
                 "step": None if beat is None else beat.step,
                 "updates": None if beat is None else beat.updates,
-                "taken": [str(taken) for taken in self._state.now.taken],
+                "taken": [str(taken) for taken in self._run_state.now.taken],
                 "pools": pools_plain(seen.memory),
             }
         )

@@ -55,12 +55,12 @@ class Notifier:
         if event["event"] not in NEWS or len(self._running) >= AT_ONCE:
             return
         named = {"LAUNCHER_EVENT": "event", "LAUNCHER_CAUSE": "cause", "LAUNCHER_INCIDENT": "incident"}
-        told = {variable: str(event.get(key, "")) for variable, key in named.items()}
+        variables = {variable: str(event.get(key, "")) for variable, key in named.items()}
         with contextlib.suppress(OSError):
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
                 stdin=subprocess.PIPE,
-                env={**os.environ, **told},
+                env={**os.environ, **variables},
                 start_new_session=True,  # Ctrl-C is for the launcher
             )
             assert process.stdin is not None

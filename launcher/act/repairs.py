@@ -14,10 +14,9 @@ from contract.events import LauncherEvent
 from contract.exits import Exit
 from contract.readers import last_lines
 from launcher.act.effects import Effects, State
-from launcher.act.failures import OverError, SimulatorFailedError
 from launcher.act.journal import Journal
 from launcher.act.ladder_state import LadderState
-from launcher.act.managed_processes import ManagedProcesses, Script
+from launcher.act.managed_processes import ManagedProcesses, Script, SimulatorFailedError
 from launcher.act.monitor import Monitor
 from launcher.act.restart_budgets import RestartBudgets
 from launcher.act.run_spec import RunSpec
@@ -26,15 +25,22 @@ from launcher.act.runtime import Role, StartError
 from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.choose import Lack
-from launcher.decide.decisions import Decision, Degrade, RestartAgent, RestartSimulator, Restore, Stop
+from launcher.decide.decisions import Decision, Degrade, Ending, RestartAgent, RestartSimulator, Restore, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ending import Ending
 from launcher.decide.ladder import Step, laid_over
 from launcher.observe.observation import Observation
 from launcher.observe.pools import OwnerKind, PoolKind
 
 LOG_LINES_SHOWN = 12
 WAITS = "waits for it to become free"
+
+
+class RunOverError(Exception):
+    """The run is to end."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
 
 
 class Repairs:
@@ -50,28 +56,28 @@ class Repairs:
         monitor: Monitor,
         ladder: LadderState,
         budgets: RestartBudgets,
-        state: RunState,
+        run_state: RunState,
     ) -> None:
         self._spec, self._config, self._effects, self._journal = spec, config, effects, journal
         self._processes, self._monitor, self._ladder, self._budgets = processes, monitor, ladder, budgets
-        self._state = state
+        self._run_state = run_state
         self._agent_away = False  # stopped for a step that was taken while the simulator couldn't start
 
     def perform(self, decision: Decision, incident: str = "") -> Script:
         """Carry a decision out; all that is recorded meanwhile carries the incident, a new one where none is given.
 
         Raises:
-            OverError: the decision, or what came of it, ends the run; the incident stays at hand.
+            RunOverError: the decision, or what came of it, ends the run; the incident stays at hand.
         """
-        before = self._state.handle(incident or self._state.open_incident())
+        before = self._run_state.handle(incident or self._run_state.open_incident())
         yield from self._carry_out(decision)
-        self._state.handle(before)
+        self._run_state.handle(before)
 
     def _carry_out(self, decision: Decision) -> Script:
         if isinstance(decision, Stop):
             if decision.ending.code == Exit.BUDGET_SPENT:
                 self._journal.event(LauncherEvent.CRASH_LOOP, decision.ending.reason)
-            raise OverError(decision.ending)
+            raise RunOverError(decision.ending)
         if isinstance(decision, RestartSimulator | RestartAgent) and not decision.failed:
             self._budgets.restarts_for_leak("simulator" if isinstance(decision, RestartSimulator) else "agent")
         if isinstance(decision, RestartSimulator):
@@ -88,7 +94,7 @@ class Repairs:
 
     def have_simulator(self, delay_s: float = 0.0) -> Script:
         """Return when a simulator answers and ticks; start it again as often as the budget allows."""
-        before = self._state.now.incident
+        before = self._run_state.now.incident
         while True:
             yield from self._let_foreign_processes_go()
             try:
@@ -102,11 +108,11 @@ class Repairs:
                 self._monitor.fresh = False  # this look is spent, and the one before was of another simulator
                 for fatal in (each for each in self._monitor.findings if each.cause in policy.FATAL):
                     yield from self.perform(self._budgets.decide(fatal, seen), fatal.incident)
-                self._state.handle(before)
+                self._run_state.handle(before)
                 return
 
     def _let_foreign_processes_go(self) -> Script:
-        """Wait while somebody else has the memory that a new simulator needs: it would only crash again."""
+        """Wait while foreign processes have the memory that a new simulator needs: it would only crash again."""
         seen = self._monitor.look()
         while self._simulator_is_dead and (
             taken := self._ladder.foreign_process_in_the_way(seen, self._monitor.foreign)
@@ -118,11 +124,11 @@ class Repairs:
 
     def _belongs_to(self, incident: str) -> None:
         """Have what follows carry the incident at hand, else this one, else a new one."""
-        self._state.handle(self._state.now.incident or incident or self._state.open_incident())
+        self._run_state.handle(self._run_state.now.incident or incident or self._run_state.open_incident())
 
     def have_room(self) -> Script:
         """Return when what the agent will take is free, by steps down if need be; wait for foreign memory."""
-        since_s, seen, before = self._processes.now_s, self._monitor.look(), self._state.now.incident
+        since_s, seen, before = self._processes.now_s, self._monitor.look(), self._run_state.now.incident
         while (short := self._missing(seen)) is not None:
             kind, finding = short
             self._belongs_to(self._monitor.incident_of(finding))
@@ -132,28 +138,28 @@ class Repairs:
                 self._effects.say(f"{finding.sentence}: starts with {_in_words(steps)}")
                 continue
             self._monitor.remark(finding, WAITS)
-            first = self._state.now.agent_restarts == 0  # a run that is under way has all the time there is
+            first = self._run_state.now.agent_restarts == 0  # a run that is under way has all the time there is
             if first and self._processes.now_s - since_s >= self._config.memory.foreign_patience_s:
-                raise OverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
+                raise RunOverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
             yield
             seen = self._monitor.last
-        self._state.handle(before)
+        self._run_state.handle(before)
 
     def start_agent(self, resume: bool) -> None:
         """Start the agent; one that can't be started at all ends the run."""
         try:
             self._processes.start_agent(resume)
         except StartError as error:
-            raise OverError(Ending(Exit.BAD_CONFIG, str(error))) from error
+            raise RunOverError(Ending(Exit.BAD_CONFIG, str(error))) from error
         self._agent_away = False
-        self._state.agent_starts()
+        self._run_state.agent_starts()
         self._monitor.fresh = False  # what was seen last is of the agent before
 
     def replace_agent(
         self, cause: str, failed: bool = False, delay_s: float = 0.0, simulator_too: bool = False
     ) -> Script:
         """Start the agent again with the values that hold; unless it failed, it writes a checkpoint first."""
-        self._state.count_restart(Role.AGENT)
+        self._run_state.count_restart(Role.AGENT)
         self._journal.event(LauncherEvent.AGENT_RESTART, cause, delay_s=round(delay_s, 2))
         self._effects.say(f"{cause}: the agent is started again and goes on from its checkpoint")
         if failed:
@@ -193,7 +199,7 @@ class Repairs:
                 yield from self._processes.stop_agent(decision.cause)
                 self._agent_away = True
             return 0.0
-        yield from self.perform(decision, self._state.now.incident)
+        yield from self.perform(decision, self._run_state.now.incident)
         return 0.0
 
     def _show_log(self) -> None:
@@ -225,7 +231,7 @@ class Repairs:
             yield from self._processes.resume()
 
     def _tell_restart(self, cause: str, delay_s: float) -> None:
-        self._state.count_restart(Role.SIMULATOR)
+        self._run_state.count_restart(Role.SIMULATOR)
         self._journal.event(LauncherEvent.SIMULATOR_RESTART, cause, delay_s=round(delay_s, 2))
         self._effects.say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
 

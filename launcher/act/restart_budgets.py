@@ -23,33 +23,33 @@ class RestartBudgets:
         config: LauncherConfig,
         processes: ManagedProcesses,
         ladder: LadderState,
-        state: RunState,
+        run_state: RunState,
         draw: Callable[[], float],
     ) -> None:
         self.ever_healthy = False
         self._config, self._processes, self._ladder = config, processes, ladder
-        self._state, self._draw = state, draw
+        self._run_state, self._draw = run_state, draw
 
     def decide(self, finding: Finding, seen: Observation) -> Decision:
         """Return what to do about a finding; each call about something that failed counts as one failure."""
         if finding.cause in policy.SHORT and not self._ladder.settled(self._processes.now_s):
             return Nothing()
-        state, failures = self._state, 0
+        run_state, failures = self._run_state, 0
         if finding.cause in policy.SIMULATOR_FAILED:
             age_s = self._processes.simulator_age_s
-            failures = state.count_failure(Role.SIMULATOR, age_s, self._config.simulator.restarts)
+            failures = run_state.count_failure(Role.SIMULATOR, age_s, self._config.simulator.restarts)
         elif finding.cause in policy.AGENT_FAILED:
             age_s = self._processes.agent_age_s
-            failures = state.count_failure(Role.AGENT, age_s, self._config.agent.restarts)
+            failures = run_state.count_failure(Role.AGENT, age_s, self._config.agent.restarts)
         elif finding.cause is Cause.LEAK:
             limits = self._config.memory.leak_restarts
-            failures = state.leak_restarts(finding.owner, self._age_s(finding.owner), limits)
+            failures = run_state.leak_restarts(finding.owner, self._age_s(finding.owner), limits)
         ground = self._ladder.ground(seen)
         return policy.decide(finding, failures, self.ever_healthy, ground, self._config, self._draw())
 
     def restarts_for_leak(self, program: str) -> None:
         """Take note that a program is started again because it leaks."""
-        self._state.count_leak_restart(program, self._age_s(program), self._config.memory.leak_restarts)
+        self._run_state.count_leak_restart(program, self._age_s(program), self._config.memory.leak_restarts)
 
     def _age_s(self, program: str) -> float:
         return self._processes.simulator_age_s if program == "simulator" else self._processes.agent_age_s

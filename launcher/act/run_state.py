@@ -16,7 +16,7 @@ from launcher.act.journal import Journal
 from launcher.act.launcher_state import LauncherState, ProcessState
 from launcher.act.runtime import Child, Role
 from launcher.config import LeakRestarts, Restarts
-from launcher.decide.ending import Ending
+from launcher.decide.decisions import Ending
 from launcher.decide.ladder import Taken
 from launcher.decide.restarts import failures_in_a_row
 from launcher.observe.pools import PoolKind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +20,7 @@ from launcher.act.launcher_state import LauncherState, ProcessState
 from launcher.act.saved_config import saved_config
 from launcher.options import RunOptions
 from launcher.show import dashboard
+from tests.conftest import REPOSITORY
 from tests.unit.beats import BEAT
 
 
@@ -46,6 +48,12 @@ def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPat
     state = read_object(run.launcher_state)
     assert (state["simulator"]["pid"], state["options"], state["updated"]) == (7, {"map": "Lite01"}, 1000.0)
     assert not list(run.path.glob("launcher.[0-9]*")), "no temporary file stays"
+
+
+def test_one_file_changes_the_run_s_state() -> None:
+    writes = re.compile(r"journal\.state\b[\w.]*\s*[-+|]?=[^=]")
+    files = {path.name: path.read_text(encoding="utf-8") for path in (REPOSITORY / "launcher").rglob("*.py")}
+    assert {name for name, text in files.items() if writes.search(text)} == {"run_state.py"}
 
 
 def test_a_torn_last_line_is_no_line(run: RunPaths) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from contract.events import LauncherEvent
 from contract.heartbeat import Heartbeat
 from launcher.act.effects import Effects, Forecast
-from launcher.act.foreign_memory import ForeignMemory
 from launcher.act.journal import Journal
 from launcher.act.run_spec import RunSpec
 from launcher.act.run_state import RunState
@@ -21,10 +20,11 @@ from launcher.decide import policy
 from launcher.decide.adoption import given_up, why_without_cuda
 from launcher.decide.choose import Ground
 from launcher.decide.decisions import Degrade
-from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.causes import Finding
 from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.ladder import Step, Taken, kind_of, overrides, predicted, relief, within_reach
 from launcher.decide.restore import Hold, fits_without_last
+from launcher.decide.room import ForeignMemory, taken_from_simulator
 from launcher.observe.observation import Observation
 from launcher.observe.pools import OwnerKind, PoolKind, Provenance
 
@@ -232,18 +232,7 @@ class LadderState:
 
     def foreign_process_in_the_way(self, seen: Observation, foreign: ForeignMemory) -> Finding | None:
         """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
-        for kind, needed in self._fresh_mib.items():
-            for pool in seen.memory.of(kind):
-                missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
-                owner = foreign.taker(pool)
-                if missing <= 0 or foreign.taken_mib(pool) < missing or owner is None:
-                    continue
-                sentence = (
-                    f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB; {owner.name} holds "
-                    f"{owner.held}"
-                )
-                return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=missing)
-        return None
+        return taken_from_simulator(self._fresh_mib, seen.memory, foreign)
 
     def may_restore(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
         """Return whether the last step could have been taken back for the whole hold time."""

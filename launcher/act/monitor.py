@@ -10,13 +10,13 @@ from typing import Any
 
 from contract.events import LauncherEvent
 from launcher.act.effects import Effects
-from launcher.act.foreign_memory import ForeignMemory
 from launcher.act.journal import Journal
 from launcher.act.managed_processes import ManagedProcesses
 from launcher.act.run_state import RunState
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.detectors.causes import Finding
+from launcher.decide.room import ForeignMemory
 from launcher.observe.observation import Observation
 from launcher.observe.pools import Reading
 

@@ -28,8 +28,9 @@ from launcher.decide.choose import Lack
 from launcher.decide.decisions import Decision, Degrade, Ending, RestartAgent, RestartSimulator, Restore, Stop
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ladder import Step, laid_over
+from launcher.decide.room import missing_for_agent
 from launcher.observe.observation import Observation
-from launcher.observe.pools import OwnerKind, PoolKind
+from launcher.observe.pools import PoolKind
 
 LOG_LINES_SHOWN = 12
 WAITS = "waits for it to become free"
@@ -129,7 +130,7 @@ class Repairs:
     def have_room(self) -> Script:
         """Return when what the agent will take is free, by steps down if need be; wait for foreign memory."""
         since_s, seen, before = self._processes.now_s, self._monitor.look(), self._run_state.now.incident
-        while (short := self._missing(seen)) is not None:
+        while (short := self._missing_for_agent(seen)) is not None:
             kind, finding = short
             self._belongs_to(self._monitor.incident_of(finding))
             lack = Lack(kind, finding.deficit_mib, finding.pool)
@@ -274,27 +275,9 @@ class Repairs:
                 return
         yield from self.replace_agent(cause, failed=not self._processes.agent_lives)
 
-    def _missing(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
-        """Return which pool can't take the agent on the present rung, and who holds what is missing."""
-        for kind, peak in self._ladder.agent_needs().items():
-            reserve = self._config.memory.reserve_mib.get(kind, 0.0)
-            for pool in seen.memory.of(kind):
-                needed = peak - pool.held_by(OwnerKind.AGENT)  # of a disk, what an earlier start laid out already
-                if needed <= 0 or pool.name == "ram:simulator" or pool.free.mib is None:
-                    continue
-                deficit = needed + reserve - pool.free.mib
-                if deficit <= 0:
-                    continue
-                foreign_process = self._monitor.foreign.taker(pool)
-                owner = "" if foreign_process is None else foreign_process.name
-                held = "" if foreign_process is None else f"; {owner} holds {foreign_process.held}"
-                sentence = (
-                    f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of "
-                    f"{reserve:.0f}{held}"
-                )
-                cause = Cause.PRESSURE if foreign_process is None else Cause.FOREIGN_PROCESS
-                return kind, Finding(cause, sentence, pool=pool.name, owner=owner, deficit_mib=deficit)
-        return None
+    def _missing_for_agent(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
+        reserve_mib = self._config.memory.reserve_mib
+        return missing_for_agent(self._ladder.agent_needs(), reserve_mib, seen.memory, self._monitor.foreign)
 
     @property
     def _simulator_is_dead(self) -> bool:

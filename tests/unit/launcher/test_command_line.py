@@ -1,4 +1,4 @@
-"""What the command line promises: jobs from wishes, refusals in a sentence, status and report from files alone."""
+"""What the command line promises: runs from options, refusals in a sentence, status and report from files only."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def status(
 
 @app.command("report")
 def write_report(run_name: RunName = None, runs_dir: RunsDir = RUNS) -> None:
-    """Write the run's report.html again, from its files alone."""
+    """Write the run's report.html again, only from its files."""
     run = _existing(run_name, runs_dir)
     if problem := report_process.write_report(run):
         _fail(problem, Exit.BAD_CONFIG)

@@ -1,6 +1,6 @@
 """The launcher's configuration: what ``launcher/launcher.yaml`` holds, checked.
 
-Owns the schema and the sentences about it; the values stand in the file alone. Knows nothing of the agent's.
+Owns the schema and the sentences about it; the values stand only in the file. Knows nothing of the agent's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SimulatorLimits(Section):
     seed: int = Field(ge=0, description="Its seed, unless --seed gives another.")
     start_limit_s: float = Field(gt=0, description="Of CARLA from its start to answering and ticking; 180 s when cold.")
     lite_start_limit_s: float = Field(gt=0, description="The same of carla-lite.")
-    running_limit_s: float = Field(gt=0, description="The same for one that somebody else runs (--simulator-host).")
+    running_limit_s: float = Field(gt=0, description="The same for one that already runs (--simulator-host).")
     check_timeout_s: float = Field(gt=0, le=5, description="Of each answer in a health check.")
     stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL.")
     quality: Literal["Low", "Epic"] = Field(description="Of CARLA, unless --quality names another.")
@@ -144,7 +144,7 @@ class WatchLimits(Section):
     checks_failed: int = Field(ge=1, description="Unanswered in a row, until the simulator counts as dead.")
     dying_s: float = Field(ge=0, description="A simulator whose connection ended may take so long to end, and say how.")
     sign_s: float = Field(gt=0, description="A line in its log so long before its end tells why it ended.")
-    gap_s: float = Field(gt=0, description="Between two looks: the machine slept, and waiting times begin anew.")
+    gap_s: float = Field(gt=0, description="Between two looks: the machine slept, and waiting times start again.")
 
 
 class CarlaSizes(Section):

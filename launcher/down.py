@@ -11,7 +11,7 @@ from contract.exits import Exit, ExitError
 from contract.locks import is_held
 from contract.paths import RunPaths
 from launcher.act.compose import project
-from launcher.act.journal import LauncherState, UnusableStateError, recall
+from launcher.act.launcher_state import LauncherState, UnusableStateError, recall
 from launcher.act.leftovers import await_leftovers, owner_of
 from launcher.act.run_spec import RunSpec
 from launcher.config import LauncherConfig

@@ -24,7 +24,7 @@ from launcher.act.notify import Notifier
 from launcher.act.runtime import Runtime, StartError
 from launcher.act.supervisor import Supervisor
 from launcher.config import LauncherConfig
-from launcher.decide.ending import Ending
+from launcher.decide.decisions import Ending
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.machine import compose_of

@@ -1,7 +1,6 @@
 """The rung on which the run stands: steps taken, adopted and taken back, and when the next change may come.
 
-Owns ``taken`` in the launcher's state and the hold times. Every change is journalled with its cause before anything is
-done about it.
+Every change is journalled with its cause before anything is done about it.
 """
 
 from __future__ import annotations
@@ -10,20 +9,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from contract.events import LauncherEvent
 from contract.heartbeat import Heartbeat
 from launcher.act.effects import Effects, Forecast
-from launcher.act.foreign_memory import ForeignMemory
 from launcher.act.journal import Journal
 from launcher.act.run_spec import RunSpec
+from launcher.act.run_state import RunState
 from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.adoption import given_up, why_without_cuda
 from launcher.decide.choose import Ground
 from launcher.decide.decisions import Degrade
-from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.causes import Finding
 from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.ladder import Step, Taken, kind_of, overrides, predicted, relief, within_reach
 from launcher.decide.restore import Hold, fits_without_last
+from launcher.decide.room import ForeignMemory, taken_from_simulator
 from launcher.observe.observation import Observation
 from launcher.observe.pools import OwnerKind, PoolKind, Provenance
 
@@ -32,7 +33,7 @@ BEATS_SETTLE_S = 5.0
 
 
 def context_mib(seen: Observation) -> float | None:
-    """Return what the agent holds of the GPU beyond what its allocator has; None where nobody knows.
+    """Return what the agent holds of the GPU beyond what its allocator has; None where that is unknown.
 
     The driver counts it per process, under ids of this machine: in a container the agent itself couldn't find its own.
     Only while it learns, when its allocator has what it needs: both figures then tell of the same moment.
@@ -51,12 +52,18 @@ class LadderState:
     """Where on the ladder the run stands."""
 
     def __init__(
-        self, spec: RunSpec, forecast: Forecast, config: LauncherConfig, effects: Effects, journal: Journal
+        self,
+        spec: RunSpec,
+        forecast: Forecast,
+        config: LauncherConfig,
+        effects: Effects,
+        journal: Journal,
+        run_state: RunState,
     ) -> None:
         self._spec, self._forecast = spec, forecast
-        self._config, self._effects, self._journal = config, effects, journal
+        self._config, self._effects, self._journal, self._run_state = config, effects, journal, run_state
         self._bands: Mapping[BandKey, float] = {}
-        self._hold = Hold(journal.state.hold_s or config.restore.hold_s)
+        self._hold = Hold(run_state.now.hold_s or config.restore.hold_s)
         self._changed_s = float("-inf")
         self._fresh_mib: dict[PoolKind, float] = {}
         self._fresh_known = False
@@ -64,13 +71,13 @@ class LadderState:
     @property
     def overrides(self) -> dict[str, Any]:
         """The values that hold now."""
-        return overrides(self._journal.state.taken)
+        return overrides(self._run_state.now.taken)
 
     def ground(self, seen: Observation) -> Ground:
         """Return what a choice of steps stands on."""
         return Ground(
             self._forecast.ladder,
-            self._journal.state.taken,
+            self._run_state.now.taken,
             seen.memory,
             self._config.memory.reserve_mib,
             self._forecast.needs,
@@ -82,28 +89,30 @@ class LadderState:
 
     def take(self, decision: Degrade) -> None:
         """Record steps down: all of them before the first event, for a launcher may be killed between two."""
-        taken, ladder, rows = self._journal.state.taken, self._forecast.ladder, []
+        taken, ladder, rows = list(self._run_state.now.taken), self._forecast.ladder, []
         for step in decision.steps:
             freed = relief([step], ladder, taken, self._forecast.needs) if step.values else step.frees_mib
             kind = kind_of(step, ladder, decision.kind).value
             rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
             if step.stays:
                 taken.append(Taken(step.rung, kind, decision.cause, dict(step.values), step.quality))
+        self._run_state.stand_on(taken)
         for rung, kind, freed_mib in rows:
-            self._journal.event("rung_taken", decision.cause, rung=rung, kind=kind, frees_mib=freed_mib)
+            self._journal.event(LauncherEvent.RUNG_TAKEN, decision.cause, rung=rung, kind=kind, frees_mib=freed_mib)
 
     def degraded(self, now_s: float) -> None:
         """See whether the last restore has failed by this step down."""
         if self._hold.degraded(now_s, self._config.restore):
-            self._journal.event("restore_failed", hold_s=self._hold.hold_s)
+            self._journal.event(LauncherEvent.RESTORE_FAILED, hold_s=self._hold.hold_s)
         self._remember_hold()
 
     def restore(self, now_s: float) -> tuple[Taken, dict[str, Any]]:
         """Take the last step back; return it, and the values that hold without it."""
-        taken = self._journal.state.taken.pop()
+        *before, taken = self._run_state.now.taken
+        self._run_state.stand_on(before)
         left = self.overrides
         self._hold.restored(now_s)
-        self._journal.event("rung_left", f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
+        self._journal.event(LauncherEvent.RUNG_LEFT, f"{taken} fitted for {self._hold.hold_s:.0f} s", rung=str(taken))
         return taken, {key: left.get(key, self._forecast.base.get(key)) for key in taken.values}
 
     def given_up(self, seen: Observation, now_s: float) -> dict[str, Any]:
@@ -115,9 +124,9 @@ class LadderState:
         """Record what the agent gave up by itself, by then at this training step, as a rung that was taken."""
         kind = PoolKind.VRAM if self._expected.get("device") == "cuda" else PoolKind.RAM
         taken = Taken(self._rung_with(values), kind.value, "the agent ran out of memory", values)
-        self._journal.state.taken.append(taken)
+        self._run_state.stand_on((*self._run_state.now.taken, taken))
         self.degraded(now_s)
-        self._journal.event("rung_adopted", taken.cause, rung=str(taken), kind=taken.kind, step=step)
+        self._journal.event(LauncherEvent.RUNG_ADOPTED, taken.cause, rung=str(taken), kind=taken.kind, step=step)
         self.changed(now_s)
         return taken
 
@@ -130,7 +139,8 @@ class LadderState:
         why = None if beat is None else why_without_cuda(beat, self._expected)
         if beat is None or why is None:
             return None
-        self._journal.event("planned_without_cuda", f"the agent computes on the CPU: {why}", reason=beat.cuda)
+        cause = f"the agent computes on the CPU: {why}"
+        self._journal.event(LauncherEvent.PLANNED_WITHOUT_CUDA, cause, reason=beat.cuda)
         lasting = replace(self._forecast, base={**self._forecast.base, "device": "cpu"})
         self._forecast = lasting if self._forecast.on_cpu is None else self._forecast.on_cpu()
         self.look_ahead()
@@ -143,8 +153,8 @@ class LadderState:
     def _telling_beat(self, seen: Observation, now_s: float) -> Heartbeat | None:
         """Return the heartbeat if it is of an agent that has begun, on the present rung."""
         beat = seen.agent.beat
-        told = beat is not None and self.beats_tell_of_now(now_s) and beat.phase != "starting"
-        return beat if told else None
+        current = beat is not None and self.beats_tell_of_now(now_s) and beat.phase != "starting"
+        return beat if current else None
 
     def changed(self, now_s: float) -> None:
         """Let things settle before memory is judged again."""
@@ -155,7 +165,7 @@ class LadderState:
 
     def look_ahead(self, wait: bool = False) -> None:
         """Find out what the steps from here would free, before a decision needs it."""
-        self._forecast.ask_ahead(within_reach(self._forecast.ladder, self._journal.state.taken), wait)
+        self._forecast.ask_ahead(within_reach(self._forecast.ladder, self._run_state.now.taken), wait)
 
     def plan_bands(self, quality: str | None) -> None:
         """Have simulator and agent measured against what they should hold on the present rung."""
@@ -167,8 +177,8 @@ class LadderState:
         shown: dict[str, dict[str, dict[str, float]]] = {}
         for (owner, pool, phase), mib in planned.items():
             shown.setdefault(owner, {}).setdefault(pool, {})[phase] = mib
-        self._journal.state.planned_bands_mib = shown
-        self._journal.event("planned_bands", "what the plan says for the present rung", bands_mib=shown)
+        self._run_state.plan_bands(shown)
+        self._journal.event(LauncherEvent.PLANNED_BANDS, "what the plan says for the present rung", bands_mib=shown)
 
     def beats_tell_of_now(self, now_s: float) -> bool:
         """Return whether the heartbeat was certainly written after the last change."""
@@ -187,7 +197,7 @@ class LadderState:
 
     def agent_needs(self) -> Mapping[PoolKind, float]:
         """Return what the agent is predicted to take on the present rung, MiB by pool kind."""
-        return predicted(self._forecast.ladder, self._journal.state.taken, self._forecast.needs)
+        return predicted(self._forecast.ladder, self._run_state.now.taken, self._forecast.needs)
 
     # Measures
 
@@ -201,7 +211,7 @@ class LadderState:
         held = {
             pool.name: {whose.value: round(pool.held_by(whose), 1) for whose in OwnerKind} for pool in seen.memory.pools
         }
-        self._journal.event("verified", incident=incident, free_mib=free, held_mib=held)
+        self._journal.event(LauncherEvent.VERIFIED, incident=incident, free_mib=free, held_mib=held)
 
     def measure(self, seen: Observation, quality: str | None, simulator_age_s: float) -> None:
         """Keep the simulator's watermark, and what it takes when it is fresh and the agent drives in it.
@@ -209,41 +219,27 @@ class LadderState:
         The watermark is of its first minutes: what it grows by later leaks, and the next run shall not plan with that.
         """
         young = simulator_age_s <= self._config.simulator.restarts.stable_after_s
-        peaks = self._journal.state.simulator_peak_mib
         for kind in (PoolKind.VRAM, PoolKind.RAM):
             held = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
-            by_quality = peaks.setdefault(kind.value, {})
-            name = quality or "lite"
-            if young and held > by_quality.get(name, 0.0):
-                by_quality[name] = round(held, 1)
+            if young:
+                self._run_state.simulator_held(kind, quality, held)
             if not self._fresh_known and held > 0:
                 self._fresh_mib[kind] = held
-        self._journal.state.agent_context_mib = context_mib(seen) or self._journal.state.agent_context_mib
+        self._run_state.agent_context(context_mib(seen))
         beat = seen.agent.beat
         if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
             self._fresh_known = True
 
     def foreign_process_in_the_way(self, seen: Observation, foreign: ForeignMemory) -> Finding | None:
         """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
-        for kind, needed in self._fresh_mib.items():
-            for pool in seen.memory.of(kind):
-                missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
-                owner = foreign.taker(pool)
-                if missing <= 0 or foreign.taken_mib(pool) < missing or owner is None:
-                    continue
-                sentence = (
-                    f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB; {owner.name} holds "
-                    f"{owner.held}"
-                )
-                return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=missing)
-        return None
+        return taken_from_simulator(self._fresh_mib, seen.memory, foreign)
 
     def may_restore(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
         """Return whether the last step could have been taken back for the whole hold time."""
         if self._hold.passed(now_s, self._config.restore):
             self._remember_hold()
-            self._journal.event("restore_stands", hold_s=self._hold.hold_s)
-        taken, beat = self._journal.state.taken, seen.agent.beat
+            self._journal.event(LauncherEvent.RESTORE_STANDS, hold_s=self._hold.hold_s)
+        taken, beat = self._run_state.now.taken, seen.agent.beat
         if not taken or beat is None or beat.phase == "starting":
             return False
         short = any(finding.cause in policy.SHORT for finding in findings)
@@ -252,7 +248,7 @@ class LadderState:
         return self._hold.is_over(now_s)
 
     def _remember_hold(self) -> None:
-        self._journal.state.hold_s = self._hold.hold_s
+        self._run_state.hold(self._hold.hold_s)
 
     def _steps(self) -> list[Step]:
         return [step for steps in self._forecast.ladder.values() for step in steps]

@@ -18,7 +18,7 @@ PROC = Path("/proc")
 def await_leftovers(run: RunPaths, limit_s: float) -> bool:
     """Return whether the run is free, after waiting up to ``limit_s`` for what a dead launcher left.
 
-    For a launcher that lives nobody waits: False at once, and taking the lock says who it is.
+    A launcher that lives is not waited for: False at once, and taking the lock says who it is.
     """
     deadline_s = time.monotonic() + limit_s
     while is_held(run.launcher_lock):
@@ -34,7 +34,7 @@ def owner_of(lock: Path) -> int | None:
         pid = int(lock.read_text(encoding="ascii"))
         descriptors = PROC / str(pid) / "fd"
         return pid if any(_same(descriptor, lock) for descriptor in descriptors.iterdir()) else None
-    except PermissionError:  # somebody else's process: it lives
+    except PermissionError:  # another user's process: it lives
         return pid
     except (OSError, ValueError):
         return None

@@ -10,24 +10,38 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
+from contract.events import LauncherEvent
 from contract.readers import last_lines
 from contract.requests import Answer
 from launcher.act.effects import Effects, State
-from launcher.act.failures import SimulatorFailedError
-from launcher.act.journal import Journal, ProcessState
+from launcher.act.journal import Journal
 from launcher.act.run_spec import RunSpec
+from launcher.act.run_state import RunState
 from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import overrides
 from launcher.observe.observation import Ended
 
 Script = Generator[None, None, None]
+ADOPTED = {Role.SIMULATOR: LauncherEvent.SIMULATOR_ADOPTED, Role.AGENT: LauncherEvent.AGENT_ADOPTED}
+KILLED = {Role.SIMULATOR: LauncherEvent.SIMULATOR_KILLED, Role.AGENT: LauncherEvent.AGENT_KILLED}
+STOPPED = {Role.SIMULATOR: LauncherEvent.SIMULATOR_STOPPED, Role.AGENT: LauncherEvent.AGENT_STOPPED}
+
+
+class SimulatorFailedError(Exception):
+    """A simulator that was started didn't get as far as answering and ticking."""
+
+    def __init__(self, cause: str, ended: Ended | None, last_words: str) -> None:
+        super().__init__(cause)
+        self.cause, self.ended, self.last_words = cause, ended, last_words
 
 
 class ManagedProcesses:
     """Simulator and agent of one run."""
 
-    def __init__(self, spec: RunSpec, config: LauncherConfig, effects: Effects, journal: Journal) -> None:
+    def __init__(
+        self, spec: RunSpec, config: LauncherConfig, effects: Effects, journal: Journal, run_state: RunState
+    ) -> None:
         self.state = State.INIT
         self.simulator: Child | None = None
         self.agent: Child | None = None
@@ -35,7 +49,8 @@ class ManagedProcesses:
         self.agent_started_s: float | None = None
         self.drained = False
         self.warm = False
-        self._spec, self._config, self._effects, self._journal = spec, config, effects, journal
+        self._spec, self._config, self._effects = spec, config, effects
+        self._journal, self._run_state = journal, run_state
 
     @property
     def now_s(self) -> float:
@@ -45,7 +60,7 @@ class ManagedProcesses:
     @property
     def quality(self) -> str | None:
         """Return the simulator's quality on the present rung."""
-        state = self._journal.state
+        state = self._run_state.now
         return next((taken.quality for taken in reversed(state.taken) if taken.quality), state.quality)
 
     @property
@@ -72,21 +87,17 @@ class ManagedProcesses:
         """Say where the run stands, and in which processes (a container's is known only after its start)."""
         if state is self.state:
             return
-        self.state, shown = state, self._journal.state
-        shown.state = state.value
-        for child, process in ((self.simulator, shown.simulator), (self.agent, shown.agent)):
-            if child is not None and process is not None:
-                process.pid = child.pid or process.pid
-        self._journal.save()  # nothing else may happen to it for hours
+        self.state = state
+        self._run_state.enter(state, self.simulator, self.agent)
 
     def adopt(self) -> None:
         """Take over what a launcher that is gone left running; a simulator of another quality is of no use."""
-        before = self._journal.state.simulator
+        before = self._run_state.now.simulator
         for role in Role:
             child = self._effects.runtime.left(role)
             if child is not None:
                 self._set(role, child)
-                self._journal.event(f"{role.value}_adopted", "left by an earlier launcher", pid=child.pid)
+                self._journal.event(ADOPTED[role], "left by an earlier launcher", pid=child.pid)
                 self._effects.say(f"goes on with the {role.value} that an earlier launcher left, process {child.pid}")
         if self.simulator is not None and before is not None and before.quality != self.quality:
             self.lose_simulator()
@@ -122,18 +133,18 @@ class ManagedProcesses:
             yield
         self.simulator_healthy_s = self.now_s
         took_s = round(self.now_s - started_s, 2)
-        self._journal.event("simulator_healthy", took_s=took_s, version=health.version, frame=health.frame)
+        self._journal.event(LauncherEvent.SIMULATOR_HEALTHY, took_s=took_s, version=health.version, frame=health.frame)
         self._effects.say(f"simulator {health.version} answers and ticks after {took_s:.1f} s")
 
     def _start_simulator(self) -> None:
-        self._journal.state.simulator = ProcessState(quality=self.quality)
-        self._journal.event("simulator_starts", port=self._spec.address.port, quality=self.quality)
+        self._run_state.program(Role.SIMULATOR, None, self.quality)
+        self._journal.event(LauncherEvent.SIMULATOR_STARTS, port=self._spec.address.port, quality=self.quality)
         try:
             child = self._effects.runtime.start(Start(Role.SIMULATOR, quality=self.quality))
         except StartError as error:
             raise SimulatorFailedError(str(error), Ended(65), "") from error
         self._set(Role.SIMULATOR, child)
-        self._journal.event("simulator_started", pid=child.pid, log=str(child.log))
+        self._journal.event(LauncherEvent.SIMULATOR_STARTED, pid=child.pid, log=str(child.log))
         self._effects.say(
             f"simulator starts at {self._spec.address}, process {child.pid or 'to come'}, log {child.log}"
         )
@@ -146,7 +157,7 @@ class ManagedProcesses:
         """Forget a simulator that failed; what still runs of it is killed."""
         if self.simulator is not None and self.simulator.poll() is None:
             self._effects.observer.expect_end(self.simulator)
-            self._journal.event("simulator_killed", "it is of no use")
+            self._journal.event(LauncherEvent.SIMULATOR_KILLED, "it is of no use")
             self.simulator.kill()
         self.simulator, self.simulator_healthy_s = None, None
 
@@ -168,12 +179,12 @@ class ManagedProcesses:
         """
         self.enter(State.WARMING)
         self.lay()
-        self._journal.state.agent = ProcessState()
-        self._journal.event("agent_starts", resume=resume, overrides=overrides(self._journal.state.taken))
+        self._run_state.program(Role.AGENT, None)
+        self._journal.event(LauncherEvent.AGENT_STARTS, resume=resume, overrides=overrides(self._run_state.now.taken))
         child = self._effects.runtime.start(Start(Role.AGENT, resume=resume))
         self._set(Role.AGENT, child)
         self.agent_started_s, self.drained, self.warm = self.now_s, False, False
-        self._journal.event("agent_started", pid=child.pid, log=str(child.log))
+        self._journal.event(LauncherEvent.AGENT_STARTED, pid=child.pid, log=str(child.log))
         self._effects.say(f"agent starts, process {child.pid or 'to come'}, log {child.log}")
 
     def lay(self) -> None:
@@ -183,9 +194,9 @@ class ManagedProcesses:
             StartError: the disk refuses them; the agent would start on another rung.
         """
         try:
-            self._effects.requests.write_overrides(overrides(self._journal.state.taken))
+            self._effects.requests.write_overrides(overrides(self._run_state.now.taken))
         except OSError as error:
-            self._journal.event("overrides_failed", str(error))
+            self._journal.event(LauncherEvent.OVERRIDES_FAILED, str(error))
             raise StartError(
                 f"The values for the agent can't be written ({error.strerror}): free some disk."
             ) from error
@@ -195,24 +206,26 @@ class ManagedProcesses:
         try:
             number = self._effects.requests.send(kind, values)
         except OSError as error:
-            self._journal.event("request_failed", str(error), kind=kind)
+            self._journal.event(LauncherEvent.REQUEST_FAILED, str(error), kind=kind)
             return None
-        self._journal.event("request", kind=kind, id=number, values=dict(values or {}))
+        self._journal.event(LauncherEvent.REQUEST, kind=kind, id=number, values=dict(values or {}))
         deadline_s = self.now_s + self._config.agent.answer_limit_s
         while self.agent_lives and self.now_s < deadline_s:
             answer = self._effects.requests.answer(number)
             if answer is not None:
-                self._journal.event("request_answered", answer.sentence, kind=kind, id=number, ok=answer.ok)
+                self._journal.event(LauncherEvent.REQUEST_ANSWERED, answer.sentence, kind=kind, id=number, ok=answer.ok)
                 return answer
             yield
         answer = self._effects.requests.answer(number)
-        self._journal.event("request_answered" if answer else "request_unanswered", kind=kind, id=number)
+        self._journal.event(
+            LauncherEvent.REQUEST_ANSWERED if answer else LauncherEvent.REQUEST_UNANSWERED, kind=kind, id=number
+        )
         return answer
 
     def drain(self, cause: str) -> Script:
         """Have the agent write a checkpoint and give the simulator back; it waits then for ``resume``."""
         self.enter(State.DRAINING)
-        self._journal.event("draining", cause)
+        self._journal.event(LauncherEvent.DRAINING, cause)
         answer = yield from self.ask("drain")
         self.drained = answer is not None and answer.ok
 
@@ -228,14 +241,14 @@ class ManagedProcesses:
             return
         self.enter(State.DRAINING)
         grace_s = self._config.agent.stop_grace_s
-        self._journal.event("agent_asked_to_stop", cause, grace_s=grace_s)
+        self._journal.event(LauncherEvent.AGENT_ASKED_TO_STOP, cause, grace_s=grace_s)
         yield from self._end(Role.AGENT, grace_s)
 
     def kill_agent(self, cause: str) -> None:
         """End it at once."""
         if self.agent is not None and self.agent_lives:
             self._effects.observer.expect_end(self.agent)
-            self._journal.event("agent_killed", cause)
+            self._journal.event(LauncherEvent.AGENT_KILLED, cause)
             self.agent.kill()
 
     # Both
@@ -257,12 +270,12 @@ class ManagedProcesses:
             twice = self._effects.stop.count > 1
             if twice or self.now_s - asked_s >= grace_s:
                 cause = "a second request" if twice else "its grace is over"
-                self._journal.event(f"{role.value}_killed", cause)
+                self._journal.event(KILLED[role], cause)
                 self._effects.say(f"the {role.value} is killed: {cause}")
                 child.kill()
                 continue
             yield
-        self._journal.event(f"{role.value}_stopped", exit_code=ended.code)
+        self._journal.event(STOPPED[role], exit_code=ended.code)
 
     def pause(self, delay_s: float) -> Script:
         """Wait, in back-off."""
@@ -276,7 +289,7 @@ class ManagedProcesses:
     def _set(self, role: Role, child: Child) -> None:
         if role is Role.SIMULATOR:
             self.simulator = child
-            self._journal.state.simulator = ProcessState(child.pid, str(child.log), self.quality)
+            self._run_state.program(role, child, self.quality)
         else:
             self.agent = child
-            self._journal.state.agent = ProcessState(child.pid, str(child.log))
+            self._run_state.program(role, child)

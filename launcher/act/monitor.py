@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from contract.events import LauncherEvent
 from launcher.act.effects import Effects
-from launcher.act.foreign_memory import ForeignMemory
-from launcher.act.incidents import Incidents
 from launcher.act.journal import Journal
 from launcher.act.managed_processes import ManagedProcesses
+from launcher.act.run_state import RunState
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.detectors.causes import Finding
+from launcher.decide.room import ForeignMemory
 from launcher.observe.observation import Observation
 from launcher.observe.pools import Reading
 
@@ -32,12 +33,12 @@ class Monitor:
         config: LauncherConfig,
         effects: Effects,
         journal: Journal,
-        incidents: Incidents,
+        run_state: RunState,
     ) -> None:
         self.findings: tuple[Finding, ...] = ()
         self.fresh = False
         self._processes, self._config, self._effects, self._journal = processes, config, effects, journal
-        self._incidents = incidents
+        self._run_state = run_state
         self._seen: Observation | None = None
         self._looked_s = self._drawn_s = float("-inf")
         self._drawn: dict[str, float | None] = {}
@@ -75,7 +76,7 @@ class Monitor:
         return self._seen
 
     def take(self) -> Observation:
-        """Return the last observation, and take note that somebody has dealt with it."""
+        """Return the last observation, and take note that it is dealt with."""
         self.fresh = False
         return self.last
 
@@ -89,7 +90,7 @@ class Monitor:
         if (finding.cause.value, reason) not in self._remarks:
             self._remarks.add((finding.cause.value, reason))
             self._journal.event(
-                "waiting",
+                LauncherEvent.WAITING,
                 finding.sentence,
                 incident=finding.incident or None,
                 diagnosis=finding.cause.value,
@@ -106,24 +107,25 @@ class Monitor:
         return self._known.get(finding.key, "")
 
     def _identified(self, finding: Finding) -> Finding:
-        """Return a finding with its incident: what holds keeps its own, and what one look finds anew is one."""
+        """Return a finding with its incident: what holds keeps its own, and all that one look finds first is one."""
         failed = finding.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED)
-        incident = self.incident_of(finding) or (self._incidents.under_repair if failed else "")
+        incident = self.incident_of(finding) or (self._run_state.under_repair if failed else "")
         if not incident:
-            incident = self._found_now = self._found_now or self._incidents.open()
+            incident = self._found_now = self._found_now or self._run_state.open_incident()
         return replace(finding, incident=incident)
 
     def _journal_findings(self) -> None:
         now = {each.key: each for each in self.findings}
         for key in self._known.keys() - now.keys():
             incident = self._known[key]
-            self._journal.event("finding_over", incident=incident, diagnosis=key[0], pool=key[1], owner=key[2])
+            cause, pool, owner = key
+            self._journal.event(LauncherEvent.FINDING_OVER, incident=incident, diagnosis=cause, pool=pool, owner=owner)
             self._remarks = {remark for remark in self._remarks if remark[0] != key[0]}
         for key in now.keys() - self._known.keys():
             found = now[key]
             numbers: dict[str, Any] = dict(found.numbers)
             self._journal.event(
-                "finding",
+                LauncherEvent.FINDING,
                 found.sentence,
                 incident=found.incident,
                 diagnosis=found.cause.value,
@@ -149,7 +151,7 @@ class Monitor:
                 "phase": None if beat is None else beat.phase,
                 "step": None if beat is None else beat.step,
                 "updates": None if beat is None else beat.updates,
-                "taken": [str(taken) for taken in self._journal.state.taken],
+                "taken": [str(taken) for taken in self._run_state.now.taken],
                 "pools": pools_plain(seen.memory),
             }
         )

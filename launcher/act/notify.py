@@ -15,23 +15,25 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from contract.events import LauncherEvent
+
 NEWS = frozenset(
     {
-        "agent_adopted",
-        "agent_restart",
-        "restore_failed",
-        "crash_loop",
-        "finding",
-        "planned_without_cuda",
-        "run_ended",
-        "run_started",
-        "rung_adopted",
-        "rung_left",
-        "rung_taken",
-        "simulator_failed",
-        "simulator_restart",
-        "verified",
-        "waiting",
+        LauncherEvent.AGENT_ADOPTED,
+        LauncherEvent.AGENT_RESTART,
+        LauncherEvent.RESTORE_FAILED,
+        LauncherEvent.CRASH_LOOP,
+        LauncherEvent.FINDING,
+        LauncherEvent.PLANNED_WITHOUT_CUDA,
+        LauncherEvent.RUN_ENDED,
+        LauncherEvent.RUN_STARTED,
+        LauncherEvent.RUNG_ADOPTED,
+        LauncherEvent.RUNG_LEFT,
+        LauncherEvent.RUNG_TAKEN,
+        LauncherEvent.SIMULATOR_FAILED,
+        LauncherEvent.SIMULATOR_RESTART,
+        LauncherEvent.VERIFIED,
+        LauncherEvent.WAITING,
     }
 )
 """Events that a person may want to hear of; the rest is bookkeeping."""
@@ -53,12 +55,12 @@ class Notifier:
         if event["event"] not in NEWS or len(self._running) >= AT_ONCE:
             return
         named = {"LAUNCHER_EVENT": "event", "LAUNCHER_CAUSE": "cause", "LAUNCHER_INCIDENT": "incident"}
-        told = {variable: str(event.get(key, "")) for variable, key in named.items()}
+        variables = {variable: str(event.get(key, "")) for variable, key in named.items()}
         with contextlib.suppress(OSError):
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
                 stdin=subprocess.PIPE,
-                env={**os.environ, **told},
+                env={**os.environ, **variables},
                 start_new_session=True,  # Ctrl-C is for the launcher
             )
             assert process.stdin is not None

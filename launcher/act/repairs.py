@@ -1,7 +1,7 @@
 """How decisions are carried out: simulator or agent replaced, a step taken or taken back, each with its record first.
 
-Owns the order within one repair. ``ManagedProcesses`` does the single things, the judge answers
-for starts that fail on the way.
+Owns the order within one repair. ``ManagedProcesses`` does the single things, ``RestartBudgets``
+counts the starts that fail on the way.
 """
 
 from __future__ import annotations
@@ -10,30 +10,38 @@ import contextlib
 import dataclasses
 from collections.abc import Generator, Sequence
 
+from contract.events import LauncherEvent
 from contract.exits import Exit
 from contract.readers import last_lines
 from launcher.act.effects import Effects, State
-from launcher.act.failures import OverError, SimulatorFailedError
-from launcher.act.incidents import Incidents
 from launcher.act.journal import Journal
-from launcher.act.judge import Judge
 from launcher.act.ladder_state import LadderState
-from launcher.act.managed_processes import ManagedProcesses, Script
+from launcher.act.managed_processes import ManagedProcesses, Script, SimulatorFailedError
 from launcher.act.monitor import Monitor
+from launcher.act.restart_budgets import RestartBudgets
 from launcher.act.run_spec import RunSpec
-from launcher.act.runtime import StartError
+from launcher.act.run_state import RunState
+from launcher.act.runtime import Role, StartError
 from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.choose import Lack
-from launcher.decide.decisions import Decision, Degrade, RestartAgent, RestartSimulator, Restore, Stop
+from launcher.decide.decisions import Decision, Degrade, Ending, RestartAgent, RestartSimulator, Restore, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ending import Ending
 from launcher.decide.ladder import Step, laid_over
+from launcher.decide.room import missing_for_agent
 from launcher.observe.observation import Observation
-from launcher.observe.pools import OwnerKind, PoolKind
+from launcher.observe.pools import PoolKind
 
 LOG_LINES_SHOWN = 12
 WAITS = "waits for it to become free"
+
+
+class RunOverError(Exception):
+    """The run is to end."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
 
 
 class Repairs:
@@ -48,31 +56,31 @@ class Repairs:
         processes: ManagedProcesses,
         monitor: Monitor,
         ladder: LadderState,
-        judge: Judge,
-        incidents: Incidents,
+        budgets: RestartBudgets,
+        run_state: RunState,
     ) -> None:
         self._spec, self._config, self._effects, self._journal = spec, config, effects, journal
-        self._processes, self._monitor, self._ladder, self._judge = processes, monitor, ladder, judge
-        self._incidents = incidents
+        self._processes, self._monitor, self._ladder, self._budgets = processes, monitor, ladder, budgets
+        self._run_state = run_state
         self._agent_away = False  # stopped for a step that was taken while the simulator couldn't start
 
     def perform(self, decision: Decision, incident: str = "") -> Script:
         """Carry a decision out; all that is recorded meanwhile carries the incident, a new one where none is given.
 
         Raises:
-            OverError: the decision, or what came of it, ends the run; the incident stays at hand.
+            RunOverError: the decision, or what came of it, ends the run; the incident stays at hand.
         """
-        before = self._incidents.handle(incident or self._incidents.open())
+        before = self._run_state.handle(incident or self._run_state.open_incident())
         yield from self._carry_out(decision)
-        self._incidents.handle(before)
+        self._run_state.handle(before)
 
     def _carry_out(self, decision: Decision) -> Script:
         if isinstance(decision, Stop):
             if decision.ending.code == Exit.BUDGET_SPENT:
-                self._journal.event("crash_loop", decision.ending.reason)
-            raise OverError(decision.ending)
+                self._journal.event(LauncherEvent.CRASH_LOOP, decision.ending.reason)
+            raise RunOverError(decision.ending)
         if isinstance(decision, RestartSimulator | RestartAgent) and not decision.failed:
-            self._judge.restarts_for_leak("simulator" if isinstance(decision, RestartSimulator) else "agent")
+            self._budgets.restarts_for_leak("simulator" if isinstance(decision, RestartSimulator) else "agent")
         if isinstance(decision, RestartSimulator):
             yield from self._replace_simulator(decision.cause, decision.failed, decision.delay_s)
         elif isinstance(decision, RestartAgent):
@@ -87,7 +95,7 @@ class Repairs:
 
     def have_simulator(self, delay_s: float = 0.0) -> Script:
         """Return when a simulator answers and ticks; start it again as often as the budget allows."""
-        before = self._journal.state.incident
+        before = self._run_state.now.incident
         while True:
             yield from self._let_foreign_processes_go()
             try:
@@ -95,17 +103,17 @@ class Repairs:
             except SimulatorFailedError as failure:
                 delay_s = yield from self._start_failed(failure)
             else:
-                self._judge.ever_healthy = True
+                self._budgets.ever_healthy = True
                 self._ladder.simulator_is_new()
                 seen = self._monitor.look()
                 self._monitor.fresh = False  # this look is spent, and the one before was of another simulator
                 for fatal in (each for each in self._monitor.findings if each.cause in policy.FATAL):
-                    yield from self.perform(self._judge.decide(fatal, seen), fatal.incident)
-                self._incidents.handle(before)
+                    yield from self.perform(self._budgets.decide(fatal, seen), fatal.incident)
+                self._run_state.handle(before)
                 return
 
     def _let_foreign_processes_go(self) -> Script:
-        """Wait while somebody else has the memory that a new simulator needs: it would only crash again."""
+        """Wait while foreign processes have the memory that a new simulator needs: it would only crash again."""
         seen = self._monitor.look()
         while self._simulator_is_dead and (
             taken := self._ladder.foreign_process_in_the_way(seen, self._monitor.foreign)
@@ -117,12 +125,12 @@ class Repairs:
 
     def _belongs_to(self, incident: str) -> None:
         """Have what follows carry the incident at hand, else this one, else a new one."""
-        self._incidents.handle(self._journal.state.incident or incident or self._incidents.open())
+        self._run_state.handle(self._run_state.now.incident or incident or self._run_state.open_incident())
 
     def have_room(self) -> Script:
         """Return when what the agent will take is free, by steps down if need be; wait for foreign memory."""
-        since_s, seen, before = self._processes.now_s, self._monitor.look(), self._journal.state.incident
-        while (short := self._missing(seen)) is not None:
+        since_s, seen, before = self._processes.now_s, self._monitor.look(), self._run_state.now.incident
+        while (short := self._missing_for_agent(seen)) is not None:
             kind, finding = short
             self._belongs_to(self._monitor.incident_of(finding))
             lack = Lack(kind, finding.deficit_mib, finding.pool)
@@ -131,29 +139,29 @@ class Repairs:
                 self._effects.say(f"{finding.sentence}: starts with {_in_words(steps)}")
                 continue
             self._monitor.remark(finding, WAITS)
-            first = self._journal.state.agent_restarts == 0  # a run that is under way has all the time there is
+            first = self._run_state.now.agent_restarts == 0  # a run that is under way has all the time there is
             if first and self._processes.now_s - since_s >= self._config.memory.foreign_patience_s:
-                raise OverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
+                raise RunOverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
             yield
             seen = self._monitor.last
-        self._incidents.handle(before)
+        self._run_state.handle(before)
 
     def start_agent(self, resume: bool) -> None:
         """Start the agent; one that can't be started at all ends the run."""
         try:
             self._processes.start_agent(resume)
         except StartError as error:
-            raise OverError(Ending(Exit.BAD_CONFIG, str(error))) from error
+            raise RunOverError(Ending(Exit.BAD_CONFIG, str(error))) from error
         self._agent_away = False
-        self._incidents.agent_starts()
+        self._run_state.agent_starts()
         self._monitor.fresh = False  # what was seen last is of the agent before
 
     def replace_agent(
         self, cause: str, failed: bool = False, delay_s: float = 0.0, simulator_too: bool = False
     ) -> Script:
         """Start the agent again with the values that hold; unless it failed, it writes a checkpoint first."""
-        self._journal.state.agent_restarts += 1
-        self._journal.event("agent_restart", cause, delay_s=round(delay_s, 2))
+        self._run_state.count_restart(Role.AGENT)
+        self._journal.event(LauncherEvent.AGENT_RESTART, cause, delay_s=round(delay_s, 2))
         self._effects.say(f"{cause}: the agent is started again and goes on from its checkpoint")
         if failed:
             self._processes.kill_agent(cause)
@@ -176,12 +184,12 @@ class Repairs:
         seen = self._monitor.look()
         finding = self._named(failure)
         self._belongs_to(finding.incident)
-        decision = self._judge.decide(finding, seen)
-        if not self._judge.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
+        decision = self._budgets.decide(finding, seen)
+        if not self._budgets.ever_healthy and finding.exit_code not in policy.SIMULATOR_REFUSALS:
             self._show_log()
         self._processes.lose_simulator()
         self._journal.event(
-            "simulator_failed", finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
+            LauncherEvent.SIMULATOR_FAILED, finding.sentence, diagnosis=finding.cause.value, exit_code=finding.exit_code
         )
         if isinstance(decision, RestartSimulator):
             self._tell_restart(decision.cause, decision.delay_s)
@@ -192,7 +200,7 @@ class Repairs:
                 yield from self._processes.stop_agent(decision.cause)
                 self._agent_away = True
             return 0.0
-        yield from self.perform(decision, self._journal.state.incident)
+        yield from self.perform(decision, self._run_state.now.incident)
         return 0.0
 
     def _show_log(self) -> None:
@@ -224,8 +232,8 @@ class Repairs:
             yield from self._processes.resume()
 
     def _tell_restart(self, cause: str, delay_s: float) -> None:
-        self._journal.state.simulator_restarts += 1
-        self._journal.event("simulator_restart", cause, delay_s=round(delay_s, 2))
+        self._run_state.count_restart(Role.SIMULATOR)
+        self._journal.event(LauncherEvent.SIMULATOR_RESTART, cause, delay_s=round(delay_s, 2))
         self._effects.say(f"{cause}: the simulator is started again in {delay_s:.1f} s, the agent waits for it")
 
     def _degrade(self, decision: Degrade) -> Script:
@@ -267,27 +275,9 @@ class Repairs:
                 return
         yield from self.replace_agent(cause, failed=not self._processes.agent_lives)
 
-    def _missing(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
-        """Return which pool can't take the agent on the present rung, and who holds what is missing."""
-        for kind, peak in self._ladder.agent_needs().items():
-            reserve = self._config.memory.reserve_mib.get(kind, 0.0)
-            for pool in seen.memory.of(kind):
-                needed = peak - pool.held_by(OwnerKind.AGENT)  # of a disk, what an earlier start laid out already
-                if needed <= 0 or pool.name == "ram:simulator" or pool.free.mib is None:
-                    continue
-                deficit = needed + reserve - pool.free.mib
-                if deficit <= 0:
-                    continue
-                foreign_process = self._monitor.foreign.taker(pool)
-                owner = "" if foreign_process is None else foreign_process.name
-                held = "" if foreign_process is None else f"; {owner} holds {foreign_process.held}"
-                sentence = (
-                    f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of "
-                    f"{reserve:.0f}{held}"
-                )
-                cause = Cause.PRESSURE if foreign_process is None else Cause.FOREIGN_PROCESS
-                return kind, Finding(cause, sentence, pool=pool.name, owner=owner, deficit_mib=deficit)
-        return None
+    def _missing_for_agent(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
+        reserve_mib = self._config.memory.reserve_mib
+        return missing_for_agent(self._ladder.agent_needs(), reserve_mib, seen.memory, self._monitor.foreign)
 
     @property
     def _simulator_is_dead(self) -> bool:

@@ -1,7 +1,7 @@
 """The run from its first start to its end: what was seen is judged, what was decided is carried out.
 
-Owns the order of things. What is wrong, and what follows from it, is ``decide``'s to say, how it is done
-``repairs``'s; everything that it touches is injected, so the same code runs hours of simulated time in tests.
+Owns the run's state and the order of things. What is wrong, and what follows from it, is ``decide``'s to say, how it is
+done ``repairs``'s; everything that it touches is injected, so the same code runs hours of simulated time in tests.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from contract.events import LauncherEvent
 from contract.exits import Exit, exit_in_words
 from launcher.act.effects import Effects, Forecast, State
 from launcher.act.episode_gate import EpisodeGate
-from launcher.act.failures import OverError
-from launcher.act.incidents import Incidents
 from launcher.act.journal import Journal
-from launcher.act.judge import Judge
 from launcher.act.ladder_state import LadderState
 from launcher.act.managed_processes import ManagedProcesses, Script
 from launcher.act.monitor import Monitor
-from launcher.act.repairs import Repairs
+from launcher.act.repairs import Repairs, RunOverError
+from launcher.act.restart_budgets import RestartBudgets
 from launcher.act.run_spec import RunSpec
+from launcher.act.run_state import RunState
 from launcher.act.runtime import StartError
 from launcher.config import LauncherConfig
 from launcher.decide import policy
-from launcher.decide.decisions import Decision, Nothing, RestartAgent, RestartSimulator, Restore
+from launcher.decide.decisions import Decision, Ending, Nothing, RestartAgent, RestartSimulator, Restore
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ending import Ending
 from launcher.observe.observation import Ended, Observation
 
 AGENT_ENDS = {
@@ -47,13 +46,13 @@ class Supervisor:
     ) -> None:
         self.ending: Ending | None = None
         self._spec, self._config, self._effects, self._journal = spec, config, effects, journal
-        self._processes = ManagedProcesses(spec, config, effects, journal)
-        self._incidents = Incidents(journal)
-        self._monitor = Monitor(self._processes, config, effects, journal, self._incidents)
-        self._ladder = LadderState(spec, forecast, config, effects, journal)
-        self._judge = Judge(config, self._processes, self._ladder, journal, effects.draw)
+        self._run_state = RunState(journal)
+        self._processes = ManagedProcesses(spec, config, effects, journal, self._run_state)
+        self._monitor = Monitor(self._processes, config, effects, journal, self._run_state)
+        self._ladder = LadderState(spec, forecast, config, effects, journal, self._run_state)
+        self._budgets = RestartBudgets(config, self._processes, self._ladder, self._run_state, effects.draw)
         self._repairs = Repairs(
-            spec, config, effects, journal, self._processes, self._monitor, self._ladder, self._judge, self._incidents
+            spec, config, effects, journal, self._processes, self._monitor, self._ladder, self._budgets, self._run_state
         )
         self._gate = EpisodeGate()
         self._script: Script = self._life()
@@ -80,14 +79,14 @@ class Supervisor:
         if self.state is State.STOPPED:
             return
         if self._effects.stop.count > 0 and not self._leaving:
-            self._incidents.handle("")
+            self._run_state.handle("")
             self._leave(Ending(Exit.STOPPED, f"stopped on request ({self._effects.stop.cause})"))
         self._monitor.look_if_due()
         try:
             next(self._script)
         except StopIteration:
             self._stopped()
-        except OverError as over:
+        except RunOverError as over:
             self._leave(over.ending)
 
     def _life(self) -> Script:
@@ -100,13 +99,13 @@ class Supervisor:
             self._repairs.start_agent(self._spec.resume)
         elif self._effects.requests.started_with() != self._ladder.overrides:
             yield from self._repairs.replace_agent("the agent that was left stands on another rung")
-        self._incidents.handle("")  # a launcher that was killed is made good but for the agent's word
+        self._run_state.handle("")  # a launcher that was killed is made good but for the agent's word
         while True:
             if self._monitor.fresh:
-                yield from self._judge_what_is_seen(self._monitor.take())
+                yield from self._decide_by(self._monitor.take())
             yield
 
-    def _judge_what_is_seen(self, seen: Observation) -> Script:
+    def _decide_by(self, seen: Observation) -> Script:
         if seen.agent.ended is not None:
             yield from self._agent_ended(seen.agent.ended, seen)
             return
@@ -131,23 +130,23 @@ class Supervisor:
         """Take over what the agent gave up by itself, as part of what is repaired, or short, else as a new incident."""
         short = (*policy.RAN_OUT, *policy.SHORT)
         found = next((each.incident for each in self._monitor.findings if each.cause in short), "")
-        self._incidents.handle(self._incidents.under_repair or found or self._incidents.open())
+        self._run_state.handle(self._run_state.under_repair or found or self._run_state.open_incident())
         adopted = self._ladder.adopt(values, step, self._processes.now_s)
         with contextlib.suppress(StartError):  # it is journalled; the agent's next start tries again
             self._processes.lay()
-        self._incidents.handle("")
+        self._run_state.handle("")
         self._effects.say(f"the agent gave way by itself: {adopted}")
 
     def _decision(self, seen: Observation) -> tuple[Decision, str]:
         """Return the first thing that is to be done about what is wrong, and its incident, or a restore."""
         for finding in policy.gravest(self._monitor.findings):
-            decision = self._judge.decide(finding, seen)
+            decision = self._budgets.decide(finding, seen)
             if not isinstance(decision, Nothing):
                 return decision, finding.incident
             if decision.reason:
                 self._monitor.remark(finding, decision.reason)
         if self._ladder.may_restore(seen, self._processes.now_s, self._monitor.findings):
-            return Restore(self._journal.state.taken[-1]), ""
+            return Restore(self._run_state.now.taken[-1]), ""
         return Nothing(), ""
 
     def _gate_opens_for(self, decision: Decision, seen: Observation) -> bool:
@@ -165,7 +164,7 @@ class Supervisor:
         elif beat is not None and beat.phase != "starting":
             processes.enter(State.VERIFYING)
             processes.warm = True
-            self._ladder.verified(seen, self._incidents.verified())
+            self._ladder.verified(seen, self._run_state.verified())
             self._effects.say(f"the agent is warm: {beat.device}, micro-batch {beat.micro_batch}")
         elif processes.agent_age_s > limit_s:
             self._monitor.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
@@ -173,19 +172,22 @@ class Supervisor:
     def _agent_ended(self, ended: Ended, seen: Observation) -> Script:
         failed = [each for each in policy.gravest(self._monitor.findings) if each.cause in policy.AGENT_FAILED]
         incident = failed[0].incident if failed else ""
-        self._journal.event("agent_ended", incident=incident, exit_code=ended.code, oom_killed=ended.oom_killed)
+        self._journal.event(
+            LauncherEvent.AGENT_ENDED, incident=incident, exit_code=ended.code, oom_killed=ended.oom_killed
+        )
         if not failed and ended.code in AGENT_ENDS:
-            told = [each for each in self._monitor.findings if each.owner == "agent"] if ended.code else []
-            self._incidents.handle(told[0].incident if told else "")
-            raise OverError(Ending(ended.code, told[0].sentence if told else AGENT_ENDS[ended.code]))
+            named = [each for each in self._monitor.findings if each.owner == "agent"] if ended.code else []
+            self._run_state.handle(named[0].incident if named else "")
+            raise RunOverError(Ending(ended.code, named[0].sentence if named else AGENT_ENDS[ended.code]))
         if ended.code == Exit.NO_SIMULATOR and not self._spec.simulator_ours:
-            raise OverError(Ending(Exit.NO_SIMULATOR, "the agent found no simulator to drive in within its patience"))
+            reason = "the agent found no simulator to drive in within its patience"
+            raise RunOverError(Ending(Exit.NO_SIMULATOR, reason))
         if not failed:
             self._monitor.add(
                 Finding(Cause.AGENT_CRASH, f"the agent ended ({exit_in_words(ended.code)})", owner="agent")
             )
             failed = [self._monitor.findings[-1]]
-        yield from self._repairs.perform(self._judge.decide(failed[0], seen), failed[0].incident)
+        yield from self._repairs.perform(self._budgets.decide(failed[0], seen), failed[0].incident)
 
     # The way out
 
@@ -226,10 +228,10 @@ class Supervisor:
     def _stopped(self) -> None:
         assert self.ending is not None
         self._processes.enter(State.STOPPED)
-        self._journal.state.exit_code, self._journal.state.reason = int(self.ending.code), self.ending.reason
-        self._journal.event("run_ended", self.ending.reason, exit_code=int(self.ending.code))
+        self._run_state.end(self.ending)
+        self._journal.event(LauncherEvent.RUN_ENDED, self.ending.reason, exit_code=int(self.ending.code))
 
 
 def _is_drained(seen: Observation) -> bool:
-    """Return whether the agent rests though nobody wants it to: a launcher died between drain and resume."""
+    """Return whether the agent rests though no script waits for it: a launcher died between drain and resume."""
     return seen.agent.beat is not None and seen.agent.beat.phase == "drained"

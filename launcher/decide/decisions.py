@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.decide.ending import Ending
 from launcher.decide.ladder import Step, Taken
 from launcher.observe.pools import PoolKind
 
@@ -67,6 +66,14 @@ class Restore:
     """Take back the last step that was taken."""
 
     taken: Taken
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The run ends: the launcher's exit code, and why, as a sentence without its full stop."""
+
+    code: int
+    reason: str
 
 
 @dataclass(frozen=True)

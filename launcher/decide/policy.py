@@ -5,9 +5,8 @@ from __future__ import annotations
 from contract.exits import Exit
 from launcher.config import LauncherConfig, Restarts
 from launcher.decide.choose import Ground, Lack
-from launcher.decide.decisions import Decision, Degrade, Nothing, RestartAgent, RestartSimulator, Stop
+from launcher.decide.decisions import Decision, Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ending import Ending
 from launcher.decide.restarts import delay_s
 from launcher.observe.pools import PoolKind
 

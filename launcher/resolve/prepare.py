@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from contract.exits import Exit, ExitError
 from launcher import ports
-from launcher.act.journal import LauncherState
+from launcher.act.launcher_state import LauncherState
 from launcher.act.run_spec import LOOPBACK, RunSpec
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import Taken, kind_of
@@ -90,13 +90,13 @@ def _state(options: RunOptions, before: LauncherState | None, spec: RunSpec, pla
     return replace(before, options=saved, host=spec.host, port=spec.port, quality=quality, gpu_uuid=spec.gpu_uuid)
 
 
-def _starting_steps(planned: PlanResult) -> list[Taken]:
+def _starting_steps(planned: PlanResult) -> tuple[Taken, ...]:
     """Return the rung that a new run starts on, as the plan chose it."""
     chosen, ladder = planned.plan.start, planned.situation.ladder
-    return [
+    return tuple(
         Taken(step.rung, kind_of(step, ladder).value, planned.plan.reason, dict(step.values), step.quality)
         for step in (chosen.steps if chosen is not None else ())
-    ]
+    )
 
 
 def _port(options: RunOptions, before: LauncherState | None, runtime: RuntimeKind) -> int:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.paths import RunPaths
-from launcher.act.journal import LauncherState, Recalled, UnusableStateError, recall
-from launcher.act.ownership import open_to
+from launcher.act.launcher_state import LauncherState, Recalled, UnusableStateError, open_to, recall
 from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve import agent_args
 

@@ -15,7 +15,7 @@ from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.locks import is_held
 from contract.paths import RunPaths
 from contract.readers import inner, number, read_object
-from launcher.act import journal
+from launcher.act.launcher_state import LauncherState
 from launcher.show.appended import AppendedLines
 from launcher.show.incidents import moment, words
 
@@ -59,7 +59,7 @@ class Look:
         alive = is_held(self._run.launcher_lock)
         state = launcher.get("state", "unknown")
         return {
-            **{each.name: launcher.get(each.name) for each in fields(journal.LauncherState)},
+            **{each.name: launcher.get(each.name) for each in fields(LauncherState)},
             "run": self._run.path.name,
             "path": str(self._run.path),
             "alive": alive,

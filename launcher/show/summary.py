@@ -8,7 +8,7 @@ from pathlib import Path
 
 from contract.exits import Exit
 from contract.paths import RunPaths
-from launcher.decide.ending import Ending
+from launcher.decide.decisions import Ending
 
 
 def tell(run: RunPaths, ending: Ending, say: Callable[[str], None]) -> None:

@@ -24,7 +24,7 @@ LAST_WORDS_S = 2.0
 KILL_PATIENCE_S = 10.0
 ENGINE_PATIENCE_S = 60.0
 LOST = 255
-"""Exit code of a container that was removed, or whose engine is gone for good: how it ended, nobody can say."""
+"""Exit code of a container that was removed, or whose engine is gone for good: how it ended is unknown."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class ComposeChild:
         found = self._engine.container(self._id) if self._id else None
         if found is not None and (found.running or found.finished):
             return self._seen(found)
-        if self._creation is None or self._output is not None:  # it ran, and somebody removed it
+        if self._creation is None or self._output is not None:  # it ran, and was removed
             return Ended(LOST)
         return self._never_ran(self._creation)
 

@@ -82,16 +82,16 @@ class ContainerLog:
 
     def _add(self, line: bytes, file: BinaryIO) -> None:
         moment, _, text = line.partition(b" ")
-        if (told := moment.decode(errors="replace")) <= self._last:  # of equal length, in UTC: they sort as times
+        if (stamp := moment.decode(errors="replace")) <= self._last:  # of equal length, in UTC: they sort as times
             return
-        self._last = told
+        self._last = stamp
         if self._known > 0:
             self._known -= 1
             return
         with contextlib.suppress(OSError):  # a full disk is no reason to end the launcher
             file.write(plain(text))
         if time.monotonic() - self._saved_s >= SAVE_S:
-            self._save(told)
+            self._save(stamp)
 
     def _save(self, moment: str) -> None:
         self._saved_s = time.monotonic()

@@ -105,11 +105,11 @@ class Engine:
         return True
 
     def saw_oom_kill(self, container: Container) -> bool:
-        """Return whether the engine has told of an OOM kill in the container since its start."""
+        """Return whether the engine has reported an OOM kill in the container since its start."""
         with _sentences():
             only = {"container": container.id, "event": "oom"}
-            told = self._connected().events(since=container.started, until=f"{time.time():.6f}", filters=only)
-            return any(True for _ in told)
+            events = self._connected().events(since=container.started, until=f"{time.time():.6f}", filters=only)
+            return any(True for _ in events)
 
     @contextlib.contextmanager
     def output(self, container: str, since_s: int) -> Iterator[Any]:
@@ -138,7 +138,7 @@ def _connection() -> Any:
 
 
 def _current_context() -> str:
-    """Return the address that the ``docker`` command uses: the SDK alone knows no contexts (rootless, Desktop)."""
+    """Return the address that the ``docker`` command uses: the SDK by itself knows no contexts (rootless, Desktop)."""
     shown = ("docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
     ended = subprocess.run(shown, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     return ended.stdout.strip() or docker.constants.DEFAULT_UNIX_SOCKET

@@ -89,11 +89,11 @@ class Project:
                 f"{self._stack} has no {missing[0]}: the Compose stack needs a checkout of this project; "
                 "name its folder with --stack, or take --runtime process."
             )
-        told = _said("version", ("docker", "compose", "version", "--short"), {})
-        version = tuple(int(part) for part in re.findall(r"\d+", told)[:3])
+        said = _said("version", ("docker", "compose", "version", "--short"), {})
+        version = tuple(int(part) for part in re.findall(r"\d+", said)[:3])
         if version < COMPOSE_SINCE:
             wanted = ".".join(map(str, COMPOSE_SINCE))
-            raise StartError(f"Docker Compose is {told.strip()}, expected {wanted} or later: upgrade Docker's Compose.")
+            raise StartError(f"Docker Compose is {said.strip()}, expected {wanted} or later: upgrade Docker's Compose.")
 
     def images(self) -> dict[str, str]:
         """Return the image of each service, as files and variables make it.

@@ -1,6 +1,6 @@
 """The runtime of the Compose stack: ``docker compose`` acts, the engine's SDK watches.
 
-Owns what the stack is told (project, files, variables) and the containers' order on the way down. Containers outlive
+Owns what the stack is given (project, files, variables) and the containers' order on the way down. Containers outlive
 their launcher: the next one of the same run finds them again.
 """
 
@@ -65,7 +65,7 @@ class ComposeRuntime:
         return self._project.name
 
     def container_name(self, container: str) -> str | None:
-        """Return the name of any container of this machine, by its id; None if it has none, or nobody can say."""
+        """Return the name of any container of this machine, by its id; None if it has none, or that is unknown."""
         try:
             return self._engine.name_of(container)
         except EngineError:
@@ -133,7 +133,7 @@ class ComposeRuntime:
         """Return if the images of these programs are here; nothing is built, for that can take an hour.
 
         Raises:
-            StartError: one isn't, or nobody can say; all that aren't are named at once.
+            StartError: one isn't, or that is unknown; all that aren't are named at once.
         """
         self._project.set(self._variables())
         images = self._project.images()
@@ -143,7 +143,7 @@ class ComposeRuntime:
             raise StartError(f"Not built here yet: {named}; do it with `{self._project.build_command(*missing)}`.")
 
     def start(self, start: Start) -> ComposeChild:
-        """Have a service's container created anew, with what holds now, and return before it is there.
+        """Have a service's container created again, with what holds now, and return before it is there.
 
         The agent always goes on with what is in its run directory, whatever ``start`` says (docker-compose.yml).
 
@@ -253,7 +253,7 @@ class ComposeRuntime:
         return {"LITE_MAP": name, "LITE_SEED": str(limits.seed if options.seed is None else options.seed)}
 
     def _owner(self) -> tuple[int, int]:
-        """Return whom the run's files shall belong to: the caller, or if that is root, whoever has the folder."""
+        """Return the owner that the run's files shall have: the caller, or if that is root, the folder's."""
         if os.getuid() != 0:
             return os.getuid(), os.getgid()
         run = self._spec.run.path.resolve()

@@ -2,7 +2,7 @@
 
 The launcher starts this file by name (``python -I -S``, standard library only, a few MiB) and it starts the child in a
 session of its own. It owns the child's life and output: it forwards one SIGTERM, kills on SIGQUIT, asks the child to
-stop when the lifeline closes (nobody holds the pipe's other end any more: the launcher was killed), adopts orphaned
+stop when the lifeline closes (no process holds the pipe's other end any more: the launcher was killed), adopts orphaned
 grandchildren and ends them with the child, and ends with the child's exit code (128 + n for signal n). It knows
 nothing of simulators and agents and writes no file but the log.
 """
@@ -42,7 +42,7 @@ def plain(line: bytes) -> bytes:
 
 
 class Output:
-    """Where the child writes: into the log alone, or (``show``) through this shim to the log and its own stdout.
+    """Where the child writes: into the log only, or (``show``) through this shim to the log and its own stdout.
 
     The child never writes to the terminal itself: a terminal that is closed or stopped must not stop training.
     """

@@ -78,7 +78,7 @@ class ShimmedProcess:
 class Shims:
     """Starts programs, each under a shim.
 
-    Two pipes that nobody ever writes to are the lifelines. The agent's shim reads the launcher's, the simulator's
+    Two pipes that are never written to are the lifelines. The agent's shim reads the launcher's, the simulator's
     shim reads one whose other end the launcher and the agent's shim hold: a killed launcher stops the agent,
     and only when that has written its checkpoint and gone does the simulator stop.
     """
@@ -106,7 +106,7 @@ class Shims:
                     stdin=subprocess.DEVNULL,
                     env={**os.environ, **program.environment},
                     pass_fds=(lifeline, report, *held),
-                    start_new_session=True,  # Ctrl-C reaches the launcher alone, which knows the order
+                    start_new_session=True,  # Ctrl-C reaches only the launcher, which knows the order
                 )
             finally:
                 os.close(report)

@@ -55,7 +55,7 @@ class LocalChild:
         return tree(self._process.shim_pid) if self.poll() is None else frozenset()
 
     def terminate(self) -> None:
-        """Send SIGTERM to the program alone, which ends its own children; harmless when it has ended."""
+        """Send SIGTERM to the program only, which ends its own children; harmless when it has ended."""
         self._process.terminate()
 
     def kill(self) -> None:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from contract.events import LauncherEvent
 from contract.heartbeat import Cuda, Heartbeat, Phase
 from contract.paths import RunPaths
 from contract.readers import read_lines
 from contract.requests import Answer, Result
 from launcher import config
 from launcher.act.effects import Effects, Forecast, State
-from launcher.act.journal import Journal, LauncherState, recall
+from launcher.act.journal import Journal
+from launcher.act.launcher_state import LauncherState, recall
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start
 from launcher.act.supervisor import Supervisor
@@ -109,7 +111,7 @@ class MortalJournal(Journal):
 
     world: World
 
-    def event(self, event: str, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
+    def event(self, event: LauncherEvent, cause: str = "", incident: str | None = None, **numbers: Any) -> None:
         with self.world.point(f"event {event}", quiet=True):
             super().event(event, cause, incident, **numbers)
 

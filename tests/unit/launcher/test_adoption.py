@@ -67,7 +67,7 @@ def test_a_card_that_torch_cant_use_is_said_once_and_planned_without_and_neither
     assert planned["reason"] == cuda
     assert len([line for line in world.said if WITHOUT_CUDA[cuda] in line]) == 1
     assert world.diary == ["start simulator", "start agent"]
-    assert world.journal.state.taken == []
+    assert world.journal.state.taken == ()
     assert not world.events("rung_adopted", "rung_left", "agent_restart")
 
 
@@ -98,4 +98,4 @@ def test_a_person_who_asks_for_a_smaller_micro_batch_takes_no_rung(tmp_path: Pat
     world.steps_until(State.RUNNING)
     world.last(Role.AGENT).overrides["td3.micro_batch"] = 64
     world.steps_for(60)
-    assert world.journal.state.taken == []
+    assert world.journal.state.taken == ()

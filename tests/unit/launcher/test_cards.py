@@ -25,6 +25,7 @@ from tests.unit.launcher.planned import reading
 # A launcher up to where it would start something; it dies there, so the next one goes on.
 PREPARE = """
 import json, sys, time
+from dataclasses import replace
 from pathlib import Path
 from launcher import config, up
 from contract.exits import ExitError
@@ -40,8 +41,7 @@ try:
     found = prepare(requested(run, options), config.load())
 except ExitError as error:
     sys.exit(f"{int(error.code)}: {error}")
-found.state.state = "running"
-Journal(run, found.state, time.time).save()
+Journal(run, replace(found.state, state="running"), time.time).save()
 up.LocalRuntime = lambda spec, _limits: spec
 spec = up._runtime(found, config.load(), ())
 print(json.dumps([spec.gpu_uuid, spec.gpu_index, found.resolved.reading.pools[0].name]))

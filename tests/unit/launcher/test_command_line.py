@@ -1,4 +1,4 @@
-"""What the command line promises: jobs from wishes, refusals in a sentence, status and report from files alone."""
+"""What the command line promises: runs from options, refusals in a sentence, status and report from files only."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from contract.events import LauncherEvent
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.signals import SAME_REQUEST_S, StopRequests
 from launcher import config, up
-from launcher.act.journal import Journal, LauncherState
+from launcher.act.journal import Journal
+from launcher.act.launcher_state import LauncherState
 from launcher.cli import app
 from launcher.decide.ladder import Taken
 from launcher.observe.pools import PoolKind
@@ -48,7 +50,7 @@ def prepared(run: RunPaths, **asked: Any) -> Prepared:
 def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(run: RunPaths) -> None:
     found = prepared(run, device="cpu", seed=3, policy=("micro_batches",))
     assert not found.spec.resume
-    assert found.state.taken == []
+    assert found.state.taken == ()
     asked = found.state.options
     assert asked.config == (REPOSITORY / DEFAULT_CONFIG).resolve()
     assert (asked.policy, asked.device, asked.seed) == (("micro_batches",), "cpu", 3)
@@ -60,23 +62,22 @@ def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_w
     run: RunPaths, tmp_path: Path
 ) -> None:
     begun = prepared(run, device="cpu", seed=3, map="Lite02", port=23_456)
-    begun.state.taken.append(Taken("micro_batches", "ram", "short", {"td3.micro_batch": 16}))
-    begun.state.state = "running"
-    Journal(run, begun.state, time.time).save()
+    taken = (Taken("micro_batches", "ram", "short", {"td3.micro_batch": 16}),)
+    state = replace(begun.state, taken=taken, state="running")
+    Journal(run, state, time.time).save()
     lay_a_row(run)
     again = prepared(run)
     assert again.spec.resume
-    assert again.state.taken == begun.state.taken
+    assert again.state.taken == taken
     assert prepared(run, port=24_456).state.port == 24_456
     assert again.state.port == 23_456
     kept = again.spec.options
     assert (kept.seed, kept.map, kept.device) == (3, "Lite02", "cpu")
-    begun.state.state = "stopped"
-    Journal(run, begun.state, time.time).save()
+    Journal(run, replace(state, state="stopped"), time.time).save()
     with pytest.raises(RefusedError, match="add --resume"):
         prepared(run)
     resumed = prepared(run, resume=True, port=23_457, simulator_host="localhost").state
-    assert (resumed.taken, resumed.host, resumed.port) == (begun.state.taken, "localhost", 23_457)
+    assert (resumed.taken, resumed.host, resumed.port) == (taken, "localhost", 23_457)
     asked = resumed.options
     assert (asked.port, asked.simulator_host) == (23_457, "localhost")
     assert (asked.seed, asked.simulator) == (3, SimulatorKind.LITE)
@@ -170,7 +171,7 @@ def test_a_mistake_in_the_launchers_configuration_is_one_sentence(
 
 def finished(run: RunPaths) -> None:
     state = LauncherState("night", RunOptions(), "127.0.0.1", 2000, state="stopped", exit_code=0)
-    Journal(run, state, time.time).event("run_ended", "the agent finished")
+    Journal(run, state, time.time).event(LauncherEvent.RUN_ENDED, "the agent finished")
     run.heartbeat.write_text(replace(BEAT, time=time.time(), step=120, total_steps=120).json())
 
 

@@ -11,7 +11,7 @@ import pytest
 from contract.paths import RunPaths
 from contract.readers import read_lines
 from launcher.act.effects import State
-from launcher.act.journal import recall
+from launcher.act.launcher_state import recall
 from launcher.act.runtime import Role
 from launcher.decide.detectors.causes import Cause, Finding
 from tests.unit.launcher.simulated import World

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from contract.events import LauncherEvent
 from contract.locks import is_held
 from contract.paths import RunPaths, newest_run
 from contract.readers import last_lines, read_lines, read_object, read_objects
-from launcher.act.journal import Journal, LauncherState, ProcessState, RunInUseError, lock
+from launcher.act.journal import Journal, RunInUseError, lock
+from launcher.act.launcher_state import LauncherState, ProcessState
 from launcher.act.saved_config import saved_config
 from launcher.options import RunOptions
 from launcher.show import dashboard
+from tests.conftest import REPOSITORY
 from tests.unit.beats import BEAT
 
 
@@ -32,9 +36,9 @@ def journal(run: RunPaths, now: float = 1000.0) -> Journal:
 
 def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPaths) -> None:
     written = journal(run)
-    written.state.simulator = ProcessState(7, "python", "log")
-    written.event("simulator_failed", "signal 11", in_a_row=2)
-    written.event("run_ended")
+    written.state = replace(written.state, simulator=ProcessState(7, "python", "log"))
+    written.event(LauncherEvent.SIMULATOR_FAILED, "signal 11", in_a_row=2)
+    written.event(LauncherEvent.RUN_ENDED)
     assert read_lines(run.launcher_events)[0] == {
         "time": 1000.0,
         "event": "simulator_failed",
@@ -46,11 +50,17 @@ def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPat
     assert not list(run.path.glob("launcher.[0-9]*")), "no temporary file stays"
 
 
+def test_one_file_changes_the_run_s_state() -> None:
+    writes = re.compile(r"journal\.state\b[\w.]*\s*[-+|]?=[^=]")
+    files = {path.name: path.read_text(encoding="utf-8") for path in (REPOSITORY / "launcher").rglob("*.py")}
+    assert {name for name, text in files.items() if writes.search(text)} == {"run_state.py"}
+
+
 def test_a_torn_last_line_is_no_line(run: RunPaths) -> None:
-    journal(run).event("whole")
+    journal(run).event(LauncherEvent.DRAINING)
     with run.launcher_events.open("a", encoding="utf-8") as file:
         file.write('{"time": 1, "eve')
-    assert [row["event"] for row in read_lines(run.launcher_events)] == ["whole"]
+    assert [row["event"] for row in read_lines(run.launcher_events)] == ["draining"]
 
 
 def test_missing_and_broken_files_read_as_empty(run: RunPaths) -> None:
@@ -84,7 +94,7 @@ def test_the_lock_stays_with_a_child_that_inherited_it(run: RunPaths) -> None:
 
 def test_status_knows_a_launcher_that_was_killed_from_one_that_runs(run: RunPaths) -> None:
     written = journal(run)
-    written.state.state = "running"
+    written.state = replace(written.state, state="running")
     written.save()
     run.heartbeat.write_text(replace(BEAT, time=990.0).json())
     taken = lock(run)

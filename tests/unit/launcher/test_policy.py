@@ -13,9 +13,8 @@ from launcher import config
 from launcher.config import Does
 from launcher.decide import policy
 from launcher.decide.choose import Ground, Lack
-from launcher.decide.decisions import Degrade, Nothing, RestartAgent, RestartSimulator, Stop
+from launcher.decide.decisions import Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ending import Ending
 from launcher.decide.ladder import Ladder, Step, Taken, is_taken, overrides
 from launcher.decide.restarts import delay_s, failures_in_a_row
 from launcher.decide.restore import Hold, fits_without_last

@@ -22,9 +22,10 @@ from contract.paths import RunPaths
 from contract.readers import read_object
 from launcher import config, down
 from launcher import up as up_command
-from launcher.act.journal import Journal, LauncherState
+from launcher.act.journal import Journal
+from launcher.act.launcher_state import LauncherState
 from launcher.cli import app
-from launcher.decide.ending import Ending
+from launcher.decide.decisions import Ending
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import agent_args, resuming
 from launcher.resolve.resuming import Requested

@@ -80,7 +80,7 @@ class Rows:
         if not count:
             return [*found, "there are no rows"]
         rows = self._mapped(count)
-        expected = np.where(rows["age"] == 0, 0, 1)
+        expected = np.where(rows["episode_step"] == 0, 0, 1)
         wrong = np.flatnonzero(np.diff(rows["step"].astype(np.int64), prepend=0) != expected)
         found += [f"rows {wrong[:5].tolist()} count a step that isn't one"] if wrong.size else []
         changed = [at for at, seal in self._seals if at > count or zlib.crc32(rows[:at].tobytes()) != seal]

@@ -85,9 +85,9 @@ def test_the_witness_sees_a_changed_byte(tmp_path: Path, name: str) -> None:
     ("row", "column", "value", "sentence"),
     [
         (8, "step", 9, "rows [8, 9] count a step that isn't one"),
-        (8, "age", 4, "rows [8, 9] don't follow in their episode"),
+        (8, "episode_step", 4, "rows [8, 9] don't follow in their episode"),
         (3, "truncated", 1, "rows [4] follow an episode's end"),
-        (11, "age", 0, "rows [11] begin an episode without a step"),
+        (11, "episode_step", 0, "rows [11] begin an episode without a step"),
         (2, "reward", np.nan, "rows [2] have no finite figures"),
     ],
 )

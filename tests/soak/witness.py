@@ -1,4 +1,4 @@
-"""What a run has finished, seen from outside: the replay's own bytes, copied before a strike and compared after it.
+"""What a run has finished, seen from outside: the replay's own bytes, copied before a fault and compared after it.
 
 Owns the copies and the rules that rows obey. Reads the files without the replay's code: that is the accused.
 """
@@ -76,13 +76,13 @@ def _broken(rows: NDArray[Any], frames: NDArray[np.uint8]) -> list[str]:
     """Return which rows break the rules of ``agent.td3.replay.replay``'s docstring, the first few of each kind."""
     if len(rows) == 0:
         return []
-    step, age = rows["step"].astype(np.int64), rows["age"].astype(np.int64)
-    first = age == 0
+    step, episode_step = rows["step"].astype(np.int64), rows["episode_step"].astype(np.int64)
+    first = episode_step == 0
     over = (rows["terminated"] | rows["truncated"]).astype(bool)
     steps = np.diff(step, prepend=0)
     wrong = {
         "count a step that isn't one": np.where(first, steps != 0, steps != 1),
-        "don't follow in their episode": ~first & (np.diff(age, prepend=-1) != 1),
+        "don't follow in their episode": ~first & (np.diff(episode_step, prepend=-1) != 1),
         "follow an episode's end": ~first & np.roll(over, 1) & (np.arange(len(rows)) > 0),
         "begin an episode without a step": first & np.append(first[1:], True),
         "have no picture": ~frames.any(axis=1),

@@ -50,7 +50,7 @@ def freeze_in_mid_episode(stack: Stack, witness: Witness) -> int:
             time.sleep(0.8)
             witness.look()
         last = witness.rows[-1]
-        if last["age"] > 0 and not last["terminated"] and not last["truncated"]:
+        if last["episode_step"] > 0 and not last["terminated"] and not last["truncated"]:
             return int(last["step"])
         docker("unpause", stack.container("carla"))
         time.sleep(0.1)
@@ -78,7 +78,7 @@ def test_a_simulator_killed_in_mid_episode_costs_that_episode_only(start_stack: 
     assert stack.run.events("collector_restarted") or vehicles == 0
     witness.look()
     assert witness.problems() == []
-    assert witness.rows["age"][cut] == 0, "an episode went on with another simulator"
+    assert witness.rows["episode_step"][cut] == 0, "an episode went on with another simulator"
     assert not witness.rows["terminated"][cut - 1]
     stack.wait_for_updates()
 

@@ -1,7 +1,6 @@
-"""What may befall a run at night: who is struck and how, and the seeded order and instants of it.
+"""Faults that are injected into a run: which, into what, and their seeded order and instants.
 
-Owns the blows. Knows a run by its directory and the simulator by its control port alone; what becomes of a blow is
-``night``'s to see.
+Knows a run by its directory and the simulator by its control port; what becomes of a fault is ``night``'s to see.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STRANGER_S = 30.0
+FOREIGN_S = 30.0
 LEAK_MIB_PER_MIN = 1_200
-_STRANGER = """
+_FOREIGN_PROCESS = """
 import sys, time
 taken = bytearray(int(sys.argv[1]) << 20)
 taken[::4096] = b"1" * len(taken[::4096])
@@ -28,31 +27,31 @@ time.sleep(float(sys.argv[2]))
 """
 
 
-class NobodyThereError(Exception):
+class NotRunningError(Exception):
     """The victim isn't running at the moment."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Where the blows fall.
+    """Where faults are injected.
 
     Attributes:
         run: the run's directory.
         control_port: of carla-lite.
         launcher: returns the launcher's process id.
-        stranger_mib: returns what a stranger must take for the RAM pool to fall below its reserve.
+        foreign_mib: returns what a foreign process must take for the RAM pool to fall below its reserve.
     """
 
     run: Path
     control_port: int
     launcher: Callable[[], int]
-    stranger_mib: Callable[[], int]
+    foreign_mib: Callable[[], int]
 
     def pid(self, victim: str) -> int:
         """Return the process id of ``simulator``, ``learner``, ``collector`` or ``launcher``.
 
         Raises:
-            NobodyThereError: there is none now.
+            NotRunningError: there is none now.
         """
         if victim == "launcher":
             return self.launcher()
@@ -61,57 +60,57 @@ class Scene:
         else:
             pid = (_read(self.run / "launcher.json").get("agent" if victim == "learner" else victim) or {}).get("pid")
         if not pid or not Path(f"/proc/{pid}").exists():
-            raise NobodyThereError(victim)
+            raise NotRunningError(victim)
         return int(pid)
 
 
-Blow = Callable[[Scene], str]
-"""Strikes, and says what it did in a few words; raises NobodyThereError."""
+Fault = Callable[[Scene], str]
+"""Injects a fault, and returns what it did in a few words; raises NotRunningError."""
 
 
-def _signals(victim: str, number: signal.Signals) -> Blow:
-    def strike(scene: Scene) -> str:
+def _signals(victim: str, number: signal.Signals) -> Fault:
+    def inject(scene: Scene) -> str:
         pid = scene.pid(victim)
         os.kill(pid, number)
         return f"{number.name} to the {victim}, process {pid}"
 
-    return strike
+    return inject
 
 
-def _faults(fault: str) -> Blow:
-    def strike(scene: Scene) -> str:
+def _of_simulator(fault: str) -> Fault:
+    def inject(scene: Scene) -> str:
         scene.pid("simulator")
         try:
             with socket.create_connection(("127.0.0.1", scene.control_port), timeout=10) as connection:
                 connection.sendall(f"fault {fault}\n".encode())
                 connection.recv(64)
         except OSError as error:
-            raise NobodyThereError("simulator") from error
+            raise NotRunningError("simulator") from error
         return f"fault {fault} of the simulator"
 
-    return strike
+    return inject
 
 
-def _stranger(scene: Scene) -> str:
-    mib = scene.stranger_mib()
+def _foreign_process(scene: Scene) -> str:
+    mib = scene.foreign_mib()
     # By its name the launcher tells it from the other programs of this machine.
-    words = ["stranger", "-I", "-S", "-c", _STRANGER, str(mib), str(STRANGER_S)]
+    words = ["foreign", "-I", "-S", "-c", _FOREIGN_PROCESS, str(mib), str(FOREIGN_S)]
     process = subprocess.Popen(words, executable=os.path.realpath(sys.executable))
-    return f"process {process.pid} takes {mib} MiB for {STRANGER_S:g} s"
+    return f"process {process.pid} takes {mib} MiB for {FOREIGN_S:g} s"
 
 
-BLOWS: dict[str, Blow] = {
+FAULTS: dict[str, Fault] = {
     "simulator killed": _signals("simulator", signal.SIGKILL),
     "simulator segfault": _signals("simulator", signal.SIGSEGV),
-    "simulator hangs": _faults("hang"),
-    "simulator out of VRAM": _faults("vulkan-oom"),
-    "simulator leaks": _faults(f"grow:mib_per_min={LEAK_MIB_PER_MIN}"),
+    "simulator hangs": _of_simulator("hang"),
+    "simulator out of VRAM": _of_simulator("vulkan-oom"),
+    "simulator leaks": _of_simulator(f"grow:mib_per_min={LEAK_MIB_PER_MIN}"),
     "collector killed": _signals("collector", signal.SIGKILL),
     "collector hangs": _signals("collector", signal.SIGSTOP),
     "learner killed": _signals("learner", signal.SIGKILL),
     "learner hangs": _signals("learner", signal.SIGSTOP),
     "launcher killed": _signals("launcher", signal.SIGKILL),
-    "stranger takes RAM": _stranger,
+    "foreign process takes RAM": _foreign_process,
 }
 
 
@@ -119,7 +118,7 @@ def instants(seed: int, shortest_s: float, longest_s: float) -> Iterator[tuple[f
     """Yield for ever how long to wait, and then what happens; every kind once, in an order of its own, then again."""
     draw = random.Random(seed)
     while True:
-        for kind in draw.sample(sorted(BLOWS), len(BLOWS)):
+        for kind in draw.sample(sorted(FAULTS), len(FAULTS)):
             yield round(draw.uniform(shortest_s, longest_s), 1), kind
 
 

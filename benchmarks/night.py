@@ -1,9 +1,9 @@
-"""A night in minutes: one headless training under the launcher, struck every minute or two, to its last step.
+"""A night in minutes: one headless training under the launcher, a fault every minute or two, to its last step.
 
 Run: ``python benchmarks/night.py --json benchmarks/results/night.json``. Simulator, collector, learner and the launcher
-itself are killed or hung at seeded instants, a simulator leaks, one dies as on a full card, and a stranger takes the
-RAM. A launcher that was killed is started again, as a person would. Kept for each blow: what the launcher named it, and
-how long no step was finished. Exit 1 if a finished step was lost or the run didn't finish.
+itself are killed or hung at seeded instants, a simulator leaks, one dies as on a full card, and a foreign process takes
+the RAM. A launcher that was killed is started again, as a person would. Kept for each fault: what the launcher named
+it, and how long no step was finished. Exit 1 if a finished step was lost or the run didn't finish.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from fault_injection import FAULTS, NotRunningError, Scene, instants
 from measuring import machine, spread
 from progress import Peaks, Rows
-from strikes import BLOWS, NobodyThereError, Scene, instants
 
 from contract.readers import inner, read_lines, read_object
 from launcher import config
@@ -32,7 +32,7 @@ from launcher.ports import free_port_pair
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOM_MIB = 5_000
-"""Left in the RAM pool, above its reserve, when the night begins: what a stranger must take to be felt."""
+"""Left in the RAM pool, above its reserve, when the night begins: what a foreign process must take to be felt."""
 FELT_MIB = 400
 """What he takes beyond that."""
 SETTINGS: dict[str, Any] = {
@@ -60,8 +60,8 @@ ROLES = ("launcher", "simulator", "learner", "collector")
 
 
 @dataclass
-class Struck:
-    """One blow and what came of it."""
+class Injected:
+    """One injected fault and what came of it."""
 
     kind: str
     time: float
@@ -70,12 +70,12 @@ class Struck:
     phase: str
     launcher_state: str
     named: list[dict[str, Any]] = field(default_factory=list)
-    """What the launcher's journal says from the blow to the next: seconds after it, event, diagnosis, cause."""
+    """What the launcher's journal says from the fault to the next: seconds after it, event, diagnosis, cause."""
     agent_named: list[dict[str, Any]] = field(default_factory=list)
     pause_s: float = 0.0
-    """The longest time without a finished step from the blow to the next."""
+    """The longest time without a finished step from the fault to the next."""
     again_s: float | None = None
-    """From the blow to that pause's end; None if there was none of a second."""
+    """From the fault to that pause's end; None if there was none of a second."""
 
 
 class Night:
@@ -86,12 +86,12 @@ class Night:
         self.run = runs / "night"
         self.rows = Rows(self.run / "replay")
         self.peaks = {role: Peaks() for role in ROLES}
-        self.struck: list[Struck] = []
+        self.injected: list[Injected] = []
         self.launchers = 0
         self._steps = steps
         self._reserve_mib = _available_mib() - ROOM_MIB
         port = free_port_pair(random.Random())
-        self.scene = Scene(self.run, port or 29_990, lambda: self._launcher.pid, self._stranger_mib)
+        self.scene = Scene(self.run, port or 29_990, lambda: self._launcher.pid, self._foreign_mib)
         self._command = [
             sys.executable,
             "scripts/launch.py",
@@ -107,11 +107,11 @@ class Night:
         self.rows.watch()
 
     def live(self, seed: int, shortest_s: float, longest_s: float) -> int:
-        """Strike until the run is over; return the launcher's exit code."""
+        """Inject faults until the run is over; return the launcher's exit code."""
         for wait_s, kind in instants(seed, shortest_s, longest_s):
             if (code := self._wait(wait_s)) is not None:
                 return code
-            while not self._strike(kind):
+            while not self._inject(kind):
                 if (code := self._wait(0.2)) is not None:
                     return code
         raise AssertionError("instants end")
@@ -124,28 +124,30 @@ class Night:
         self._output.close()
 
     def tell(self) -> None:
-        """Say of each blow what became of it."""
+        """Note what became of each fault."""
         launcher, agent = (read_lines(self.run / f"{who}-events.jsonl") for who in ("launcher", "agent"))
-        ends = [*(struck.time for struck in self.struck[1:]), time.time()]
-        for struck, end in zip(self.struck, ends, strict=False):
-            struck.named = [_told(row, struck.time) for row in _within(launcher, struck.time, end, NAMING)]
-            struck.agent_named = [_told(row, struck.time) for row in _within(agent, struck.time, end, AGENT_NAMING)]
-            pause = self.rows.pause_after(struck.time, end)
+        ends = [*(injected.time for injected in self.injected[1:]), time.time()]
+        for injected, end in zip(self.injected, ends, strict=False):
+            injected.named = [_told(row, injected.time) for row in _within(launcher, injected.time, end, NAMING)]
+            injected.agent_named = [
+                _told(row, injected.time) for row in _within(agent, injected.time, end, AGENT_NAMING)
+            ]
+            pause = self.rows.pause_after(injected.time, end)
             if pause is not None:
-                struck.pause_s, struck.again_s = round(pause[1] - pause[0], 2), round(pause[1] - struck.time, 2)
+                injected.pause_s, injected.again_s = round(pause[1] - pause[0], 2), round(pause[1] - injected.time, 2)
 
-    def _strike(self, kind: str) -> bool:
+    def _inject(self, kind: str) -> bool:
         """Return whether the victim was there."""
         phase = str(read_object(self.run / "agent.json").get("phase"))
         state = str(read_object(self.run / "launcher.json").get("state"))
         self.rows.seal()
-        struck = Struck(kind, time.time(), "", self.rows.steps(), phase, state)
+        injected = Injected(kind, time.time(), "", self.rows.steps(), phase, state)
         try:
-            struck.did = BLOWS[kind](self.scene)
-        except (NobodyThereError, ProcessLookupError):
+            injected.did = FAULTS[kind](self.scene)
+        except (NotRunningError, ProcessLookupError):
             return False
-        self.struck.append(struck)
-        print(time.strftime("%H:%M:%S"), struck.steps, kind, struck.did, phase, state, flush=True)
+        self.injected.append(injected)
+        print(time.strftime("%H:%M:%S"), injected.steps, kind, injected.did, phase, state, flush=True)
         if kind == "launcher killed":
             self._launcher.wait()
             self._launcher = self._up()
@@ -160,7 +162,7 @@ class Night:
             for role in ROLES:
                 try:
                     self.peaks[role].see(self.scene.pid(role))
-                except NobodyThereError:
+                except NotRunningError:
                     continue
             time.sleep(min(left, 1.0))
         return self._launcher.poll()
@@ -184,16 +186,16 @@ class Night:
         files = ["--config", str(runs / "agent.yaml"), "--launcher-config", str(runs / "launcher.yaml")]
         return ["--runtime", "process", "--simulator", "carla-lite", *files]
 
-    def _stranger_mib(self) -> int:
+    def _foreign_mib(self) -> int:
         return max(FELT_MIB, _available_mib() - self._reserve_mib + FELT_MIB)
 
 
 def main(
     runs: Annotated[Path, typer.Option(help="Where the run goes; a new or empty folder.")] = Path("runs/night"),
     steps: Annotated[int, typer.Option(min=1_000, help="Environment steps.")] = 200_000,
-    seed: Annotated[int, typer.Option(help="Of blows and instants.")] = 0,
-    shortest_s: Annotated[float, typer.Option(help="Between two blows, at least.")] = 60.0,
-    longest_s: Annotated[float, typer.Option(help="Between two blows, at most.")] = 120.0,
+    seed: Annotated[int, typer.Option(help="Of faults and instants.")] = 0,
+    shortest_s: Annotated[float, typer.Option(help="Between two faults, at least.")] = 60.0,
+    longest_s: Annotated[float, typer.Option(help="Between two faults, at most.")] = 120.0,
     as_json: Annotated[Path | None, typer.Option("--json", help="Where the result goes.")] = None,
 ) -> None:
     began = time.time()
@@ -210,7 +212,7 @@ def main(
     if code != 0:
         problems.append(f"the launcher ended with {code}")
     result = {
-        "what": "one training under the launcher, struck at seeded instants, to its last step",
+        "what": "one training under the launcher, injected at seeded instants, to its last step",
         "machine": machine("torch", "carla"),
         "command": "python " + " ".join(sys.argv),
         "settings": SETTINGS,
@@ -219,13 +221,13 @@ def main(
         "exit_code": code,
         "steps": finished,
         "rows_lost": night.rows.lost,
-        "blows": len(night.struck),
+        "faults": len(night.injected),
         "launchers": night.launchers,
         **_counts(night.run),
         "peaks": {role: asdict(peaks) for role, peaks in night.peaks.items()},
-        "again_s": _by_kind(night.struck),
+        "again_s": _by_kind(night.injected),
         "problems": problems,
-        "struck": [asdict(struck) for struck in night.struck],
+        "injected": [asdict(injected) for injected in night.injected],
     }
     text = json.dumps(result, indent=1)
     if as_json is not None:
@@ -239,8 +241,8 @@ def _counts(run: Path) -> dict[str, Any]:
     return {name: state.get(name) for name in ("simulator_restarts", "agent_restarts")}
 
 
-def _by_kind(struck: list[Struck]) -> dict[str, dict[str, float]]:
-    kinds = itertools.groupby(sorted(struck, key=lambda each: each.kind), key=lambda each: each.kind)
+def _by_kind(injected: list[Injected]) -> dict[str, dict[str, float]]:
+    kinds = itertools.groupby(sorted(injected, key=lambda each: each.kind), key=lambda each: each.kind)
     times = {kind: [each.again_s or 0.0 for each in group] for kind, group in kinds}
     return {kind: spread(values) for kind, values in times.items()}
 

@@ -18,7 +18,7 @@ from tests.soak.witness import Witness
 
 RESULTS = Path("benchmarks/results/soak.json")
 REFERENCE_STEPS = 600
-"""Of the undisturbed run; few runs have more at their first strike."""
+"""Of the undisturbed run; few runs have more at their first fault."""
 
 
 def main(
@@ -39,7 +39,7 @@ def main(
 
 
 def _sweep(wanted: Mapping[Victim, int]) -> tuple[list[Outcome], list[str]]:
-    """Return what each strike did, chains rounded up to whole ones, and what was wrong at the runs' ends."""
+    """Return what each fault did, chains rounded up to whole ones, and what was wrong at the runs' ends."""
     outcomes: list[Outcome] = []
     endings: list[str] = []
     reference: Witness | None = None

@@ -1,4 +1,4 @@
-"""When a sweep strikes: pure functions from a number to a victim's moment, delay and death.
+"""When a sweep injects a fault: pure functions from a number to a victim's moment, delay and death.
 
 Owns the list of moments. A run's life is short and some of its moments take milliseconds, so an instant is not a time
 alone: it is a moment to wait for, and a random delay after it.
@@ -50,7 +50,7 @@ CHAIN = 5
 
 @dataclass(frozen=True)
 class Instant:
-    """One strike."""
+    """One fault."""
 
     victim: Victim
     seed: int

@@ -9,7 +9,7 @@ WARM_UP_STEPS = 60
 CHECKPOINT_EVERY = 50
 TRAFFIC = 3
 LONG, SHORT = 20_000, 1_000
-"""Steps of a run that is stopped after its last strike, and of one that is struck at its end."""
+"""Steps of a run that is stopped after its last fault, and of one that is struck at its end."""
 SETTINGS: dict[str, Any] = {
     "seed": SEED,
     "simulator": {"timeout_s": 3.0, "patience_s": 30.0},

@@ -35,7 +35,7 @@ class SweepError(Exception):
 
 @dataclass
 class Outcome:
-    """What one strike did."""
+    """What one fault did."""
 
     victim: str
     seed: int
@@ -43,13 +43,13 @@ class Outcome:
     delay_s: float
     death: str
     phase: str = ""
-    """What the heartbeat, which beats once a second, said at the strike."""
+    """What the heartbeat, which beats once a second, said at the fault."""
     collector: str = ""
     """What the collector was doing then."""
     saving: bool = False
-    """Whether a checkpoint was half written just after the strike; a dead learner leaves it so."""
+    """Whether a checkpoint was half written just after the fault; a dead learner leaves it so."""
     steps_before: int = 0
-    """Finished transitions, seen just before the strike."""
+    """Finished transitions, seen just before the fault."""
     steps_after: int = 0
     lost: int = 0
     """Transitions seen before and missing after."""
@@ -60,7 +60,7 @@ class Outcome:
     updates_repeated: int | None = None
     """Of a learner: updates made before that are not in the checkpoint that it went on from."""
     again_s: float | None = None
-    """From the strike to the next finished step (to the end of the run where none was missing)."""
+    """From the fault to the next finished step (to the end of the run where none was missing)."""
     ghosts: int = 0
     """Vehicles in the simulator then, by a client of its own, beyond the driver's and the traffic's."""
     problems: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Outcome:
 
 
 class Struck:
-    """One run, from its first start to its end after the last strike."""
+    """One run, from its first start to its end after the last fault."""
 
     def __init__(self, folder: Path, victim: Victim, ends: bool, undisturbed: Witness | None = None) -> None:
         self.total_steps = SHORT if ends else LONG
@@ -92,7 +92,7 @@ class Struck:
         self.run.kill()
         self.server.end()
 
-    def strike(self, instant: Instant) -> Outcome:
+    def inject(self, instant: Instant) -> Outcome:
         """Wait for the instant, let the victim die, wait until training goes on; return what was seen."""
         outcome = Outcome.of(instant)
         try:
@@ -144,7 +144,7 @@ class Struck:
         time.sleep(instant.delay_s)
 
     def _look(self, instant: Instant, outcome: Outcome) -> None:
-        """Note what is finished; the last thing before the strike."""
+        """Note what is finished; the last thing before the fault."""
         if instant.victim is Victim.LEARNER and self.run.process is not None:
             # Some moments are over before they can be looked at: it is stopped where it is, and SIGKILL ends it there.
             self.run.process.send_signal(signal.SIGSTOP)
@@ -241,23 +241,23 @@ def sweep(
         victim: who is struck.
         number: of the chain.
         folder: where the run directory is made.
-        reference: the rows of an undisturbed run; those before a learner's first strike are compared with them.
+        reference: the rows of an undisturbed run; those before a learner's first fault are compared with them.
 
     Returns:
-        What each strike did, and what was wrong at the run's end; a chain breaks off at a run that doesn't go on.
+        What each fault did, and what was wrong at the run's end; a chain breaks off at a run that doesn't go on.
     """
     instants = chain(victim, number)
     outcomes: list[Outcome] = []
     with Struck(folder / "struck", victim, instants[-1].moment is Moment.ENDING, reference) as struck:
         for instant in instants:
-            outcomes.append(struck.strike(instant))
+            outcomes.append(struck.inject(instant))
             if outcomes[-1].again_s is None:
-                return outcomes, ["the run didn't go on after the last strike"]
+                return outcomes, ["the run didn't go on after the last fault"]
         return outcomes, struck.end()
 
 
 def undisturbed(folder: Path, steps: int) -> Witness:
-    """Return what a learner's run finishes while nobody strikes it, its first ``steps`` steps at least."""
+    """Return what a learner's run finishes while it is left alone, its first ``steps`` steps at least."""
     with Struck(folder, Victim.LEARNER, ends=False) as run:
         _until(lambda: run.witness.steps >= steps, run._alive)
         run.run.kill()

@@ -180,6 +180,11 @@ class Accumulator:
             self._dry_run = False
             self.release()
 
+    @property
+    def is_dry(self) -> bool:
+        """Whether a dry run is under way: what counts updates says nothing about this run."""
+        return self._dry_run
+
     def release(self) -> None:
         """Let go of what another try of a phase does without: gradients."""
         self.online.zero_grad()

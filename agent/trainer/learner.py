@@ -222,7 +222,7 @@ class Learner:
         account = asdict(shortage)
         written = snapshot.write(self._run.memory, self.device, account)
         following = HOST if shortage.action == "moved" else self.device
-        updates = self._counters.updates if shortage.phase.startswith("rehearsed") else self.updates
+        updates = self._counters.updates if self._td3.is_dry else self.updates
         account |= {"device": self.device.type, "next_device": following.type, "updates": updates}
         self._events.append("out_of_memory", snapshot=written, **account)
         if shortage.action in ("halved", "moved"):

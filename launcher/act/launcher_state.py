@@ -126,7 +126,9 @@ def recall(run: RunPaths) -> Recalled | None:
     killed = state.state != "stopped"
     incidents = state.incidents + killed  # that a launcher was killed is an incident: the next one begins with it
     incident = f"i{incidents}" if killed else ""
-    fresh = replace(state, pid=os.getpid(), exit_code=None, reason="", incidents=incidents, incident=incident)
+    # What the last one was at is over: who reads the new pid must not take it for the new launcher's.
+    again = replace(state, pid=os.getpid(), state="init", incidents=incidents, incident=incident)
+    fresh = replace(again, exit_code=None, reason="")
     return Recalled(fresh, killed, open_to(run.launcher_state, saved) or open_to(run.path, folder))
 
 

@@ -32,7 +32,7 @@ class Looker:
 
     def __init__(self, folder: Path, environment: Mapping[str, str], index: int = 0) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, look.__file__, str(folder), str(index)],
+            [sys.executable, look.__file__, str(folder), str(index), str(index)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -233,11 +233,11 @@ def test_a_gpu_of_another_index_is_not_there(figures: Figures, tmp_path: Path) -
 HOLD = """
 import sys
 from pathlib import Path
-from launcher.observe.nvml import Nvml
 from launcher.observe.memory import MemoryReader
-nvml = Nvml()
-lock = MemoryReader(Path("runs/night"), nvml).hold(Path(sys.argv[1]))
-print(lock is not None, nvml.driver_version())
+from launcher.observe.nvml import Nvml
+from launcher.observe.pools import Cards
+lock = MemoryReader(Path("runs/night"), Cards()).hold(0, Path(sys.argv[1]))
+print(lock is not None, Nvml().driver_version())
 """
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from contract.paths import RunPaths
 from launcher import config
@@ -25,6 +27,8 @@ from launcher.decide.plan import Plan
 from launcher.decide.restore import fits_without_last
 from launcher.decide.room import ForeignMemory, missing_for_agent, taken_from_simulator
 from launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.resolve.planning import PlanResult
+from launcher.show import plan as show_plan
 from tests.unit.launcher.planned import CONTEXT_MIB, Rule, card, reading, situation
 from tests.unit.launcher.simulated import World, needs_by
 
@@ -81,6 +85,18 @@ def test_a_refusal_of_the_agent_s_card_rests_on_no_figure_of_the_simulator() -> 
     assert found.start is None
     assert "short in vram:1" in found.reason
     assert "What CARLA" not in found.reason
+
+
+def test_the_plan_shows_both_cards() -> None:
+    rule, made = Rule(), planned(8192, 120)
+    two = replace(situation(reading(), rule), cards=TWO)
+    console = Console(file=io.StringIO(), width=200)
+    shown = PlanResult(two, made, rule, {})
+    show_plan.show(shown, console)
+    assert show_plan.plain(shown)["cards"] == {"simulator": 0, "agent": 1}
+    assert isinstance(console.file, io.StringIO)
+    for pool in ("vram:0", "vram:1"):
+        assert console.file.getvalue().count(pool) >= 2, "its sum, and what each configuration leaves"
 
 
 def test_the_bands_are_each_on_its_own_card() -> None:

@@ -18,6 +18,7 @@ from launcher import config
 from launcher import plan as plan_command
 from launcher.act.compose import project
 from launcher.cli import app
+from launcher.config import SHIPPED
 from launcher.observe.memory import MemoryReader
 from launcher.observe.nvml import SHARED, Nvml, lock_gpu
 from launcher.observe.pools import Cards
@@ -131,6 +132,42 @@ def test_a_card_of_two_that_another_launcher_holds_is_named_and_the_other_is_let
 
 
 @pytest.mark.parametrize(
+    ("simulators_mib", "agents_mib", "short", "quality", "device"),
+    [(8192, 200, "vram:1", "Epic", "cpu"), (5200, 6144, "vram:0", "Low", "cuda")],
+)
+def test_the_card_that_is_short_is_made_up_for_by_the_program_that_is_on_it(
+    figures: Figures,
+    second: Figures,
+    tmp_path: Path,
+    simulators_mib: float,
+    agents_mib: float,
+    short: str,
+    quality: str,
+    device: str,
+) -> None:
+    figures.total_mib, second.total_mib = simulators_mib, agents_mib
+    figures.write()
+    second.write()
+    limits = tmp_path / "launcher.yaml"
+    limits.write_text(SHIPPED.read_text().replace("command: null", 'command: "carla -graphicsadapter={gpu}"'))
+    given = ("--launcher-config", str(limits), "--runs-dir", str(tmp_path / "runs"), "--quality", "Epic")
+    ended = subprocess.run(
+        [sys.executable, "-m", "launcher", "plan", "--json", "--gpu", "0,1", "--device", "cuda", *given],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=figures.environment,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["cards"] == {"simulator": 0, "agent": 1}
+    assert f"MiB short in {short}" in found["reason"]
+    assert (found["start"]["quality"], found["start"]["device"]) == (quality, device)
+
+
+@pytest.mark.parametrize(
     ("asked", "said"),
     [
         ({"simulator": 0, "agent": 5}, "65: --gpu 0,5: GPU 5 isn't in this machine, expected 0 or 1: "),
@@ -208,6 +245,14 @@ def test_a_variable_that_names_no_card_is_said(
     with pytest.raises(RefusedError, match=said) as refused:
         pick(RunOptions())
     assert refused.value.code == 65
+
+
+def test_a_file_beside_the_compose_files_names_them_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CARLA_GPU", "AGENT_GPU"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Nvml, "count", staticmethod(lambda: 2))
+    (tmp_path / ".env").write_text("CARLA_GPU=0\nAGENT_GPU=1\n")
+    assert pick(RunOptions(stack=tmp_path)) == Cards(0, 1)
 
 
 def test_without_variables_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from launcher import down as down_command
 from launcher import plan as plan_command
 from launcher import up as up_command
 from launcher.config import SHIPPED, STACK
+from launcher.observe.pools import Cards
 from launcher.options import RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve.resuming import DEFAULT_CONFIG, default_name
 from launcher.show import dashboard, report_process
@@ -68,10 +69,23 @@ Policy = Annotated[
 Map = Annotated[
     str | None, typer.Option("--map", help="Map name or path of an .xodr file; wins over both configurations.")
 ]
+
+
+def _cards(text: str) -> Cards:
+    indices = text.split(",")
+    if len(indices) > 2 or not all(each.isdecimal() for each in indices):
+        raise typer.BadParameter(
+            f"{text!r}: expected the index of one GPU, as 0, or the simulator's and the agent's, as 0,1."
+        )
+    return Cards(int(indices[0]), int(indices[-1]))
+
+
 Gpu = Annotated[
-    int | None,
+    Cards | None,
     typer.Option(
-        min=0, help="Index of the GPU that simulator and agent share. Default: the run's own, CARLA_GPU's, or 0."
+        parser=_cards,
+        metavar="N|SIMULATOR,AGENT",
+        help="Index of the GPU for both, or of one each. Default: the run's own, CARLA_GPU's and AGENT_GPU's, or 0.",
     ),
 ]
 Runtime = Annotated[

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from contract.exits import Exit, ExitError
 from contract.section import Section
 from launcher.config import SHIPPED, STACK
+from launcher.observe.pools import Cards
 
 
 class RefusedError(ExitError):
@@ -61,11 +62,7 @@ class RunOptions(Section):
     port: int | None = Field(
         None, ge=1, le=65533, description="Of that simulator, or for the one to start; None takes 2000, or free ones."
     )
-    gpu: int | None = Field(
-        None,
-        ge=0,
-        description="Index of the card that both share; None takes the run's own, or Compose's.",
-    )
+    gpu: Cards | None = Field(None, description="By index; None takes the run's own cards, or Compose's variables.")
     max_timesteps: int | None = Field(None, ge=1, description="Of the agent; None leaves it to its configuration.")
     on_event: str = Field("", description="A shell command that gets each event; empty for none.")
     agent_args: tuple[str, ...] = Field((), description="Passed on to the agent as they are.")

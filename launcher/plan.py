@@ -36,8 +36,8 @@ def run(run_: RunPaths, options: RunOptions, as_json: bool) -> Exit:
     resolved = resolve(run_, options, limits)
     found = resolved.options
     chosen = f"{found.simulator.value}, {found.runtime.value} ({resolved.reason})"
-    for sentence in filter(None, ("" if as_json else chosen, resolved.remark)):
-        print(f"launcher: {sentence}", file=sys.stderr)
+    if not as_json:
+        print(f"launcher: {chosen}", file=sys.stderr)
     try:
         planned = make_plan(found, run_.path.parent, limits, resolved.reading, resolved.footprint)
     finally:

@@ -52,9 +52,8 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
         for note in asked.notes:
             say(note)
         _refuse_taken_ports(prepared, asked)
-        with _gpu_held(prepared) as gpu:
-            held = (lock.descriptor, *(() if gpu is None else (gpu.descriptor,)))
-            runtime = _runtime(prepared, limits, held)
+        with _cards_held(prepared) as cards:
+            runtime = _runtime(prepared, limits, (lock.descriptor, *cards))
             try:
                 ending = _supervise(prepared, asked, limits, runtime, stop, say)
                 _clear(runtime, say)
@@ -103,14 +102,15 @@ def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
 
 
 @contextlib.contextmanager
-def _gpu_held(prepared: Prepared) -> Iterator[Lock | None]:
-    """Hold the card, if this run uses it, for this launcher only."""
-    lock = prepared.resolved.memory.hold() if prepared.uses_card else None
-    try:
-        yield lock
-    finally:
-        if lock is not None:
-            lock.release()
+def _cards_held(prepared: Prepared) -> Iterator[tuple[int, ...]]:
+    """Hold the cards that this run needs for this launcher only: all of them, or none; give their descriptors."""
+    descriptors = []
+    with contextlib.ExitStack() as held:
+        for index in prepared.cards_needed:
+            if (lock := prepared.resolved.memory.hold(index)) is not None:
+                held.callback(lock.release)
+                descriptors.append(lock.descriptor)
+        yield tuple(descriptors)
 
 
 def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, ...]) -> Runtime:
@@ -144,8 +144,6 @@ def _supervise(
         changed=dict(asked.changed),
     )
     say(f"run {spec.run.path}: {spec.options.simulator.value} ({resolved.reason}), {planned.plan.reason}")
-    if resolved.remark:
-        say(resolved.remark)
     sizes = AgentSizes(planned.sizes_of)
     effects = wiring.effects(spec, planned, limits, runtime, resolved.memory.read, stop, say)
     try:

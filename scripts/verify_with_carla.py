@@ -26,6 +26,7 @@ from launcher.config import LauncherConfig, LauncherConfigError
 from launcher.observe.health import Address, check
 from launcher.observe.memory import MemoryReader
 from launcher.observe.nvml import Nvml
+from launcher.observe.pools import Cards
 from launcher.ports import free_port_triple
 
 QUICK = {"evaluation.final_episodes": 2, "evaluation.baselines": False, "environment.traffic.vehicles": 3}
@@ -172,9 +173,8 @@ def what_is_missing(limits: LauncherConfig, there: Address | None, gpu: int) -> 
 
 def _read_card(held: Verification, where: Where, when: str) -> None:
     """Keep what the driver says of the card, and what the launcher makes of it."""
-    nvml = Nvml(where.gpu)
-    held.facts[f"card_{when}"] = asdict(nvml.read())
-    held.facts[f"pools_{when}"] = asdict(MemoryReader(held.folder, nvml).read())
+    held.facts[f"card_{when}"] = asdict(Nvml(where.gpu).read())
+    held.facts[f"pools_{when}"] = asdict(MemoryReader(held.folder, Cards(where.gpu, where.gpu)).read())
 
 
 def _answers(held: Verification, address: Address, limit_s: float) -> bool:

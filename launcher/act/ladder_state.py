@@ -83,6 +83,7 @@ class LadderState:
             self._forecast.needs,
             self._fresh_mib,
             self._spec.simulator_ours,
+            self._spec.cards,
         )
 
     # Changes
@@ -232,7 +233,7 @@ class LadderState:
 
     def foreign_process_in_the_way(self, seen: Observation, foreign: ForeignMemory) -> Finding | None:
         """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
-        return taken_from_simulator(self._fresh_mib, seen.memory, foreign)
+        return taken_from_simulator(self._fresh_mib, seen.memory, foreign, self._spec.cards)
 
     def may_restore(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
         """Return whether the last step could have been taken back for the whole hold time."""

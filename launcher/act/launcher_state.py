@@ -45,7 +45,7 @@ class LauncherState:
             simulator, port. A later start goes by them.
         host: where the simulator listens; ``port`` likewise.
         quality: of the simulator without any step; None where it knows none.
-        gpu_uuid: of the card that simulator and agent share; empty if they need none.
+        gpu_uuids: of the simulator's card and of the agent's, often the same; empty if they need none.
         taken: steps that last, in the order in which they were taken: the rung on which the run stands.
         leak_restarts: in a row, by program: before it was short of memory.
         hold_s: what a restore waits for; doubles with failed ones.
@@ -64,7 +64,7 @@ class LauncherState:
     host: str
     port: int
     quality: str | None = None
-    gpu_uuid: str = ""
+    gpu_uuids: tuple[str, str] = ("", "")
     pid: int = field(default_factory=os.getpid)
     started: float = 0.0
     updated: float = 0.0

@@ -277,7 +277,8 @@ class Repairs:
 
     def _missing_for_agent(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
         reserve_mib = self._config.memory.reserve_mib
-        return missing_for_agent(self._ladder.agent_needs(), reserve_mib, seen.memory, self._monitor.foreign)
+        needs_mib, foreign = self._ladder.agent_needs(), self._monitor.foreign
+        return missing_for_agent(needs_mib, reserve_mib, seen.memory, foreign, self._spec.cards)
 
     @property
     def _simulator_is_dead(self) -> bool:

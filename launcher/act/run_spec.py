@@ -7,6 +7,7 @@ from pathlib import Path
 
 from contract.paths import RunPaths
 from launcher.observe.health import Address
+from launcher.observe.pools import Cards
 from launcher.options import RunOptions, SimulatorKind
 
 LOOPBACK = "127.0.0.1"
@@ -17,12 +18,11 @@ class RunSpec:
     """What simulator and agent of one run have in common for its whole life.
 
     Attributes:
-        options: as resolved on this machine: the agent's configuration, runtime and simulator are chosen.
+        options: as resolved on this machine: the agent's configuration, runtime, simulator and cards are chosen.
         port: the simulator's RPC port; carla-lite takes the next one too, CARLA the next two.
         host: where the simulator listens; only local programs can use another one than this machine's loopback.
         resume: the agent goes on with what is in the run directory.
-        gpu_uuid: of the card that simulator and agent share; empty gives them none in particular.
-        gpu_index: the same card as the driver counts.
+        gpu_uuids: of the simulator's card and of the agent's; empty gives either none in particular.
         inherited: descriptors that everything started on this machine holds too, such as the run's lock.
     """
 
@@ -31,14 +31,18 @@ class RunSpec:
     port: int
     host: str = LOOPBACK
     resume: bool = False
-    gpu_uuid: str = ""
-    gpu_index: int = 0
+    gpu_uuids: tuple[str, str] = ("", "")
     inherited: tuple[int, ...] = ()
 
     @property
     def address(self) -> Address:
         """Return where the simulator listens."""
         return Address(self.host, self.port)
+
+    @property
+    def cards(self) -> Cards:
+        """Return the cards of both as the driver counts."""
+        return self.options.gpu or Cards()
 
     @property
     def simulator_ours(self) -> bool:

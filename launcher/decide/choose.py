@@ -8,13 +8,13 @@ Another pool is filled only if its own ladder can then empty it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from launcher.config import Does
 from launcher.decide.fit import lives_in
 from launcher.decide.ladder import Ladder, Needs, Step, Taken, is_taken, relief
-from launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading
+from launcher.observe.pools import Cards, OwnerKind, Pool, PoolKind, Reading
 
 Way = tuple[Step, ...]
 """Steps to be taken together, of each rung one at most."""
@@ -121,6 +121,7 @@ class Ground:
         needs: what the agent is predicted to take, as far as it is known.
         fresh_mib: what the simulator takes just after its start, by kind; what it holds beyond that, a restart frees.
         simulator_ours: it can be restarted.
+        cards: of simulator and agent: what either frees of VRAM, it frees on its own.
     """
 
     ladder: Ladder
@@ -130,6 +131,11 @@ class Ground:
     needs: Needs
     fresh_mib: Mapping[PoolKind, float]
     simulator_ours: bool = True
+    cards: Cards = field(default_factory=Cards)
+
+    def lack(self, owner: OwnerKind, kind: PoolKind, mib: float, pool: str = "") -> Lack:
+        """Return what simulator or agent is short of; where the pool isn't said, of VRAM it is its own card's."""
+        return Lack(kind, mib, pool or (self.cards.pool_of(owner) if kind is PoolKind.VRAM else ""))
 
     def choose(self, lack: Lack, lasting: bool = False) -> Way:
         """Return the steps to take together; empty where none help enough.
@@ -153,8 +159,8 @@ class Ground:
         agent, simulator = self._agent_frees(way), self._simulator_frees(way)
 
         def freed(name: str, kind: PoolKind) -> float:
-            mib = agent.get(kind, 0.0) if lives_in(OwnerKind.AGENT, name, kind) else 0.0
-            return mib + (simulator.get(kind, 0.0) if lives_in(OwnerKind.SIMULATOR, name, kind) else 0.0)
+            mib = agent.get(kind, 0.0) if self._lives_in(OwnerKind.AGENT, name, kind) else 0.0
+            return mib + (simulator.get(kind, 0.0) if self._lives_in(OwnerKind.SIMULATOR, name, kind) else 0.0)
 
         others = {
             pool.name: max(0.0, -freed(pool.name, pool.kind) - self._spare_mib(pool, pool.free.mib))
@@ -181,7 +187,11 @@ class Ground:
         return _sum(*freed)
 
     def _held(self, kind: PoolKind, owner: OwnerKind) -> float:
-        return max((pool.held_by(owner) for pool in self.reading.of(kind)), default=0.0)
+        pools = (pool for pool in self.reading.of(kind) if self._lives_in(owner, pool.name, kind))
+        return max((pool.held_by(owner) for pool in pools), default=0.0)
+
+    def _lives_in(self, owner: OwnerKind, pool: str, kind: PoolKind) -> bool:
+        return lives_in(owner, pool, kind, self.cards)
 
     def _can_be_taken(self, step: Step) -> bool:
         if step.does is Does.STOP or is_taken(step, self.ladder, self.taken):

@@ -7,12 +7,12 @@ run starts with, ``choose`` finds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from launcher.decide.detectors.expectations import PHASES, BandKey
 from launcher.decide.ladder import Ladder, Step, laid_over
 from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
-from launcher.observe.pools import Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
+from launcher.observe.pools import Cards, Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
 
 _ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
 _BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)
@@ -31,7 +31,7 @@ class Situation:
         base: the agent's configuration by dotted key; ``device`` is cuda or cpu.
         ladder: what can be given up, of ``ladder.build_ladder``.
         reserve_mib: kept free in each pool.
-        simulator_gpu, agent_gpu: names of their VRAM pools.
+        cards: of simulator and agent.
         folder: whose disk the disk's pool is.
     """
 
@@ -40,8 +40,7 @@ class Situation:
     base: Values
     ladder: Ladder
     reserve_mib: Mapping[PoolKind, float]
-    simulator_gpu: str = "vram:0"
-    agent_gpu: str = "vram:0"
+    cards: Cards = field(default_factory=Cards)
     folder: str = "the run's directory"
 
 
@@ -160,9 +159,15 @@ class Fits:
         return Candidate(quality, steps, sums, sizes)
 
     def _sum(self, pool: Pool, sizes: Sizes, quality: str | None, steps: Sequence[Step]) -> Sum:
-        lines = [*self._simulator(pool, quality), *_others(pool), *self._agent(pool, sizes, steps)]
-        reserve = Line("reserve", estimated(self._situation.reserve_mib.get(pool.kind, 0.0)))
-        return Sum(pool.name, pool.kind, (*lines, reserve), pool.total)
+        simulator, agent = self._simulator(pool, quality), self._agent(pool, sizes, steps)
+        # Of a card on which nothing of this run would be, nothing is kept free: others may fill it.
+        kept = (
+            self._situation.reserve_mib.get(pool.kind, 0.0)
+            if pool.kind is not PoolKind.VRAM or simulator or agent
+            else 0.0
+        )
+        reserve = [Line("reserve", estimated(kept))] if kept else []
+        return Sum(pool.name, pool.kind, (*simulator, *_others(pool), *agent, *reserve), pool.total)
 
     def _simulator(self, pool: Pool, quality: str | None) -> list[Line]:
         simulator = self._situation.simulator
@@ -183,21 +188,20 @@ class Fits:
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, owner: OwnerKind) -> bool:
-        card = self._situation.simulator_gpu if owner is OwnerKind.SIMULATOR else self._situation.agent_gpu
-        return lives_in(owner, pool.name, pool.kind, card)
+        return lives_in(owner, pool.name, pool.kind, self._situation.cards)
 
 
-def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, card: str = "") -> bool:
+def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool:
     """Return whether a pool holds what a program takes of its kind of memory.
 
     Args:
         owner: simulator or agent.
-        pool: its name.
+        pool: its name; the kind's own where it isn't said which.
         kind: of memory.
-        card: name of the program's VRAM pool; empty where there is one card at most.
+        cards: of both.
     """
     if kind is PoolKind.VRAM:
-        return pool == card or not card
+        return pool in (kind.value, cards.pool_of(owner))
     return owner in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else _BOTH)
 
 
@@ -212,9 +216,9 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
     found: dict[BandKey, float] = {}
     simulator = situation.simulator
     for pool in situation.reading.pools:
-        if simulator is not None and lives_in(OwnerKind.SIMULATOR, pool.name, pool.kind, situation.simulator_gpu):
+        if simulator is not None and lives_in(OwnerKind.SIMULATOR, pool.name, pool.kind, situation.cards):
             found[OwnerKind.SIMULATOR.value, pool.name, ""] = simulator.peak(quality or LITE, pool.kind).mib or 0.0
-        if agent is not None and lives_in(OwnerKind.AGENT, pool.name, pool.kind, situation.agent_gpu):
+        if agent is not None and lives_in(OwnerKind.AGENT, pool.name, pool.kind, situation.cards):
             phases = agent.by_phase.get(pool.kind, {}) if pool.kind is not PoolKind.DISK else {}
             for phase, mib in phases.items():
                 key = (OwnerKind.AGENT.value, pool.name, PHASES.get(phase, ""))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from launcher.decide.choose import Short, Way, choose
-from launcher.decide.fit import Candidate, Fits, Situation, Sum
+from launcher.decide.fit import Candidate, Fits, Situation, Sum, lives_in
 from launcher.decide.sizes import LITE, SizesOf
-from launcher.observe.pools import Gpu, PoolKind, Provenance, Reading
+from launcher.observe.pools import Gpu, OwnerKind, PoolKind, Provenance, Reading
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,18 @@ def lost_gpu(reading: Reading, device: str, quality: str | None) -> str:
 
 
 def _single_steps(fits: Fits, asked: Candidate, situation: Situation) -> list[Candidate]:
-    """Return each rung of the short pools' ladders taken alone: as far as it must go, or as far as it goes."""
+    """Return each rung that helps a short pool taken alone: as far as it must go, or as far as it goes."""
     kinds = dict.fromkeys(each.kind for each in asked.sums if each.short_mib)
+
+    def helps(way: Candidate) -> bool:  # of two cards a step may be the other one's
+        return not way.refusal and any(way.sum_of(each.pool).short_mib < each.short_mib for each in asked.sums)
+
     found = []
     for kind in kinds:
         steps = [step for step in situation.ladder.get(kind, ()) if step.stays]
         judged = fits.judge([(step,) for step in steps])
         for _, rung in groupby(judged, key=lambda each: each.steps[0].rung):
-            of_rung = [each for each in rung if not each.refusal]
+            of_rung = [each for each in rung if helps(each)]
             found += [next((each for each in of_rung if each.fits), of_rung[-1])] if of_rung else []
     return found
 
@@ -124,8 +128,12 @@ def _resting_on(nearest: Candidate, situation: Situation) -> str:
     simulator, quality = situation.simulator, nearest.quality
     if simulator is None or quality is None:
         return ""
-    peaks = {each.kind: simulator.peak(quality, each.kind) for each in nearest.sums if each.short_mib}
-    short = {each.kind: each.short_mib for each in nearest.sums}
+    short = {
+        each.kind: each.short_mib
+        for each in nearest.sums
+        if each.short_mib and lives_in(OwnerKind.SIMULATOR, each.pool, each.kind, situation.cards)
+    }
+    peaks = {kind: simulator.peak(quality, kind) for kind in short}
     resting = [
         f"{peak.mib:.0f} MiB in {kind.value} ({_setting_of(quality, kind)})"
         for kind, peak in peaks.items()

@@ -8,7 +8,7 @@ from launcher.decide.choose import Ground, Lack
 from launcher.decide.decisions import Decision, Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.restarts import delay_s
-from launcher.observe.pools import PoolKind
+from launcher.observe.pools import OwnerKind, PoolKind
 
 FATAL = {Cause.GPU_LOST: Exit.NO_SIMULATOR, Cause.MISCONFIGURATION: Exit.BAD_CONFIG}
 SIMULATOR_FAILED = (
@@ -71,7 +71,8 @@ def of_simulator(
     kind = RAN_OUT.get(finding.cause)
     if kind is not None and failures > 1:
         least_mib = config.memory.oom_step_mib[kind]
-        if steps := ground.choose(Lack(kind, max(finding.deficit_mib, least_mib), finding.pool)):
+        deficit_mib = max(finding.deficit_mib, least_mib)
+        if steps := ground.choose(ground.lack(OwnerKind.SIMULATOR, kind, deficit_mib, finding.pool)):
             return Degrade(steps, kind, finding.sentence)
     wait_s = delay_s(failures, config.simulator.restarts, draw)
     if wait_s is None:
@@ -88,7 +89,8 @@ def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherCo
     kind = RAN_OUT.get(finding.cause)
     if kind is not None:
         least_mib = config.memory.oom_step_mib[kind]
-        if steps := ground.choose(Lack(kind, max(finding.deficit_mib, least_mib), finding.pool)):
+        deficit_mib = max(finding.deficit_mib, least_mib)
+        if steps := ground.choose(ground.lack(OwnerKind.AGENT, kind, deficit_mib, finding.pool)):
             return Degrade(steps, kind, finding.sentence)
         if finding.exit_code is None:
             return Nothing("the agent lives on, and no rung is left that helps")

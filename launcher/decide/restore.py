@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from launcher.config import RestoreLimits
 from launcher.decide.choose import Ground
+from launcher.decide.fit import lives_in
 from launcher.decide.ladder import held_step, overrides, relief
-from launcher.observe.pools import PoolKind
+from launcher.observe.pools import OwnerKind, PoolKind
 
 
 @dataclass
@@ -69,6 +70,7 @@ def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
     *before, last = ground.taken
     step = held_step(last.rung, ground.ladder, ground.taken)
     costs = {kind: 0.0 for kind in PoolKind if kind.value == last.kind}
+    owner = OwnerKind.AGENT if last.quality is None else OwnerKind.SIMULATOR
     now, then = ground.needs(overrides(ground.taken)), ground.needs(overrides(before))
     if last.quality is not None:
         costs |= {} if step is None else step.frees_mib
@@ -84,4 +86,5 @@ def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
         for kind, cost in costs.items()
         if cost > 0 or kind.value == last.kind
         for pool in ground.reading.of(kind)
+        if lives_in(owner, pool.name, kind, ground.cards)
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, Reading
+from launcher.decide.fit import lives_in
+from launcher.observe.pools import Cards, Owner, OwnerKind, Pool, PoolKind, Reading
 
 
 class ForeignMemory:
@@ -51,11 +52,13 @@ def _foreign(pool: Pool) -> list[Owner]:
 
 
 def taken_from_simulator(
-    needs_mib: Mapping[PoolKind, float], reading: Reading, foreign: ForeignMemory
+    needs_mib: Mapping[PoolKind, float], reading: Reading, foreign: ForeignMemory, cards: Cards
 ) -> Finding | None:
     """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
     for kind, needed in needs_mib.items():
         for pool in reading.of(kind):
+            if not lives_in(OwnerKind.SIMULATOR, pool.name, kind, cards):
+                continue
             missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
             owner = foreign.taker(pool)
             if missing <= 0 or foreign.taken_mib(pool) < missing or owner is None:
@@ -71,13 +74,14 @@ def missing_for_agent(
     reserve_mib: Mapping[PoolKind, float],
     reading: Reading,
     foreign: ForeignMemory,
+    cards: Cards,
 ) -> tuple[PoolKind, Finding] | None:
     """Return which pool can't take the agent, and who holds what is missing; None if all can."""
     for kind, peak in needs_mib.items():
         reserve = reserve_mib.get(kind, 0.0)
         for pool in reading.of(kind):
             needed = peak - pool.held_by(OwnerKind.AGENT)  # of a disk, what an earlier start laid out already
-            if needed <= 0 or pool.name == "ram:simulator" or pool.free.mib is None:
+            if needed <= 0 or pool.free.mib is None or not lives_in(OwnerKind.AGENT, pool.name, kind, cards):
                 continue
             deficit = needed + reserve - pool.free.mib
             if deficit > 0:

@@ -1,4 +1,4 @@
-"""All of a run's memory at one moment: GPU, RAM and disk in one reading. Puts readers together and judges nothing."""
+"""All of a run's memory at one moment: GPUs, RAM and disk in one reading. Puts readers together and judges nothing."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from contract.locks import Lock
 from contract.processes import PROC
 from launcher.observe.disk import disk_pool
 from launcher.observe.nvml import SHARED, Card, Nvml, lock_gpu
-from launcher.observe.pools import OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.observe.pools import Cards, Gpu, OwnerKind, Pool, PoolKind, Reading, measured, vram_pool
 from launcher.observe.ram import ContainerName, OwnerNames, Ram, RunProcesses, grouped
+
+WORST_FIRST = (Gpu.LOST, Gpu.UNREADABLE, Gpu.NONE, Gpu.OK)
 
 
 class MemoryReader:
     """Reads everything, cheaply enough for once a second."""
 
     def __init__(
-        self, run: Path, nvml: Nvml, container_name: ContainerName = lambda _id: None, proc: Path = PROC
+        self, run: Path, cards: Cards, container_name: ContainerName = lambda _id: None, proc: Path = PROC
     ) -> None:
         """Start to look.
 
         Args:
             run: the run's directory; it needn't exist yet.
-            nvml: the reader of the GPU that the run uses.
+            cards: that the run uses; each is a pool.
             container_name: names foreign processes' containers; each is asked for once.
         """
         self._run = run
-        self._nvml = nvml
+        self._nvml = {index: Nvml(index) for index in cards.indices}
         self._names = OwnerNames(container_name, proc)
         self._ram = Ram(self._names, proc)
 
@@ -42,35 +44,34 @@ class MemoryReader:
     def read(self, simulator_pids: Collection[int] = (), agent_pids: Collection[int] = ()) -> Reading:
         """Return all pools now. Raises nothing; what couldn't be read is missing, and ``problem`` says why."""
         run = RunProcesses(simulator_pids, agent_pids)
-        look = self._nvml.read()
-        vram = () if look.card is None else (self._vram(look.card, run),)
+        looks = {index: nvml.read() for index, nvml in self._nvml.items()}
+        vram = (self._vram(index, look.card, run) for index, look in looks.items() if look.card is not None)
         ram = self._ram.pools(run)
         disk = disk_pool(self._run)
         problems = (
-            look.problem,
+            *dict.fromkeys(look.problem for look in looks.values()),
             "" if ram else "This machine's memory can't be read: /proc/meminfo doesn't tell it.",
             "" if disk else f"The free space for {self._run} can't be read: its file system doesn't tell it.",
         )
         pools = (*vram, *ram, *((disk,) if disk else ()))
-        return Reading(pools, look.gpu, " ".join(filter(None, problems)))
+        worst = min((look.gpu for look in looks.values()), key=WORST_FIRST.index)
+        return Reading(pools, worst, " ".join(filter(None, problems)))
 
-    def card_uuid(self) -> str:
-        """Return the name by which every program knows the GPU; empty where there is none to be read."""
-        card = self._nvml.read().card
+    def card_uuid(self, index: int) -> str:
+        """Return the name by which every program knows one of the cards; empty where it can't be read."""
+        card = self._nvml[index].read().card
         return "" if card is None else card.uuid
 
-    def hold(self, directory: Path = SHARED) -> Lock | None:
-        """Take the GPU for this launcher only, until the lock is released; None where there is no GPU to hold.
+    def hold(self, index: int, directory: Path = SHARED) -> Lock | None:
+        """Take one of the cards for this launcher only, until the lock is released; None where it can't be read.
 
         Raises:
             GpuInUseError: another launcher has it.
         """
-        card = self._nvml.read().card
-        return None if card is None else lock_gpu(card.uuid, self._run.name, directory)
+        uuid = self.card_uuid(index)
+        return lock_gpu(uuid, self._run.name, directory) if uuid else None
 
-    def _vram(self, card: Card, run: RunProcesses) -> Pool:
-        owners = grouped(
-            card.held, lambda pid: self._names.of(pid, run, self._nvml.process_name), used_mib=card.used_mib
-        )
-        name = f"vram:{self._nvml.index}"
-        return Pool(name, PoolKind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)
+    def _vram(self, index: int, card: Card, run: RunProcesses) -> Pool:
+        name_of = self._nvml[index].process_name
+        owners = grouped(card.held, lambda pid: self._names.of(pid, run, name_of), used_mib=card.used_mib)
+        return Pool(vram_pool(index), PoolKind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)

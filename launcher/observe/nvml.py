@@ -121,6 +121,21 @@ class Nvml:
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
 
+    @staticmethod
+    def count() -> int:
+        """Return how many GPUs the driver has; 0 where there is none, or it doesn't tell."""
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:
+            return 0
+        try:
+            return int(pynvml.nvmlDeviceGetCount())
+        except pynvml.NVMLError:
+            return 0
+        finally:
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+
     def process_name(self, pid: int) -> str:
         """Return a process's program as the driver names it, without its folder; empty where it doesn't."""
         try:

@@ -102,6 +102,31 @@ class Pool:
         return sum(owner.held.mib or 0.0 for owner in self.owners if owner.kind is kind)
 
 
+@dataclass(frozen=True)
+class Cards:
+    """Which GPU simulator and agent use, by index as the driver counts; the same one twice is one pool."""
+
+    simulator: int = 0
+    agent: int = 0
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Return each once, in order."""
+        return tuple(sorted({self.simulator, self.agent}))
+
+    def pool_of(self, owner: OwnerKind) -> str:
+        """Return the name of the VRAM pool of simulator or agent."""
+        return vram_pool(self.simulator if owner is OwnerKind.SIMULATOR else self.agent)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, dict.fromkeys((self.simulator, self.agent))))
+
+
+def vram_pool(index: int) -> str:
+    """Return the name of a GPU's pool."""
+    return f"{PoolKind.VRAM.value}:{index}"
+
+
 class Gpu(str, Enum):
     """What the driver says."""
 
@@ -117,6 +142,7 @@ class Reading:
     """All pools at one moment.
 
     Attributes:
+        gpu: of the run's cards the one that is worst off.
         problem: what couldn't be read and why, a sentence for people; empty if all could.
     """
 

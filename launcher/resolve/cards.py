@@ -1,46 +1,41 @@
-"""Which GPU a run uses: the one of ``--gpu``, else the one that it has had, else what Compose's variables say.
+"""Which GPUs a run uses: those that it has had, unless others are named; else those of ``--gpu``, else of Compose.
 
-A machine may number its cards differently when one is added or taken out, so a run remembers its card by UUID.
+A machine may number its cards differently when one is added or taken out, so a run remembers its cards by UUID.
 """
 
 from __future__ import annotations
 
 from launcher.act.compose import project
 from launcher.observe.nvml import Nvml
+from launcher.observe.pools import Cards
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 
-FIRST = "0"
 
-
-def pick(options: RunOptions, remembered: str = "") -> tuple[int, str]:
-    """Return the index of the card to plan with, and what of its use by containers isn't planned; empty if all is.
+def pick(options: RunOptions, remembered: tuple[str, str] = ("", "")) -> Cards:
+    """Return the cards to plan with.
 
     Args:
-        options: ``gpu`` wins over everything else.
-        remembered: UUID of the card that the run has had; empty for none.
+        options: ``gpu`` wins over Compose's variables, which count unless local processes are asked for.
+        remembered: UUIDs of the cards that simulator and agent have had; empty for none, or where others are named.
 
     Raises:
         RefusedError: there is no such card.
     """
-    if options.gpu is not None:
-        return options.gpu, ""
-    if remembered and not _needs_none(options):
-        return _index(remembered, "The run's GPU"), ""
-    if options.runtime is RuntimeKind.PROCESS:
-        return int(FIRST), ""
-    return _of_compose(
-        project.setting("CARLA_GPU", options.stack) or FIRST, project.setting("AGENT_GPU", options.stack) or FIRST
+    simulator, agent = ("", "") if _needs_none(options) else remembered
+    given = options.gpu
+    return Cards(
+        _card(options, simulator, None if given is None else given.simulator, "CARLA_GPU"),
+        _card(options, agent, None if given is None else given.agent, "AGENT_GPU"),
     )
 
 
-def _of_compose(simulators: str, agents: str) -> tuple[int, str]:
-    index = _index(simulators, "CARLA_GPU:")
-    if simulators == agents or index == _index(agents, "AGENT_GPU:"):
-        return index, ""
-    return index, (
-        f"CARLA_GPU is {simulators} and AGENT_GPU is {agents}: two cards are unplanned; plan, watch and lock "
-        f"count with GPU {index} for both; --gpu N puts both on one"
-    )
+def _card(options: RunOptions, remembered: str, given: int | None, variable: str) -> int:
+    if remembered:
+        return _index(remembered, "The run's GPU")
+    if given is not None:
+        return given if _needs_none(options) else _index(str(given), f"--gpu {options.gpu}: GPU")
+    named = "" if options.runtime is RuntimeKind.PROCESS else project.setting(variable, options.stack)
+    return _index(named, f"{variable}:") if named else 0
 
 
 def _needs_none(options: RunOptions) -> bool:
@@ -49,10 +44,12 @@ def _needs_none(options: RunOptions) -> bool:
 
 
 def _index(name: str, whose: str) -> int:
-    index = Nvml.index_of(name)
+    index, expected = Nvml.index_of(name), ""
+    if index and name.isdecimal() and 0 < (count := Nvml.count()) <= index:
+        index, expected = None, f", expected {' or '.join(map(str, range(count)))}"
     if index is None:
         raise RefusedError(
-            f"{whose} {name} isn't in this machine: put it back, name another with --gpu, or go on without one: "
-            "--simulator carla-lite --device cpu."
+            f"{whose} {name} isn't in this machine{expected}: put it back, name another with --gpu, or go on without "
+            "one: --simulator carla-lite --device cpu."
         )
     return index

@@ -1,4 +1,4 @@
-"""The options on this machine: card, memory, simulator and runtime, and what is asked for the agent's sizes.
+"""The options on this machine: cards, memory, simulator and runtime, and what is asked for the agent's sizes.
 
 Owns the refusals of what the machine hasn't. ``plan`` and ``up`` both begin here.
 """
@@ -15,7 +15,6 @@ from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, StartError
 from launcher.config import LauncherConfig
 from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import Nvml
 from launcher.observe.pools import OwnerKind, Reading
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import agent_args, cards, choosing
@@ -33,10 +32,9 @@ class Resolved:
     """The options as they hold on this machine, and what a plan of them is made from.
 
     Attributes:
-        options: simulator, runtime and ``gpu``, the card as the driver counts, are chosen.
+        options: simulator, runtime and ``gpu``, the cards as the driver counts, are chosen.
         reason: for that simulator and runtime.
         stack: the runtime of containers, if that was chosen.
-        remark: what the plan doesn't count with, a sentence; empty if nothing.
     """
 
     options: RunOptions
@@ -45,12 +43,6 @@ class Resolved:
     reading: Reading
     footprint: Footprint
     stack: ComposeRuntime | None
-    remark: str
-
-    @property
-    def gpu_index(self) -> int:
-        """Return the card that is planned with, as the driver counts."""
-        return self.options.gpu or 0
 
     def clear(self) -> None:
         """Remove what a question to the agent's container left, a network; harmless where none was asked."""
@@ -59,33 +51,34 @@ class Resolved:
                 self.stack.clear()
 
 
-def resolve(run: RunPaths, asked: RunOptions, limits: LauncherConfig, remembered: str = "") -> Resolved:
+def resolve(
+    run: RunPaths, asked: RunOptions, limits: LauncherConfig, remembered: tuple[str, str] = ("", "")
+) -> Resolved:
     """Return what the options come to; Docker may be asked.
 
     Args:
         run: its folder need not exist.
         asked: with the agent's configuration.
         limits: the launcher's configuration.
-        remembered: the card that the run has had, if it is resumed and no other is named.
+        remembered: UUIDs of the cards that simulator and agent have had; empty for none, or where others are named.
 
     Raises:
         RefusedError: the machine isn't what the options need.
         StartError: the Compose stack can't be used.
     """
-    index, remark = cards.pick(asked, remembered)
-    memory = MemoryReader(run.path, Nvml(index))
+    picked = cards.pick(asked, remembered)
+    memory = MemoryReader(run.path, picked)
     reading = memory.read()
     options, reason = choosing.choose(asked, reading, limits.simulator.command is not None)
-    options = options.model_copy(update={"gpu": index})
-    _refuse_another_card(options, index, limits)
+    options = options.model_copy(update={"gpu": picked})
+    _refuse_another_card(options, picked.simulator, limits)
     stack = None
     if options.runtime is RuntimeKind.COMPOSE:
         stack = compose_of(RunSpec(run, options, CARLA_PORT), limits)
         memory.expect_containers(_containers_mib(stack))
         reading = memory.read()
         stack.close()
-    remark = remark if stack is not None and options.simulator is SimulatorKind.CARLA else ""
-    return Resolved(options, reason, memory, reading, _footprint(options, stack), stack, remark)
+    return Resolved(options, reason, memory, reading, _footprint(options, stack), stack)
 
 
 def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:

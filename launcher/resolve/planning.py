@@ -16,7 +16,7 @@ from launcher.decide.fit import Situation
 from launcher.decide.ladder import Rungs, build_ladder, picked_rungs
 from launcher.decide.plan import Plan
 from launcher.decide.sizes import LITE, Simulator, SizesOf, Values
-from launcher.observe.pools import Gpu, Reading
+from launcher.observe.pools import Cards, Gpu, Reading
 from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve import watermarks
 from launcher.resolve.footprint import Footprint
@@ -41,7 +41,7 @@ def make_plan(
     """Return what fits, from nothing taken.
 
     Args:
-        asked: with the simulator chosen; ``gpu`` is the card that is read, None for the first.
+        asked: with the simulator chosen; ``gpu`` are the cards that are read, None for the first.
         runs: where earlier runs lie, whose watermarks count: for the simulator only those on this map.
         limits: the launcher's configuration.
         reading: all pools.
@@ -63,8 +63,8 @@ def make_plan(
     with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context_mib(runs))
     sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(runs, sized), sized)
     ladder = build_ladder(rungs, base, simulator, sizes_of)
-    pool = f"vram:{asked.gpu or 0}"
-    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, pool, pool, str(runs))
+    cards = asked.gpu or Cards()
+    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, cards, str(runs))
     return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs)
 
 

@@ -15,7 +15,7 @@ from launcher.act.run_spec import LOOPBACK, RunSpec
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import Taken, kind_of
 from launcher.decide.sizes import LITE
-from launcher.observe.pools import Gpu
+from launcher.observe.pools import Cards, Gpu
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve.machine import CARLA_PORT, Resolved, resolve
 from launcher.resolve.planning import PlanResult, make_plan
@@ -32,9 +32,9 @@ class Prepared:
     state: LauncherState
 
     @property
-    def uses_card(self) -> bool:
-        """Return whether the GPU is there and simulator or agent need it."""
-        return _uses_card(self.resolved, self.planned)
+    def cards_needed(self) -> tuple[int, ...]:
+        """Return the cards that simulator and agent need, each once; none where they can't be read."""
+        return _cards_needed(self.resolved, self.planned)
 
 
 def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
@@ -44,10 +44,7 @@ def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
         ExitError: it can't be had.
     """
     run, before, options = asked.run, asked.before, asked.options
-    # A card's UUID stays the same where the machine numbers its cards differently.
-    remembered = before.gpu_uuid if before is not None and options.gpu is None else ""
-    unnamed = options.model_copy(update={"gpu": None}) if remembered else options
-    resolved = resolve(run, unnamed, limits, remembered)
+    resolved = resolve(run, options, limits, asked.gpu_uuids)
     try:
         planned = make_plan(resolved.options, run.path.parent, limits, resolved.reading, resolved.footprint)
         if before is None and planned.plan.start is None:
@@ -62,23 +59,29 @@ def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
         _port(options, before, resolved.options.runtime),
         options.simulator_host or LOOPBACK,
         resume=run.holds_a_run(),
-        # Where Compose's variables name two cards, those stand.
-        gpu_uuid=resolved.memory.card_uuid() if _uses_card(resolved, planned) and not resolved.remark else "",
-        gpu_index=resolved.gpu_index,
+        gpu_uuids=_uuids(resolved) if _cards_needed(resolved, planned) else ("", ""),
     )
     return Prepared(resolved, planned, spec, _state(options, before, spec, planned))
 
 
-def _uses_card(resolved: Resolved, planned: PlanResult) -> bool:
+def _cards_needed(resolved: Resolved, planned: PlanResult) -> tuple[int, ...]:
     situation = planned.situation
-    needs = situation.base["device"] == "cuda" or resolved.options.simulator is SimulatorKind.CARLA
-    return situation.reading.gpu is Gpu.OK and needs
+    if situation.reading.gpu is not Gpu.OK:
+        return ()
+    simulator = {situation.cards.simulator} if resolved.options.simulator is SimulatorKind.CARLA else set()
+    agent = {situation.cards.agent} if situation.base["device"] == "cuda" else set()
+    return tuple(sorted(simulator | agent))
+
+
+def _uuids(resolved: Resolved) -> tuple[str, str]:
+    cards = resolved.options.gpu or Cards()
+    return resolved.memory.card_uuid(cards.simulator), resolved.memory.card_uuid(cards.agent)
 
 
 def _state(options: RunOptions, before: LauncherState | None, spec: RunSpec, planned: PlanResult) -> LauncherState:
     """Return where the run stands as it begins: an old one on its own rung, a new one on the plan's.
 
-    Saved are the options with what was left open as it was chosen, but for the card's number.
+    Saved are the options with what was left open as it was chosen, but for the cards' numbers.
     """
     chosen = {"config": spec.config.resolve(), "runtime": spec.options.runtime}
     if spec.simulator_ours:
@@ -87,7 +90,7 @@ def _state(options: RunOptions, before: LauncherState | None, spec: RunSpec, pla
     quality = None if simulator is None or simulator.quality == LITE else simulator.quality
     if before is None:
         before = LauncherState(spec.run.path.name, saved, spec.host, spec.port, taken=_starting_steps(planned))
-    return replace(before, options=saved, host=spec.host, port=spec.port, quality=quality, gpu_uuid=spec.gpu_uuid)
+    return replace(before, options=saved, host=spec.host, port=spec.port, quality=quality, gpu_uuids=spec.gpu_uuids)
 
 
 def _starting_steps(planned: PlanResult) -> tuple[Taken, ...]:

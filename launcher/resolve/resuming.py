@@ -27,6 +27,7 @@ class Requested:
     Attributes:
         options: with what was left open taken from the run that is resumed; the agent's configuration is named.
         before: where that run stands; None for a new one, or where that is unknown.
+        gpu_uuids: of the cards that simulator and agent have had; empty for none, or where others are named now.
         changed: by option, or by the agent's key: before, and now.
         notes: sentences for a person.
     """
@@ -34,6 +35,7 @@ class Requested:
     run: RunPaths
     options: RunOptions
     before: LauncherState | None = None
+    gpu_uuids: tuple[str, str] = ("", "")
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -68,7 +70,9 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
         own = run.config if run.config.is_file() and run.holds_a_run() else None
         path = given.config or own or DEFAULT_CONFIG
         notes = (f"{problem}; the run goes by {path} and by what is given now.",) if problem else ()
-        found = Requested(run, given.model_copy(update={"config": path}), before, notes=notes)
+        found = Requested(
+            run, given.model_copy(update={"config": path}), before, _cards_had(before, given), notes=notes
+        )
     path_now, options = found.options.config, found.options
     if path_now is None or not path_now.is_file():
         raise RefusedError(f"{path_now}: there is no such file; give the path of the agent's YAML with --config.")
@@ -92,7 +96,11 @@ def _resumed(run: RunPaths, asked: RunOptions, before: Recalled) -> Requested:
     merged = _merged(kept, anew)
     changed = _changed(kept, merged)
     notes = (*withheld.values(), *(f"{name}: {old} → {new}" for name, (old, new) in changed.items()))
-    return Requested(run, RunOptions(**merged), before.state, changed, notes)
+    return Requested(run, RunOptions(**merged), before.state, _cards_had(before.state, asked), changed, notes)
+
+
+def _cards_had(before: LauncherState | None, given: RunOptions) -> tuple[str, str]:
+    return ("", "") if before is None or given.gpu is not None else before.gpu_uuids
 
 
 def _withheld(saved: RunOptions, why: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +22,7 @@ def plain(found: PlanResult) -> dict[str, Any]:
     situation, plan = found.situation, found.plan
     return {
         "gpu": situation.reading.gpu.value,
+        "cards": asdict(situation.cards),
         "problem": situation.reading.problem,
         "simulator": situation.simulator.name if situation.simulator else None,
         "asked": _candidate(plan.asked) | {"items_mib": {each.pool: _items(each) for each in plan.asked.sums}},

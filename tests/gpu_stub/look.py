@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import Nvml
+from launcher.observe.pools import Cards
 
 
-def main(run: str, index: str) -> None:
+def main(run: str, simulator: str, agent: str) -> None:
     """Answer until the input ends."""
-    reader = MemoryReader(Path(run), Nvml(int(index)))
+    reader = MemoryReader(Path(run), Cards(int(simulator), int(agent)))
     for line in sys.stdin:
         asked = json.loads(line)
         print(json.dumps(dataclasses.asdict(reader.read(asked["simulator"], asked["agent"]))), flush=True)

@@ -1,6 +1,6 @@
 /* A stand-in for the driver's libnvidia-ml.so.1: what nvidia-ml-py asks, answered from a text file.
 
-   GPU_STUB_FIGURES names the file. It is read again at each call, so a test changes it (by rename) under a running
+   GPU_STUB_FIGURES names the file, and GPU_STUB_SECOND that of a second GPU, if there is one. It is read again at each call, so a test changes it (by rename) under a running
    program. Lines: `total MIB`, `reserved MIB`, `uuid TEXT`, `driver TEXT`, `index N` (of the GPU; 0),
    `init CODE` (so does every start of NVML), `fails CODE` (so does every call about the GPU), `lost` (the same with 15), `unlistable` (the driver names no process),
    `process PID G|C MIB|none [NAME]` (in both lists, if it has a line of each kind, and then it holds the larger),
@@ -8,11 +8,13 @@
    Each file in GPU_STUB_FIGURES.d is named by the id of a living process and holds the MiB that it computes with. */
 
 #include <dirent.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MIB (1024ULL * 1024ULL)
+#define CARDS 2
 #define MANY 256
 #define NOT_AVAILABLE (~0ULL)
 
@@ -89,8 +91,10 @@ static void read_line(figures_t *figures, const char *text) {
     (void)!sscanf(text, "driver %79s", figures->driver);
 }
 
-static int read_figures(figures_t *figures) {
-    const char *path = getenv("GPU_STUB_FIGURES");
+static const char *figures_path(int card) { return getenv(card ? "GPU_STUB_SECOND" : "GPU_STUB_FIGURES"); }
+
+static int read_figures(int card, figures_t *figures) {
+    const char *path = figures_path(card);
     FILE *file = path ? fopen(path, "r") : NULL;
     memset(figures, 0, sizeof *figures);
     if (!file) return DRIVER_NOT_LOADED;
@@ -100,13 +104,30 @@ static int read_figures(figures_t *figures) {
     return SUCCESS;
 }
 
-static int gone; /* a lost GPU stays lost until NVML is initialised again */
+static int gone[CARDS]; /* a lost GPU stays lost until NVML is initialised again */
 
-static int read_device(figures_t *figures) {
-    int code = read_figures(figures);
-    if (code == SUCCESS && figures->code == GPU_IS_LOST) gone = 1;
-    if (code == SUCCESS && gone) return GPU_IS_LOST;
+static int read_card(int card, figures_t *figures) {
+    int code = read_figures(card, figures);
+    if (code == SUCCESS && figures->code == GPU_IS_LOST) gone[card] = 1;
+    if (code == SUCCESS && gone[card]) return GPU_IS_LOST;
     return code == SUCCESS ? figures->code : code;
+}
+
+/* A handle is the card's number here, and one more: none is NULL. */
+static int read_device(void *device, figures_t *figures) { return read_card((int)(intptr_t)device - 1, figures); }
+
+/* Finds the card of a UUID, else of an index; what ails the first card is told where none is found. */
+static int find(const char *uuid, unsigned index, int missing, void **device) {
+    figures_t figures;
+    *device = NULL;
+    for (int card = 0; card < CARDS; card++) {
+        int code = read_card(card, &figures);
+        if (!figures.uuid[0] || (uuid ? strcmp(uuid, figures.uuid) : index != figures.index)) continue;
+        if (code == SUCCESS) *device = (void *)(intptr_t)(card + 1);
+        return code;
+    }
+    int code = read_card(0, &figures);
+    return code ? code : missing;
 }
 
 static double used(const figures_t *figures) {
@@ -133,9 +154,9 @@ static memory_v2_t memory(const figures_t *figures) {
     return memory;
 }
 
-static int list(char kind, unsigned *count, process_t *processes) {
+static int list(void *device, char kind, unsigned *count, process_t *processes) {
     figures_t figures;
-    int code = read_device(&figures);
+    int code = read_device(device, &figures);
     unsigned found = 0, room = *count;
     if (code == SUCCESS && figures.unlistable) code = NOT_SUPPORTED;
     for (int i = 0; i < figures.count && code == SUCCESS; i++) {
@@ -157,8 +178,9 @@ static int copy(char *to, unsigned room, const char *from) {
 
 int nvmlInitWithFlags(unsigned flags) {
     figures_t figures;
-    int code = read_figures(&figures);
-    return (void)flags, gone = 0, code ? code : figures.init;
+    int code = read_figures(0, &figures);
+    memset(gone, 0, sizeof gone);
+    return (void)flags, code ? code : figures.init;
 }
 
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
@@ -167,75 +189,76 @@ const char *nvmlErrorString(int code) { return code == GPU_IS_LOST ? "GPU is los
 
 int nvmlSystemGetDriverVersion(char *version, unsigned room) {
     figures_t figures;
-    int code = read_figures(&figures);
+    int code = read_figures(0, &figures);
     return code ? code : copy(version, room, figures.driver);
 }
 
 int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned room) {
     figures_t figures;
-    int code = read_figures(&figures);
-    for (int i = 0; i < figures.count && !code; i++)
-        if (figures.lines[i].pid == pid && figures.lines[i].name[0]) return copy(name, room, figures.lines[i].name);
-    return code ? code : NOT_FOUND;
+    for (int card = 0; card < CARDS; card++) {
+        int code = read_figures(card, &figures);
+        if (code && !card) return code;
+        for (int i = 0; i < figures.count; i++)
+            if (figures.lines[i].pid == pid && figures.lines[i].name[0]) return copy(name, room, figures.lines[i].name);
+    }
+    return NOT_FOUND;
 }
 
-int nvmlDeviceGetCount_v2(unsigned *count) { figures_t figures; return *count = 1, read_figures(&figures); }
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    figures_t figures;
+    *count = 0;
+    for (int card = 0; card < CARDS; card++)
+        if (read_figures(card, &figures) == SUCCESS && figures.index >= *count) *count = figures.index + 1;
+    return read_figures(0, &figures);
+}
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
-    figures_t figures;
-    int code = read_device(&figures);
-    if (code == SUCCESS && index != figures.index) code = INVALID_ARGUMENT;
-    *device = code ? NULL : (void *)1;
-    return code;
+    return find(NULL, index, INVALID_ARGUMENT, device);
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
-    figures_t figures;
-    int code = read_device(&figures);
-    if (code == SUCCESS && strcmp(uuid, figures.uuid)) code = NOT_FOUND;
-    *device = code ? NULL : (void *)1;
-    return code;
+    return find(uuid, 0, NOT_FOUND, device);
 }
 
 int nvmlDeviceGetIndex(void *device, unsigned *index) {
     figures_t figures;
-    int code = read_device(&figures);
-    return (void)device, *index = figures.index, code;
+    int code = read_device(device, &figures);
+    return *index = figures.index, code;
 }
 
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned room) {
     figures_t figures;
-    int code = read_device(&figures);
-    return (void)device, code ? code : copy(uuid, room, figures.uuid);
+    int code = read_device(device, &figures);
+    return code ? code : copy(uuid, room, figures.uuid);
 }
 
 int nvmlDeviceGetName(void *device, char *name, unsigned room) {
     figures_t figures;
-    int code = read_device(&figures);
-    return (void)device, code ? code : copy(name, room, "Stub");
+    int code = read_device(device, &figures);
+    return code ? code : copy(name, room, "Stub");
 }
 
 int nvmlDeviceGetMemoryInfo_v2(void *device, memory_v2_t *to) {
     figures_t figures;
-    int code = read_device(&figures);
+    int code = read_device(device, &figures);
     unsigned version = to->version;
     *to = memory(&figures);
     to->version = version;
-    return (void)device, code;
+    return code;
 }
 
 int nvmlDeviceGetMemoryInfo(void *device, memory_t *to) {
     figures_t figures;
-    int code = read_device(&figures);
+    int code = read_device(device, &figures);
     memory_v2_t all = memory(&figures);
     *to = (memory_t){all.total, all.free, all.total - all.free};
-    return (void)device, code;
+    return code;
 }
 
 int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, process_t *processes) {
-    return (void)device, list('G', count, processes);
+    return list(device, 'G', count, processes);
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process_t *processes) {
-    return (void)device, list('C', count, processes);
+    return list(device, 'C', count, processes);
 }

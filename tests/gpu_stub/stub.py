@@ -40,7 +40,11 @@ def build(folder: Path) -> Path:
 
 @dataclass
 class Figures:
-    """What the stub tells; each change is there at the next call, whole."""
+    """What the stub tells of one GPU; each change is there at the next call, whole.
+
+    Attributes:
+        second: of another GPU in the same machine, with an index of its own; None for a machine of one.
+    """
 
     path: Path
     libraries: Path
@@ -54,6 +58,7 @@ class Figures:
     fails_to_begin: int = 0
     unlistable: bool = False
     lines: dict[tuple[int, str], str] = field(default_factory=dict)
+    second: Figures | None = None
 
     def __post_init__(self) -> None:
         self.path.with_name(f"{self.path.name}.d").mkdir()
@@ -61,9 +66,10 @@ class Figures:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment of a program that shall see this GPU."""
+        """Return the environment of a program that shall see this GPU, and the second if there is one."""
         libraries = ":".join(filter(None, (str(self.libraries), os.environ.get("LD_LIBRARY_PATH"))))
-        return {**os.environ, "LD_LIBRARY_PATH": libraries, "GPU_STUB_FIGURES": str(self.path)}
+        second = {} if self.second is None else {"GPU_STUB_SECOND": str(self.second.path)}
+        return {**os.environ, "LD_LIBRARY_PATH": libraries, "GPU_STUB_FIGURES": str(self.path), **second}
 
     def hold(self, pid: int, mib: float | None, kind: str = "C", name: str = "") -> None:
         """Let a process hold so much, in the list of those that compute (C) or draw (G); None is told as unknown."""

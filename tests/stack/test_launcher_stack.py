@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import Nvml
-from launcher.observe.pools import Pool
+from launcher.observe.pools import Cards, Pool
 from tests import memory_hog
 from tests.crowd import assert_within
 from tests.memory_hog import Hog
@@ -222,7 +221,7 @@ def test_containers_outlive_their_launcher_and_the_next_one_goes_on_with_them(co
 
 def free_mib(run: Contained, container: str) -> float:
     """Return what the container can still take between two updates."""
-    pid, reader = int(docker("inspect", "-f", "{{.State.Pid}}", container).stdout), MemoryReader(run.run, Nvml())
+    pid, reader = int(docker("inspect", "-f", "{{.State.Pid}}", container).stdout), MemoryReader(run.run, Cards())
     found = []
     for _ in range(9):
         pool = reader.read(agent_pids={pid}).pool("ram:agent")

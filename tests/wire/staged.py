@@ -18,7 +18,8 @@ from contract import requests
 from contract.paths import RunPaths
 from launcher.config import SHIPPED
 from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import SHARED, Nvml
+from launcher.observe.nvml import SHARED
+from launcher.observe.pools import Cards
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 from tests.memory_hog import Hog
@@ -46,7 +47,7 @@ ROOM_MIB = 70
 
 def free_ram_mib(folder: Path) -> float:
     """Return what a launcher finds free in the RAM pool."""
-    (pool,) = [pool for pool in MemoryReader(folder, Nvml()).read().pools if pool.name == "ram"]
+    (pool,) = [pool for pool in MemoryReader(folder, Cards()).read().pools if pool.name == "ram"]
     assert pool.free.mib is not None
     return pool.free.mib
 

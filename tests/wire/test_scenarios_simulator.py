@@ -14,8 +14,7 @@ import pytest
 
 from agent.exchange.status import Status
 from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import Nvml
-from launcher.observe.pools import PoolKind
+from launcher.observe.pools import Cards, PoolKind
 from tests.conftest import port_pair
 from tests.crowd import assert_within
 from tests.faults import tell
@@ -194,7 +193,7 @@ class Leaked:
 
 
 def free_mib(folder: Path) -> float:
-    (ram, *_) = MemoryReader(folder, Nvml(0)).read().of(PoolKind.RAM)
+    (ram, *_) = MemoryReader(folder, Cards()).read().of(PoolKind.RAM)
     assert ram.free.mib is not None
     return ram.free.mib
 

@@ -238,8 +238,9 @@ class ComposeRuntime:
             "CARLA_QUALITY": self._quality,
             "CARLA_PORTS": f"{spec.port}-{spec.port + 2}",
         }
-        if spec.gpu_uuid and not self._lite:
-            variables |= {"CARLA_GPU": spec.gpu_uuid, "AGENT_GPU": spec.gpu_uuid}
+        if not self._lite:
+            cards = zip(("CARLA_GPU", "AGENT_GPU"), spec.gpu_uuids, strict=True)
+            variables |= {name: uuid for name, uuid in cards if uuid}
         if spec.options.simulator_args:
             variables["CARLA_FLAGS"] = shlex.join(spec.options.simulator_args)
         return {**variables, **(self._town() if self._lite else {}), **self._more}

@@ -121,7 +121,7 @@ class LocalRuntime:
 
     def _simulator_command(self, quality: str) -> tuple[str, ...]:
         spec, limits = self._spec, self._limits.simulator
-        if installed := limits.installed(quality, spec.port, spec.gpu_index):
+        if installed := limits.installed(quality, spec.port, spec.cards.simulator):
             return installed
         seed = limits.seed if spec.options.seed is None else spec.options.seed
         where = ("--host", spec.host, "--port", str(spec.port))
@@ -140,7 +140,8 @@ class LocalRuntime:
         spec, grace_s = self._spec, self._limits.agent.stop_grace_s
         where = ("--config", str(spec.config), "--run-dir", str(spec.run.path))
         resume = ("--resume",) if start.resume else ()
-        card = {"CUDA_VISIBLE_DEVICES": spec.gpu_uuid} if spec.gpu_uuid else {}
+        _, uuid = spec.gpu_uuids
+        card = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
         return Program(
             role=Role.AGENT,
             command=(*self._interpreter, "-m", "agent", "train", *where, *resume, *spec.agent_options),

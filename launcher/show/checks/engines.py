@@ -28,12 +28,22 @@ def driver(machine: Machine) -> Finding:
     asked = machine.ask(sys.executable, "-c", _NVML)
     if asked.code == 0:
         count, _, version = asked.out.partition(" ")
-        return Finding(Verdict.OK, f"{count} GPU, driver {version}")
+        return _with_compose_cards(f"{count} GPU, driver {version}", int(count), machine)
     if _has_nvidia_card(machine.pci):
         return Finding(
             Verdict.PROBLEM, f"an NVIDIA card, but {asked.said}", "install or reload its driver; restart the machine"
         )
     return Finding(Verdict.UNKNOWN, "no NVIDIA GPU", "none is needed for carla-lite and an agent on the CPU")
+
+
+def _with_compose_cards(found: str, count: int, machine: Machine) -> Finding:
+    """Return the driver's finding with the cards that Compose's variables name, where those are two or not there."""
+    named = {name: machine.setting(name) or "0" for name in ("CARLA_GPU", "AGENT_GPU")}
+    told = " and ".join(f"{name} is {card}" for name, card in named.items())
+    if any(card.isdecimal() and int(card) >= max(1, count) for card in named.values()):
+        expected = " or ".join(map(str, range(max(1, count))))
+        return Finding(Verdict.PROBLEM, f"{found}; {told}", f"set both to {expected}, or to a GPU's UUID")
+    return Finding(Verdict.OK, found if len(set(named.values())) == 1 else f"{found}; {told}")
 
 
 def has_card(machine: Machine) -> bool:

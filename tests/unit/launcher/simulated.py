@@ -25,7 +25,7 @@ from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.ladder import Ladder, Needs, Step
 from launcher.observe.health import Health
 from launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
-from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.options import RunOptions, SimulatorKind
 
 LIMITS = config.load()
@@ -154,6 +154,8 @@ class World:
     findings: tuple[Finding, ...] = ()
     free_mib: float = 2000.0
     total_mib: float = 5745.0
+    cards: Cards = field(default_factory=Cards)
+    agent_card_free_mib: float = 2000.0
     agent_mib: float = 0.0
     needs: Needs | None = None
     cuda: Cuda = Cuda.USABLE
@@ -201,10 +203,12 @@ class World:
             self.ladder,
             BASE,
             needs,
-            bands=lambda values, _: {("agent", "vram:0", "updating"): needs(values).get(PoolKind.VRAM, 0.0)},
+            bands=lambda values, _: {
+                ("agent", self.cards.pool_of(OwnerKind.AGENT), "updating"): needs(values).get(PoolKind.VRAM, 0.0)
+            },
         )
         simulator = SimulatorKind.ELSEWHERE if self.external else SimulatorKind.CARLA
-        spec = RunSpec(self.run, RunOptions(simulator=simulator), 2000, resume=before is not None)
+        spec = RunSpec(self.run, RunOptions(simulator=simulator, gpu=self.cards), 2000, resume=before is not None)
         self.supervisor = Supervisor(spec, forecast, self.config, effects, self.journal)
 
     # The launcher's death
@@ -295,12 +299,19 @@ class World:
         owners += [
             Owner("simulator", OwnerKind.SIMULATOR, (p.pid,), measured(3000)) for p in self.living(Role.SIMULATOR)
         ]
-        owners += [Owner("agent", OwnerKind.AGENT, (p.pid,), measured(600)) for p in self.living(Role.AGENT)]
+        agents = [Owner("agent", OwnerKind.AGENT, (p.pid,), measured(600)) for p in self.living(Role.AGENT)]
+        shared = self.cards.simulator == self.cards.agent
+        owners += agents if shared else []
         if self.newcomer_mib:
             owners.append(Owner("game", OwnerKind.FOREIGN, (8,), measured(self.newcomer_mib)))
         free_mib = self.free_mib - self.foreign_mib - self.newcomer_mib
-        vram = Pool("vram:0", PoolKind.VRAM, measured(self.total_mib), measured(free_mib), tuple(owners))
-        return Reading((vram, Pool("ram", PoolKind.RAM, measured(16000), measured(8000))), Gpu.OK)
+        held = [(OwnerKind.SIMULATOR, free_mib, owners)]
+        held += [] if shared else [(OwnerKind.AGENT, self.agent_card_free_mib, agents)]
+        vram = (
+            Pool(self.cards.pool_of(whose), PoolKind.VRAM, measured(self.total_mib), measured(free), tuple(those))
+            for whose, free, those in held
+        )
+        return Reading((*vram, Pool("ram", PoolKind.RAM, measured(16000), measured(8000))), Gpu.OK)
 
     def beat(self, agent: Child | None) -> Heartbeat | None:
         if agent is None or agent.poll() is not None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from contract.paths import RunPaths
 from launcher import config
+from launcher import plan as plan_command
 from launcher.act.compose import project
+from launcher.cli import app
+from launcher.config import SHIPPED
 from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import Nvml
+from launcher.observe.nvml import SHARED, Nvml, lock_gpu
+from launcher.observe.pools import Cards
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import machine
 from launcher.resolve.cards import pick
@@ -31,26 +38,44 @@ from launcher import config, up
 from contract.exits import ExitError
 from contract.paths import RunPaths
 from launcher.act.journal import Journal
-from launcher.options import RunOptions, RuntimeKind, SimulatorKind
+from launcher.options import RunOptions
 from launcher.resolve.prepare import prepare
 from launcher.resolve.resuming import requested
 run = RunPaths(Path(sys.argv[1]))
 run.logs.mkdir(parents=True, exist_ok=True)
-options = RunOptions(runtime=RuntimeKind.PROCESS, simulator=SimulatorKind.LITE, **json.loads(sys.argv[2]))
+options = RunOptions(**{"runtime": "process", "simulator": "carla-lite", **json.loads(sys.argv[2])})
+limits = config.load()
+installed = limits.simulator.model_copy(update={"command": "carla -graphicsadapter={gpu}"})
 try:
-    found = prepare(requested(run, options), config.load())
+    found = prepare(requested(run, options), limits.model_copy(update={"simulator": installed}))
+    with up._cards_held(found) as held:
+        locks = len(held)
 except ExitError as error:
     sys.exit(f"{int(error.code)}: {error}")
 Journal(run, replace(found.state, state="running"), time.time).save()
 up.LocalRuntime = lambda spec, _limits: spec
 spec = up._runtime(found, config.load(), ())
-print(json.dumps([spec.gpu_uuid, spec.gpu_index, found.resolved.reading.pools[0].name]))
+pools = [pool.name for pool in found.resolved.reading.pools if pool.kind.value == "vram"]
+print(json.dumps([spec.gpu_uuids, str(spec.cards), pools, locks]))
 """
 
 
+FIRST, SECOND, OTHER = (f"GPU-{name}-{os.getpid()}" for name in ("5ee1", "ca7", "e15e"))
+"""Of this test alone: a launcher locks its cards for all of this machine."""
+
+
 @pytest.fixture
-def figures(tmp_path: Path) -> Figures:
-    return Figures(tmp_path / "figures", build(tmp_path), uuid="GPU-5ee1")
+def figures(tmp_path: Path) -> Iterator[Figures]:
+    yield Figures(tmp_path / "figures", build(tmp_path), uuid=FIRST)
+    for uuid in (FIRST, SECOND, OTHER):
+        (SHARED / f"carla-td3-{uuid}.lock").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def second(figures: Figures, tmp_path: Path) -> Figures:
+    """A second card in the same machine."""
+    figures.second = Figures(tmp_path / "second", figures.libraries, uuid=SECOND, index=1)
+    return figures.second
 
 
 def prepare(figures: Figures, **asked: Any) -> subprocess.CompletedProcess[str]:
@@ -62,66 +87,177 @@ def prepare(figures: Figures, **asked: Any) -> subprocess.CompletedProcess[str]:
 
 def test_a_run_goes_on_with_its_card_where_the_machine_counts_anew_and_says_when_it_has_gone(figures: Figures) -> None:
     begun = prepare(figures, device="cuda")
-    assert json.loads(begun.stdout) == ["GPU-5ee1", 0, "vram:0"], begun.stderr
+    assert json.loads(begun.stdout) == [[FIRST, FIRST], "0", ["vram:0"], 1], begun.stderr
     figures.index = 1
     figures.write()
-    assert json.loads(prepare(figures).stdout) == ["GPU-5ee1", 1, "vram:1"]
-    figures.uuid = "GPU-other"
+    assert json.loads(prepare(figures).stdout) == [[FIRST, FIRST], "1", ["vram:1"], 1]
+    figures.uuid = OTHER
     figures.write()
     gone = prepare(figures)
     assert gone.stderr.startswith(
-        "65: The run's GPU GPU-5ee1 isn't in this machine: put it back, name another with --gpu"
+        f"65: The run's GPU {FIRST} isn't in this machine: put it back, name another with --gpu"
     )
     assert len(gone.stderr.splitlines()) == 1
-    assert json.loads(prepare(figures, gpu=1).stdout) == ["GPU-other", 1, "vram:1"], "what is named anew wins"
-    assert json.loads(prepare(figures, device="cpu").stdout)[0] == "", "a run that needs no card is given none"
+    named = prepare(figures, gpu={"simulator": 1, "agent": 1})
+    assert json.loads(named.stdout) == [[OTHER, OTHER], "1", ["vram:1"], 1], "what is named anew wins"
+    assert json.loads(prepare(figures, device="cpu").stdout)[0] == ["", ""], "a run that needs no card is given none"
+
+
+def test_a_run_goes_on_with_both_its_cards_whatever_their_numbers_and_locks_those_that_it_needs(
+    figures: Figures, second: Figures
+) -> None:
+    begun = prepare(figures, device="cuda", simulator="carla", gpu={"simulator": 0, "agent": 1})
+    both = [FIRST, SECOND]
+    assert json.loads(begun.stdout) == [both, "0,1", ["vram:0", "vram:1"], 2], begun.stderr
+    figures.index, second.index = 1, 0
+    figures.write()
+    second.write()
+    again = prepare(figures, simulator="carla")
+    assert json.loads(again.stdout) == [both, "1,0", ["vram:0", "vram:1"], 2], again.stderr
+    on_one = prepare(figures, simulator="carla", device="cpu")
+    assert json.loads(on_one.stdout)[3] == 1, "an agent on the CPU needs none"
+
+
+def test_a_card_of_two_that_another_launcher_holds_is_named_and_the_other_is_let_go(
+    figures: Figures, second: Figures
+) -> None:
+    other = lock_gpu(second.uuid, "another")
+    try:
+        refused = prepare(figures, device="cuda", simulator="carla", gpu={"simulator": 0, "agent": 1})
+    finally:
+        other.release()
+    assert f"GPU {second.uuid} is held by another launcher" in refused.stderr.splitlines()[-1]
+    assert "run another" in refused.stderr
+    lock_gpu(figures.uuid, "free again").release()
+
+
+@pytest.mark.parametrize(
+    ("simulators_mib", "agents_mib", "short", "quality", "device"),
+    [(8192, 200, "vram:1", "Epic", "cpu"), (5200, 6144, "vram:0", "Low", "cuda")],
+)
+def test_the_card_that_is_short_is_made_up_for_by_the_program_that_is_on_it(
+    figures: Figures,
+    second: Figures,
+    tmp_path: Path,
+    simulators_mib: float,
+    agents_mib: float,
+    short: str,
+    quality: str,
+    device: str,
+) -> None:
+    figures.total_mib, second.total_mib = simulators_mib, agents_mib
+    figures.write()
+    second.write()
+    limits = tmp_path / "launcher.yaml"
+    limits.write_text(SHIPPED.read_text().replace("command: null", 'command: "carla -graphicsadapter={gpu}"'))
+    given = ("--launcher-config", str(limits), "--runs-dir", str(tmp_path / "runs"), "--quality", "Epic")
+    ended = subprocess.run(
+        [sys.executable, "-m", "launcher", "plan", "--json", "--gpu", "0,1", "--device", "cuda", *given],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=figures.environment,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["cards"] == {"simulator": 0, "agent": 1}
+    assert f"MiB short in {short}" in found["reason"]
+    assert (found["start"]["quality"], found["start"]["device"]) == (quality, device)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"simulator": 0, "agent": 5}, "65: --gpu 0,5: GPU 5 isn't in this machine, expected 0 or 1: "),
+        ({"simulator": 2, "agent": 2}, "65: --gpu 2: GPU 2 isn't in this machine, expected 0 or 1: "),
+    ],
+)
+def test_an_index_that_is_not_there_is_one_sentence_with_those_that_are(
+    figures: Figures, second: Figures, asked: dict[str, int], said: str
+) -> None:
+    refused = prepare(figures, gpu=asked)
+    assert refused.stderr.startswith(said), refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["0,x", "x", "0,1,2", "", "0,", "-1"])
+def test_what_names_no_cards_is_refused_with_the_value_and_what_was_expected(text: str) -> None:
+    ended = CliRunner().invoke(app, ["plan", "--gpu", text], env={"COLUMNS": "300", "TERM": "dumb"})
+    assert ended.exit_code == 2
+    assert f"{text!r}: expected the index of one GPU, as 0, or the simulator's and the agent's, as 0,1." in ended.output
+
+
+@pytest.mark.parametrize(("text", "cards"), [("2", Cards(2, 2)), ("1,0", Cards(1, 0)), ("1,1", Cards(1, 1))])
+def test_one_index_is_both_programs_card(monkeypatch: pytest.MonkeyPatch, text: str, cards: Cards) -> None:
+    asked: list[RunOptions] = []
+    monkeypatch.setattr(plan_command, "run", lambda _run, options, _json: asked.append(options) or 0)
+    assert CliRunner().invoke(app, ["plan", "--gpu", text]).exit_code == 0
+    assert asked[0].gpu == cards
 
 
 @pytest.fixture
 def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of two cards, whose Compose variables name the second for both."""
+    """A machine of two cards, whose Compose variables name the second for the simulator and the first for the agent."""
     known = {"0": 0, "GPU-a": 0, "1": 1, "GPU-b": 1}
     monkeypatch.setattr(Nvml, "index_of", staticmethod(known.get))
+    monkeypatch.setattr(Nvml, "count", staticmethod(lambda: 2))
     monkeypatch.setenv("CARLA_GPU", "1")
-    monkeypatch.setenv("AGENT_GPU", "GPU-b")
+    monkeypatch.setenv("AGENT_GPU", "GPU-a")
 
 
 @pytest.mark.parametrize(
-    ("asked", "remembered", "index"),
+    ("asked", "remembered", "cards"),
     [
-        ({}, "", 1),
-        ({"gpu": 0}, "GPU-b", 0),
-        ({}, "GPU-a", 0),
-        ({"runtime": RuntimeKind.PROCESS}, "", 0),
-        ({"device": "cpu", "simulator": SimulatorKind.LITE}, "GPU-gone", 1),
+        ({}, ("", ""), Cards(1, 0)),
+        ({"gpu": Cards(0, 1)}, ("", ""), Cards(0, 1)),
+        ({}, ("GPU-a", "GPU-b"), Cards(0, 1)),
+        ({"gpu": Cards(1, 1)}, ("GPU-a", "GPU-a"), Cards(0, 0)),
+        ({}, ("GPU-b", ""), Cards(1, 0)),
+        ({"runtime": RuntimeKind.PROCESS}, ("", ""), Cards(0, 0)),
+        ({"device": "cpu", "simulator": SimulatorKind.LITE}, ("GPU-gone", "GPU-gone"), Cards(1, 0)),
     ],
 )
-def test_what_is_named_wins_over_what_is_remembered_and_that_over_composes_variables(
-    two_cards: None, asked: dict[str, Any], remembered: str, index: int
+def test_what_is_remembered_wins_over_what_was_named_and_that_over_composes_variables(
+    two_cards: None, asked: dict[str, Any], remembered: tuple[str, str], cards: Cards
 ) -> None:
-    assert pick(RunOptions(**asked), remembered) == (index, "")
+    assert pick(RunOptions(**asked), remembered) == cards
 
 
-def test_two_cards_are_told_as_unplanned_and_one_by_two_names_is_not(
-    two_cards: None, monkeypatch: pytest.MonkeyPatch
+def test_one_card_by_two_names_is_one_pool(two_cards: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_GPU", "GPU-b")
+    assert pick(RunOptions()).indices == (1,)
+
+
+@pytest.mark.parametrize(
+    ("variable", "name", "said"),
+    [
+        ("CARLA_GPU", "GPU-gone", "CARLA_GPU: GPU-gone isn't in this machine: "),
+        ("AGENT_GPU", "GPU-gone", "AGENT_GPU: GPU-gone isn't in this machine: "),
+        ("AGENT_GPU", "3", "AGENT_GPU: 3 isn't in this machine"),
+    ],
+)
+def test_a_variable_that_names_no_card_is_said(
+    two_cards: None, monkeypatch: pytest.MonkeyPatch, variable: str, name: str, said: str
 ) -> None:
-    monkeypatch.setenv("AGENT_GPU", "0")
-    index, remark = pick(RunOptions())
-    assert index == 1
-    assert remark.startswith("CARLA_GPU is 1 and AGENT_GPU is 0: two cards are unplanned")
-    assert pick(RunOptions(gpu=1)) == (1, "")
-
-
-def test_a_variable_that_names_no_card_is_said(two_cards: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CARLA_GPU", "GPU-gone")
-    with pytest.raises(RefusedError, match="CARLA_GPU: GPU-gone isn't in this machine") as refused:
+    monkeypatch.setenv(variable, name)
+    with pytest.raises(RefusedError, match=said) as refused:
         pick(RunOptions())
     assert refused.value.code == 65
 
 
+def test_a_file_beside_the_compose_files_names_them_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CARLA_GPU", "AGENT_GPU"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Nvml, "count", staticmethod(lambda: 2))
+    (tmp_path / ".env").write_text("CARLA_GPU=0\nAGENT_GPU=1\n")
+    assert pick(RunOptions(stack=tmp_path)) == Cards(0, 1)
+
+
 def test_without_variables_it_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project, "setting", lambda _name, _stack: "")
-    assert pick(RunOptions()) == (0, "")
+    assert pick(RunOptions()) == Cards(0, 0)
 
 
 @pytest.mark.parametrize(("command", "refused"), [("carla -graphicsadapter={gpu}", False), ("carla", True)])
@@ -132,9 +268,9 @@ def test_an_installed_carla_that_would_draw_on_another_card_is_refused(
     limits = config.load()
     installed = limits.model_copy(update={"simulator": limits.simulator.model_copy(update={"command": command})})
     monkeypatch.setattr(MemoryReader, "read", lambda _self: reading())
-    run, asked = RunPaths(tmp_path / "run"), RunOptions(config=tmp_path / "a.yaml", gpu=1)
+    run, asked = RunPaths(tmp_path / "run"), RunOptions(config=tmp_path / "a.yaml", gpu=Cards(1, 0))
     if refused:
         with pytest.raises(RefusedError, match=r"expected GPU 1: add -graphicsadapter=\{gpu\} to it"):
             machine.resolve(run, asked, installed)
     else:
-        assert machine.resolve(run, asked, installed).gpu_index == 1
+        assert machine.resolve(run, asked, installed).options.gpu == Cards(1, 0)

@@ -44,7 +44,7 @@ def running(made: Situation, asked: Candidate) -> Reading:
             OwnerKind.SIMULATOR: runs.peak(runs.quality, pool.kind).mib or 0.0,
             OwnerKind.AGENT: asked.agent.mib.get(pool.kind, 0.0),
         }
-        held = {whose: mib for whose, mib in takes.items() if lives_in(whose, pool.name, pool.kind)}
+        held = {whose: mib for whose, mib in takes.items() if lives_in(whose, pool.name, pool.kind, made.cards)}
         owners = tuple(Owner(whose.value, whose, (1,), measured(mib)) for whose, mib in held.items())
         assert pool.free.mib is not None
         free = measured(max(0.0, pool.free.mib - sum(held.values())))

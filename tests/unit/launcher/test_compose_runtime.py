@@ -125,14 +125,20 @@ def test_the_containers_limits_are_what_compose_makes_of_the_variables_and_nothi
 
 
 @pytest.mark.parametrize(
-    ("lite", "expected"), [(False, {"CARLA_GPU": "GPU-5ee1", "AGENT_GPU": "GPU-5ee1"}), (True, {})]
+    ("lite", "uuids", "expected"),
+    [
+        (False, ("GPU-5ee1", "GPU-5ee1"), {"CARLA_GPU": "GPU-5ee1", "AGENT_GPU": "GPU-5ee1"}),
+        (False, ("GPU-5ee1", "GPU-ca7"), {"CARLA_GPU": "GPU-5ee1", "AGENT_GPU": "GPU-ca7"}),
+        (False, ("", ""), {}),
+        (True, ("GPU-5ee1", "GPU-5ee1"), {}),
+    ],
 )
-def test_both_containers_are_given_the_card_that_was_planned(
-    run: RunPaths, install: Callable[[str], None], lite: bool, expected: dict[str, str]
+def test_each_container_is_given_the_card_that_was_planned_for_it(
+    run: RunPaths, install: Callable[[str], None], lite: bool, uuids: tuple[str, str], expected: dict[str, str]
 ) -> None:
     install("2.26.1")
     simulator = SimulatorKind.LITE if lite else SimulatorKind.CARLA
-    stack = ComposeRuntime(replace(spec(run, simulator=simulator), gpu_uuid="GPU-5ee1"), LIMITS)
+    stack = ComposeRuntime(replace(spec(run, simulator=simulator), gpu_uuids=uuids), LIMITS)
     stack.memory_limits_mib()
     assert {name: value for name, value in stack.environment.items() if name.endswith("_GPU")} == expected
 

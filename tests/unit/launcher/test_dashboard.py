@@ -109,6 +109,18 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
     assert "ram is short" not in text
 
 
+def test_each_card_has_its_own_bar(tmp_path: Path) -> None:
+    held = {"vram:0": {"simulator": 4800.0, "Xorg": 85.0}, "vram:1": {"agent": 490.0, "blender": 200.0}}
+    pools = {name: {"total": 6000.0, "free": 1000.0, "owners": owners} for name, owners in held.items()}
+    row = json.dumps({"time": NOW - 10, "step": 1, "pools": pools}) + "\n"
+    text = text_of(dashboard.status(written(tmp_path, **{"launcher-memory.jsonl": row}), NOW))
+    first, _, second = text.partition("VRAM of GPU 0")[2].partition("VRAM of GPU 1")
+    assert "simulator 4800" in first
+    assert "agent" not in first
+    assert "agent 490" in second
+    assert "simulator 4800" not in second
+
+
 def test_what_the_plan_has_each_hold_in_the_present_phase_is_shown(tmp_path: Path) -> None:
     bands = {"agent": {"vram:0": {"updating": 490.0, "warming": 300.0}}, "simulator": {"vram:0": {"": 4800.0}}}
     text = text_of({**dashboard.status(written(tmp_path), NOW), "planned_bands_mib": bands})

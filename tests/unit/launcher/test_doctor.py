@@ -76,6 +76,26 @@ def test_a_driver_that_answers_is_named_with_its_version(machine: Machine, tmp_p
     assert found == Finding(Verdict.OK, "2 GPU, driver 570.1")
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"CARLA_GPU": "1", "AGENT_GPU": "1"}, (Verdict.OK, "", "")),
+        ({"AGENT_GPU": "1"}, (Verdict.OK, "; CARLA_GPU is 0 and AGENT_GPU is 1", "")),
+        ({"CARLA_GPU": "GPU-a"}, (Verdict.OK, "; CARLA_GPU is GPU-a and AGENT_GPU is 0", "")),
+        (
+            {"AGENT_GPU": "2"},
+            (Verdict.PROBLEM, "; CARLA_GPU is 0 and AGENT_GPU is 2", "set both to 0 or 1, or to a GPU's UUID"),
+        ),
+    ],
+)
+def test_the_cards_of_both_programs_are_shown_where_they_are_two_or_not_there(
+    machine: Machine, tmp_path: Path, settings: dict[str, str], expected: tuple[Verdict, str, str]
+) -> None:
+    verdict, told, do = expected
+    found = engines.driver(changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 0), **settings))
+    assert found == Finding(verdict, f"2 GPU, driver 570.1{told}", do)
+
+
 def test_a_card_whose_driver_fails_is_a_problem_with_the_driver_s_code(machine: Machine, tmp_path: Path) -> None:
     add_card(machine)
     found = engines.driver(changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 15)))

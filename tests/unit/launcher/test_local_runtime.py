@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from launcher.act.local.runtime import LocalRuntime
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start
 from launcher.observe.observation import Ended
+from launcher.observe.pools import Cards
 from launcher.options import RunOptions
 from tests.conftest import REPOSITORY
 from tests.unit.launcher.test_processes import FAMILY, family, until
@@ -113,9 +115,11 @@ def test_the_agent_is_told_its_run_and_where_the_simulator_is(make: Make, run: R
     ]
 
 
-@pytest.mark.parametrize(("fields", "seen"), [({"gpu_uuid": "GPU-5ee1"}, "GPU-5ee1"), ({}, "whatever the shell has")])
+@pytest.mark.parametrize(
+    ("fields", "seen"), [({"gpu_uuids": ("GPU-ca7", "GPU-5ee1")}, "GPU-5ee1"), ({}, "whatever the shell has")]
+)
 def test_the_agent_sees_the_card_that_was_planned_by_the_name_that_no_program_counts(
-    make: Make, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], seen: str
+    make: Make, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], seen: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "whatever the shell has")
     agent = make("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", **fields).start(AGENT)
@@ -154,7 +158,7 @@ def test_carla_lite_is_told_where_to_listen_and_what_to_load(make: Make, fields,
 def test_an_installed_carla_is_started_as_the_configuration_says(make: Make, start: Start, quality: str) -> None:
     command = "echo '-quality-level={quality}' -carla-rpc-port={port} -graphicsadapter={gpu} 'two words'"
     installed = LIMITS.simulator.model_copy(update={"command": command})
-    simulator = make("", LIMITS.model_copy(update={"simulator": installed}), gpu_index=1).start(start)
+    simulator = make("", LIMITS.model_copy(update={"simulator": installed}), gpu=Cards(1, 0)).start(start)
     assert end_of(simulator) == Ended(0)
     told = f"-quality-level={quality} -carla-rpc-port=21000 -graphicsadapter=1 two words\n"
     assert simulator.log.read_text() == told

@@ -30,9 +30,9 @@ ROWS = st.lists(st.tuples(st.integers(1, 9), st.none() | st.floats(0, 1e5)), max
 class Looker:
     """A program that surveys memory whenever it is asked."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], index: int = 0) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], cards: tuple[int, int] = (0, 0)) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, look.__file__, str(folder), str(index)],
+            [sys.executable, look.__file__, str(folder), *map(str, cards)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -222,7 +222,7 @@ def test_a_driver_that_is_not_loaded_is_no_gpu_with_a_reason(figures: Figures, l
 
 
 def test_a_gpu_of_another_index_is_not_there(figures: Figures, tmp_path: Path) -> None:
-    looker = Looker(tmp_path, figures.environment, index=1)
+    looker = Looker(tmp_path, figures.environment, (1, 1))
     reading = looker.read()
     looker.end()
     assert reading["gpu"] == "unreadable", "it was asked for: that it isn't there doesn't say that there is none"
@@ -230,14 +230,38 @@ def test_a_gpu_of_another_index_is_not_there(figures: Figures, tmp_path: Path) -
     assert reading["problem"].endswith("there is no GPU of this index.")
 
 
+def test_two_cards_are_two_pools_each_with_who_holds_it(figures: Figures, tmp_path: Path) -> None:
+    second = figures.second = Figures(tmp_path / "second", figures.libraries, total_mib=8192, index=1, uuid="GPU-2")
+    figures.hold(CARLA, 4700, "G")
+    figures.hold(XORG, 85, "G", "/usr/lib/xorg/Xorg")
+    second.hold(AGENT, 400, "C")
+    second.hold(FOREIGN, 1000, "C", "/usr/bin/blender")
+    looker = Looker(tmp_path, figures.environment, (0, 1))
+    reading = looker.read()
+    found = {
+        pool["name"]: (pool["free"]["mib"], [owner["name"] for owner in pool["owners"]])
+        for pool in reading["pools"]
+        if pool["kind"] == "vram"
+    }
+    second.lose()
+    lost = looker.read()
+    looker.end()
+    assert found == {
+        "vram:0": (5745 - 4785, ["simulator", "Xorg"]),
+        "vram:1": (8192 - 1400, ["blender", "agent"]),
+    }
+    assert (lost["gpu"], lost["pools"][0]["name"]) == ("lost", "vram:0"), "the run's cards are as well as the worst"
+    assert lost["problem"].startswith("GPU 1 can't be read")
+
+
 HOLD = """
 import sys
 from pathlib import Path
-from launcher.observe.nvml import Nvml
 from launcher.observe.memory import MemoryReader
-nvml = Nvml()
-lock = MemoryReader(Path("runs/night"), nvml).hold(Path(sys.argv[1]))
-print(lock is not None, nvml.driver_version())
+from launcher.observe.nvml import Nvml
+from launcher.observe.pools import Cards
+lock = MemoryReader(Path("runs/night"), Cards()).hold(0, Path(sys.argv[1]))
+print(lock is not None, Nvml().driver_version())
 """
 
 

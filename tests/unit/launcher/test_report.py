@@ -135,6 +135,13 @@ def test_a_whole_run_shows_outcome_table_curve_events_and_memory(tmp_path: Path)
     assert "https://" not in text
 
 
+def test_each_card_has_its_own_chart_and_row(tmp_path: Path) -> None:
+    rows = [json.dumps({"time": 1e9 + at, "step": at, "pools": {"vram:0": HELD, "vram:1": HELD}}) for at in range(9)]
+    text = page(tmp_path, {**FILES, "launcher-memory.jsonl": "\n".join(rows) + "\n"})
+    for name in ("VRAM of GPU 0", "VRAM of GPU 1"):
+        assert text.count(name) >= 2
+
+
 def test_routes_that_were_left_out_are_told_in_page_and_text(tmp_path: Path) -> None:
     text = page(tmp_path, FILES)
     assert "Left out, for another car stood at the start: a&gt;b." in text

@@ -1,0 +1,243 @@
+"""Simulator and agent on a card each: what either frees, needs and loses counts on its own card alone."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from contract.paths import RunPaths
+from launcher import config
+from launcher.act.effects import State
+from launcher.act.runtime import Role
+from launcher.config import Does
+from launcher.decide import plan, policy
+from launcher.decide.choose import Ground, Lack
+from launcher.decide.decisions import Degrade, Nothing
+from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.diagnostician import Diagnostician
+from launcher.decide.detectors.expectations import Expectations
+from launcher.decide.fit import planned_bands
+from launcher.decide.ladder import Ladder, Step, Taken
+from launcher.decide.plan import Plan
+from launcher.decide.restore import fits_without_last
+from launcher.decide.room import ForeignMemory, missing_for_agent, taken_from_simulator
+from launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from launcher.resolve.planning import PlanResult
+from launcher.show import plan as show_plan
+from tests.unit.launcher.planned import CONTEXT_MIB, Rule, card, reading, situation
+from tests.unit.launcher.simulated import World, needs_by
+
+LIMITS = config.load()
+TWO = Cards(0, 1)
+RESERVE = LIMITS.memory.reserve_mib[PoolKind.VRAM]
+
+
+def planned(simulators_mib: float, agents_mib: float, agent: Rule | None = None, **base: Any) -> Plan:
+    """Return the plan for cards of these sizes, with 85 MiB of a desktop on the simulator's."""
+    rule = agent or Rule()
+    one = reading(vram=simulators_mib)
+    second = replace(card(agents_mib), name="vram:1")
+    seen = replace(one, pools=(one.pools[0], second, *one.pools[1:]))
+    return plan.make_plan(replace(situation(seen, rule, **base), cards=TWO), rule)
+
+
+def items(found: Plan, pool: str) -> list[str]:
+    return [line.what for line in found.asked.sum_of(pool).lines]
+
+
+def test_each_program_is_in_its_own_card_s_sum() -> None:
+    found = planned(6144, 6144)
+    assert items(found, "vram:0") == ["CARLA at Epic", "Xorg", "reserve"]
+    assert items(found, "vram:1") == ["CUDA context", "agent at its peak", "reserve"]
+    assert found.start is found.asked, "two cards that are large enough each need no rung"
+
+
+def test_a_short_card_of_the_agent_is_served_by_the_agent_s_rungs_alone() -> None:
+    found = planned(8192, CONTEXT_MIB + RESERVE + 100)
+    assert found.start is not None
+    assert found.start.quality == "Epic"
+    assert [step.rung for step in found.start.steps] == ["micro_batches"]
+    assert "Low" not in {each.quality for each in found.configurations if not each.fits and each.steps}
+    assert all(each.steps[0].values for each in found.configurations if each.steps)
+
+
+def test_a_short_card_of_the_simulator_is_served_by_the_simulator_s_rungs_alone() -> None:
+    found = planned(5000, 8192)
+    assert found.start is not None
+    assert [step.rung for step in found.start.steps] == ["carla_low"]
+    assert all(each.steps[0].quality == "Low" for each in found.configurations if each.steps)
+
+
+def test_an_agent_that_its_card_cannot_hold_goes_to_the_cpu_whatever_else_fills_that_card() -> None:
+    found = planned(8192, 120)
+    assert found.start is not None
+    assert [step.rung for step in found.start.steps] == ["agent_cpu"]
+    assert found.start.sum_of("vram:1").lines == (), "nothing is kept free where nothing of this run is"
+
+
+def test_a_refusal_of_the_agent_s_card_rests_on_no_figure_of_the_simulator() -> None:
+    found = planned(8192, 120, policy=["micro_batches"])
+    assert found.start is None
+    assert "short in vram:1" in found.reason
+    assert "What CARLA" not in found.reason
+
+
+def test_the_plan_shows_both_cards() -> None:
+    rule, made = Rule(), planned(8192, 120)
+    two = replace(situation(reading(), rule), cards=TWO)
+    console = Console(file=io.StringIO(), width=200)
+    shown = PlanResult(two, made, rule, {})
+    show_plan.show(shown, console)
+    assert show_plan.plain(shown)["cards"] == {"simulator": 0, "agent": 1}
+    assert isinstance(console.file, io.StringIO)
+    for pool in ("vram:0", "vram:1"):
+        assert console.file.getvalue().count(pool) >= 2, "its sum, and what each configuration leaves"
+
+
+def test_the_bands_are_each_on_its_own_card() -> None:
+    rule = Rule()
+    seen = Reading((card(8192), replace(card(8192), name="vram:1")), Gpu.OK)
+    made = replace(situation(seen, rule), cards=TWO)
+    bands = planned_bands(made, rule.one({}), "Epic")
+    assert {(owner, pool) for owner, pool, _ in bands} == {("simulator", "vram:0"), ("agent", "vram:1")}
+
+
+MICRO = Step("micro_batches", Does.APPLY, "slower", {"td3.micro_batch": 64}, frees_mib={PoolKind.VRAM: 100})
+RESTART = Step("restart_simulator", Does.RESTART_SIMULATOR, "an episode")
+CPU = Step("agent_cpu", Does.RESTART_AGENT, "slow", {"device": "cpu"}, frees_mib={PoolKind.VRAM: 500})
+LOW = Step("carla_low", Does.QUALITY, "coarse", quality="Low", frees_mib={PoolKind.VRAM: 700})
+LADDER: Ladder = {PoolKind.VRAM: (RESTART, MICRO, LOW, CPU, Step("stop", Does.STOP, "the run"))}
+
+
+def seen(simulators_free_mib: float = 20, agents_free_mib: float = 20) -> Reading:
+    return Reading(
+        (
+            Pool(
+                "vram:0",
+                PoolKind.VRAM,
+                measured(6000),
+                measured(simulators_free_mib),
+                (Owner("simulator", OwnerKind.SIMULATOR, (5,), measured(4900)),),
+            ),
+            Pool(
+                "vram:1",
+                PoolKind.VRAM,
+                measured(2000),
+                measured(agents_free_mib),
+                (Owner("agent", OwnerKind.AGENT, (6,), measured(600)),),
+            ),
+            Pool("ram", PoolKind.RAM, measured(16_000), measured(8000)),
+        ),
+        Gpu.OK,
+    )
+
+
+def ground(*taken: Taken, **free: float) -> Ground:
+    return Ground(
+        LADDER,
+        taken,
+        seen(**free),
+        LIMITS.memory.reserve_mib,
+        lambda values: needs_by(LADDER, 1000, values),
+        {PoolKind.VRAM: 4500},
+        cards=TWO,
+    )
+
+
+@pytest.mark.parametrize(
+    ("pool", "mib", "chosen"),
+    [
+        ("vram:0", 300, [RESTART]),
+        ("vram:0", 600, [LOW]),
+        ("vram:0", 2000, []),
+        ("vram:1", 90, [MICRO]),
+        ("vram:1", 550, [CPU]),
+        ("vram:1", 2000, []),
+    ],
+)
+def test_a_run_frees_a_card_by_its_own_program_s_rungs(pool: str, mib: float, chosen: list[Step]) -> None:
+    assert list(ground().choose(Lack(PoolKind.VRAM, mib, pool))) == chosen
+
+
+@pytest.mark.parametrize(("cause", "step"), [(Cause.AGENT_CUDA_OOM, MICRO), (Cause.SIMULATOR_OUT_OF_VRAM, RESTART)])
+def test_who_ran_out_was_short_on_its_own_card(cause: Cause, step: Step) -> None:
+    decision = policy.decide(Finding(cause, "it ran out"), 2, True, ground(), LIMITS, 0.0)
+    assert isinstance(decision, Degrade)
+    assert decision.steps == (step,)
+
+
+def test_a_shortage_on_a_card_of_neither_is_no_reason_to_give_way() -> None:
+    short = Finding(Cause.FOREIGN_PROCESS, "game", pool="vram:2", owner="game", deficit_mib=300)
+    assert isinstance(policy.decide(short, 1, True, ground(), LIMITS, 0.0), Nothing)
+
+
+@pytest.mark.parametrize(
+    ("step", "free", "fits"),
+    [
+        (MICRO, {"agents_free_mib": 20, "simulators_free_mib": 5000}, False),
+        (MICRO, {"agents_free_mib": 1500, "simulators_free_mib": 20}, True),
+        (LOW, {"agents_free_mib": 20, "simulators_free_mib": 5000}, True),
+        (LOW, {"agents_free_mib": 1500, "simulators_free_mib": 20}, False),
+    ],
+)
+def test_a_restore_wants_room_on_the_card_that_it_fills_again(step: Step, free: dict[str, float], fits: bool) -> None:
+    taken = Taken(step.rung, "vram", "short", dict(step.values), step.quality)
+    assert fits_without_last(ground(taken, **free), LIMITS.restore) is fits
+
+
+def test_who_needs_room_needs_it_on_its_own_card() -> None:
+    def with_game(pool: Pool) -> Pool:
+        return replace(pool, owners=(*pool.owners, Owner("game", OwnerKind.FOREIGN, (9,), measured(1000))))
+
+    foreign, reserve_mib = ForeignMemory(), LIMITS.memory.reserve_mib
+    full = replace(seen(), pools=tuple(map(with_game, seen().pools)))
+    foreign.look(seen())
+    foreign.drives(seen())
+    for cards, pool in ((TWO, "vram:1"), (Cards(1, 0), "vram:0")):
+        short = missing_for_agent({PoolKind.VRAM: 1000}, reserve_mib, full, foreign, cards)
+        assert short is not None
+        assert short[1].pool == pool
+    for cards, pool in ((TWO, "vram:0"), (Cards(1, 0), "vram:1")):
+        taken = taken_from_simulator({PoolKind.VRAM: 900}, full, foreign, cards)
+        assert taken is not None
+        assert (taken.pool, taken.owner) == (pool, "game")
+    roomy = seen(simulators_free_mib=20, agents_free_mib=1900)
+    assert missing_for_agent({PoolKind.VRAM: 1000}, reserve_mib, roomy, foreign, TWO) is None
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(RunPaths(tmp_path / "run"), free_mib=300, cards=TWO, agent_mib=600)
+    made.diagnose = Diagnostician(LIMITS, Expectations(60.0, 60.0)).look
+    return made
+
+
+def test_an_agent_whose_card_runs_short_gives_way_and_its_simulator_is_left_alone(world: World) -> None:
+    world.steps_until(State.RUNNING)
+    world.steps_for(LIMITS.restore.settle_s)
+    world.agent_card_free_mib = RESERVE - 50
+    world.steps_while(lambda: not world.events("rung_taken"), at_most=5000)
+    world.agent_card_free_mib = 2000
+    world.steps_for(30)
+    assert [row["rung"] for row in world.events("rung_taken")] == ["micro_batches (td3.micro_batch = 128)"]
+    assert {row["pool"] for row in world.events("finding")} == {"vram:1"}
+    assert not world.events("simulator_restart")
+    assert len([each for each in world.programs if each.role is Role.SIMULATOR]) == 1
+
+
+def test_an_agent_whose_card_has_no_rung_left_takes_none_of_the_simulator_s(world: World) -> None:
+    world.ladder = {PoolKind.VRAM: (RESTART, LOW)}
+    world.launch()
+    world.steps_until(State.RUNNING)
+    world.steps_for(LIMITS.restore.settle_s)
+    world.agent_card_free_mib = RESERVE - 50
+    world.steps_for(120)
+    assert world.events("finding")
+    assert not world.events("rung_taken", "simulator_restart")
+    verified = world.events("verified")[0]["held_mib"]
+    assert (verified["vram:0"]["agent"], verified["vram:1"]["agent"]) == (0, 600)

@@ -106,7 +106,7 @@ def _cards_held(prepared: Prepared) -> Iterator[tuple[int, ...]]:
     """Hold the cards that this run needs for this launcher only: all of them, or none; give their descriptors."""
     descriptors = []
     with contextlib.ExitStack() as held:
-        for index in prepared.cards_needed:
+        for index in prepared.cards:
             if (lock := prepared.resolved.memory.hold(index)) is not None:
                 held.callback(lock.release)
                 descriptors.append(lock.descriptor)

@@ -24,17 +24,17 @@ from launcher.resolve.resuming import Requested
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that only has to be begun, and where it stands then."""
+    """A run that only has to be begun, and where it stands then.
+
+    Attributes:
+        cards: that simulator and agent need, each once; none where one can't be read.
+    """
 
     resolved: Resolved
     planned: PlanResult
     spec: RunSpec
     state: LauncherState
-
-    @property
-    def cards_needed(self) -> tuple[int, ...]:
-        """Return the cards that simulator and agent need, each once; none where they can't be read."""
-        return _cards_needed(self.resolved, self.planned)
+    cards: tuple[int, ...]
 
 
 def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
@@ -53,15 +53,16 @@ def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
     except ExitError:
         resolved.clear()
         raise
+    needed = _cards_needed(resolved, planned)
     spec = RunSpec(
         run,
         resolved.options,
         _port(options, before, resolved.options.runtime),
         options.simulator_host or LOOPBACK,
         resume=run.holds_a_run(),
-        gpu_uuids=_uuids(resolved) if _cards_needed(resolved, planned) else ("", ""),
+        gpu_uuids=_uuids(resolved) if needed else ("", ""),
     )
-    return Prepared(resolved, planned, spec, _state(options, before, spec, planned))
+    return Prepared(resolved, planned, spec, _state(options, before, spec, planned), needed)
 
 
 def _cards_needed(resolved: Resolved, planned: PlanResult) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from contract.exits import Exit
 from contract.paths import RunPaths
 from launcher import config
 from launcher import plan as plan_command
@@ -192,7 +193,12 @@ def test_what_names_no_cards_is_refused_with_the_value_and_what_was_expected(tex
 @pytest.mark.parametrize(("text", "cards"), [("2", Cards(2, 2)), ("1,0", Cards(1, 0)), ("1,1", Cards(1, 1))])
 def test_one_index_is_both_programs_card(monkeypatch: pytest.MonkeyPatch, text: str, cards: Cards) -> None:
     asked: list[RunOptions] = []
-    monkeypatch.setattr(plan_command, "run", lambda _run, options, _json: asked.append(options) or 0)
+
+    def run(_run: RunPaths, options: RunOptions, _as_json: bool) -> Exit:
+        asked.append(options)
+        return Exit.FINISHED
+
+    monkeypatch.setattr(plan_command, "run", run)
     assert CliRunner().invoke(app, ["plan", "--gpu", text]).exit_code == 0
     assert asked[0].gpu == cards
 

@@ -26,6 +26,7 @@ from launcher.act.journal import Journal
 from launcher.act.launcher_state import LauncherState
 from launcher.cli import app
 from launcher.decide.decisions import Ending
+from launcher.observe.pools import Cards
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import agent_args, resuming
 from launcher.resolve.resuming import Requested
@@ -59,7 +60,7 @@ GIVEN: dict[str, tuple[Value, Value]] = {
     "seed": ((("--seed", "3"), 3), (("--seed", "0"), 0)),
     "simulator_host": ((("--simulator-host", "gpu-box"), "gpu-box"), (("--simulator-host", ""), None)),
     "port": ((("--port", "2100"), 2100), (("--port", "2200"), 2200)),
-    "gpu": ((("--gpu", "1"), 1), (("--gpu", "0"), 0)),
+    "gpu": ((("--gpu", "0,1"), Cards(0, 1)), (("--gpu", "1"), Cards(1, 1))),
     "max_timesteps": ((("--max-timesteps", "6000"), 6000), (("--max-timesteps", "8000"), 8000)),
     "on_event": ((("--on-event", "cat >> heard"), "cat >> heard"), (("--on-event", ""), "")),
     "agent_args": (

@@ -35,6 +35,7 @@ def test_a_server_dies_as_the_fault_says(faulty: Faulty, fault: str, code: int) 
 
 def test_a_server_that_ignores_sigterm_serves_on(faulty: Faulty) -> None:
     assert faulty.tell("fault ignore-sigterm") == "ok"
+    until(lambda: "ignore-sigterm" not in faulty.tell("status"))  # it begins at the server's next turn
     faulty.server.process.terminate()
     time.sleep(0.5)
     assert faulty.server.process.poll() is None

@@ -8,10 +8,11 @@ files hold.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+
+from contract.files import sync, write_synced
 
 _LATEST = "latest"
 _NEW, _REPLACED = ".new-", ".old-"
@@ -81,20 +82,3 @@ def newest_first(root: Path, pattern: str) -> list[Path]:
 
 def _name(path: Path) -> str:
     return path.name.removeprefix(_REPLACED)
-
-
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a file and wait until it is on the disk."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or a directory's names, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,7 +6,7 @@ Those of the agent's events that the launcher decides by have fields. Their ``ca
 from __future__ import annotations
 
 import signal as signals
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -185,6 +185,11 @@ class NoCuda(_Event):
 
 Decisive = CollectorRestarted | Failed | CannotFit | NoCuda
 _DECISIVE: TypeAdapter[Decisive] = TypeAdapter(Annotated[Decisive, Field(discriminator="event")])
+
+
+def log_by(append: Callable[..., None], event: Decisive) -> None:
+    """Log an event by a function that takes its name, its cause and its fields by name."""
+    append(event.event, event.cause, **event.fields())
 
 
 def decisive(row: Mapping[str, Any]) -> Decisive | None:

@@ -21,7 +21,7 @@ from agent.memory.allocator import Choice, Settings
 from agent.memory.estimate import MIB, PHASES, POOLS, Estimate, Free, Pool, estimate
 from agent.run_directory import settled_precision
 from agent.td3.kernels.arithmetic import computed, cpu_has_bfloat16
-from contract.events import CannotFit, Decisive, MemoryPool, NoCuda
+from contract.events import CannotFit, MemoryPool, NoCuda, log_by
 from contract.exits import Exit
 from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
@@ -240,7 +240,7 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
     """
     seen = seen_for(config.device)
     if seen is not None and not seen.available:
-        _log(log, NoCuda(cause=str(seen), reason=seen.cuda, device=config.device, pool=seen.pool))
+        log_by(log, NoCuda(cause=str(seen), reason=seen.cuda, device=config.device, pool=seen.pool))
     found, gave_way = report(config, run, seen), ""
     lowered = _after_crash(found, run, log)
     if lowered is not found.config:
@@ -254,16 +254,12 @@ def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admit
     log("footprint", found.verdict(), **found.plain())
     if found.refusal is not None:
         shortage = _shortage(found, found.refusal)
-        _log(log, shortage)
+        log_by(log, shortage)
         raise AgentError(found.refusal, Exit.OUT_OF_MEMORY, shortage.pool)
     if found.not_on_cuda is not None:
         gave_way = "device"
         log(gave_way, found.not_on_cuda, device="cpu")
     return Admitted(torch_device(found.cuda), found.config, found.computes_in, gave_way, seen)
-
-
-def _log(log: Log, event: Decisive) -> None:
-    log(event.event, event.cause, **event.fields())
 
 
 def _shortage(found: MemoryReport, refusal: str) -> CannotFit:

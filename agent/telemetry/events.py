@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from contract.events import Decisive
+from contract.events import Decisive, log_by
 
 
 class JsonLines:
@@ -60,7 +60,7 @@ class EventLog:
 
     def add(self, event: Decisive) -> None:
         """Add one event that the launcher decides by."""
-        self.append(event.event, event.cause, **event.fields())
+        log_by(self.append, event)
 
 
 def _finite(value: Any) -> Any:

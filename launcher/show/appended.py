@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from contract.readers import object_of
 
 
 class AppendedLines:
@@ -26,12 +27,4 @@ class AppendedLines:
             return []
         whole = new[: new.rfind(b"\n") + 1]
         self._place += len(whole)
-        rows = (_object(line) for line in whole.decode(errors="replace").split("\n"))
-        return [row for row in rows if isinstance(row, dict)]
-
-
-def _object(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+        return [row for line in whole.decode(errors="replace").split("\n") if (row := object_of(line))]

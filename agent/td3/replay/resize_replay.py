@@ -23,7 +23,7 @@ from agent.td3.replay.frames import STACK, frame_shape
 from agent.td3.replay.layout import META, Layout, ReplayError, bytes_for
 from agent.td3.replay.replay import IN_FLIGHT, MIN_CAPACITY
 from agent.td3.replay.ring import NoRoomError, Ring, allocate, free_bytes, locked
-from contract.events import CannotFit, MemoryPool
+from contract.events import CannotFit, MemoryPool, log_by
 from contract.exits import Exit
 
 _MIB = 2**20
@@ -76,7 +76,7 @@ def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float,
             reserve_mib=reserve_mib,
             fitting_replay=max(0, free - reserve) // bytes_for(1, side) or None,
         )
-        log(shortage.event, shortage.cause, **shortage.fields())
+        log_by(log, shortage)
         raise AgentError(str(error), Exit.OUT_OF_MEMORY, shortage.pool) from None
     if done is not None:
         log("replay_reshaped", "the configuration asks for another replay", **asdict(done))

@@ -166,15 +166,19 @@ class Replay:
         Raises:
             ReplayError: there is nothing to draw from.
         """
-        head = self._head(until)
-        oldest = self._oldest(head)
+        oldest = self._oldest(self._head(until))
         waits = _waits_for_disk()
         while True:
-            drawn = self._draw(batch, rng, max(oldest, self._oldest_whole()), head)
-            result = self._gather(drawn)
-            if drawn.min() >= self._oldest_whole():
-                self._to_fetch = _FETCHED_AHEAD if _waits_for_disk() > waits else max(0, self._to_fetch - 1)
-                return result
+            whole = self._oldest_whole()  # before the head: a writer that comes round between the two only adds rows
+            head = self._head(until)
+            drawn = self._draw(batch, rng, max(oldest, whole), head)
+            if drawn is not None:
+                result = self._gather(drawn)
+                if drawn.min() >= self._oldest_whole():
+                    self._to_fetch = _FETCHED_AHEAD if _waits_for_disk() > waits else max(0, self._to_fetch - 1)
+                    return result
+            elif head <= whole or head > self._oldest_whole():
+                raise ReplayError(f"{self._ring.directory}: no transition to sample; collect some steps first.")
             # The writer came round while this process was held up: what was read may be torn.
             oldest = self._oldest(self.rows)
 
@@ -185,7 +189,8 @@ class Replay:
         """
         if self._to_fetch:
             rows = self._draw(batch, rng, self._oldest(self.rows), self.rows)
-            self._ring.fetch((rows - STACK) % self.capacity, STACK + 1 + IN_FLIGHT)
+            if rows is not None:
+                self._ring.fetch((rows - STACK) % self.capacity, STACK + 1 + IN_FLIGHT)
 
     def _oldest(self, head: int) -> int:
         return max(self.layout.first, head - self.capacity + _MARGIN)
@@ -205,10 +210,13 @@ class Replay:
             low, high = (middle + 1, high) if self._step(middle) < until else (low, middle)
         return low + (self._step(low) == until)  # not the next episode's first row, which may or may not be there yet
 
-    def _draw(self, batch: int, rng: np.random.Generator, oldest: int, head: int) -> NDArray[np.int64]:
-        """Return rows in [oldest, head) that a transition arrives at; first observations are drawn again."""
+    def _draw(self, batch: int, rng: np.random.Generator, oldest: int, head: int) -> NDArray[np.int64] | None:
+        """Return rows in [oldest, head) that a transition arrives at; None: there is none.
+
+        First observations are drawn again.
+        """
         if head <= oldest or self._step(head - 1) == self._step(oldest) - (self._episode_steps(oldest) > 0):
-            raise ReplayError(f"{self._ring.directory}: no transition to sample; collect some steps first.")
+            return None
         rows = rng.integers(oldest, head, batch)
         while (first := self._episode_steps(rows) == 0).any():
             rows[first] = rng.integers(oldest, head, int(first.sum()))

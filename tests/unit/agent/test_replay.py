@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -357,3 +357,27 @@ def test_reader_never_sees_a_torn_row_while_a_fast_writer_laps_it(tmp_path: Path
     finally:
         writer.kill()
         writer.wait()
+
+
+@pytest.mark.parametrize("held_up_in", ["_head", "_oldest_whole", "_draw", "_gather"])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_reader_held_up_for_a_whole_turn_of_the_ring_draws_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_up_in: str, call: int
+) -> None:
+    """The writer comes round while the reader stands still, before the call and after it."""
+    writer = Replay.create(tmp_path / "replay", 300)
+    drive(writer, list(range(200)), terminated=True)
+    reader = Replay.open(tmp_path / "replay")
+    method, calls = getattr(reader, held_up_in), []
+
+    def held_up(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == call:
+            drive(writer, list(range(1_000, 1_340)), terminated=True)
+        result = method(*arguments)
+        if len(calls) == call:
+            drive(writer, list(range(2_000, 2_340)), terminated=True)
+        return result
+
+    monkeypatch.setattr(reader, held_up_in, held_up)
+    assert min(min(transition.frames) for transition in drawn(reader)) < 2_340  # and its pixels are whole

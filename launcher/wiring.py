@@ -84,6 +84,7 @@ def effects(
         runtime=runtime,
         observer=RunObserver(spec.run, address, read_memory, ask, limits.watch.gap_s, not spec.simulator_ours, log),
         diagnose=diagnostician.look,
+        holders=diagnostician.holders,
         expect=diagnostician.expect,
         check=ask.ready,
         requests=AgentRequests(spec.run),

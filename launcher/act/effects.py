@@ -11,6 +11,7 @@ from contract.requests import Answer
 from launcher.act.runtime import Child, Runtime
 from launcher.decide.detectors.causes import Finding
 from launcher.decide.detectors.expectations import BandKey
+from launcher.decide.holders import Holders
 from launcher.decide.ladder import Ladder, Needs
 from launcher.observe.health import Health
 from launcher.observe.observation import Observation
@@ -109,6 +110,7 @@ class Effects:
     """What the supervisor touches.
 
     Attributes:
+        holders: who holds what, and held, by what ``diagnose`` was shown.
         expect: has ``diagnose`` measure against these bands from now on.
         check: asks for health; the argument is whether the simulator is in use.
         draw: gives numbers in [-1, 1].
@@ -117,6 +119,7 @@ class Effects:
     runtime: Runtime
     observer: Observer
     diagnose: Callable[[Observation], tuple[Finding, ...]]
+    holders: Holders
     check: Callable[[bool], Health]
     requests: Requests
     clock: Clock

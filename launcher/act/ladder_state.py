@@ -22,9 +22,10 @@ from launcher.decide.choose import Ground
 from launcher.decide.decisions import Degrade
 from launcher.decide.detectors.causes import Finding
 from launcher.decide.detectors.expectations import BandKey
+from launcher.decide.holders import Holders
 from launcher.decide.ladder import Step, Taken, kind_of, overrides, predicted, relief, within_reach
 from launcher.decide.restore import Hold, fits_without_last
-from launcher.decide.room import ForeignMemory, taken_from_simulator
+from launcher.decide.room import taken_from_simulator
 from launcher.observe.observation import Observation
 from launcher.observe.pools import OwnerKind, PoolKind, Provenance
 
@@ -231,9 +232,9 @@ class LadderState:
         if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
             self._fresh_known = True
 
-    def foreign_process_in_the_way(self, seen: Observation, foreign: ForeignMemory) -> Finding | None:
+    def foreign_process_in_the_way(self, seen: Observation, holders: Holders) -> Finding | None:
         """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
-        return taken_from_simulator(self._fresh_mib, seen.memory, foreign, self._spec.cards)
+        return taken_from_simulator(self._fresh_mib, seen.memory, holders, self._spec.cards)
 
     def may_restore(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
         """Return whether the last step could have been taken back for the whole hold time."""

@@ -16,7 +16,6 @@ from launcher.act.run_state import RunState
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.detectors.causes import Finding
-from launcher.decide.room import ForeignMemory
 from launcher.observe.observation import Observation
 from launcher.observe.pools import Reading
 
@@ -45,7 +44,6 @@ class Monitor:
         self._known: dict[tuple[str, str, str], str] = {}
         self._found_now = ""
         self._remarks: set[tuple[str, str]] = set()
-        self.foreign = ForeignMemory()
 
     def look_if_due(self) -> None:
         """Look if the interval has passed, or something ended."""
@@ -66,7 +64,6 @@ class Monitor:
         self.findings = tuple(map(self._identified, self._effects.diagnose(seen)))
         self._journal_findings()
         self._draw_timeline(seen)
-        self.foreign.look(seen.memory)
         return seen
 
     @property

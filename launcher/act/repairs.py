@@ -116,7 +116,7 @@ class Repairs:
         """Wait while foreign processes have the memory that a new simulator needs: it would only crash again."""
         seen = self._monitor.look()
         while self._simulator_is_dead and (
-            taken := self._ladder.foreign_process_in_the_way(seen, self._monitor.foreign)
+            taken := self._ladder.foreign_process_in_the_way(seen, self._effects.holders)
         ):
             self._belongs_to(self._monitor.incident_of(taken))
             self._monitor.remark(taken, WAITS)
@@ -277,8 +277,8 @@ class Repairs:
 
     def _missing_for_agent(self, seen: Observation) -> tuple[PoolKind, Finding] | None:
         reserve_mib = self._config.memory.reserve_mib
-        needs_mib, foreign = self._ladder.agent_needs(), self._monitor.foreign
-        return missing_for_agent(needs_mib, reserve_mib, seen.memory, foreign, self._spec.cards)
+        needs_mib, holders = self._ladder.agent_needs(), self._effects.holders
+        return missing_for_agent(needs_mib, reserve_mib, seen.memory, holders, self._spec.cards)
 
     @property
     def _simulator_is_dead(self) -> bool:

@@ -111,7 +111,7 @@ class Supervisor:
             return
         self._label(seen)
         self._ladder.measure(seen, self._processes.quality, self._processes.simulator_age_s)
-        self._monitor.foreign.drives(seen.memory)
+        self._effects.holders.drives()
         self._ladder.plan_bands(self._processes.quality)
         if why := self._ladder.plan_without_cuda(seen, self._processes.now_s):
             self._effects.say(f"the agent computes on the CPU, for {why}: planned so from now on")

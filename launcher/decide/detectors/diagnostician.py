@@ -19,6 +19,7 @@ from launcher.decide.detectors.leaks import Leaks
 from launcher.decide.detectors.shortage import Shortages
 from launcher.decide.detectors.simulator import Simulator
 from launcher.decide.detectors.ticks import Ticks
+from launcher.decide.holders import Holders
 from launcher.observe.observation import Observation
 from launcher.observe.pools import Gpu
 
@@ -27,7 +28,11 @@ FIRST = (Cause.GPU_LOST, Cause.MISCONFIGURATION)
 
 
 class Diagnostician:
-    """Give it every observation, in order. What goes on being wrong is found again at every look, with new numbers."""
+    """Give it every observation, in order. What goes on being wrong is found again at every look, with new numbers.
+
+    Attributes:
+        holders: who holds what, and held, in every pool.
+    """
 
     def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
         self._gap_s = config.watch.gap_s
@@ -36,8 +41,9 @@ class Diagnostician:
         self._simulator = Simulator(config, self._kills)
         self._agent = Agent(config, self._kills)
         self._ticks = Ticks(config, expectations)
-        self._leaks, self._shortages = Leaks(config), Shortages(config)
-        self._foreign_processes, self._bands = ForeignProcesses(config), Bands(config)
+        self.holders = Holders(config.memory.slope_window_s)
+        self._leaks, self._shortages = Leaks(config), Shortages(config, self.holders)
+        self._foreign_processes, self._bands = ForeignProcesses(config, self.holders), Bands(config)
         self._looked_s: float | None = None
 
     def expect(self, planned: Mapping[BandKey, float]) -> None:
@@ -54,6 +60,7 @@ class Diagnostician:
         if self._looked_s is None or not 0 <= seen.time_s - self._looked_s <= self._gap_s:
             self._begin_anew()
         self._looked_s = seen.time_s
+        self.holders.look(seen.time_s, seen.memory)
         self._kills.look(seen.time_s, seen.memory)
         findings = [*_gpu(seen), *self._programs(seen), *self._memory(seen)]
         return tuple(sorted(findings, key=lambda finding: finding.cause not in FIRST))

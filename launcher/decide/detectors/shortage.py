@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launcher.config import LauncherConfig, MemoryLimits
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.series import Window
+from launcher.decide.holders import Holders, Holdings, Who
 from launcher.observe.observation import Observation
 from launcher.observe.pools import OwnerKind, Pool
 
-SNAPSHOTS = 60
-"""Of who holds what, kept over the slope's window."""
 BEGINNING = 0.1
 """Of its growth: an owner that had grown by no more hadn't begun."""
-
-Who = tuple[str, OwnerKind]
-Holdings = Mapping[Who, float]
 
 
 @dataclass(frozen=True)
@@ -34,8 +28,8 @@ class _Grown:
 class Shortages:
     """Watches every pool."""
 
-    def __init__(self, config: LauncherConfig) -> None:
-        self._limits = config.memory
+    def __init__(self, config: LauncherConfig, holders: Holders) -> None:
+        self._limits, self._holders = config.memory, holders
         self._pools: dict[str, _Watched] = {}
 
     def forget(self) -> None:
@@ -45,7 +39,7 @@ class Shortages:
     def look(self, seen: Observation) -> tuple[Finding, ...]:
         """Return one finding for each pool that is short; it stays until clearly more than the reserve is free."""
         for pool in seen.memory.pools:
-            self._pools.setdefault(pool.name, _Watched(self._limits))
+            self._pools.setdefault(pool.name, _Watched(self._limits, self._holders))
         found = (self._pools[pool.name].look(seen.time_s, pool) for pool in seen.memory.pools)
         return tuple(finding for finding in found if finding is not None)
 
@@ -57,10 +51,9 @@ class _Watched:
     has to come back by ``relief_mib`` more, so readings that swing about the reserve are one shortage.
     """
 
-    def __init__(self, limits: MemoryLimits) -> None:
-        self._limits = limits
+    def __init__(self, limits: MemoryLimits, holders: Holders) -> None:
+        self._limits, self._holders = limits, holders
         self._free = Window(2 * limits.pressure_s)
-        self._holdings: deque[tuple[float, Holdings]] = deque(maxlen=SNAPSHOTS)
         self._before: Holdings = {}
         self._short = False
         self._grown: _Grown | None = None
@@ -74,43 +67,23 @@ class _Watched:
             self._short = free_mib <= reserve_mib + self._limits.relief_mib
         elif self._free.covered_s >= self._limits.pressure_s:
             self._short = free_mib < reserve_mib
-        now = _holdings(pool)
-        self._remember(now_s, now)
-        if not self._short:
-            self._grown = None
+        if not self._short:  # what was held before a shortage stays the measure for as long as it lasts
+            self._before, self._grown = self._holders.before(pool.name), None
             return None
-        self._grown = self._most_grown(now_s, now) or self._grown  # who has just let go was it nevertheless
+        self._grown = self._most_grown(pool.name) or self._grown  # who has just let go was it nevertheless
         # The middle lags behind: what is there again by now needn't be freed, and nothing is degraded for it.
         deficit_mib = reserve_mib - free_mib if pool.free.mib < reserve_mib else 0.0
         return _finding(pool, free_mib, reserve_mib, deficit_mib, self._grown)
 
-    def _remember(self, now_s: float, now: Holdings) -> None:
-        """Keep who held what; what was held before a shortage stays the measure for as long as it lasts."""
-        every_s = self._limits.slope_window_s / SNAPSHOTS
-        if not self._holdings or now_s - self._holdings[-1][0] >= every_s:
-            self._holdings.append((now_s, now))
-        if not self._short:
-            self._before = self._holdings[0][1]
-
-    def _most_grown(self, now_s: float, now: Holdings) -> _Grown | None:
+    def _most_grown(self, pool: str) -> _Grown | None:
         """Return whose growth made the pool short; None if no owner's did: it was so at the first look."""
+        now = self._holders.now(pool)
         growth = {who: held - self._before.get(who, 0.0) for who, held in now.items()}
         who = max(growth, key=lambda each: growth[each], default=None)
         if who is None or growth[who] < self._limits.growth_mib:
             return None
         began_mib = self._before.get(who, 0.0) + BEGINNING * growth[who]
-        began_s = [time_s for time_s, held in self._holdings if held.get(who, 0.0) <= began_mib]
-        since_s = began_s[-1] if began_s else self._holdings[0][0]
-        return _Grown(who, growth[who], now[who], now_s - since_s)
-
-
-def _holdings(pool: Pool) -> Holdings:
-    """Return MiB by owner; those of one name are one."""
-    held: dict[Who, float] = {}
-    for owner in pool.owners:
-        who = (owner.name, owner.kind)
-        held[who] = held.get(who, 0.0) + (owner.held.mib or 0.0)
-    return held
+        return _Grown(who, growth[who], now[who], self._holders.since_s(pool, who, began_mib))
 
 
 def _finding(pool: Pool, free_mib: float, reserve_mib: float, deficit_mib: float, grown: _Grown | None) -> Finding:

@@ -22,6 +22,7 @@ from launcher.act.supervisor import Supervisor
 from launcher.config import Does, LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import BandKey
+from launcher.decide.holders import Holders
 from launcher.decide.ladder import Ladder, Needs, Step
 from launcher.observe.health import Health
 from launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
@@ -186,10 +187,17 @@ class World:
         state = new if before is None else before.state
         self.journal = MortalJournal(self.run, state, lambda: self.clock.now_s)
         self.journal.world = self
+        holders = Holders(600.0)
+
+        def diagnose(seen: Observation) -> tuple[Finding, ...]:
+            holders.look(seen.time_s, seen.memory)
+            return (self.diagnose or plainly)(seen) + self.findings
+
         effects = Effects(
             runtime=self,
             observer=self,
-            diagnose=lambda seen: (self.diagnose or plainly)(seen) + self.findings,
+            diagnose=diagnose,
+            holders=holders,
             check=self.check,
             requests=self,
             clock=self.clock,

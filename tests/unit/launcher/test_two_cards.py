@@ -22,10 +22,11 @@ from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.diagnostician import Diagnostician
 from launcher.decide.detectors.expectations import Expectations
 from launcher.decide.fit import planned_bands
+from launcher.decide.holders import Holders
 from launcher.decide.ladder import Ladder, Step, Taken
 from launcher.decide.plan import Plan
 from launcher.decide.restore import fits_without_last
-from launcher.decide.room import ForeignMemory, missing_for_agent, taken_from_simulator
+from launcher.decide.room import missing_for_agent, taken_from_simulator
 from launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.resolve.planning import PlanResult
 from launcher.show import plan as show_plan
@@ -194,20 +195,21 @@ def test_who_needs_room_needs_it_on_its_own_card() -> None:
     def with_game(pool: Pool) -> Pool:
         return replace(pool, owners=(*pool.owners, Owner("game", OwnerKind.FOREIGN, (9,), measured(1000))))
 
-    foreign, reserve_mib = ForeignMemory(), LIMITS.memory.reserve_mib
+    holders, reserve_mib = Holders(600.0), LIMITS.memory.reserve_mib
     full = replace(seen(), pools=tuple(map(with_game, seen().pools)))
-    foreign.look(seen())
-    foreign.drives(seen())
+    holders.look(0.0, seen())
+    holders.drives()
+    holders.look(1.0, full)
     for cards, pool in ((TWO, "vram:1"), (Cards(1, 0), "vram:0")):
-        short = missing_for_agent({PoolKind.VRAM: 1000}, reserve_mib, full, foreign, cards)
+        short = missing_for_agent({PoolKind.VRAM: 1000}, reserve_mib, full, holders, cards)
         assert short is not None
         assert short[1].pool == pool
     for cards, pool in ((TWO, "vram:0"), (Cards(1, 0), "vram:1")):
-        taken = taken_from_simulator({PoolKind.VRAM: 900}, full, foreign, cards)
+        taken = taken_from_simulator({PoolKind.VRAM: 900}, full, holders, cards)
         assert taken is not None
         assert (taken.pool, taken.owner) == (pool, "game")
     roomy = seen(simulators_free_mib=20, agents_free_mib=1900)
-    assert missing_for_agent({PoolKind.VRAM: 1000}, reserve_mib, roomy, foreign, TWO) is None
+    assert missing_for_agent({PoolKind.VRAM: 1000}, reserve_mib, roomy, holders, TWO) is None
 
 
 @pytest.fixture

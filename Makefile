@@ -16,6 +16,7 @@ run_NEEDS := agent,lite,launcher
 test_NEEDS := $(run_NEEDS),benchmark,test
 lint_NEEDS := $(test_NEEDS),lint
 READY_FOR := $(VENV)/ready-for-
+PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 
 .PHONY: run test ready unit wire stack long soak verify-gpu lint clean
 .DELETE_ON_ERROR:
@@ -31,16 +32,16 @@ test:  ## every test that this machine can run, whatever fails before; says at t
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi; echo "make test: passed: $(PARTS)"
 
 unit: $(READY_FOR)test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not long" tests/unit
+	OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist worksteal -m "not long" tests/unit
 
 wire: $(READY_FOR)test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" tests/wire tests/soak
+	$(PYTEST) -n 2 --dist worksteal -m "not long" tests/wire tests/soak
 
 stack: $(READY_FOR)test
-	$(BIN)/python -m pytest -m "not long" tests/stack
+	$(PYTEST) -m "not long" tests/stack
 
 long: $(READY_FOR)test
-	$(BIN)/python -m pytest -m long tests
+	$(PYTEST) -m long tests
 
 soak: $(READY_FOR)test  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.soak $(SOAK_FLAGS)

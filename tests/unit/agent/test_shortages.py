@@ -35,8 +35,8 @@ def update_under_limits(phase: str, settings: TD3Config) -> Iterator[dict[str, A
     metrics = undisturbed.td3.update(batch)
     for micro_batch in (SIZE, 25, 12, 6, 3, 1):  # oneDNN writes code for each size once, 5 MiB of it: not what is meant
         watched.td3.update(batch, Recovery(SIZE, micro_batch, watched.td3.release, print).attempt)
-    room, short = 2**20, True
-    while short:
+
+    def update_within(room: int) -> dict[str, Any]:
         watched.td3.load_state(start)
         recovery, told = recovery_of(watched.td3)
         outcome: dict[str, Any] = {"room": room}
@@ -54,8 +54,27 @@ def update_under_limits(phase: str, settings: TD3Config) -> Iterator[dict[str, A
                 "metrics": max(abs(float(found[name] - metrics[name])) for name in metrics),
                 "same_scale": watched.scale() == undisturbed.scale(),
             }
-        yield outcome | {"told": [(one.phase, one.action, one.asked_bytes, one.cause) for one in told]}
-        room, short = room * 5 // 4, bool(told)  # from a part to its half the need halves, too
+        return outcome | {"told": [(one.phase, one.action, one.asked_bytes, one.cause) for one in told]}
+
+    room, too_small, parts = 2**20, 2**20, False
+    while True:  # from a part to its half the need halves, too
+        yield (outcome := update_within(room))
+        if not outcome["told"]:
+            break
+        parts = parts or in_parts(outcome)
+        if outcome.get("micro_batch", 1) == 1:
+            too_small = room
+        room = room * 5 // 4
+    enough = room
+    while not parts and enough - too_small > 2**14:  # what lies where in the heap can leave less between than a step
+        room = (too_small + enough) // 2
+        yield (outcome := update_within(room))
+        parts = in_parts(outcome)
+        too_small, enough = (room, enough) if outcome.get("micro_batch", 1) == 1 else (too_small, room)
+
+
+def in_parts(outcome: dict[str, Any]) -> bool:
+    return 1 < outcome.get("micro_batch", 1) < SIZE
 
 
 def limited(td3: TD3, recovery: Recovery, limited_phase: str, room: int) -> Callable[..., Any]:
@@ -85,7 +104,7 @@ def limits_seen(phase: str, precision: str) -> list[dict[str, Any]]:
         ("critic", "float32", 2e-6, 2e-6),
         ("actor", "float32", 2e-6, 2e-6),
         ("critic", "bfloat16", 1e-3, 1e-2),
-        ("critic", "float16", 1e-3, 1e-2),
+        pytest.param("critic", "float16", 1e-3, 1e-2, marks=pytest.mark.long),
     ],
 )
 def test_a_real_shortage_changes_the_update_by_rounding_only(
@@ -95,7 +114,7 @@ def test_a_real_shortage_changes_the_update_by_rounding_only(
     ended = [one for one in seen if "exit" in one]
     recovered = [one for one in seen if "exit" not in one and one["told"]]
     assert all(one["exit"] == Exit.OUT_OF_MEMORY for one in ended)
-    assert any(1 < one["micro_batch"] < SIZE for one in recovered), "no limit let a part through"
+    assert any(map(in_parts, recovered)), "no limit let a part through"
     assert all(name == phase for one in recovered for name, *_ in one["told"])
     assert any("DefaultCPUAllocator" in cause and asked for one in recovered for _, _, asked, cause in one["told"])
     assert max(one["weights"] for one in recovered) <= weights

@@ -85,7 +85,7 @@ def test_learns_what_the_vector_tells() -> None:
     assert after < 0.12
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.long)])
 def test_learns_what_only_the_image_tells(precision: str) -> None:
     def seen(target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return _images(target), np.zeros((len(target), 53), dtype=np.float32)

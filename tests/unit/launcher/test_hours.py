@@ -80,7 +80,9 @@ def test_a_clock_that_jumps_by_eight_hours_causes_nothing(tmp_path: Path) -> Non
     assert [row["event"] for row in machine.events()[before:]] == []
 
 
-@pytest.mark.parametrize("first", range(0, 20, SEEDS_A_TEST))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(SEEDS_A_TEST, 20, SEEDS_A_TEST))]
+)
 def test_eight_hours_of_faults_never_deadlock_lose_a_checkpoint_or_change_without_a_cause(
     tmp_path: Path, first: int
 ) -> None:

@@ -112,7 +112,7 @@ def held_by(figures: Figures) -> dict[int, float]:
     """Return the MiB that each living process has of the stand-in GPU."""
     held = {}
     for file in figures.path.with_name("figures.d").iterdir():
-        with contextlib.suppress(OSError, IndexError):
+        with contextlib.suppress(OSError, IndexError, ValueError):  # gone, or being written
             if (Path("/proc") / file.name / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
                 held[int(file.name)] = float(file.read_text())
     return held

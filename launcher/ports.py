@@ -57,7 +57,7 @@ def holder(port: int) -> str:
     names = {_name(pid) for pid in pids}
     if not names or None in pids or any(name.startswith(DOCKERS_OWN) for name in names):
         names = set(_containers(port)) or names
-    return ", ".join(sorted(names)) or "somebody"
+    return ", ".join(sorted(names)) or "another process"
 
 
 def _is_free(port: int, after_others: bool = False) -> bool:

@@ -194,7 +194,7 @@ def request(
 ) -> None:
     """Ask something of a running training; --set gives the values of apply.
 
-    Exit codes: 0 asked, or with --wait done; 1 the run ended first; 65 refused, or nobody runs there.
+    Exit codes: 0 asked, or with --wait done; 1 the run ended first; 65 refused, or no run goes on there.
     """
     with sentences(debug):
         from contract import requests

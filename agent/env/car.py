@@ -122,7 +122,7 @@ class Car:
         """Return the motion in the newest frame, which must be ``frame``."""
         seen = self._session.world.get_snapshot().find(self.actor.id)
         if seen is None:
-            raise SimulatorLost("The car is gone from the simulator: somebody else destroyed it.")
+            raise SimulatorLost("The car is gone from the simulator: another client destroyed it.")
         pose, velocity = seen.get_transform(), seen.get_velocity()
         return Motion(frame, pose.location.x, pose.location.y, math.radians(pose.rotation.yaw), velocity.x, velocity.y)
 

@@ -21,7 +21,7 @@ WITHOUT_CUDA = {
     Cuda.HIDDEN: "CUDA_VISIBLE_DEVICES hides every card from its PyTorch",
     Cuda.NO_DEVICE: "the kernel shows it no card (a container needs the NVIDIA Container Toolkit)",
     Cuda.REFUSED: "the driver refuses its PyTorch, as one that is too old does",
-    Cuda.USABLE: "its PyTorch sees the card, and somebody asked it to",
+    Cuda.USABLE: "its PyTorch sees the card, and was asked to compute without it",
     None: "it was told to",
 }
 """Why an agent computes on the CPU, by its heartbeat, if memory isn't why."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.paths import RunPaths
-from contract.readers import object_of
 from launcher.observe.tail import Tail
 
 
@@ -51,7 +50,7 @@ class AgentFiles:
         if found is not None and not _same_beat(found, self._last):
             self._last, self._beat, self._changed_s = found, found, now_s
         age_s = 0.0 if self._changed_s is None else max(0.0, now_s - self._changed_s)
-        return AgentNews(self._beat, age_s, tuple(row for line in self._events.look() if (row := object_of(line))))
+        return AgentNews(self._beat, age_s, tuple(self._events.objects()))
 
     def close(self) -> None:
         """Let go of the events' file."""

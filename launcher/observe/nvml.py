@@ -144,13 +144,6 @@ class Nvml:
             return ""
         return "" if name.startswith("[") else name  # "[Not Found]"
 
-    def driver_version(self) -> str:
-        """Return the driver's version as of the last look; empty where there is none."""
-        try:
-            return str(pynvml.nvmlSystemGetDriverVersion())
-        except pynvml.NVMLError:
-            return ""
-
     def close(self) -> None:
         """Let go of the driver."""
         if self._open:

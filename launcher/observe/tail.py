@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from contract.readers import object_of
 
 MOST_BYTES = 2**20
-"""Read in one look. Of what is more, the newest part: what a program says last explains its end."""
+"""Of a log in one look. Of what is more, the newest part: what a program says last explains its end."""
 
 
 class Tail:
@@ -16,10 +18,12 @@ class Tail:
     Args:
         path: the file; it need not exist yet.
         from_end: what it holds already is of a process that is gone, and left out.
+        most_bytes: of one look; None: everything is read.
     """
 
-    def __init__(self, path: Path, from_end: bool) -> None:
+    def __init__(self, path: Path, from_end: bool, most_bytes: int | None = MOST_BYTES) -> None:
         self.path = path
+        self._most_bytes = most_bytes
         self._file: BinaryIO | None = None
         self._partial = b""
         self._open()
@@ -37,6 +41,10 @@ class Tail:
             if self._file is not None:
                 self._read(self._file, lines)
         return [line.decode(errors="replace").rstrip("\r") for line in lines]
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Return the objects among those lines: what is no JSON object is left out."""
+        return [row for line in self.look() if (row := object_of(line))]
 
     def close(self) -> None:
         """Let go of the file; a next look opens it from its beginning."""
@@ -66,12 +74,12 @@ class Tail:
             size, place = os.fstat(file.fileno()).st_size, file.tell()
             if size < place:  # cut down to be written again
                 place, self._partial = file.seek(0), b""
-            if size - place > MOST_BYTES:
-                file.seek(size - MOST_BYTES)
+            if self._most_bytes is not None and size - place > self._most_bytes:
+                place = file.seek(size - self._most_bytes)
                 self._partial = b""  # the first line that follows is a torn one; nothing reads a meaning into it
-            read = file.read(MOST_BYTES)
+            read = file.read(size - place)
         except OSError:
             return
         *whole, partial = (self._partial + read).split(b"\n")
         lines += whole
-        self._partial = partial[-MOST_BYTES:]
+        self._partial = partial if self._most_bytes is None else partial[-self._most_bytes :]

@@ -37,7 +37,7 @@ class AgentSizes:
         try:
             return [self._known[key_of(values)] for values in variants]
         except KeyError as missing:
-            raise FootprintError(f"Nobody has said yet what the agent takes with {missing}.") from None
+            raise FootprintError(f"It isn't known yet what the agent takes with {missing}.") from None
 
     def ask(self, variants: Sequence[Values], wait: bool = False) -> None:
         """Ask for what isn't known; ``wait`` for the answer. One that fails is asked for again the next time."""

@@ -111,7 +111,7 @@ def _footprint(options: RunOptions, stack: ComposeRuntime | None) -> Footprint:
         return Footprint(str(options.config), settings=settings)
     if stack is None:
         raise RefusedError(
-            "PyTorch isn't installed beside the launcher, so nobody can say what the agent takes: "
+            "PyTorch isn't installed beside the launcher, so what the agent takes can't be asked: "
             "`pip install '.[agent]'` into this environment, or take containers (--runtime compose)."
         )
     stack.expect_images(Role.AGENT)

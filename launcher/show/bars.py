@@ -57,7 +57,7 @@ def parts(pool: Mapping[str, Any], total: float, free: float) -> list[Part]:
     shown = [Part(name, owners[name], *SIGNS[name]) for name in OURS if name in owners]
     shown += [Part(name, owners[name], *FOREIGN) for name in foreign]
     unnamed = total - free - sum(owners.values())
-    shown += [Part("nobody known", unnamed, *UNNAMED)] if unnamed >= 1 else []
+    shown += [Part("unattributed", unnamed, *UNNAMED)] if unnamed >= 1 else []
     return [*shown, Part("free", free, *FREE)]
 
 

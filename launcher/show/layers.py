@@ -87,7 +87,7 @@ def _layers(samples: Sequence[Sample]) -> tuple[tuple[Layer, ...], Callable[[Sam
     layers += [Layer(name, f"foreign-{count}") for count, name in enumerate(named, 1)]
     layers += [Layer(f"{len(rest)} others", "foreign-rest")] if rest else []
     unnamed = any(sample.unnamed >= 1 for sample in samples)
-    layers += [Layer("nobody known", "unnamed")] if unnamed else []
+    layers += [Layer("unattributed", "unnamed")] if unnamed else []
 
     def amounts(sample: Sample) -> list[float]:
         owners = sample.owners

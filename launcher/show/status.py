@@ -16,7 +16,7 @@ from contract.locks import is_held
 from contract.paths import RunPaths
 from contract.readers import inner, number, read_object
 from launcher.act.launcher_state import LauncherState
-from launcher.show.appended import AppendedLines
+from launcher.observe.tail import Tail
 from launcher.show.incidents import moment, words
 
 SPEED_OVER_S = 60.0
@@ -38,7 +38,9 @@ class Look:
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
-        self._events, self._memory = AppendedLines(run.launcher_events), AppendedLines(run.launcher_memory)
+        self._events, self._memory = (
+            Tail(path, from_end=False, most_bytes=None) for path in (run.launcher_events, run.launcher_memory)
+        )
         self._held: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._since: dict[str, float] = {}
         self._changed_s: float | None = None
@@ -76,8 +78,8 @@ class Look:
         }
 
     def _hear(self) -> None:
-        self._rows.extend(self._memory.look())
-        for row in self._events.look():
+        self._rows.extend(self._memory.objects())
+        for row in self._events.objects():
             event = words(row, "event")
             key = words(row, "diagnosis"), words(row, "pool"), words(row, "owner")
             if event == "finding":

@@ -15,8 +15,8 @@ from contract.processes import PROC, tree
 from launcher.act.compose.container_log import ContainerLog
 from launcher.act.compose.engine import Container, Engine, EngineError
 from launcher.act.local.processes import ShimmedProcess
-from launcher.act.oom_kills import OomKills
 from launcher.observe.observation import Ended
+from launcher.observe.oom_kills import OomKills
 
 NEAR_S = 0.25
 FAR_S = 10.0

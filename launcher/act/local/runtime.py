@@ -10,11 +10,11 @@ from pathlib import Path
 
 from contract.processes import tree
 from launcher.act.local.processes import Program, ShimmedProcess, Shims
-from launcher.act.oom_kills import OomKills
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.config import LauncherConfig
 from launcher.observe.observation import Ended
+from launcher.observe.oom_kills import OomKills
 
 SIGKILLED = 137
 

@@ -86,7 +86,7 @@ class Simulator:
         self._lost_s = now_s if self._lost_s is None else self._lost_s
         if now_s - self._lost_s < self._limits.dying_s:
             return None
-        return self._by_signs("the simulator ended its connections, and nobody answers there since", None)
+        return self._by_signs("the simulator ended its connections, and nothing has answered there since", None)
 
     def _mute(self, simulator: SimulatorSeen, ticks_go_on: bool) -> Finding | None:
         if simulator.checks_failed < self._last_failed:

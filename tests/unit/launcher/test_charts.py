@@ -125,7 +125,7 @@ def test_where_nobody_looked_nothing_is_drawn() -> None:
 def test_what_nobody_is_known_to_hold_is_a_layer_of_its_own_and_small_strangers_are_one() -> None:
     owners = {"agent": 100.0, **{name: 10.0 - count for count, name in enumerate("abcdef")}}
     _, stack = drawn([Sample(0.0, 1000.0, 500.0, owners), Sample(10.0, 1000.0, 500.0, owners)])
-    assert [layer.name for layer in stack.layers] == ["agent", "a", "b", "c", "d", "2 others", "nobody known"]
+    assert [layer.name for layer in stack.layers] == ["agent", "a", "b", "c", "d", "2 others", "unattributed"]
     assert stack.runs[0][0][1][-1] == pytest.approx(500.0)
 
 

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from contract.locks import Lock
 from contract.paths import RunPaths
+from launcher.observe.tail import Tail
 from launcher.show import dashboard
-from launcher.show.appended import AppendedLines
 from launcher.show.bars import bar, cells_of
 from launcher.show.status import Look
 from tests.unit.beats import BEAT
@@ -102,7 +102,7 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
         "next restore: in 6 min 40 s at the earliest",
         "VRAM of GPU 0",
         "5675 of 5745 MiB (99%)",
-        "█ simulator 4800 ▓ agent 490 ▒ blender 200 ▒ Xorg 85 ░ nobody known 100",
+        "█ simulator 4800 ▓ agent 490 ▒ blender 200 ▒ Xorg 85 ░ unattributed 100",
         "! memory short since ",
     ):
         assert expected in text or expected in " ".join(text.replace("│", " ").split())
@@ -188,15 +188,15 @@ def test_following_ends_with_the_run_and_says_how(
 
 def test_only_what_is_new_is_read_and_a_half_written_line_waits(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    grown = AppendedLines(path)
-    assert grown.look() == []
+    grown = Tail(path, from_end=False, most_bytes=None)
+    assert grown.objects() == []
     path.write_text('{"a": 1}\n{"a": ')
-    assert grown.look() == [{"a": 1}]
+    assert grown.objects() == [{"a": 1}]
     with path.open("a") as file:
         file.write("2}\nno object\n[3]\n")
-    assert grown.look() == [{"a": 2}]
+    assert grown.objects() == [{"a": 2}]
     path.write_text('{"b": 1}\n')
-    assert grown.look() == [{"b": 1}]
+    assert grown.objects() == [{"b": 1}]
 
 
 def test_what_holds_is_followed_over_many_looks(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from launcher.act import oom_kills
-from launcher.act.oom_kills import OomKills
+from launcher.observe.oom_kills import OomKills
 
 
 @pytest.fixture

@@ -61,4 +61,4 @@ def test_where_sockets_can_not_be_listed_it_is_somebody(monkeypatch: pytest.Monk
     monkeypatch.setattr(psutil, "net_connections", denied)
     monkeypatch.setenv("PATH", "/nowhere")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert holder(taken.getsockname()[1]) == "somebody"
+        assert holder(taken.getsockname()[1]) == "another process"

@@ -74,7 +74,7 @@ def update_under_limits(phase: str, settings: TD3Config) -> Iterator[dict[str, A
 
 
 def in_parts(outcome: dict[str, Any]) -> bool:
-    return 1 < outcome.get("micro_batch", 1) < SIZE
+    return 1 < int(outcome.get("micro_batch", 1)) < SIZE
 
 
 def limited(td3: TD3, recovery: Recovery, limited_phase: str, room: int) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from launcher.act import oom_kills
+from launcher.observe import oom_kills
 from launcher.observe.oom_kills import OomKills
 
 

@@ -261,10 +261,10 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
     values = layered_yaml.read(path)
     # Compose passes on what isn't set as empty.
     given = {key: name for name, key in ENVIRONMENT.items() if os.environ.get(name)}
-    told = {key: os.environ[name] for key, name in given.items()}
+    reported = {key: os.environ[name] for key, name in given.items()}
     if given.get("simulator.port") == "CARLA_PORTS":
-        told["simulator.port"] = told["simulator.port"].partition("-")[0]
-    for dotted, value in {**told, **(overrides or {})}.items():
+        reported["simulator.port"] = reported["simulator.port"].partition("-")[0]
+    for dotted, value in {**reported, **(overrides or {})}.items():
         layered_yaml.assign(values, dotted, value)
     return validate(values, source=" with ".join([str(path), *given.values()]))
 

@@ -170,9 +170,9 @@ class Night:
     def _up(self) -> subprocess.Popen[bytes]:
         self.launchers += 1
         environment = {**os.environ, "LITE_CONTROL_PORT": str(self.scene.control_port)}
-        told = self._asked if self.launchers == 1 else []  # a later one is told no more than the run's name
+        reported = self._asked if self.launchers == 1 else []  # a later one is told no more than the run's name
         return subprocess.Popen(
-            [*self._command, *told], cwd=REPOSITORY, env=environment, stdout=self._output, stderr=subprocess.STDOUT
+            [*self._command, *reported], cwd=REPOSITORY, env=environment, stdout=self._output, stderr=subprocess.STDOUT
         )
 
     def _configured(self, runs: Path) -> list[str]:
@@ -252,8 +252,8 @@ def _within(rows: list[dict[str, Any]], begin: float, end: float, events: tuple[
 
 
 def _told(row: dict[str, Any], since: float) -> dict[str, Any]:
-    told = {"after_s": round(row["time"] - since, 2), "event": row["event"]}
-    return {**told, **{name: row[name] for name in ("diagnosis", "cause", "reason", "rung") if row.get(name)}}
+    reported = {"after_s": round(row["time"] - since, 2), "event": row["event"]}
+    return {**reported, **{name: row[name] for name in ("diagnosis", "cause", "reason", "rung") if row.get(name)}}
 
 
 def _merge(into: dict[str, Any], values: dict[str, Any]) -> None:

@@ -126,8 +126,8 @@ class Candidate:
 
     def __str__(self) -> str:
         where = {"cuda": "the GPU", "cpu": "the CPU"}[self.device]
-        told = [step for step in self.steps if set(step.values) - {"device"}]
-        taken = "".join(f", {step}" for step in told)
+        reported = [step for step in self.steps if set(step.values) - {"device"}]
+        taken = "".join(f", {step}" for step in reported)
         return f"{_SHOWN.get(self.quality, self.quality)}, agent on {where}{taken}"
 
 

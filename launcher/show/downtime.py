@@ -103,17 +103,17 @@ class Downtime:
         grown = next((row for row in rows if before is None or (row.step or 0) > (before.step or 0)), None)
         if grown is None or grown.time_s > limit_s:
             return ready_s
-        told = [each for each in self._driving_s if from_s < each <= grown.time_s]
-        if told or before is None:
-            return max(ready_s, told[-1]) if told else grown.time_s
+        reported = [each for each in self._driving_s if from_s < each <= grown.time_s]
+        if reported or before is None:
+            return max(ready_s, reported[-1]) if reported else grown.time_s
         stood_s = _stood_between(before, grown, next(rows, None))
         return min(max(ready_s, max(from_s, before.time_s) + stood_s), grown.time_s)
 
     def _steps_lost(self, stood: Sequence[tuple[float, float]], resumed: Sequence[Row]) -> float | None:
         before = self._step_at(stood[0][0])
-        told = [number(row.get("steps")) for row in resumed]
+        reported = [number(row.get("steps")) for row in resumed]
         later = next((row.step for row in self._timeline.after(stood[-1][1]) if row.step is not None), None)
-        after = min((steps for steps in (*told, later) if steps is not None), default=None)
+        after = min((steps for steps in (*reported, later) if steps is not None), default=None)
         return None if before is None or after is None else max(0.0, before - after)
 
     def _updates_repeated(
@@ -125,8 +125,8 @@ class Downtime:
         last = islice(self._timeline.backwards(stood[0][0]), LINES_ASKED)
         known = [row.updates for row in last if row.updates is not None]
         known += [updates for at, updates in self._updates_at if step is not None and at <= step]
-        told = [updates for row in resumed if (updates := number(row.get("updates"))) is not None]
-        return max(0.0, max(known) - min(told)) if known and told else None
+        reported = [updates for row in resumed if (updates := number(row.get("updates"))) is not None]
+        return max(0.0, max(known) - min(reported)) if known and reported else None
 
     def _step_at(self, moment_s: float) -> float | None:
         """Return the last step that was told by then."""

@@ -110,14 +110,16 @@ def examine(run: RunPaths) -> RunHistory | None:
     rows, agent_events = timeline.read(read_lines(run.launcher_memory)), read_lines(run.agent_events)
     times = [moment(row) for row in events if moment(row)] + [each.time_s for each in rows.progress[-1:]]
     end_s = max(times, default=0.0)
-    ledger = Downtime(rows, agent_events, read_lines(run.metrics), end_s)
+    downtime = Downtime(rows, agent_events, read_lines(run.metrics), end_s)
     # Nothing may happen for hours: a launcher that was killed lived until its last line of either file.
     signs = [{"time": each.time_s, "event": "alive"} for each in rows.progress]
     heard = list(heapq.merge(events, signs, key=moment))
     incidents = read_incidents(heard)
     mattered = [each for each in incidents if each.matters]
     starts = [*(each.began_s for each in mattered[1:]), float("inf")]
-    mattering = [_report(each, ledger.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)]
+    mattering = [
+        _report(each, downtime.cost(each, next_s), rows) for each, next_s in zip(mattered, starts, strict=False)
+    ]
     beat = read_heartbeat(run.heartbeat)
     steps = [each.step for each in rows.progress if each.step is not None]
     return RunHistory(

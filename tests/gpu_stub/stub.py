@@ -90,7 +90,7 @@ class Figures:
         """Write all of it, after an attribute was set."""
         temporary = self.path.with_name(f"{self.path.name}.new")
         amounts = {"total": self.total_mib, "reserved": self.reserved_mib, "unlisted": self.unlisted_mib}
-        told = [
+        reported = [
             *(f"{name} {mib}" for name, mib in amounts.items() if mib),
             f"uuid {self.uuid}",
             f"driver {self.driver}",
@@ -98,5 +98,5 @@ class Figures:
             f"init {self.fails_to_begin}",
         ]
         flags = [*[f"fails {self.fails}"] * bool(self.fails), *["unlistable"] * self.unlistable]
-        temporary.write_text("\n".join([*told, *self.lines.values(), *flags]) + "\n")
+        temporary.write_text("\n".join([*reported, *self.lines.values(), *flags]) + "\n")
         temporary.replace(self.path)

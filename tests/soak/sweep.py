@@ -20,8 +20,8 @@ from contract.heartbeat import CollectorState
 from tests.conftest import serve
 from tests.soak import census
 from tests.soak.instants import Instant, Moment, Victim, chain
+from tests.soak.run_monitor import RunMonitor
 from tests.soak.settings import CHECKPOINT_EVERY, LONG, SEED, SHORT, TRAFFIC, WARM_UP_STEPS, settings
-from tests.soak.sight import Sight
 from tests.soak.witness import Witness
 from tests.wire.trainee import Run, running
 
@@ -80,7 +80,7 @@ class Struck:
         self.server = serve(seed=SEED)
         self.run = Run(folder, self.server.port, settings(self.total_steps, lockstep=victim is Victim.LEARNER))
         self.witness = Witness(folder / "replay")
-        self.sight = Sight(self.run)
+        self.monitor = RunMonitor(self.run)
         self._ends = ends
         self._undisturbed = undisturbed
 
@@ -121,7 +121,7 @@ class Struck:
         found = self.witness.problems()
         if code != (Exit.FINISHED if self._ends else Exit.STOPPED):
             found.append(f"the run ended with {code}")
-        saved = self.sight.saved_updates
+        saved = self.monitor.saved_updates
         if self._ends and (self.witness.steps, saved) != (SHORT, SHORT - WARM_UP_STEPS):
             found.append(f"the run finished with {self.witness.steps} steps and {saved} updates")
         if not self._ends and saved != self.run.beat["updates"]:
@@ -132,9 +132,11 @@ class Struck:
         condition = {
             Moment.START: lambda: True,
             Moment.WARMING: lambda: 0 < self.witness.steps < WARM_UP_STEPS,
-            Moment.SAVING: lambda: self.sight.saving,
-            Moment.UPDATING: lambda: self.witness.steps > WARM_UP_STEPS and self.sight.state is CollectorState.STEPPING,
-            Moment.EVALUATING: lambda: self.sight.state is CollectorState.EVALUATING,
+            Moment.SAVING: lambda: self.monitor.saving,
+            Moment.UPDATING: lambda: (
+                self.witness.steps > WARM_UP_STEPS and self.monitor.state is CollectorState.STEPPING
+            ),
+            Moment.EVALUATING: lambda: self.monitor.state is CollectorState.EVALUATING,
             Moment.ENDING: lambda: self.witness.steps >= self.total_steps,
         }[instant.moment]
         if instant.moment is Moment.START and self.witness.steps > 0:
@@ -149,12 +151,12 @@ class Struck:
             # Some moments are over before they can be looked at: it is stopped where it is, and SIGKILL ends it there.
             self.run.process.send_signal(signal.SIGSTOP)
         outcome.phase = str(self.run.beat["phase"])
-        outcome.collector = self.sight.state
-        outcome.updates_before = self.sight.published_updates
+        outcome.collector = self.monitor.state
+        outcome.updates_before = self.monitor.published_updates
         outcome.steps_before = self.witness.look()
 
     def _compare_rows(self, outcome: Outcome) -> None:
-        outcome.saving, outcome.updates_saved = self.sight.saving, self.sight.saved_updates
+        outcome.saving, outcome.updates_saved = self.monitor.saving, self.monitor.saved_updates
         outcome.steps_after = self.witness.steps
         outcome.lost = max(0, outcome.steps_before - outcome.steps_after)
         outcome.problems += self.witness.problems()
@@ -179,7 +181,7 @@ class Struck:
         elif victim is Victim.COLLECTOR:
             os.kill(self._collector(), death)
         else:
-            collectors = self.sight.collectors
+            collectors = self.monitor.collectors
             self.run.kill()
             _until(lambda: not any(map(running, collectors)), _nobody)  # it dies with its learner
 
@@ -192,8 +194,8 @@ class Struck:
             self.run.start("--resume")
             self._started = lambda: len(self.run.events(*STARTED)) > started
         else:
-            killed = self.sight.collectors
-            _until(lambda: bool(set(self.sight.collectors) - set(killed)), self._alive)
+            killed = self.monitor.collectors
+            _until(lambda: bool(set(self.monitor.collectors) - set(killed)), self._alive)
 
     def _compare_counters(self, outcome: Outcome) -> None:
         """Compare what the new learner says that it goes on from with what lies on disk and what was seen before."""
@@ -228,8 +230,8 @@ class Struck:
         return process is not None and process.poll() == Exit.FINISHED and self.witness.steps >= self.total_steps
 
     def _collector(self) -> int:
-        _until(lambda: bool(self.sight.collectors), self._alive)
-        return self.sight.collectors[0]
+        _until(lambda: bool(self.monitor.collectors), self._alive)
+        return self.monitor.collectors[0]
 
 
 def sweep(

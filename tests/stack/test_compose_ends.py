@@ -131,7 +131,7 @@ def test_the_agents_program_runs_in_a_container_for_a_moment(launch: Launch) -> 
     launched = launch()
     command = (*launched.runtime.agent_command(), "footprint", "--config", launched.runtime.config_inside(), "--json")
     environment = {**os.environ, **launched.runtime.environment}
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
-    assert json.loads(told.stdout)
+    reported = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
+    assert json.loads(reported.stdout)
     assert launched.runtime.left(Role.AGENT) is None
     assert launched.containers("--all") == []

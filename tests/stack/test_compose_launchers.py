@@ -43,8 +43,8 @@ def test_the_simulator_alone_is_made_anew_and_another_launcher_goes_on_with_both
     reached = launched.beat["step"]
     until(lambda: launched.beat["step"] > reached + 100)
     assert (launched.container("agent"), launched.beat["pid"]) == (agent_id, learner)
-    told = docker("inspect", "--format", "{{.Config.Env}}", launched.container("carla")).stdout
-    assert "CARLA_QUALITY=Epic" in told
+    reported = docker("inspect", "--format", "{{.Config.Env}}", launched.container("carla")).stdout
+    assert "CARLA_QUALITY=Epic" in reported
     runtime.close()
 
     launched.runtime = launched.another()
@@ -111,9 +111,9 @@ def test_every_line_is_kept_once_though_launchers_and_the_engines_answers_come_a
 
     simulator.terminate()
     assert end_of(simulator) == Ended(75)
-    told = launched.log(Role.SIMULATOR)
-    assert told[-1] == "last words"
-    assert numbers(told) == list(range(len(told) - 1))
+    reported = launched.log(Role.SIMULATOR)
+    assert reported[-1] == "last words"
+    assert numbers(reported) == list(range(len(reported) - 1))
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,9 @@ def request(stack: Stack, kind: str, *values: str) -> None:
 def deaths(container: str, since_s: int) -> list[str]:
     """Return the engine's words on the container's ends: Docker forgets OOMKilled when it starts it again."""
     until_s = int(time.time()) + 1
-    told = docker(
+    reported = docker(
         *("events", "--since", str(since_s), "--until", str(until_s), "--filter", f"container={container}"),
         *("--filter", "event=oom", "--filter", "event=die"),
         *("--format", "{{.Action}} {{.Actor.Attributes.exitCode}}"),
     )
-    return [line.replace("<no value>", "").strip() for line in told.stdout.splitlines()]
+    return [line.replace("<no value>", "").strip() for line in reported.stdout.splitlines()]

@@ -38,11 +38,11 @@ def plan(runs: Path, **environment: str) -> dict[str, Any]:
         cwd=REPOSITORY,
         env={**os.environ, **environment},
     )
-    told, said = planner.communicate(timeout=180)
-    assert told, said
+    reported, said = planner.communicate(timeout=180)
+    assert reported, said
     project = f"label=com.docker.compose.project={name_of(RunPaths(runs / f'.planned-{planner.pid}'))}"
     left = [docker(*words, "--quiet", "--filter", project).stdout for words in (("ps", "--all"), ("network", "ls"))]
-    return {**json.loads(told), "left": "".join(left).split()}
+    return {**json.loads(reported), "left": "".join(left).split()}
 
 
 def test_a_plan_counts_with_the_containers_limits(compose_plugin: None, runs: Path) -> None:

@@ -62,8 +62,8 @@ class Launched:
     def command(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Return what another of the launcher's commands came to for this run, ``down`` or ``status``."""
         process = self._start(name, self.name, "--runs-dir", str(self.runs), *options, stderr=subprocess.PIPE)
-        told, said = process.communicate(timeout=PATIENCE_S)
-        return subprocess.CompletedProcess(process.args, process.returncode, told, said)
+        reported, said = process.communicate(timeout=PATIENCE_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, reported, said)
 
     def _start(self, *words: str, stderr: int = subprocess.STDOUT) -> subprocess.Popen[str]:
         added = self._environment.get("PYTHONPATH", "")

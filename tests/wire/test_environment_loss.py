@@ -91,18 +91,18 @@ def test_a_silent_simulator_is_lost_after_the_time_out(start_server: StartServer
 
 def test_the_loss_is_told_to_whoever_asked(start_server: StartServer) -> None:
     server = start_server()
-    told: list[float] = []
-    session = Session(SimulatorConfig(host="127.0.0.1", port=server.port), on_lost=lambda: told.append(time.time()))
+    reported: list[float] = []
+    session = Session(SimulatorConfig(host="127.0.0.1", port=server.port), on_lost=lambda: reported.append(time.time()))
     session.connect()
     session.tick()
     assert session.ticks == 1
-    assert not told
+    assert not reported
     server.kill()
     for _ in range(200):
-        if told:
+        if reported:
             break
         time.sleep(0.01)
-    assert len(told) == 1
+    assert len(reported) == 1
     assert not session.connected
     session.close()
 

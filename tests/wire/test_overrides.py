@@ -113,9 +113,9 @@ def test_a_smaller_replay_keeps_the_newest_rows_and_a_larger_one_all(
     before = Replay.open(run.path / "replay")
     rows = before.rows
     gone_on(run, on_disk, {"replay.capacity": 1000}, *fast)
-    told, after = run.events("replay_reshaped")[0], Replay.open(run.path / "replay")
-    assert (told["capacity_before"], told["capacity"], told["rows"]) == (3000, 1000, 1000)
-    assert told["dropped"] == rows - 1000
+    reported, after = run.events("replay_reshaped")[0], Replay.open(run.path / "replay")
+    assert (reported["capacity_before"], reported["capacity"], reported["rows"]) == (3000, 1000, 1000)
+    assert reported["dropped"] == rows - 1000
     assert (after.capacity, after.size) == (1000, 1000)
     unchanged = range(after.rows - 900, rows)
     for row in unchanged:
@@ -135,10 +135,10 @@ def test_a_smaller_observation_and_back(start_server: StartServer, new_run: NewR
     assert resumed["changed"] == {key: [84, 64] for key in smaller} | {
         key: change for key, change in resumed["changed"].items() if key not in smaller
     }
-    told = run.events("replay_reshaped", "features_adapted")
-    assert [event["event"] for event in told] == ["replay_reshaped", "features_adapted"]
-    assert (told[0]["side_before"], told[0]["side"], told[0]["dropped"]) == (84, 64, 0)
-    assert "as another experiment" in told[1]["cause"]
+    reported = run.events("replay_reshaped", "features_adapted")
+    assert [event["event"] for event in reported] == ["replay_reshaped", "features_adapted"]
+    assert (reported[0]["side_before"], reported[0]["side"], reported[0]["dropped"]) == (84, 64, 0)
+    assert "as another experiment" in reported[1]["cause"]
     assert run.tensors["online.encoder.trunk.weight"].shape == (16, 4 * 4 * 4)
     updates = on_disk[0] + 40 - WARM_UP_STEPS
     assert run.beat["updates"] == updates

@@ -69,6 +69,6 @@ def test_a_learner_killed_after_its_final_checkpoint_is_finished_at_the_next_sta
     assert "is finished" in run.train("--resume")
     assert (run.beat["phase"], run.beat["exit_code"], run.beat["tick_outstanding_s"]) == ("finished", 0, 0)
     assert (run.beat["step"], run.beat["updates"]) == (120, 100)
-    told = run.events("finished")
+    reported = run.events("finished")
     assert "is finished" in run.train("--resume")
-    assert run.events("finished") == told
+    assert run.events("finished") == reported

@@ -27,18 +27,18 @@ def test_simulator_health_check_and_agent_meet_at_the_first_of_the_ports(
 ) -> None:
     port = free_port_triple(random.Random())
     assert port is not None
-    told = environment(CARLA_PORTS=f"{port}-{port + 2}")
-    server = subprocess.Popen(LITE, stdout=subprocess.PIPE, text=True, env=told)
+    reported = environment(CARLA_PORTS=f"{port}-{port + 2}")
+    server = subprocess.Popen(LITE, stdout=subprocess.PIPE, text=True, env=reported)
     try:
         assert server.stdout is not None
         assert f" on 127.0.0.1:{port} (streams {port + 1})" in server.stdout.readline()
-        health = subprocess.run(["bash", str(REPOSITORY / "carla" / "healthcheck.sh")], check=False, env=told)
+        health = subprocess.run(["bash", str(REPOSITORY / "carla" / "healthcheck.sh")], check=False, env=reported)
         assert health.returncode == 0
     finally:
         server.kill()
         server.communicate()
     monkeypatch.delenv("CARLA_PORT", raising=False)
-    monkeypatch.setenv("CARLA_PORTS", told["CARLA_PORTS"])
+    monkeypatch.setenv("CARLA_PORTS", reported["CARLA_PORTS"])
     (tmp_path / "me.yaml").touch()
     assert config.load(tmp_path / "me.yaml").simulator.port == port
 

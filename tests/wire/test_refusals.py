@@ -90,8 +90,8 @@ def test_a_card_that_torch_cant_use_is_said_once_and_the_run_goes_on_as_one_on_t
     run = launch(ENDLESS, "--simulator", "carla-lite", *limits, environment=card.environment)
     run.until(lambda: bool(run.events("planned_without_cuda")))
     agent = run.beat["pid"]
-    (told,) = run.agent_events("no_cuda")
-    assert (told["reason"], told["device"]) == ("cpu_build", "auto")
+    (reported,) = run.agent_events("no_cuda")
+    assert (reported["reason"], reported["device"]) == ("cpu_build", "auto")
     assert (run.beat["cuda"], run.beat["gave_way"], run.beat["device"]) == ("cpu_build", None, "cpu")
     run.until_stepping(300)  # many looks and more than one hold later
     assert [row["reason"] for row in run.events("planned_without_cuda")] == ["cpu_build"]

@@ -16,7 +16,7 @@ import yaml
 from contract.exits import Exit
 from contract.heartbeat import CollectorState
 from tests.conftest import Server, StartServer
-from tests.soak.sight import Sight
+from tests.soak.run_monitor import RunMonitor
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run
 
@@ -79,9 +79,9 @@ def killed_and_given_another_rung(run: Run, server: Server, start_server: StartS
 def trained(
     run: Run, server: Server, start_server: StartServer, at_the_boundary: Callable[[Run, Server, StartServer], None]
 ) -> Run:
-    sight = Sight(run)
+    monitor = RunMonitor(run)
     run.start()
-    run.wait(lambda: run.steps == BOUNDARY and sight.state is CollectorState.EVALUATING and sight.saved_updates > 0)
+    run.wait(lambda: run.steps == BOUNDARY and monitor.state is CollectorState.EVALUATING and monitor.saved_updates > 0)
     assert not run.events("evaluated")
     at_the_boundary(run, server, start_server)
     run.finish()

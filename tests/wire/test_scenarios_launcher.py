@@ -219,9 +219,9 @@ def test_a_command_of_a_persons_own_hears_of_a_change_of_rung(launch: Launch, tm
     press(run, tmp_path)
     run.until(lambda: run.beat["micro_batch"] == 4)
     run.stop()
-    told = [json.loads(line) for line in heard.read_text(encoding="utf-8").splitlines()]
-    assert [row for row in told if row["event"] == "rung_taken"] == run.events("rung_taken")
-    assert {"run_started", "run_ended"} <= {row["event"] for row in told}
+    reported = [json.loads(line) for line in heard.read_text(encoding="utf-8").splitlines()]
+    assert [row for row in reported if row["event"] == "rung_taken"] == run.events("rung_taken")
+    assert {"run_started", "run_ended"} <= {row["event"] for row in reported}
 
 
 def test_two_runs_at_once_dont_touch_each_other_and_down_stops_the_one_that_it_names(launch: Launch) -> None:
@@ -239,8 +239,8 @@ def test_two_runs_at_once_dont_touch_each_other_and_down_stops_the_one_that_it_n
     assert listens(found["port"])
 
     for sentence in ("is down.", "was down already."):
-        told = one.command("down")
-        assert (told.returncode, sentence in told.stdout) == (0, True)
+        reported = one.command("down")
+        assert (reported.returncode, sentence in reported.stdout) == (0, True)
     assert one.process.wait(NEVER_IN_TIME_S) == 75
     assert not processes_of(one)
     assert not listens(found["port"])
@@ -250,8 +250,8 @@ def test_two_runs_at_once_dont_touch_each_other_and_down_stops_the_one_that_it_n
     assert {process.pid for process in ours} <= descendants(other)
     assert not other.events("finding", diagnosis="agent_crash")
     other.process.kill()
-    told = other.command("down")
-    assert told.returncode == 0, told.stderr
+    reported = other.command("down")
+    assert reported.returncode == 0, reported.stderr
     gone(ours)
     assert status(other)["state"] == "killed"
     assert other.command("down").returncode == 0

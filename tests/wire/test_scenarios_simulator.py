@@ -163,9 +163,9 @@ def test_10_a_crash_loop_ends_after_exactly_its_budget(launch: Launch, tmp_path:
     launched = launch(100, *limits, environment={"LITE_FAULTS": "crash"})
     output = refused(launched, 70)
     starts = [row["time"] for row in launched.events("simulator_starts")]
-    told = [row["time"] for row in launched.events("simulator_restart")]
-    assert (len(starts), len(told)) == (1 + budget, budget)
-    for count, (asked, start) in enumerate(zip(told, starts[1:], strict=True)):
+    reported = [row["time"] for row in launched.events("simulator_restart")]
+    assert (len(starts), len(reported)) == (1 + budget, budget)
+    for count, (asked, start) in enumerate(zip(reported, starts[1:], strict=True)):
         nominal_s = first_s * 2**count
         assert 0.8 * nominal_s <= start - asked
         assert_within(1.2 * nominal_s, start - asked)
@@ -231,8 +231,8 @@ def leaked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leaked]:
         until_driving_again(launched, restarts=1)
         launched.stop()
         lines = (launched.run / "agent-events.jsonl").read_text(encoding="utf-8").splitlines()
-        told = [json.loads(line) for line in lines]
-        yield Leaked(launched.events(), told, launched.read("launcher.json"), agent_pid, exhausted_s, episodes)
+        reported = [json.loads(line) for line in lines]
+        yield Leaked(launched.events(), reported, launched.read("launcher.json"), agent_pid, exhausted_s, episodes)
     finally:
         launched.end()
 

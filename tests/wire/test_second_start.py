@@ -63,8 +63,8 @@ def test_a_run_whose_launcher_was_killed_goes_on_as_it_was_asked_for(launch: Lau
     assert (config["seed"], again.beat["batch"], again.beat["micro_batch"]) == (5, BATCH, rung)
     assert (commands(again), again.state["options"]) == (before, asked)
     again.stop()
-    told = [json.loads(line)["event"] for line in heard.read_text(encoding="utf-8").splitlines()]
-    assert told.count("run_started") == 2
+    reported = [json.loads(line)["event"] for line in heard.read_text(encoding="utf-8").splitlines()]
+    assert reported.count("run_started") == 2
 
     final = again.beat["step"] + 30
     anew = settings(training__checkpoint_every_steps=9, td3__micro_batch=2)

@@ -72,14 +72,14 @@ def test_a_shortage_in_the_first_update_is_met_before_the_first_step(launch: Lau
     # Two, so that the one of the stop isn't of the first one's step, and takes its place.
     run.until(lambda: bool(run.events("rung_adopted")) and len(run.agent_events("checkpoint")) > 1)
     run.stop()
-    told, (rehearsed,), (ready,) = map(run.agent_events, ("out_of_memory", "rehearsed", "collector_ready"))
+    reported, (rehearsed,), (ready,) = map(run.agent_events, ("out_of_memory", "rehearsed", "collector_ready"))
     order = [row["event"] for row in run.agent_events("out_of_memory", "rehearsed", "collector_ready")]
-    assert order == ["out_of_memory"] * len(told) + ["rehearsed", "collector_ready"], "before anybody drives"
-    assert {row["phase"] for row in told} <= {"rehearsed critic", "rehearsed actor"}
-    assert all("DefaultCPUAllocator" in row["cause"] or "primitive" in row["cause"] for row in told)
-    assert ({row["updates"] for row in told}, ready["steps"]) == ({0}, 0)
+    assert order == ["out_of_memory"] * len(reported) + ["rehearsed", "collector_ready"], "before anybody drives"
+    assert {row["phase"] for row in reported} <= {"rehearsed critic", "rehearsed actor"}
+    assert all("DefaultCPUAllocator" in row["cause"] or "primitive" in row["cause"] for row in reported)
+    assert ({row["updates"] for row in reported}, ready["steps"]) == ({0}, 0)
     found = rehearsed["micro_batch"]
-    assert (told[-1]["action"], told[-1]["next_micro_batch"]) == ("halved", found)
+    assert (reported[-1]["action"], reported[-1]["next_micro_batch"]) == ("halved", found)
     assert found < BATCH
 
     rung = {"td3.micro_batch": found}
@@ -113,17 +113,17 @@ def test_a_shortage_in_mid_run_is_met_within_the_update_and_the_rung_outlives_th
     run.end()
     (asked,) = run.agent_events("applied")
     assert (asked["values"], run.events("request")[0]["kind"]) == ({"td3.micro_batch": None}, "apply")
-    told = [row for row in run.agent_events("out_of_memory") if row["time"] > asked["time"]]
-    first = [row for row in told if row["updates"] == told[0]["updates"]]
+    reported = [row for row in run.agent_events("out_of_memory") if row["time"] > asked["time"]]
+    first = [row for row in reported if row["updates"] == reported[0]["updates"]]
     assert (first[0]["phase"], first[0]["micro_batch"], first[-1]["action"]) == ("critic", BATCH, "halved")
     assert 0 < first[0]["updates"] < run.beat["updates"], "the same update was finished"
     assert (len(run.agent_events("started", "resumed")), len(run.events("restore_failed"))) == (1, 1)
     rung = values(run)[-1]
-    assert rung == {"td3.micro_batch": told[-1]["next_micro_batch"]}
+    assert rung == {"td3.micro_batch": reported[-1]["next_micro_batch"]}
     assert rung["td3.micro_batch"] < BATCH
 
     again = launch(None)
-    again.until(lambda: again.beat["pid"] != pid and again.beat["updates"] > told[0]["updates"])
+    again.until(lambda: again.beat["pid"] != pid and again.beat["updates"] > reported[0]["updates"])
     assert [row["overrides"] for row in again.events("agent_starts")] == [{}, rung]
     assert [row["overrides"] for row in again.agent_events("started", "resumed")] == [{}, rung]
     assert again.agent_events("rehearsed")[-1]["micro_batch"] == rung["td3.micro_batch"]

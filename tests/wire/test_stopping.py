@@ -18,7 +18,7 @@ from contract.exits import Exit
 from contract.heartbeat import CollectorState
 from tests.conftest import StartServer
 from tests.crowd import assert_within
-from tests.soak.sight import Sight
+from tests.soak.run_monitor import RunMonitor
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run, running
 
@@ -33,7 +33,7 @@ LARGE: dict[str, Any] = {
 def stop(run: Run, number: signal.Signals) -> None:
     """Send the signal and require what the module's first line says."""
     assert run.process is not None
-    collectors = Sight(run).collectors
+    collectors = RunMonitor(run).collectors
     sent_s = time.monotonic()
     run.process.send_signal(number)
     out, _ = run.process.communicate(timeout=60)
@@ -66,14 +66,14 @@ PHASES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
     "rehearsing": (settings(td3={**LARGE, "batch_size": 512}), rehearsing),
     "warming": (settings(training={"warmup_steps": 40_000}), lambda run: run.steps > 10),
     "updating": (settings(td3=LARGE), lambda run: run.beat.get("updates", 0) > 0),
-    "saving": (settings(td3=LARGE, training={"checkpoint_every_steps": 1}), lambda run: Sight(run).saving),
+    "saving": (settings(td3=LARGE, training={"checkpoint_every_steps": 1}), lambda run: RunMonitor(run).saving),
     "evaluating": (
         settings(evaluation={"every_steps": 30, "episodes": 60}, environment={"max_steps": 500}),
-        lambda run: Sight(run).state is CollectorState.EVALUATING,
+        lambda run: RunMonitor(run).state is CollectorState.EVALUATING,
     ),
     "recording": (
         settings(training={"total_steps": 60}, evaluation={"final_episodes": 1, "video": True}),
-        lambda run: Sight(run).state is CollectorState.RECORDING,
+        lambda run: RunMonitor(run).state is CollectorState.RECORDING,
     ),
 }
 
@@ -94,7 +94,7 @@ def test_a_stop_is_honoured_while_the_simulator_is_not_up_yet(start_server: Star
     server.end()
     run = new_run("run", server, settings=settings())
     run.start()
-    run.wait(lambda: Sight(run).state is CollectorState.CONNECTING)
+    run.wait(lambda: RunMonitor(run).state is CollectorState.CONNECTING)
     stop(run, signal.SIGTERM)
 
 
@@ -107,5 +107,5 @@ def test_a_stop_is_honoured_while_a_lost_simulator_is_waited_for(
     run.start()
     run.wait(lambda: run.steps > 30)
     server.kill()
-    run.wait(lambda: Sight(run).state is CollectorState.CONNECTING)
+    run.wait(lambda: RunMonitor(run).state is CollectorState.CONNECTING)
     stop(run, signal.SIGTERM)

@@ -43,8 +43,8 @@ def unpacked(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the texts of the one file that was left, and its summary's steps by name."""
     (packed,) = folder.iterdir()
     with zipfile.ZipFile(packed) as archive:
-        told = {name: archive.read(name).decode() for name in archive.namelist()}
-    return told, {step["name"]: step for step in json.loads(told["summary.json"])["steps"]}
+        reported = {name: archive.read(name).decode() for name in archive.namelist()}
+    return reported, {step["name"]: step for step in json.loads(reported["summary.json"])["steps"]}
 
 
 @pytest.fixture
@@ -76,19 +76,19 @@ def test_a_verification_leaves_one_file_with_everything_and_no_names(tmp_path: P
     limits.write_text(shipped.replace("command: null", f'command: "{command}"'), encoding="utf-8")
     (tmp_path / "runs").mkdir()
     ended = verify(tmp_path / "runs", figures.environment, "--launcher-config", str(limits), "--steps", "100")
-    told, steps = unpacked(tmp_path / "runs")
+    reported, steps = unpacked(tmp_path / "runs")
     codes = {name: step["code"] for name, step in steps.items()}
     assert {name for name, code in codes.items() if code != 0} == WITHOUT_TORCH, ended.stdout + ended.stderr
     assert ended.returncode == 1
     assert {"doctor", "plan-before", "plan-with-carla", "wire-tests", "run", "gpu-tests"} <= codes.keys()
-    problems = {row["check"] for row in json.loads(told["doctor.txt"]) if row["verdict"] == "problem"}
+    problems = {row["check"] for row in json.loads(reported["doctor.txt"]) if row["verdict"] == "problem"}
     assert problems & {"PyTorch", "container toolkit"}
     assert "simulator's ports" not in problems
-    assert json.loads(told["summary.json"])["card_with_carla"]["card"]["total_mib"] == figures.total_mib
-    plan = json.loads(told["plan-before.txt"])
+    assert json.loads(reported["summary.json"])["card_with_carla"]["card"]["total_mib"] == figures.total_mib
+    plan = json.loads(reported["plan-before.txt"])
     assert (plan["gpu"], plan["simulator"]) == ("ok", "CARLA")
-    assert json.loads(told["run/agent.json"])["step"] == 100
-    assert str(REPOSITORY) not in "".join(told.values())
+    assert json.loads(reported["run/agent.json"])["step"] == 100
+    assert str(REPOSITORY) not in "".join(reported.values())
 
 
 def test_with_docker_both_images_are_built_without_the_usual_limit_and_asked_about(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_an_interpreter_without_packages_is_told_what_it_lacks_and_nothing_is_in
 
 def test_make_installs_nothing_for_a_card_without_carla() -> None:
     command = ["make", "--dry-run", "--always-make", "verify-gpu", "CARLA=no", "PYTHON=some-python"]
-    told = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    assert told.split() == ["some-python", "scripts/verify_gpu.py", "--no-carla"]
+    reported = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    assert reported.split() == ["some-python", "scripts/verify_gpu.py", "--no-carla"]
 
 
 def test_a_part_beyond_its_limit_is_ended_with_all_that_it_started(
@@ -189,26 +189,26 @@ def test_a_verification_that_is_stopped_ends_its_step_and_leaves_what_there_is(t
     assert len(list(tmp_path.glob("verify-gpu-*.zip"))) == 1
 
 
-def judge_tests(told: dict[str, str]) -> None:
-    assert "skipped" in told["tests.txt"]
+def judge_tests(reported: dict[str, str]) -> None:
+    assert "skipped" in reported["tests.txt"]
 
 
-def judge_updates(told: dict[str, str]) -> None:
-    assert json.loads(told["updates-8-float32.txt"])["ratio"]["median"] > 0
+def judge_updates(reported: dict[str, str]) -> None:
+    assert json.loads(reported["updates-8-float32.txt"])["ratio"]["median"] > 0
 
 
-def judge_ways(told: dict[str, str]) -> None:
-    assert {row["device"] for row in json.loads(told["ways.txt"])["rows"]} == {"cpu"}
+def judge_ways(reported: dict[str, str]) -> None:
+    assert {row["device"] for row in json.loads(reported["ways.txt"])["rows"]} == {"cpu"}
 
 
-def judge_footprint(told: dict[str, str]) -> None:
-    (row,) = json.loads(told["footprint.txt"])["rows"]
+def judge_footprint(reported: dict[str, str]) -> None:
+    (row,) = json.loads(reported["footprint.txt"])["rows"]
     assert row["peak_host_mib"] <= row["estimated_host_mib"]
 
 
-def judge_shortage(told: dict[str, str], name: str, phase: str) -> None:
-    assert json.loads(told[f"{name}/agent.json"])["micro_batch"] == 8
-    rows = [json.loads(line) for line in told[f"{name}/agent-events.jsonl"].splitlines()]
+def judge_shortage(reported: dict[str, str], name: str, phase: str) -> None:
+    assert json.loads(reported[f"{name}/agent.json"])["micro_batch"] == 8
+    rows = [json.loads(line) for line in reported[f"{name}/agent-events.jsonl"].splitlines()]
     assert {row["phase"] for row in rows if row["event"] == "out_of_memory"} == {phase}
 
 
@@ -227,9 +227,9 @@ def test_a_part_runs_on_the_cpu_but_for_the_card_itself(
     tmp_path: Path, part: str, judge: Callable[[dict[str, str]], None]
 ) -> None:
     ended = verify(tmp_path, dict(os.environ), "--part", part, "--device", "cpu")
-    told, steps = unpacked(tmp_path)
+    reported, steps = unpacked(tmp_path)
     assert not [name for name, step in steps.items() if step["code"] not in (0, None)], ended.stdout + ended.stderr
     assert ended.returncode == 0
     assert any(name.startswith(part) and step["code"] == 0 for name, step in steps.items())
-    judge(told)
-    assert str(REPOSITORY) not in "".join(told.values())
+    judge(reported)
+    assert str(REPOSITORY) not in "".join(reported.values())

@@ -39,11 +39,11 @@ def driver(machine: Machine) -> Finding:
 def _with_compose_cards(found: str, count: int, machine: Machine) -> Finding:
     """Return the driver's finding with the cards that Compose's variables name, where those are two or not there."""
     named = {name: machine.setting(name) or "0" for name in ("CARLA_GPU", "AGENT_GPU")}
-    told = " and ".join(f"{name} is {card}" for name, card in named.items())
+    reported = " and ".join(f"{name} is {card}" for name, card in named.items())
     if any(card.isdecimal() and int(card) >= max(1, count) for card in named.values()):
         expected = " or ".join(map(str, range(max(1, count))))
-        return Finding(Verdict.PROBLEM, f"{found}; {told}", f"set both to {expected}, or to a GPU's UUID")
-    return Finding(Verdict.OK, found if len(set(named.values())) == 1 else f"{found}; {told}")
+        return Finding(Verdict.PROBLEM, f"{found}; {reported}", f"set both to {expected}, or to a GPU's UUID")
+    return Finding(Verdict.OK, found if len(set(named.values())) == 1 else f"{found}; {reported}")
 
 
 def has_card(machine: Machine) -> bool:

@@ -23,8 +23,8 @@ def ports(machine: Machine) -> Finding:
         return Finding(Verdict.PROBLEM, f"CARLA_PORTS is {given}", "give three in a row, as 2100-2102")
     taken = {port: who for port in wanted if (who := holder(port))}
     if taken:
-        told = ", ".join(f"{port} is taken by {who}" for port, who in taken.items())
-        return Finding(Verdict.PROBLEM, told, "end it, or choose others with --port or CARLA_PORTS")
+        reported = ", ".join(f"{port} is taken by {who}" for port, who in taken.items())
+        return Finding(Verdict.PROBLEM, reported, "end it, or choose others with --port or CARLA_PORTS")
     return Finding(Verdict.OK, f"{wanted[0]}-{wanted[-1]} are free")
 
 
@@ -46,10 +46,10 @@ def disk(machine: Machine) -> Finding:
     except FootprintError as error:
         return Finding(Verdict.UNKNOWN, f"{free:.0f} MiB free in {place}", f"what a run takes isn't known: {error}")
     needed = size.mib.get(PoolKind.DISK, 0.0)
-    told = f"{free:.0f} MiB free in {place}, a run of {machine.config.name} takes {needed:.0f}"
+    reported = f"{free:.0f} MiB free in {place}, a run of {machine.config.name} takes {needed:.0f}"
     if free < needed:
-        return Finding(Verdict.PROBLEM, told, "free some, lower replay.capacity, or choose another --runs-dir")
-    return Finding(Verdict.OK, told)
+        return Finding(Verdict.PROBLEM, reported, "free some, lower replay.capacity, or choose another --runs-dir")
+    return Finding(Verdict.OK, reported)
 
 
 def shared_memory(machine: Machine) -> Finding:

@@ -73,14 +73,14 @@ def _judged(asked: Ran) -> Finding | None:
     """Return what torch's answer comes to; None if there is no torch."""
     if asked.code != 0:
         return Finding(Verdict.UNKNOWN, f"can't be asked: {asked.said}", "try again, or look by hand")
-    told = json.loads(asked.out.splitlines()[-1])
-    if told["torch"] is None:
+    reported = json.loads(asked.out.splitlines()[-1])
+    if reported["torch"] is None:
         return None
-    build = f"torch {told['torch']}, " + (
-        f"for CUDA {told['built_for']}" if told["built_for"] else "built without CUDA"
+    build = f"torch {reported['torch']}, " + (
+        f"for CUDA {reported['built_for']}" if reported["built_for"] else "built without CUDA"
     )
-    if told["card"] is not None:
-        return Finding(Verdict.OK, f"{build}, sees {told['card']}")
-    if told["built_for"] is None:
+    if reported["card"] is not None:
+        return Finding(Verdict.OK, f"{build}, sees {reported['card']}")
+    if reported["built_for"] is None:
         return Finding(Verdict.PROBLEM, f"{build}, sees no GPU", _OTHER_BUILD)
-    return Finding(Verdict.PROBLEM, f"{build}, sees no GPU: {told['why']}", _MEND)
+    return Finding(Verdict.PROBLEM, f"{build}, sees no GPU: {reported['why']}", _MEND)

@@ -52,28 +52,32 @@ def allocator(machine: Machine) -> Finding:
     given = {name: text for name in _ALLOCATOR if (text := machine.setting(name).strip())}
     if not given:
         return Finding(Verdict.OK, "not set: the agent chooses")
-    told = ", ".join(f"{name}={text}" for name, text in given.items())
+    reported = ", ".join(f"{name}={text}" for name, text in given.items())
     if len(set(given.values())) > 1:
-        return Finding(Verdict.PROBLEM, told, "give both the same value, or unset one")
+        return Finding(Verdict.PROBLEM, reported, "give both the same value, or unset one")
     command = ("footprint", "--config", str(machine.config.resolve()), "--device", "cpu", "--variants", "[]")
     program = (sys.executable, "-m", "agent", *command)
     asked = machine.run(program, {**machine.environment, **given}, COMMAND_LIMIT_S)
     if any(name in asked.said for name in _ALLOCATOR):
-        return Finding(Verdict.PROBLEM, told, asked.said)
+        return Finding(Verdict.PROBLEM, reported, asked.said)
     if asked.out.startswith("{"):
-        return Finding(Verdict.OK, told)
-    return Finding(Verdict.UNKNOWN, told, f"the agent, which checks it, can't be asked here: {asked.said}")
+        return Finding(Verdict.OK, reported)
+    return Finding(Verdict.UNKNOWN, reported, f"the agent, which checks it, can't be asked here: {asked.said}")
 
 
 def dotenv(machine: Machine) -> Finding:
     """Return whether containers would write files that belong to the caller."""
     there = (machine.stack / ".env").is_file()
-    told = ".env" if there else "no .env"
+    reported = ".env" if there else "no .env"
     wanted = machine.setting("RUN_UID") or "1000"
     copy = "" if there else "cp .env.example .env, and "
     if not wanted.isdigit() or int(wanted) == 0:
-        return Finding(Verdict.PROBLEM, f"{told}, RUN_UID is {wanted}", f"{copy}set RUN_UID to a user's id, not root's")
+        return Finding(
+            Verdict.PROBLEM, f"{reported}, RUN_UID is {wanted}", f"{copy}set RUN_UID to a user's id, not root's"
+        )
     own = os.getuid()
     if own in (0, int(wanted)):
-        return Finding(Verdict.OK, f"{told}, RUN_UID is {wanted}", f"chown {wanted} runs" if own == 0 else "")
-    return Finding(Verdict.PROBLEM, f"{told}, RUN_UID is {wanted}, yours {own}", f"{copy}set RUN_UID={own} for Compose")
+        return Finding(Verdict.OK, f"{reported}, RUN_UID is {wanted}", f"chown {wanted} runs" if own == 0 else "")
+    return Finding(
+        Verdict.PROBLEM, f"{reported}, RUN_UID is {wanted}, yours {own}", f"{copy}set RUN_UID={own} for Compose"
+    )

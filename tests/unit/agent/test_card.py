@@ -113,8 +113,8 @@ def test_a_first_update_beyond_the_fraction_is_finished_in_parts_before_anything
         assert 1 <= learner.micro_batch < size
         learner.update()
         assert learner.device == card
-    told = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
-    assert {row["phase"].split(" ")[0] for row in told if row["event"] == "out_of_memory"} == {"rehearsed"}
+    reported = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
+    assert {row["phase"].split(" ")[0] for row in reported if row["event"] == "out_of_memory"} == {"rehearsed"}
     assert (run.memory / "out-of-memory-1.pickle").stat().st_size > 0, "PyTorch's viewer has its file"
     account = json.loads((run.memory / "out-of-memory-1.json").read_text(encoding="utf-8"))
     assert account["allocator"]["num_ooms"] > 0

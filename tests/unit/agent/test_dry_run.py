@@ -185,9 +185,9 @@ def test_on_a_gpu_a_limit_too_small_for_the_batch_ends_in_micro_batches_and_the_
     from agent.memory.recovery import Recovery, Shortage
 
     device = torch.device("cuda", 0)
-    told: list[Shortage] = []
+    reported: list[Shortage] = []
     td3 = TD3(TD3Config(policy_delay=1), device, seed=0)
-    recovery = Recovery(2048, None, td3.release, told.append)
+    recovery = Recovery(2048, None, td3.release, reported.append)
     total = torch.cuda.get_device_properties(device).total_memory
     limit_memory(device, (torch.cuda.memory_reserved(device) + 256 * 2**20) / total)
     try:
@@ -195,6 +195,6 @@ def test_on_a_gpu_a_limit_too_small_for_the_batch_ends_in_micro_batches_and_the_
     finally:
         limit_memory(device, 1.0)
     assert recovery.micro_batch < 2048
-    assert all(shortage.asked_bytes and shortage.free_bytes is not None for shortage in told)
+    assert all(shortage.asked_bytes and shortage.free_bytes is not None for shortage in reported)
     assert found.device_reserved_peak_mib is not None
     assert torch.cuda.memory_reserved(device) > torch.cuda.memory_allocated(device)

@@ -214,14 +214,14 @@ def test_a_device_that_does_not_work_is_one_sentence(tmp_path: Path, monkeypatch
     ],
 )
 def test_what_is_still_held_for_this_run_counts_as_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str | None, device: int, host: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: str | None, device: int, host: int
 ) -> None:
     stand_in_torch(tmp_path, monkeypatch, f"return {GIB}, {8 * GIB}")
     machine = Machine(tmp_path, available=GIB)
     machine.v2("/")
     monkeypatch.setenv("MEMORY_HELD_FILE", str(tmp_path / "held.json"))
-    if told is not None:
-        (tmp_path / "held.json").write_text(told)
+    if reported is not None:
+        (tmp_path / "held.json").write_text(reported)
     assert free.device_bytes(None) == GIB + CUDA_CONTEXT + device
     assert machine.room() == near(GIB + host)
 

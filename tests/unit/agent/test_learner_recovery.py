@@ -61,9 +61,9 @@ def test_a_learner_that_left_its_device_finishes_the_same_update(
         monkeypatch.undo()
         expected = undisturbed.update(random_batch(SIZE))
     assert learner.micro_batch == SIZE
-    told = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
-    assert [event["action"] for event in told] == ["collected", *["halved"] * 5, "collected", "moved"]
-    assert {(event["updates"], event["device"], event["next_device"]) for event in told} == {(2, "cpu", "cpu")}
+    reported = [json.loads(line) for line in run.agent_events.read_text(encoding="utf-8").splitlines()]
+    assert [event["action"] for event in reported] == ["collected", *["halved"] * 5, "collected", "moved"]
+    assert {(event["updates"], event["device"], event["next_device"]) for event in reported} == {(2, "cpu", "cpu")}
     ours, theirs = learner._td3.state(), undisturbed.state()
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
     assert learner.losses().keys() == expected.keys()

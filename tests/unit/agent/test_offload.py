@@ -131,13 +131,13 @@ def test_a_shortage_is_made_good(monkeypatch: pytest.MonkeyPatch, place: str) ->
         return function(*arguments, **named)
 
     monkeypatch.setattr(target, name, failing)
-    told: list[Shortage] = []
-    recovery = Recovery(SIZE, None, offloaded.release, told.append)
+    reported: list[Shortage] = []
+    recovery = Recovery(SIZE, None, offloaded.release, reported.append)
     plain.update(_batch(1))
     if place == "_targets.pairs":
         next(failures)  # what can't be split is tried once more
     offloaded.update(_batch(1), recovery.attempt)
-    assert told
+    assert reported
     ours, theirs = (torch.cat([p.flatten() for p in each.online.parameters()]) for each in (offloaded, plain))
     assert float((ours - theirs).detach().norm() / theirs.detach().norm()) <= 2e-6
 

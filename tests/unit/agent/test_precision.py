@@ -118,11 +118,11 @@ def test_a_learner_that_computes_in_another_precision_says_so_once(tmp_path: Pat
         learner = Learner(configured("bfloat16"), run)
         for _ in range(2):
             learner.apply(configured("bfloat16"), ["device"])
-        told = events(run, "precision")
-        assert [(event["asked"], event["computed"], event["device"]) for event in told] == [
+        reported = events(run, "precision")
+        assert [(event["asked"], event["computed"], event["device"]) for event in reported] == [
             ("bfloat16", "float32", "cpu")
         ]
-        assert "td3.precision is bfloat16" in told[0]["cause"]
+        assert "td3.precision is bfloat16" in reported[0]["cause"]
 
 
 def test_a_learner_that_computes_as_asked_says_nothing(tmp_path: Path, machine: Has) -> None:

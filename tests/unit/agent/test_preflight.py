@@ -75,22 +75,22 @@ def test_a_start_asks_once_whether_there_is_a_gpu(
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_a_gpu_with_room_is_taken(tmp_path: Path, machine: dict[str, int], device: str) -> None:
-    chosen, told = admitted(tmp_path, device=device)
+    chosen, reported = admitted(tmp_path, device=device)
     assert chosen == "cuda"
-    assert [event["event"] for event in told] == ["allocator", "footprint"]
-    assert told[1]["device"] == "cuda"
+    assert [event["event"] for event in reported] == ["allocator", "footprint"]
+    assert reported[1]["device"] == "cuda"
 
 
 def test_auto_leaves_a_full_gpu_alone_and_says_why(tmp_path: Path, machine: dict[str, int]) -> None:
     machine["device"] = 100 * MIB
-    chosen, told = admitted(tmp_path, device="auto")
+    chosen, reported = admitted(tmp_path, device="auto")
     assert chosen == "cpu"
-    assert [event["event"] for event in told] == ["allocator", "footprint", "device"]
-    assert told[1]["fits"] is True
-    assert told[2]["device"] == "cpu"
-    assert "MiB of device memory" in told[2]["cause"]
-    assert "100 MiB are free" in told[2]["cause"]
-    assert "It goes to the CPU" in told[1]["cause"]
+    assert [event["event"] for event in reported] == ["allocator", "footprint", "device"]
+    assert reported[1]["fits"] is True
+    assert reported[2]["device"] == "cpu"
+    assert "MiB of device memory" in reported[2]["cause"]
+    assert "100 MiB are free" in reported[2]["cause"]
+    assert "It goes to the CPU" in reported[1]["cause"]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_a_torch_without_cuda_is_an_event_of_its_own_and_never_one_of_memory(
     else:
         found = preflight.admit(configured(device=device), run, CHOICE, EventLog(run.agent_events).append)
         assert (found.device.type, found.gave_way) == ("cpu", "")
-    told = events(run)
-    assert (told[0]["event"], told[0]["reason"], told[0]["device"]) == ("no_cuda", "cpu_build", device)
-    assert not {event["event"] for event in told} & {"device", "cannot_fit", "out_of_memory", "micro_batch_lowered"}
+    reported = events(run)
+    assert (reported[0]["event"], reported[0]["reason"], reported[0]["device"]) == ("no_cuda", "cpu_build", device)
+    assert not {event["event"] for event in reported} & {"device", "cannot_fit", "out_of_memory", "micro_batch_lowered"}
 
 
 def test_a_full_gpu_that_was_asked_for_is_refused(tmp_path: Path, machine: dict[str, int]) -> None:
@@ -166,8 +166,8 @@ def test_a_gpu_without_bfloat16_is_refused_it_with_the_way_out(tmp_path: Path, m
 
 
 def test_offload_that_has_no_effect_is_told(tmp_path: Path, machine: dict[str, int]) -> None:
-    told = admitted(tmp_path, device="cpu", memory={"offload": ["optimizer"]})[1]
-    assert told[1]["idle_offload"] == ["optimizer"]
-    assert "memory.offload has no effect on the CPU (optimizer)." in told[1]["cause"]
-    told = admitted(tmp_path / "other", device="cuda", memory={"offload": ["optimizer"]})[1]
-    assert told[1]["idle_offload"] == []
+    reported = admitted(tmp_path, device="cpu", memory={"offload": ["optimizer"]})[1]
+    assert reported[1]["idle_offload"] == ["optimizer"]
+    assert "memory.offload has no effect on the CPU (optimizer)." in reported[1]["cause"]
+    reported = admitted(tmp_path / "other", device="cuda", memory={"offload": ["optimizer"]})[1]
+    assert reported[1]["idle_offload"] == []

@@ -110,11 +110,11 @@ def test_the_preflight_lets_the_smaller_one_in_and_tells_why(tmp_path: Path, mon
         settings, run, Choice("expandable_segments:True", "a test"), EventLog(run.agent_events).append
     )
     assert admitted.config.td3.micro_batch == BATCH // 2
-    told = {event["event"]: event for event in map(json.loads, run.agent_events.read_text().splitlines())}
-    assert told["footprint"]["fits"] is True
-    assert told["micro_batch_lowered"]["micro_batch"] == BATCH // 2
-    assert told["micro_batch_lowered"]["last_micro_batch"] == BATCH
-    assert told["micro_batch_lowered"]["needed_mib"] > told["micro_batch_lowered"]["free_mib"]
+    reported = {event["event"]: event for event in map(json.loads, run.agent_events.read_text().splitlines())}
+    assert reported["footprint"]["fits"] is True
+    assert reported["micro_batch_lowered"]["micro_batch"] == BATCH // 2
+    assert reported["micro_batch_lowered"]["last_micro_batch"] == BATCH
+    assert reported["micro_batch_lowered"]["needed_mib"] > reported["micro_batch_lowered"]["free_mib"]
 
 
 def test_the_estimate_counts_the_rows_that_are_computed_at_once() -> None:

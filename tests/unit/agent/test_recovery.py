@@ -49,10 +49,10 @@ def test_a_shortage_in_any_phase_is_made_good(
     owner, _, name = place.rpartition(".")
     target = torch if owner == "torch" else eval(owner, {"td3": watched.td3})
     monkeypatch.setattr(target, name, Failing(getattr(target, name), calls, when), raising=False)
-    recovery, told = recovery_of(watched.td3)
+    recovery, reported = recovery_of(watched.td3)
     found = watched.td3.update(random_batch(SIZE), recovery.attempt)
     expected_failures = 0 if calls.start > 0 else len(calls)
-    assert len(told) == expected_failures
+    assert len(reported) == expected_failures
     assert recovery.micro_batch == (micro_batch if expected_failures else SIZE)
     assert distance(watched.weights(), undisturbed.weights()) <= 2e-6
     assert distance(watched.gradients, undisturbed.gradients) <= 2e-6
@@ -69,11 +69,11 @@ def never_fits(size: int) -> None:
 
 
 def test_the_ladder_is_garbage_then_halves_then_exit_71_with_the_numbers() -> None:
-    told: list[Shortage] = []
-    recovery = Recovery(8, None, lambda: None, told.append)
+    reported: list[Shortage] = []
+    recovery = Recovery(8, None, lambda: None, reported.append)
     with pytest.raises(AgentError) as caught:
         recovery.attempt("critic", never_fits, 8)
-    steps = [(shortage.action, shortage.micro_batch, shortage.next_micro_batch) for shortage in told]
+    steps = [(shortage.action, shortage.micro_batch, shortage.next_micro_batch) for shortage in reported]
     assert steps == [
         ("collected", 8, 8),
         ("halved", 8, 4),
@@ -89,19 +89,19 @@ def test_the_ladder_is_garbage_then_halves_then_exit_71_with_the_numbers() -> No
 
 
 def test_a_phase_that_cannot_be_split_is_tried_once_more_and_leaves_the_micro_batch() -> None:
-    told: list[Shortage] = []
-    recovery = Recovery(8, 4, lambda: None, told.append)
+    reported: list[Shortage] = []
+    recovery = Recovery(8, 4, lambda: None, reported.append)
     with pytest.raises(AgentError):
         recovery.attempt("targets", never_fits, 1)
-    assert [shortage.action for shortage in told] == ["collected", "exhausted"]
+    assert [shortage.action for shortage in reported] == ["collected", "exhausted"]
     assert recovery.micro_batch == 4
 
 
 @pytest.mark.parametrize(("first", "rows"), [(None, 8), (4, 8), (None, 1)])
 def test_the_last_resort_is_to_move_and_begin_again_with_the_first_size(first: int | None, rows: int) -> None:
-    told: list[Shortage] = []
+    reported: list[Shortage] = []
     moved: list[int] = []
-    recovery = Recovery(8, first, lambda: None, told.append, last_resort=lambda: moved.append(recovery.micro_batch))
+    recovery = Recovery(8, first, lambda: None, reported.append, last_resort=lambda: moved.append(recovery.micro_batch))
 
     def run(size: int) -> int:
         if not moved:
@@ -110,20 +110,20 @@ def test_the_last_resort_is_to_move_and_begin_again_with_the_first_size(first: i
 
     assert recovery.attempt("critic", run, rows) == min(rows, first or 8)
     assert recovery.micro_batch == (first or 8)
-    assert [shortage.action for shortage in told][-2:] == ["collected", "moved"]
-    assert (told[-1].micro_batch, told[-1].next_micro_batch) == (1, min(rows, first or 8))
+    assert [shortage.action for shortage in reported][-2:] == ["collected", "moved"]
+    assert (reported[-1].micro_batch, reported[-1].next_micro_batch) == (1, min(rows, first or 8))
     assert len(moved) == 1
 
 
 def test_there_is_one_last_resort_and_then_exit_71() -> None:
-    told: list[Shortage] = []
+    reported: list[Shortage] = []
     moved: list[None] = []
-    recovery = Recovery(2, None, lambda: None, told.append, last_resort=lambda: moved.append(None))
+    recovery = Recovery(2, None, lambda: None, reported.append, last_resort=lambda: moved.append(None))
     with pytest.raises(AgentError) as caught:
         recovery.attempt("critic", never_fits, 2)
     assert caught.value.code is Exit.OUT_OF_MEMORY
     ladder = ["collected", "halved", "collected"]
-    assert [shortage.action for shortage in told] == [*ladder, "moved", *ladder, "exhausted"]
+    assert [shortage.action for shortage in reported] == [*ladder, "moved", *ladder, "exhausted"]
     assert len(moved) == 1
 
 
@@ -138,9 +138,9 @@ def fits(limit: int, tried: list[int]) -> Callable[[int], int]:
 
 
 def test_what_worked_is_remembered_and_garbage_comes_first_again_after_a_calm() -> None:
-    told: list[Shortage] = []
+    reported: list[Shortage] = []
     tried: list[int] = []
-    recovery = Recovery(32, None, lambda: None, told.append)
+    recovery = Recovery(32, None, lambda: None, reported.append)
     assert recovery.attempt("critic", fits(10, tried), 32) == 8
     assert recovery.attempt("critic", fits(10, tried), 32) == 8
     assert tried == [32, 32, 16, 8, 8]
@@ -164,7 +164,7 @@ def test_what_worked_is_remembered_and_garbage_comes_first_again_after_a_calm() 
     ],
 )
 def test_the_account_has_the_bytes_that_the_message_has(message: str, asked: int | None, free: int | None) -> None:
-    told: list[Shortage] = []
+    reported: list[Shortage] = []
     failures = iter([torch.OutOfMemoryError(message)])
 
     def run(size: int) -> int:
@@ -172,8 +172,8 @@ def test_the_account_has_the_bytes_that_the_message_has(message: str, asked: int
             raise failure
         return size
 
-    assert Recovery(8, None, lambda: None, told.append).attempt("actor", run, 8) == 8
-    assert told == [Shortage("actor", message.splitlines()[0], "collected", 8, 8, 8, asked, free)]
+    assert Recovery(8, None, lambda: None, reported.append).attempt("actor", run, 8) == 8
+    assert reported == [Shortage("actor", message.splitlines()[0], "collected", 8, 8, 8, asked, free)]
 
 
 def test_nothing_of_the_failed_try_is_alive_when_memory_is_cleared() -> None:
@@ -284,18 +284,18 @@ def test_errors_are_known_by_all_the_classes_that_they_are_made_from() -> None:
 def test_a_library_without_room_for_its_handle_is_tried_again_in_parts_and_one_that_is_broken_is_not(
     full: bool,
 ) -> None:
-    told: list[Shortage] = []
+    reported: list[Shortage] = []
 
     def run(size: int) -> int:
         if size > 4:
             raise RuntimeError(AMBIGUOUS[0])
         return size
 
-    recovery = Recovery(8, None, lambda: None, told.append, device_is_full=lambda: full)
+    recovery = Recovery(8, None, lambda: None, reported.append, device_is_full=lambda: full)
     if full:
         assert recovery.attempt("critic", run, 8) == 4
-        assert [shortage.action for shortage in told] == ["collected", "halved"]
+        assert [shortage.action for shortage in reported] == ["collected", "halved"]
     else:
         with pytest.raises(RuntimeError, match="CUBLAS_STATUS_NOT_INITIALIZED"):
             recovery.attempt("critic", run, 8)
-        assert told == []
+        assert reported == []

@@ -186,10 +186,10 @@ def test_a_disk_without_room_for_both_is_refused_with_the_numbers_and_nothing_is
         with pytest.raises(AgentError, match=r"takes 2 MiB beside .* the disk has 2 MiB free: free some, or") as caught:
             resize_to_300(run)
         assert caught.value.code is Exit.OUT_OF_MEMORY
-        told = json.loads(run.agent_events.read_text().splitlines()[-1])
-        assert (told["event"], told["pool"], told["cause"]) == ("cannot_fit", "disk", str(caught.value))
-        assert told["needed_mib"] + told["reserve_mib"] > told["free_mib"] > 0
-        assert 100 < told["fitting_replay"] < 200
+        reported = json.loads(run.agent_events.read_text().splitlines()[-1])
+        assert (reported["event"], reported["pool"], reported["cause"]) == ("cannot_fit", "disk", str(caught.value))
+        assert reported["needed_mib"] + reported["reserve_mib"] > reported["free_mib"] > 0
+        assert 100 < reported["fitting_replay"] < 200
         assert contents(run.replay) == before
         filler.unlink()
         resize_to_300(run)
@@ -206,10 +206,10 @@ def test_what_was_done_is_told(tmp_path: Path) -> None:
     ring(run.replay, 400)
     resize_to_300(run)
     resize_to_300(run)
-    told = [json.loads(line) for line in run.agent_events.read_text().splitlines()]
-    assert [event["event"] for event in told] == ["replay_reshaped"]
-    assert (told[0]["capacity_before"], told[0]["capacity"], told[0]["side"]) == (400, 300, 84)
-    assert told[0]["rows"] == 300
+    reported = [json.loads(line) for line in run.agent_events.read_text().splitlines()]
+    assert [event["event"] for event in reported] == ["replay_reshaped"]
+    assert (reported[0]["capacity_before"], reported[0]["capacity"], reported[0]["side"]) == (400, 300, 84)
+    assert reported[0]["rows"] == 300
 
 
 def test_a_last_writer_that_is_dying_is_waited_for_and_a_living_one_is_not_disturbed(

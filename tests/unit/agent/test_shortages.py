@@ -38,7 +38,7 @@ def update_under_limits(phase: str, settings: TD3Config) -> Iterator[dict[str, A
 
     def update_within(room: int) -> dict[str, Any]:
         watched.td3.load_state(start)
-        recovery, told = recovery_of(watched.td3)
+        recovery, reported = recovery_of(watched.td3)
         outcome: dict[str, Any] = {"room": room}
         try:
             found = watched.td3.update(batch, limited(watched.td3, recovery, phase, room))
@@ -54,12 +54,12 @@ def update_under_limits(phase: str, settings: TD3Config) -> Iterator[dict[str, A
                 "metrics": max(abs(float(found[name] - metrics[name])) for name in metrics),
                 "same_scale": watched.scale() == undisturbed.scale(),
             }
-        return outcome | {"told": [(one.phase, one.action, one.asked_bytes, one.cause) for one in told]}
+        return outcome | {"reported": [(one.phase, one.action, one.asked_bytes, one.cause) for one in reported]}
 
     room, too_small, parts = 2**20, 2**20, False
     while True:  # from a part to its half the need halves, too
         yield (outcome := update_within(room))
-        if not outcome["told"]:
+        if not outcome["reported"]:
             break
         parts = parts or in_parts(outcome)
         if outcome.get("micro_batch", 1) == 1:
@@ -112,11 +112,11 @@ def test_a_real_shortage_changes_the_update_by_rounding_only(
 ) -> None:
     seen = limits_seen(phase, precision)
     ended = [one for one in seen if "exit" in one]
-    recovered = [one for one in seen if "exit" not in one and one["told"]]
+    recovered = [one for one in seen if "exit" not in one and one["reported"]]
     assert all(one["exit"] == Exit.OUT_OF_MEMORY for one in ended)
     assert any(map(in_parts, recovered)), "no limit let a part through"
-    assert all(name == phase for one in recovered for name, *_ in one["told"])
-    assert any("DefaultCPUAllocator" in cause and asked for one in recovered for _, _, asked, cause in one["told"])
+    assert all(name == phase for one in recovered for name, *_ in one["reported"])
+    assert any("DefaultCPUAllocator" in cause and asked for one in recovered for _, _, asked, cause in one["reported"])
     assert max(one["weights"] for one in recovered) <= weights
     assert max(one["gradients"] for one in recovered) <= gradients
     assert all(one["same_scale"] for one in recovered)

@@ -236,10 +236,10 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
         "import os, subprocess, sys, time;"
         "subprocess.Popen([sys.executable, '-c', sys.argv[1], str(os.getpid()), sys.argv[2]]); time.sleep(60)"
     )
-    told = tmp_path / "pid"
-    process = subprocess.Popen([sys.executable, "-c", parent, child, str(told)])
-    wait_for(lambda: told.exists() and told.read_text())
-    pid = int(told.read_text())
+    reported = tmp_path / "pid"
+    process = subprocess.Popen([sys.executable, "-c", parent, child, str(reported)])
+    wait_for(lambda: reported.exists() and reported.read_text())
+    pid = int(reported.read_text())
     process.kill()
     process.wait()
     wait_for(lambda: not running(pid), timeout_s=5)

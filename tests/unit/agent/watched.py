@@ -46,5 +46,5 @@ def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
 
 
 def recovery_of(td3: TD3) -> tuple[Recovery, list[Shortage]]:
-    told: list[Shortage] = []
-    return Recovery(SIZE, None, td3.release, told.append), told
+    reported: list[Shortage] = []
+    return Recovery(SIZE, None, td3.release, reported.append), reported

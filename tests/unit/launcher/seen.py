@@ -102,16 +102,16 @@ def diagnosed(
     return [(seen.time_s, finding) for seen in looks for finding in diagnostician.look(seen)]
 
 
-def causes(told: Told) -> set[Cause]:
-    return {finding.cause for _, finding in told}
+def causes(reported: Told) -> set[Cause]:
+    return {finding.cause for _, finding in reported}
 
 
-def first(told: Told, cause: Cause) -> tuple[float, Finding]:
+def first(reported: Told, cause: Cause) -> tuple[float, Finding]:
     """Return when a cause was told first, and the finding."""
-    for time_s, finding in told:
+    for time_s, finding in reported:
         if finding.cause is cause:
             return time_s, finding
-    raise AssertionError(f"{cause} isn't among {causes(told)}")
+    raise AssertionError(f"{cause} isn't among {causes(reported)}")
 
 
 def until(true: Callable[[], bool], limit_s: float = 20.0, every_s: float = 0.05) -> float:

@@ -47,9 +47,9 @@ MICRO, CPU, NOTHING = {"td3.micro_batch": 32}, {"device": "cpu"}, dict[str, Any]
 def test_only_what_was_given_up_for_memory_is_a_rung(
     expected: dict[str, Any], beat: dict[str, Any], rung: dict[str, Any], without: bool
 ) -> None:
-    told = replace(BEAT, **{"cuda": Cuda.USABLE, **beat})
-    assert given_up(told, expected) == rung
-    assert (why_without_cuda(told, expected) is not None) is without
+    reported = replace(BEAT, **{"cuda": Cuda.USABLE, **beat})
+    assert given_up(reported, expected) == rung
+    assert (why_without_cuda(reported, expected) is not None) is without
 
 
 def test_every_case_of_the_agent_has_its_words() -> None:

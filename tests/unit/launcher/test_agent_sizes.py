@@ -116,7 +116,7 @@ def test_bands_are_the_plans_figures_by_phase_and_follow_the_rung() -> None:
 def test_a_run_says_what_is_planned_once_for_each_rung(tmp_path: Path) -> None:
     world = World(RunPaths(tmp_path / "run"), agent_mib=600)
     world.steps_for(200)
-    (told,) = world.events("planned_bands")
-    assert told["bands_mib"] == {"agent": {"vram:0": {"updating": 600.0}}}
-    assert world.journal.state.planned_bands_mib == told["bands_mib"]
+    (reported,) = world.events("planned_bands")
+    assert reported["bands_mib"] == {"agent": {"vram:0": {"updating": 600.0}}}
+    assert world.journal.state.planned_bands_mib == reported["bands_mib"]
     assert world.planned == {("agent", "vram:0", "updating"): 600.0}

@@ -38,7 +38,7 @@ case "$*" in
     *version*) echo {version};;
     *" config "*) echo '{{"services": {{"agent": {{"image": "a", "mem_limit": "'${{AGENT_MEMORY-1048576}}'"}}, \
         "carla": {{"image": "c"}}}}}}';;
-    *" up "*) printf '%s\\n' "$*" "RESTART=$RESTART" > {told}.new; mv {told}.new {told};;
+    *" up "*) printf '%s\\n' "$*" "RESTART=$RESTART" > {reported}.new; mv {reported}.new {reported};;
     *) echo "Cannot connect to the Docker daemon." >&2; exit 1;;
 esac
 """
@@ -68,7 +68,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     def put(version: str) -> None:
         command = tmp_path / "bin" / "docker"
         command.parent.mkdir()
-        command.write_text(COMPOSE.format(version=version, told=tmp_path / "told"))
+        command.write_text(COMPOSE.format(version=version, reported=tmp_path / "told"))
         command.chmod(0o755)
         monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
@@ -205,10 +205,10 @@ def test_a_start_concerns_one_service_alone_and_leaves_restarts_to_the_launcher(
     install("2.26.1")
     monkeypatch.setattr(runtime, "_engine", Engine())
     runtime.start(Start(role, "Low"))
-    told = tmp_path / "told"
-    until(told.exists)
+    reported = tmp_path / "told"
+    until(reported.exists)
     runtime.close()
-    command, restart = told.read_text().splitlines()
+    command, restart = reported.read_text().splitlines()
     words = command.split()
     assert words[-1] == SERVICES[role]
     assert "--no-deps" in words
@@ -310,10 +310,10 @@ class Stack(Engine):
         gone = name in self.ended
         return Container(name, 2**22 + 1, running=not gone, finished=gone, started="", exit_code=0, oom_killed=False)
 
-    def signal(self, *told: str) -> None:
-        self.signals.append(" ".join(told))
-        if told[0] not in self.stubborn or told[1] == "SIGKILL":
-            self.ended.add(told[0])
+    def signal(self, *reported: str) -> None:
+        self.signals.append(" ".join(reported))
+        if reported[0] not in self.stubborn or reported[1] == "SIGKILL":
+            self.ended.add(reported[0])
 
 
 def child(run: RunPaths, engine: Engine) -> ComposeChild:

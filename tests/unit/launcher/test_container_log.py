@@ -47,10 +47,10 @@ class Engine:
         since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(since_s)).encode()
         yield self._pieces(b"".join(each for each in self.lines if each[:19] >= since))
 
-    def _pieces(self, told: bytes) -> Iterator[bytes]:
-        end = self.breaks_after.pop(0) if self.breaks_after else len(told)
-        yield from (told[begin : min(begin + 7, end)] for begin in range(0, end, 7))
-        if end < len(told):
+    def _pieces(self, reported: bytes) -> Iterator[bytes]:
+        end = self.breaks_after.pop(0) if self.breaks_after else len(reported)
+        yield from (reported[begin : min(begin + 7, end)] for begin in range(0, end, 7))
+        if end < len(reported):
             raise EngineError("broken off")
         self.goes_on.wait(PATIENCE_S)
 

@@ -79,10 +79,10 @@ def test_an_end_that_the_launcher_asked_for_is_none(code: int) -> None:
 def test_an_agents_end_is_named_by_code_and_pool_whatever_it_says(
     code: int, device: str, failed: str, pool: MemoryPool | None, cause: Cause
 ) -> None:
-    told = agent_ends(code, failed=failed, pool=pool, device=device)
-    assert causes(told) == {cause}
-    assert told[0][1].exit_code == code
-    assert told[0][1].numbers.get("failure", "") == failed
+    reported = agent_ends(code, failed=failed, pool=pool, device=device)
+    assert causes(reported) == {cause}
+    assert reported[0][1].exit_code == code
+    assert reported[0][1].numbers.get("failure", "") == failed
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_a_refusal_is_of_the_pool_that_it_names_wherever_the_last_agent_computed
 ) -> None:
     folder = {"folder": "runs/night"} if pool == "disk" else {"folder": None}
     refused = {"event": "cannot_fit", "pool": pool, "needed_mib": 700.0, "free_mib": 500.0, "reserve_mib": 64, **folder}
-    told = agent_ends(71, refused=refused, device=device)
-    assert causes(told) == {cause}
-    found = told[0][1]
+    reported = agent_ends(71, refused=refused, device=device)
+    assert causes(reported) == {cause}
+    found = reported[0][1]
     assert (found.deficit_mib, found.exit_code, found.pool) == (264, 71, "disk" if pool == "disk" else "")
     where = " in runs/night" if pool == "disk" else ""
     assert found.sentence == (
@@ -117,17 +117,17 @@ def test_an_agent_that_finished_or_was_stopped_by_a_person_is_well(code: int) ->
 
 @pytest.mark.parametrize("code", [0, 137])
 def test_a_kernel_kill_is_no_success_though_the_container_exits_0_and_memory_was_plenty(code: int) -> None:
-    told = agent_ends(code, memory=lambda _: ram(kills=0, free=8000), oom_killed=True)
-    assert causes(told) == {Cause.AGENT_HOST_OOM}
-    assert told[0][0] == 30
-    assert "for memory" in told[0][1].sentence
+    reported = agent_ends(code, memory=lambda _: ram(kills=0, free=8000), oom_killed=True)
+    assert causes(reported) == {Cause.AGENT_HOST_OOM}
+    assert reported[0][0] == 30
+    assert "for memory" in reported[0][1].sentence
 
 
 @pytest.mark.parametrize("code", [0, 137])
 def test_a_counter_of_kills_that_rose_tells_as_much(code: int) -> None:
-    told = agent_ends(code, memory=lambda t: ram(kills=2 + (t >= 30)))
-    assert causes(told) == {Cause.AGENT_HOST_OOM}
-    assert {finding.pool for _, finding in told} == {"ram:agent"}
+    reported = agent_ends(code, memory=lambda t: ram(kills=2 + (t >= 30)))
+    assert causes(reported) == {Cause.AGENT_HOST_OOM}
+    assert {finding.pool for _, finding in reported} == {"ram:agent"}
 
 
 def test_kills_of_before_are_nobodys_end() -> None:
@@ -145,8 +145,8 @@ def test_a_collector_that_the_kernel_killed_is_told_once_while_the_learner_lives
         seen = replace(driving(time_s), memory=ram(kills=int(time_s >= 20)))
         return with_agent(seen, events=(restarted,) * (time_s == 21))
 
-    told = diagnosed(map(look, seconds(100)))
-    assert [(time_s, finding.cause, finding.pool) for time_s, finding in told] == [
+    reported = diagnosed(map(look, seconds(100)))
+    assert [(time_s, finding.cause, finding.pool) for time_s, finding in reported] == [
         (21, Cause.AGENT_HOST_OOM, "ram:agent")
     ]
 

@@ -52,12 +52,12 @@ def test_a_call_that_no_time_out_ends_is_the_collectors_hang() -> None:
             return with_beat(seen, collector_restarts=1, state="starting" if since_s < 29 else "connecting")
         return with_beat(seen, collector_restarts=1, ticks=9000 + int(20 * (since_s + 70)))
 
-    told = stops_ticking(100, 300, deadlock)
-    time_s, finding = first(told, Cause.COLLECTOR_HANG)
-    assert causes(told) == {Cause.COLLECTOR_HANG}
+    reported = stops_ticking(100, 300, deadlock)
+    time_s, finding = first(reported, Cause.COLLECTOR_HANG)
+    assert causes(reported) == {Cause.COLLECTOR_HANG}
     assert time_s - 100 <= TIMEOUT_S + 5
     assert "replaces its collector after 25 s by itself" in finding.sentence
-    assert max(time_s for time_s, _ in told) <= 126
+    assert max(time_s for time_s, _ in reported) <= 126
 
 
 def test_a_collector_that_hangs_outside_of_all_calls_is_no_hang_of_the_simulator() -> None:
@@ -68,14 +68,14 @@ def test_a_collector_that_hangs_outside_of_all_calls_is_no_hang_of_the_simulator
             return seen
         return with_beat(seen, collector_restarts=1, ticks=9000 + int(20 * (since_s + 100)))
 
-    told = stops_ticking(100, 200, stopped)
-    assert causes(told) == {Cause.COLLECTOR_HANG}
-    assert "asked the simulator for nothing" in first(told, Cause.COLLECTOR_HANG)[1].sentence
+    reported = stops_ticking(100, 200, stopped)
+    assert causes(reported) == {Cause.COLLECTOR_HANG}
+    assert "asked the simulator for nothing" in first(reported, Cause.COLLECTOR_HANG)[1].sentence
 
 
 def test_one_that_never_calls_and_is_not_replaced_is_looked_for_in_the_simulator_at_last() -> None:
-    told = stops_ticking(100, 200, lambda _, seen: seen)
-    assert first(told, Cause.SIMULATOR_HANG)[0] - 100 <= TIMEOUT_S + 10
+    reported = stops_ticking(100, 200, lambda _, seen: seen)
+    assert first(reported, Cause.SIMULATOR_HANG)[0] - 100 <= TIMEOUT_S + 10
 
 
 def test_a_hung_simulator_whose_calls_time_out_is_found_within_the_time_out_and_5_s() -> None:
@@ -88,9 +88,9 @@ def test_a_hung_simulator_whose_calls_time_out_is_found_within_the_time_out_and_
             seen, tick_outstanding_s=since_s - TIMEOUT_S, state="connecting", phase="waiting_for_simulator"
         )
 
-    told = stops_ticking(100, 200, hang)
-    time_s, finding = first(told, Cause.SIMULATOR_HANG)
-    assert causes(told) == {Cause.SIMULATOR_HANG}
+    reported = stops_ticking(100, 200, hang)
+    time_s, finding = first(reported, Cause.SIMULATOR_HANG)
+    assert causes(reported) == {Cause.SIMULATOR_HANG}
     assert TIMEOUT_S < time_s - 100 <= TIMEOUT_S + 5
     assert "answers `version`" in finding.sentence
 
@@ -106,9 +106,9 @@ def test_a_simulator_is_hung_when_a_fresh_collector_cannot_tick_either() -> None
         state = "starting" if since_s < TIMEOUT_S + 4 else "connecting"
         return with_beat(seen, collector_restarts=1, state=state, tick_outstanding_s=max(0.0, since_s - TIMEOUT_S - 4))
 
-    told = stops_ticking(100, 200, hang)
-    collector_s, _ = first(told, Cause.COLLECTOR_HANG)
-    simulator_s, finding = first(told, Cause.SIMULATOR_HANG)
+    reported = stops_ticking(100, 200, hang)
+    collector_s, _ = first(reported, Cause.COLLECTOR_HANG)
+    simulator_s, finding = first(reported, Cause.SIMULATOR_HANG)
     assert collector_s - 100 <= TIMEOUT_S + 5
     assert simulator_s - collector_s <= TIMEOUT_S + 10
     assert "a fresh collector" in finding.sentence
@@ -120,9 +120,9 @@ def test_a_fresh_collector_whose_tick_hangs_as_well_is_no_collectors_hang() -> N
             return with_beat(seen, tick_outstanding_s=since_s)
         return with_beat(seen, collector_restarts=1, tick_outstanding_s=max(0.0, since_s - 26))
 
-    told = stops_ticking(100, 155, hang)
-    assert first(told, Cause.SIMULATOR_HANG)[0] - 125 <= TIMEOUT_S + 5
-    assert {finding.cause for time_s, finding in told if time_s >= 126} == {Cause.SIMULATOR_HANG}
+    reported = stops_ticking(100, 155, hang)
+    assert first(reported, Cause.SIMULATOR_HANG)[0] - 125 <= TIMEOUT_S + 5
+    assert {finding.cause for time_s, finding in reported if time_s >= 126} == {Cause.SIMULATOR_HANG}
 
 
 def test_a_first_connection_may_cost_a_time_out_before_it_counts() -> None:
@@ -170,12 +170,12 @@ def test_one_that_ticks_is_not_hung_whatever_else_it_answers() -> None:
     ],
 )
 def test_a_collector_that_wants_no_ticks_hangs_nowhere(phase: str, state: str) -> None:
-    told = diagnosed(with_beat(driving(0), phase=phase, state=state, step=int(t)) for t in [0.0])
-    told += diagnosed(
+    reported = diagnosed(with_beat(driving(0), phase=phase, state=state, step=int(t)) for t in [0.0])
+    reported += diagnosed(
         replace(with_beat(driving(t), phase=phase, state=state, ticks=9000, tick_outstanding_s=0), time_s=t)
         for t in seconds(250)
     )
-    assert not told
+    assert not reported
 
 
 def test_a_simulator_that_is_away_is_waited_for() -> None:

@@ -39,8 +39,8 @@ def leaking(mib_a_minute: float, free_mib: float, noise_mib: float = 0.0, seed: 
 
 
 def test_a_leak_of_20_mib_a_minute_is_seen_ten_minutes_ahead() -> None:
-    told = diagnosed(map(holding(simulator=leaking(20, free_mib=600)), seconds(100 + 30 * 60)))
-    time_s, leak = first(told, Cause.LEAK)
+    reported = diagnosed(map(holding(simulator=leaking(20, free_mib=600)), seconds(100 + 30 * 60)))
+    time_s, leak = first(reported, Cause.LEAK)
     exhausted_s = 100 + 60 * 600 / 20
     assert exhausted_s - time_s == pytest.approx(LIMITS.memory.horizon_s, abs=60)
     assert leak.owner == "simulator"
@@ -57,8 +57,8 @@ def test_every_leak_is_found_at_least_a_minute_before_the_reserve_is_touched(
     slope: float, ahead_s: float, noise: float, seed: int
 ) -> None:
     series = holding(simulator=leaking(slope, ahead_s * slope / 60, noise, seed))
-    told = diagnosed(map(series, seconds(100 + ahead_s)))
-    time_s, _ = first(told, Cause.LEAK)
+    reported = diagnosed(map(series, seconds(100 + ahead_s)))
+    time_s, _ = first(reported, Cause.LEAK)
     assert 100 + ahead_s - time_s >= 60
 
 
@@ -99,13 +99,13 @@ def test_growth_that_ends_is_no_leak(shape: Callable[[float], float]) -> None:
 
 def test_what_rises_and_falls_is_taken_for_a_leak_once_at_most() -> None:
     series = holding(simulator=lambda t: FULL_MIB - RESERVE_MIB - 200 + 100 * (t % 180) / 180)
-    told = diagnosed(map(series, seconds(3600)))
-    assert all(time_s < 180 + 80 for time_s, finding in told if finding.cause is Cause.LEAK)
+    reported = diagnosed(map(series, seconds(3600)))
+    assert all(time_s < 180 + 80 for time_s, finding in reported if finding.cause is Cause.LEAK)
 
 
 def test_a_leak_that_is_far_from_the_end_of_its_pool_is_none_yet() -> None:
-    told = diagnosed(map(holding(simulator=lambda t: 1000 + t / 3), seconds(900)))
-    assert Cause.LEAK not in causes(told)
+    reported = diagnosed(map(holding(simulator=lambda t: 1000 + t / 3), seconds(900)))
+    assert Cause.LEAK not in causes(reported)
 
 
 def test_a_simulator_that_was_started_anew_begins_with_a_clean_record() -> None:
@@ -116,8 +116,8 @@ def test_a_simulator_that_was_started_anew_begins_with_a_clean_record() -> None:
         memory = replace(seen.memory, pools=(replace(seen.memory.pools[0], owners=fresh),))
         return with_simulator(replace(seen, memory=memory, time_s=time_s), pid=100 + (time_s >= 600))
 
-    told = diagnosed(map(look, seconds(700)))
-    times = [time_s for time_s, finding in told if finding.cause is Cause.LEAK]
+    reported = diagnosed(map(look, seconds(700)))
+    times = [time_s for time_s, finding in reported if finding.cause is Cause.LEAK]
     assert times
     assert max(times) < 600
 

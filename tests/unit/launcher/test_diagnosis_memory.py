@@ -54,8 +54,8 @@ def test_free_memory_that_swings_about_the_threshold_is_one_shortage(period_s: i
     def swinging(time_s: float) -> float:
         return FULL_MIB - RESERVE_MIB + 50 * math.sin(2 * math.pi * time_s / period_s) + rng.uniform(-5, 5)
 
-    told = diagnosed(map(holding(simulator=swinging), seconds(1800)))
-    times = [time_s for time_s, finding in told if finding.cause is Cause.PRESSURE]
+    reported = diagnosed(map(holding(simulator=swinging), seconds(1800)))
+    times = [time_s for time_s, finding in reported if finding.cause is Cause.PRESSURE]
     begun = [now for before, now in zip([-9.0, *times], times, strict=False) if now - before > 1]
     assert len(begun) == 1
     assert times[-1] == 1799
@@ -63,15 +63,17 @@ def test_free_memory_that_swings_about_the_threshold_is_one_shortage(period_s: i
 
 def test_a_shortage_is_over_when_clearly_more_than_the_reserve_is_free() -> None:
     series = holding(simulator=lambda t: FULL_MIB - RESERVE_MIB + (20 if t < 100 else -150))
-    told = diagnosed(map(series, seconds(200)))
-    assert 100 <= max(time_s for time_s, finding in told if finding.cause is Cause.PRESSURE) <= 110
+    reported = diagnosed(map(series, seconds(200)))
+    assert 100 <= max(time_s for time_s, finding in reported if finding.cause is Cause.PRESSURE) <= 110
 
 
 def test_memory_that_is_there_again_needn_t_be_freed_though_the_shortage_is_not_over() -> None:
     series = holding(agent=lambda t: 1200 + 400 * (100 <= t < 130), simulator=FULL_MIB - RESERVE_MIB - 300)
-    told = [(time_s, found) for time_s, found in diagnosed(map(series, seconds(200))) if found.cause is Cause.PRESSURE]
-    assert {found.deficit_mib for time_s, found in told if time_s < 130} == {100}
-    assert [found.deficit_mib for time_s, found in told if time_s >= 130] == [0] * round(LIMITS.memory.pressure_s)
+    reported = [
+        (time_s, found) for time_s, found in diagnosed(map(series, seconds(200))) if found.cause is Cause.PRESSURE
+    ]
+    assert {found.deficit_mib for time_s, found in reported if time_s < 130} == {100}
+    assert [found.deficit_mib for time_s, found in reported if time_s >= 130] == [0] * round(LIMITS.memory.pressure_s)
 
 
 def test_nobody_is_blamed_for_a_pool_that_was_short_before() -> None:
@@ -88,31 +90,31 @@ def test_a_foreign_process_is_named_before_the_agent_runs() -> None:
         memory = vram(agent=0, foreign=2048 if time_s >= 50 else 0, name="blender")
         return replace(driving(time_s), memory=memory, agent=AgentSeen(running=False))
 
-    told = diagnosed(map(look, seconds(120)))
-    assert [(time_s, finding.cause, finding.owner) for time_s, finding in told] == [
+    reported = diagnosed(map(look, seconds(120)))
+    assert [(time_s, finding.cause, finding.owner) for time_s, finding in reported] == [
         (50, Cause.FOREIGN_PROCESS, "blender")
     ]
-    assert told[0][1].numbers == {"grown_mib": 2048, "held_mib": 2048, "for_s": 1, "free_mib": 697}
-    assert told[0][1].deficit_mib == 0
+    assert reported[0][1].numbers == {"grown_mib": 2048, "held_mib": 2048, "for_s": 1, "free_mib": 697}
+    assert reported[0][1].deficit_mib == 0
 
 
 def test_a_foreign_process_that_makes_the_pool_short_is_the_cause_for_as_long_as_it_is() -> None:
     series = holding(simulator=3000, foreign=lambda t: 1450 if 50 <= t < 150 else 10, name="blender")
-    told = diagnosed(map(series, seconds(300)))
-    assert causes(told) == {Cause.FOREIGN_PROCESS}
-    short = [(time_s, finding) for time_s, finding in told if finding.deficit_mib > 0]
+    reported = diagnosed(map(series, seconds(300)))
+    assert causes(reported) == {Cause.FOREIGN_PROCESS}
+    short = [(time_s, finding) for time_s, finding in reported if finding.deficit_mib > 0]
     assert short[0][0] == pytest.approx(56, abs=1)
     assert short[0][1].deficit_mib == RESERVE_MIB - (TOTAL_MIB - 3000 - 1200 - 1450)
     assert "blender, which isn't this run's, took 1440 MiB" in short[0][1].sentence
     assert all(finding.owner == "blender" for _, finding in short)
     assert 0 <= float(short[-1][1].numbers["for_s"] or 0) - (short[-1][0] - 50) <= 6
-    assert max(time_s for time_s, _ in told) < 160
+    assert max(time_s for time_s, _ in reported) < 160
 
 
 def test_a_foreign_process_that_takes_more_of_a_short_pool_is_told_of_once_a_look() -> None:
     series = holding(simulator=3000, foreign=lambda t: 10 if t < 50 else 1480 if t < 100 else 1545, name="blender")
-    told = diagnosed(map(series, seconds(150)))
-    assert len({time_s for time_s, _ in told}) == len(told)
+    reported = diagnosed(map(series, seconds(150)))
+    assert len({time_s for time_s, _ in reported}) == len(reported)
 
 
 def test_a_foreign_process_that_takes_little_of_much_is_nobodys_business() -> None:
@@ -127,24 +129,24 @@ def test_leaving_the_band_is_told_once_and_again_after_a_return() -> None:
     def agent(time_s: float) -> float:
         return 1500.0 if 200 <= time_s < 300 or time_s >= 400 else 1200.0
 
-    told = diagnosed(map(holding(agent=agent, simulator=2000), seconds(600)))
-    assert [(round(time_s, -1), finding.cause) for time_s, finding in told] == [
+    reported = diagnosed(map(holding(agent=agent, simulator=2000), seconds(600)))
+    assert [(round(time_s, -1), finding.cause) for time_s, finding in reported] == [
         (200, Cause.OUT_OF_BAND),
         (400, Cause.OUT_OF_BAND),
     ]
-    assert told[0][1].sentence == "the agent holds 1500 MiB of vram:0 while updating, 1200 were measured before"
+    assert reported[0][1].sentence == "the agent holds 1500 MiB of vram:0 while updating, 1200 were measured before"
 
 
 def test_falling_out_of_the_band_is_told_too() -> None:
-    told = diagnosed(map(holding(agent=lambda t: 700 if t >= 200 else 1200, simulator=2000), seconds(300)))
-    assert [finding.numbers["held_mib"] for _, finding in told] == [700]
+    reported = diagnosed(map(holding(agent=lambda t: 700 if t >= 200 else 1200, simulator=2000), seconds(300)))
+    assert [finding.numbers["held_mib"] for _, finding in reported] == [700]
 
 
 def test_what_the_plan_did_not_expect_is_told_once_and_then_expected() -> None:
     planned = {("agent", "vram:0", "updating"): 900.0, ("simulator", "vram:0", ""): 2e3}
-    told = diagnosed(map(holding(agent=1200, simulator=2000), seconds(300)), planned=planned)
-    assert [finding.numbers["expected"] for _, finding in told] == ["planned"]
-    assert told[0][0] == pytest.approx(LIMITS.restore.settle_s, abs=1)
+    reported = diagnosed(map(holding(agent=1200, simulator=2000), seconds(300)), planned=planned)
+    assert [finding.numbers["expected"] for _, finding in reported] == ["planned"]
+    assert reported[0][0] == pytest.approx(LIMITS.restore.settle_s, abs=1)
 
 
 def test_a_plan_s_peak_need_not_be_reached() -> None:
@@ -174,8 +176,8 @@ def test_other_micro_batches_are_measured_anew() -> None:
 
 def test_a_lost_gpu_is_told_first_and_for_as_long_as_it_is() -> None:
     lost = Reading((), Gpu.LOST, "NVML: GPU is lost.")
-    told = diagnosed(replace(driving(t), memory=lost, simulator=SIMULATOR) for t in seconds(3))
-    assert [(finding.cause, finding.sentence) for _, finding in told] == [
+    reported = diagnosed(replace(driving(t), memory=lost, simulator=SIMULATOR) for t in seconds(3))
+    assert [(finding.cause, finding.sentence) for _, finding in reported] == [
         (Cause.GPU_LOST, "the GPU is lost: NVML: GPU is lost")
     ] * 3
 

@@ -55,12 +55,12 @@ def simulator_ends(
     ],
 )
 def test_a_simulators_end_is_named(code: int, sign: Sign | None, oom_killed: bool, cause: Cause, words: str) -> None:
-    told = simulator_ends(code, sign, oom_killed=oom_killed)
-    time_s, finding = first(told, cause)
-    assert causes(told) == {cause}, "the same for as long as it is looked at"
+    reported = simulator_ends(code, sign, oom_killed=oom_killed)
+    time_s, finding = first(reported, cause)
+    assert causes(reported) == {cause}, "the same for as long as it is looked at"
     assert time_s == (29 if sign is Sign.LAVAPIPE else 30)
-    assert words in told[-1][1].sentence
-    assert told[-1][1].exit_code == code
+    assert words in reported[-1][1].sentence
+    assert reported[-1][1].exit_code == code
     if sign is not None:
         assert finding.numbers["log"] == OOM_LINE
 
@@ -85,9 +85,9 @@ def test_an_oom_kill_that_only_the_counter_shows_is_seen() -> None:
         seen = replace(driving(time_s), memory=ram(kills=3 + (time_s >= 29), name="ram:simulator"))
         return with_simulator(seen, running=False, ended=Ended(137)) if time_s >= 30 else seen
 
-    told = diagnosed(map(look, seconds(80)))
-    assert causes(told) == {Cause.SIMULATOR_HOST_OOM}
-    assert told[0][1].pool == "ram:simulator"
+    reported = diagnosed(map(look, seconds(80)))
+    assert causes(reported) == {Cause.SIMULATOR_HOST_OOM}
+    assert reported[0][1].pool == "ram:simulator"
 
 
 def test_an_end_during_the_start_is_a_crash_at_once() -> None:
@@ -107,9 +107,9 @@ def test_lavapipe_is_a_misconfiguration_and_nothing_else() -> None:
         seen = driving(time_s)
         return with_simulator(seen, signs=((Sign.LAVAPIPE, "WARNING: lavapipe is not a conformant"),) * (time_s == 2))
 
-    told = diagnosed(map(look, seconds(100)))
-    assert causes(told) == {Cause.MISCONFIGURATION}
-    assert len(told) == 98, "it stays one, long after the line"
+    reported = diagnosed(map(look, seconds(100)))
+    assert causes(reported) == {Cause.MISCONFIGURATION}
+    assert len(reported) == 98, "it stays one, long after the line"
 
 
 def test_a_lost_connection_counts_when_the_process_does_not_end_by_itself() -> None:

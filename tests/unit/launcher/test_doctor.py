@@ -91,9 +91,9 @@ def test_a_driver_that_answers_is_named_with_its_version(machine: Machine, tmp_p
 def test_the_cards_of_both_programs_are_shown_where_they_are_two_or_not_there(
     machine: Machine, tmp_path: Path, settings: dict[str, str], expected: tuple[Verdict, str, str]
 ) -> None:
-    verdict, told, do = expected
+    verdict, reported, do = expected
     found = engines.driver(changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 0), **settings))
-    assert found == Finding(verdict, f"2 GPU, driver 570.1{told}", do)
+    assert found == Finding(verdict, f"2 GPU, driver 570.1{reported}", do)
 
 
 def test_a_card_whose_driver_fails_is_a_problem_with_the_driver_s_code(machine: Machine, tmp_path: Path) -> None:
@@ -278,10 +278,10 @@ __version__ = "2.13.0"
 def test_torch_says_whether_it_sees_the_card_and_why_not(
     machine: Machine, tmp_path: Path, built_for: str | None, init: str, verdict: Verdict, found: str
 ) -> None:
-    told = pytorch.here(with_torch(machine, tmp_path, TORCH.format(built_for=built_for, init=init)))
-    assert told.verdict is verdict
-    assert told.found.endswith(found)
-    assert bool(told.do) is (verdict is not Verdict.OK)
+    reported = pytorch.here(with_torch(machine, tmp_path, TORCH.format(built_for=built_for, init=init)))
+    assert reported.verdict is verdict
+    assert reported.found.endswith(found)
+    assert bool(reported.do) is (verdict is not Verdict.OK)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here")
@@ -294,9 +294,9 @@ def test_on_a_gpu_the_real_torch_sees_the_card(machine: Machine) -> None:
 
 def test_the_real_torch_of_this_environment_is_asked_too(machine: Machine, tmp_path: Path) -> None:
     hidden = {"LD_LIBRARY_PATH": driver_library(tmp_path, 0), "CUDA_VISIBLE_DEVICES": ""}
-    told = pytorch.here(changed(machine, **hidden))
-    assert told.verdict is Verdict.PROBLEM
-    assert "sees no GPU" in told.found
+    reported = pytorch.here(changed(machine, **hidden))
+    assert reported.verdict is Verdict.PROBLEM
+    assert "sees no GPU" in reported.found
 
 
 def test_torch_is_not_asked_where_the_driver_shows_no_card(machine: Machine, tmp_path: Path) -> None:
@@ -332,14 +332,14 @@ def test_under_compose_the_image_s_torch_is_asked_with_the_card_that_its_contain
 def test_an_image_that_can_t_be_asked_is_told(
     machine: Machine, tmp_path: Path, run: str, images: str, verdict: Verdict, found: str
 ) -> None:
-    told = in_docker(machine, tmp_path, run, images)
-    assert (told.verdict, told.found) == (verdict, found)
+    reported = in_docker(machine, tmp_path, run, images)
+    assert (reported.verdict, reported.found) == (verdict, found)
 
 
 def test_the_ports_that_are_asked_about_are_those_of_the_command(taken_port: int) -> None:
     command = [sys.executable, "scripts/launch.py", "doctor", "--json", "--port", str(taken_port)]
-    told = json.loads(subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout)
-    (ports,) = [row for row in told if row["check"] == "simulator's ports"]
+    reported = json.loads(subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout)
+    (ports,) = [row for row in reported if row["check"] == "simulator's ports"]
     assert ports["verdict"] == "problem"
     assert f"{taken_port} is taken by" in ports["found"]
 

@@ -35,10 +35,10 @@ def test_all_that_a_crash_leads_to_carries_its_id_and_nothing_before_or_after(wo
     before = len(rows(world))
     world.last(Role.SIMULATOR).end(139)
     world.steps_for(120)
-    told = rows(world)
-    named = {row["event"] for row in told if row.get("incident") == "i1"}
+    reported = rows(world)
+    named = {row["event"] for row in reported if row.get("incident") == "i1"}
     assert {"finding", "finding_over", "simulator_restart", "simulator_starts", "simulator_healthy"} <= named
-    assert not [row for row in told[:before] if "incident" in row]
+    assert not [row for row in reported[:before] if "incident" in row]
     assert world.journal.state.incident == ""
     assert world.journal.state.incidents == 1
 

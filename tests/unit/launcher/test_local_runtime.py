@@ -137,7 +137,7 @@ def test_carla_lite_is_told_where_to_listen_and_what_to_load(make: Make, fields,
     )
     assert end_of(simulator) == Ended(0)
     map_name, seed = map_and_seed
-    told = [
+    reported = [
         "-m",
         "carla_lite",
         "--host",
@@ -151,7 +151,7 @@ def test_carla_lite_is_told_where_to_listen_and_what_to_load(make: Make, fields,
         "--hang",
         "9",
     ]
-    assert simulator.log.read_text().strip().split("|") == told
+    assert simulator.log.read_text().strip().split("|") == reported
 
 
 @pytest.mark.parametrize(("start", "quality"), [(SIMULATOR, "Low"), (Start(Role.SIMULATOR, "Epic"), "Epic")])
@@ -160,8 +160,8 @@ def test_an_installed_carla_is_started_as_the_configuration_says(make: Make, sta
     installed = LIMITS.simulator.model_copy(update={"command": command})
     simulator = make("", LIMITS.model_copy(update={"simulator": installed}), gpu=Cards(1, 0)).start(start)
     assert end_of(simulator) == Ended(0)
-    told = f"-quality-level={quality} -carla-rpc-port=21000 -graphicsadapter=1 two words\n"
-    assert simulator.log.read_text() == told
+    reported = f"-quality-level={quality} -carla-rpc-port=21000 -graphicsadapter=1 two words\n"
+    assert simulator.log.read_text() == reported
 
 
 @pytest.mark.parametrize("command", ["carla --card {card}", "carla {}", "carla 'unclosed", "carla {port"])
@@ -243,8 +243,8 @@ def test_a_program_that_the_kernel_kills_for_memory_is_said_so(
     small_group: Path, run: RunPaths, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", IN_A_GROUP, str(run.path), str(written(tmp_path, GREEDY)), str(small_group)]
-    told = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=False)
-    assert told.stdout.strip() == str(Ended(137, oom_killed=True)), told.stderr
+    reported = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=False)
+    assert reported.stdout.strip() == str(Ended(137, oom_killed=True)), reported.stderr
 
 
 SLOW_TO_STOP = """

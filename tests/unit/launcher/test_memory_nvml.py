@@ -112,8 +112,8 @@ def test_a_process_in_any_list_counts_once_with_its_largest_figure(
     assert held == merged(compute, graphics)
     assert set(held) == {pid for pid, _ in rows}
     for pid, mib in held.items():
-        told = [each for other, each in rows if other == pid and each is not None]
-        assert mib == max(told, default=None)
+        reported = [each for other, each in rows if other == pid and each is not None]
+        assert mib == max(reported, default=None)
 
 
 def test_what_the_driver_keeps_for_itself_is_not_there_to_be_had(figures: Figures, looker: Looker) -> None:

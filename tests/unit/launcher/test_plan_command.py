@@ -40,7 +40,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def told(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Return a function that plans and gives back exit code and object."""
 
     def tell(seen: Reading, config: str = LOWMEM, **asked: Any) -> tuple[Exit, dict[str, Any]]:
@@ -60,14 +60,14 @@ def tree(*roots: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in paths if path.is_file()}
 
 
-def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered(told: Any, tmp_path: Path) -> None:
+def test_scenario_18_epic_beside_a_gpu_agent_is_refused_and_what_fits_is_offered(reported: Any, tmp_path: Path) -> None:
     """5 745 MiB, CARLA at Epic 5 530 by configuration, 85 held by Xorg."""
     (tmp_path / "runs" / "earlier").mkdir(parents=True)
     (tmp_path / "runs" / "earlier" / "launcher.json").write_text("{}")
     watched = (tmp_path, REPOSITORY / "config", REPOSITORY / "launcher", REPOSITORY / "agent")
     before, children = tree(*watched), psutil.Process().children(recursive=True)
 
-    code, plan = told(reading(vram=5745, xorg=85), quality="Epic")
+    code, plan = reported(reading(vram=5745, xorg=85), quality="Epic")
 
     assert code == Exit.FINISHED
     assert tree(*watched) == before
@@ -103,8 +103,8 @@ def test_scenario_18_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "MiB short in vram:0" in said
 
 
-def test_scenario_16_without_nvml_the_plan_is_carla_lite_and_the_cpu(told: Any) -> None:
-    code, plan = told(reading(vram=None))
+def test_scenario_16_without_nvml_the_plan_is_carla_lite_and_the_cpu(reported: Any) -> None:
+    code, plan = reported(reading(vram=None))
     assert code == Exit.FINISHED
     assert plan["gpu"] == "none"
     assert plan["simulator"] == "carla-lite"
@@ -114,10 +114,10 @@ def test_scenario_16_without_nvml_the_plan_is_carla_lite_and_the_cpu(told: Any) 
     assert {"carla-lite", "agent at its peak", "reserve"} <= items
 
 
-def test_without_nvml_a_small_ram_pool_still_gets_its_rung(told: Any) -> None:
+def test_without_nvml_a_small_ram_pool_still_gets_its_rung(reported: Any) -> None:
     """The update's activations are what RAM is short of, so micro-batches are what helps."""
-    needed = told(reading(vram=None), FULL)[1]["start"]["pools"]["ram"]["needed_mib"]
-    _, plan = told(reading(vram=None, ram=needed - 30), FULL)
+    needed = reported(reading(vram=None), FULL)[1]["start"]["pools"]["ram"]["needed_mib"]
+    _, plan = reported(reading(vram=None, ram=needed - 30), FULL)
     assert plan["start"]["rungs"] == ["micro_batches"]
     assert plan["start"]["pools"]["ram"]["left_mib"] >= 0
 
@@ -129,8 +129,8 @@ def test_scenario_16_a_lost_gpu_is_a_sentence(runs: Path) -> None:
     assert refused.value.code == Exit.OUT_OF_MEMORY
 
 
-def test_where_nothing_fits_the_exit_code_says_so(told: Any) -> None:
-    code, plan = told(reading(vram=4000))
+def test_where_nothing_fits_the_exit_code_says_so(reported: Any) -> None:
+    code, plan = reported(reading(vram=4000))
     assert code == Exit.OUT_OF_MEMORY
     assert plan["start"] is None
     assert "short in vram:0" in plan["reason"]
@@ -162,7 +162,7 @@ def test_a_wrong_value_in_the_configuration_is_the_agent_s_own_sentence(tmp_path
     assert refused.value.code == 65
 
 
-def test_an_agent_elsewhere_is_asked_through_its_own_command(told: Any, runs: Path, tmp_path: Path) -> None:
+def test_an_agent_elsewhere_is_asked_through_its_own_command(reported: Any, runs: Path, tmp_path: Path) -> None:
     """As ``docker compose run`` is: it prints lines of its own before the answer."""
     wrapper = tmp_path / "compose"
     wrapper.write_text(f'#!/bin/sh\necho "Container carla-1  Running"\nexec {sys.executable} -m agent "$@"\n')
@@ -197,8 +197,8 @@ def beat(run: Path, device: str, host: float, reserved: float | None, micro_batc
     peaks = {"warming": {"host": 1.0}, "updating": figures}
     run.mkdir(parents=True)
     memory = MemoryFigures(peak_by_phase_mib=peaks)
-    told = replace(BEAT, phase=Phase.FINISHED, device=device, micro_batch=micro_batch, memory=memory)
-    (run / "agent.json").write_text(told.json())
+    reported = replace(BEAT, phase=Phase.FINISHED, device=device, micro_batch=micro_batch, memory=memory)
+    (run / "agent.json").write_text(reported.json())
     (run / "config.yaml").write_text(
         "td3: {batch_size: 64, precision: float32,\n"
         "  network: {channels: [32, 64, 64], features: 512, hidden: [256, 256]}}\n"
@@ -213,10 +213,10 @@ def agent_line(plan: dict[str, Any], pool: str) -> tuple[float, str]:
     return next((row["mib"], row["known"]) for row in rows if row["what"] == "agent at its peak")
 
 
-def test_what_an_earlier_run_measured_replaces_the_estimate_and_says_so(told: Any, runs: Path) -> None:
-    estimated = told(reading())[1]
+def test_what_an_earlier_run_measured_replaces_the_estimate_and_says_so(reported: Any, runs: Path) -> None:
+    estimated = reported(reading())[1]
     beat(runs / "gpu", "cuda", host=700.0, reserved=180.0)
-    measured_plan = told(reading())[1]
+    measured_plan = reported(reading())[1]
     assert agent_line(measured_plan, "vram:0") == (180.0, "measured")
     assert agent_line(measured_plan, "ram") == (745.0, "measured"), "and the video's encoder, which nobody measured"
     first = {each["step"]: each["frees_mib"] for each in estimated["ladder"]["vram"]}
@@ -226,31 +226,31 @@ def test_what_an_earlier_run_measured_replaces_the_estimate_and_says_so(told: An
     )
 
 
-def test_a_neighbour_of_what_was_measured_is_estimated_from_it(told: Any, runs: Path) -> None:
+def test_a_neighbour_of_what_was_measured_is_estimated_from_it(reported: Any, runs: Path) -> None:
     """It ran with micro-batches of 8: the whole batch takes as much more as the estimates say."""
     beat(runs / "gpu", "cuda", host=700.0, reserved=180.0, micro_batch=8)
-    mib, known = agent_line(told(reading())[1], "vram:0")
+    mib, known = agent_line(reported(reading())[1], "vram:0")
     assert known == "estimated"
     assert 180 < mib < 200
 
 
 @pytest.mark.parametrize(("came_to", "counts"), [("float32", True), ("bfloat16", True), ("float16", False)])
 def test_with_precision_auto_what_it_came_to_counts(
-    told: Any, runs: Path, tmp_path: Path, came_to: str, counts: bool
+    reported: Any, runs: Path, tmp_path: Path, came_to: str, counts: bool
 ) -> None:
     auto = tmp_path / "auto.yaml"
     auto.write_text(f"extends: {LOWMEM}\ntd3: {{precision: auto}}\n")
-    estimated = agent_line(told(reading(), config=str(auto))[1], "vram:0")
+    estimated = agent_line(reported(reading(), config=str(auto))[1], "vram:0")
     beat(runs / "gpu", "cuda", host=700.0, reserved=180.0)
     saved = runs / "gpu" / "config.yaml"
     saved.write_text(saved.read_text().replace("float32", came_to))
-    found = agent_line(told(reading(), config=str(auto))[1], "vram:0")
+    found = agent_line(reported(reading(), config=str(auto))[1], "vram:0")
     assert (found != estimated) is counts
     assert not counts or found[0] >= 180, "not below what was measured"
 
 
-def test_a_run_of_other_networks_or_that_never_updated_says_nothing(told: Any, runs: Path) -> None:
-    estimated = agent_line(told(reading())[1], "vram:0")
+def test_a_run_of_other_networks_or_that_never_updated_says_nothing(reported: Any, runs: Path) -> None:
+    estimated = agent_line(reported(reading())[1], "vram:0")
     beat(runs / "narrow", "cuda", host=700.0, reserved=180.0)
     narrow = runs / "narrow" / "config.yaml"
     narrow.write_text(narrow.read_text().replace("features: 512", "features: 64"))
@@ -259,17 +259,17 @@ def test_a_run_of_other_networks_or_that_never_updated_says_nothing(told: Any, r
     short.write_text(short.read_text().replace('"updating"', '"starting"'))
     (runs / "torn").mkdir()
     (runs / "torn" / "agent.json").write_text('{"memory": {"peak_by')
-    assert agent_line(told(reading())[1], "vram:0") == estimated
+    assert agent_line(reported(reading())[1], "vram:0") == estimated
 
 
-def test_the_simulator_s_measured_peak_on_this_map_replaces_the_first_figure(told: Any, runs: Path) -> None:
+def test_the_simulator_s_measured_peak_on_this_map_replaces_the_first_figure(reported: Any, runs: Path) -> None:
     for name, town, peak in (("old", "Town01", 5000.0), ("new", "Town01", 5100.0), ("elsewhere", "Town12", 5700.0)):
         (runs / name).mkdir(parents=True)
         state = {"options": {"map": town}, "simulator_peak_mib": {"vram": {"Epic": peak}, "ram": {"Epic": 3000.0}}}
         (runs / name / "launcher.json").write_text(json.dumps(state))
     for age, name in enumerate(("elsewhere", "new", "old")):
         os.utime(runs / name / "launcher.json", (1_000_000 - age, 1_000_000 - age))
-    _, plan = told(reading(), quality="Epic", map="Town01")
+    _, plan = reported(reading(), quality="Epic", map="Town01")
     rows = {row["what"]: (row["mib"], row["known"]) for row in plan["asked"]["items_mib"]["vram:0"]}
     assert rows["CARLA at Epic"] == (5100.0, "measured")
     frees = {each["rung"]: each["frees_mib"] for each in plan["ladder"]["vram"]}

@@ -162,8 +162,8 @@ def test_a_step_frees_what_is_left_to_free_and_what_only_the_configuration_knows
     stands = ground((took(micro(128, 80)),))
     assert stands.frees((micro(64, 40),))[PoolKind.VRAM] == 40
     assert overrides([took(micro(128, 80)), took(micro(64, 40))]) == {"td3.micro_batch": 64}
-    told = dataclasses.replace(micro(64, 40), unseen_mib={PoolKind.VRAM: 7.0})
-    assert stands.frees((told,))[PoolKind.VRAM] == 47
+    reported = dataclasses.replace(micro(64, 40), unseen_mib={PoolKind.VRAM: 7.0})
+    assert stands.frees((reported,))[PoolKind.VRAM] == 47
 
 
 @given(

@@ -16,34 +16,34 @@ HOURS = 2.0
 @pytest.mark.parametrize("seed", [0, 3, 9])
 def test_what_the_report_counts_is_what_the_files_hold(tmp_path: Path, seed: int) -> None:
     machine = live(tmp_path / "run", seed, Sweep(), HOURS)
-    told = history.examine(machine.run)
-    assert told is not None
-    assert told.events["simulator_restart"] == machine.journal.state.simulator_restarts
-    assert told.events["agent_restart"] == machine.journal.state.agent_restarts
-    assert told.last_step == pytest.approx(machine.learned.steps, abs=10 * STEPS_PER_S)
-    assert told.ran_s == pytest.approx(HOURS * HOUR_S, rel=0.05)
-    actions = [action.event for each in told.incidents for action in each.incident.actions]
+    reported = history.examine(machine.run)
+    assert reported is not None
+    assert reported.events["simulator_restart"] == machine.journal.state.simulator_restarts
+    assert reported.events["agent_restart"] == machine.journal.state.agent_restarts
+    assert reported.last_step == pytest.approx(machine.learned.steps, abs=10 * STEPS_PER_S)
+    assert reported.ran_s == pytest.approx(HOURS * HOUR_S, rel=0.05)
+    actions = [action.event for each in reported.incidents for action in each.incident.actions]
     for name in ("simulator_restart", "agent_restart", "rung_taken", "rung_adopted", "rung_left", "waiting"):
         assert actions.count(name) == len(machine.events(name)), name
-    _each_is_whole(told)
-    _time_adds_up(told, machine)
+    _each_is_whole(reported)
+    _time_adds_up(reported, machine)
     assert report.write(machine.run).stat().st_size < 500_000
 
 
-def _each_is_whole(told: history.RunHistory) -> None:
-    for each in told.incidents[:-1]:
+def _each_is_whole(reported: history.RunHistory) -> None:
+    for each in reported.incidents[:-1]:
         assert each.incident.over_s is not None
         assert each.incident.over_s >= each.incident.began_s
         assert all(pause.until_s is not None for pause in each.incident.pauses)
         assert (each.cost.back_s is None) == (not each.cost.stood)
 
 
-def _time_adds_up(told: history.RunHistory, machine: Machine) -> None:
+def _time_adds_up(reported: history.RunHistory, machine: Machine) -> None:
     """A simulated agent drives at one speed or stands: all time without a pause must have driven the steps there are.
 
     What came to stand just before the end, and wasn't noticed any more, is left out.
     """
-    last_s = next(each.time_s for each in told.timeline.progress if each.step == told.last_step)
-    stood_s = sum(min(until_s, last_s) - from_s for from_s, until_s in told.stood if from_s < last_s)
-    drove_s = last_s - told.sessions[0].from_s - stood_s
+    last_s = next(each.time_s for each in reported.timeline.progress if each.step == reported.last_step)
+    stood_s = sum(min(until_s, last_s) - from_s for from_s, until_s in reported.stood if from_s < last_s)
+    drove_s = last_s - reported.sessions[0].from_s - stood_s
     assert drove_s * STEPS_PER_S == pytest.approx(machine.learned.steps, rel=0.04)

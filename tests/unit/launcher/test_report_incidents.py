@@ -104,9 +104,9 @@ def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path)
     struck_s = world.clock.now_s
     world.last(Role.SIMULATOR).end(139)
     world.steps_for(120)
-    told = history.examine(world.run)
-    assert told is not None
-    (crashed,) = told.incidents
+    reported = history.examine(world.run)
+    assert reported is not None
+    (crashed,) = reported.incidents
     (healthy,) = [row["time"] for row in world.events("simulator_healthy") if row["time"] > struck_s]
     assert crashed.incident.cause == "simulator_crash"
     assert [action.event for action in crashed.incident.actions] == ["simulator_restart"]
@@ -114,7 +114,7 @@ def test_a_crash_its_restart_and_training_again_are_one_incident(tmp_path: Path)
     assert crashed.incident.pauses[0].until_s == healthy
     assert crashed.cost.back_s is not None
     assert healthy <= crashed.cost.back_s <= healthy + world.config.memory.timeline_s
-    assert told.events["simulator_restart"] == world.journal.state.simulator_restarts == 1
+    assert reported.events["simulator_restart"] == world.journal.state.simulator_restarts == 1
 
 
 def test_an_agent_out_of_memory_a_step_down_and_its_new_start_are_one_incident(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_a_restore_is_told_apart_from_faults(tmp_path: Path) -> None:
     world.last(Role.AGENT).end(71)
     world.steps_while(lambda: not world.events("rung_left"))
     world.steps_for(120)
-    told = history.examine(world.run)
-    assert told is not None
-    assert [each.incident.cause for each in told.incidents] == ["agent_cuda_oom", "restore"]
-    assert dict(told.faults) == {"agent_cuda_oom": 1}
-    assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(told))
+    reported = history.examine(world.run)
+    assert reported is not None
+    assert [each.incident.cause for each in reported.incidents] == ["agent_cuda_oom", "restore"]
+    assert dict(reported.faults) == {"agent_cuda_oom": 1}
+    assert "1 step down the ladder, 1 taken back" in " ".join(sentences.overview(reported))
 
 
 # By hand
@@ -236,10 +236,10 @@ def test_a_launcher_lived_until_its_last_line_of_either_file(tmp_path: Path) -> 
     alive = [{"time": at, "phase": "collecting", "step": at} for at in (30, 60, 90, 130)]
     for path, rows in ((run.launcher_events, [*first, *again]), (run.launcher_memory, alive)):
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    told = history.examine(run)
-    assert told is not None
-    assert [(each.from_s, each.until_s) for each in told.sessions] == [(10, 90), (100, 150)]
-    (gone,) = told.incidents
+    reported = history.examine(run)
+    assert reported is not None
+    assert [(each.from_s, each.until_s) for each in reported.sessions] == [(10, 90), (100, 150)]
+    (gone,) = reported.incidents
     assert (gone.incident.cause, gone.incident.began_s, gone.cost.stood[0][0]) == ("launcher_gone", 90, 90)
 
 
@@ -269,15 +269,17 @@ def test_the_fault_that_ended_the_run_is_marked(tmp_path: Path) -> None:
         event(10, "crash_loop", f"{said}, and its 5 restarts are spent", incident="i1"),
         event(11, "run_ended", "another sentence", incident="i1", exit_code=70),
     ]
-    (told,) = examined(tmp_path, rows).incidents
-    assert told.incident.ended_run
-    assert sentences.back(told) == "the run ended"
+    (reported,) = examined(tmp_path, rows).incidents
+    assert reported.incident.ended_run
+    assert sentences.back(reported) == "the run ended"
 
 
 def test_what_failed_is_told_even_if_the_files_end_before_anything_was_done(tmp_path: Path) -> None:
-    (told,) = examined(tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]).incidents
-    assert sentences.done(told) == ["nothing"]
-    assert told.incident.is_fault
+    (reported,) = examined(
+        tmp_path, [finding(10, "agent_crash", "the agent crashed (signal 6)", owner="agent")]
+    ).incidents
+    assert sentences.done(reported) == ["nothing"]
+    assert reported.incident.is_fault
 
 
 def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path) -> None:
@@ -297,15 +299,15 @@ def test_unusual_sizes_and_findings_that_passed_are_no_incidents(tmp_path: Path)
 
 def test_a_pause_lasts_until_steps_grow_again(tmp_path: Path) -> None:
     rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
-    (told,) = examined(tmp_path, crash(104, 115), rows).incidents
-    assert told.cost.stood == ((104, 130),)
-    assert told.cost.back_s == 130
+    (reported,) = examined(tmp_path, crash(104, 115), rows).incidents
+    assert reported.cost.stood == ((104, 130),)
+    assert reported.cost.back_s == 130
 
 
 def test_between_two_lines_of_the_timeline_the_speed_tells_when_it_drove_again(tmp_path: Path) -> None:
     rows = [memory(90, 1000), memory(100, 1100), memory(110, 1140), memory(120, 1140), memory(130, 1190)]
-    (told,) = examined(tmp_path, crash(104, 115), [*rows, memory(140, 1290)]).incidents
-    assert told.cost.back_s == 125
+    (reported,) = examined(tmp_path, crash(104, 115), [*rows, memory(140, 1290)]).incidents
+    assert reported.cost.back_s == 125
 
 
 def test_a_collector_that_says_when_it_is_ready_is_believed(tmp_path: Path) -> None:
@@ -328,8 +330,8 @@ def test_a_hang_is_counted_from_when_nothing_went_on(tmp_path: Path) -> None:
 
 def test_a_collector_that_the_agent_replaces_costs_what_it_hung(tmp_path: Path) -> None:
     hung = finding(125, "collector_hang", "a call has been out for 25 s", owner="agent", no_tick_for_s=25.0)
-    (told,) = examined(tmp_path, [hung, over(130, "collector_hang", owner="agent")]).incidents
-    assert told.cost.stood == ((100, 130),)
+    (reported,) = examined(tmp_path, [hung, over(130, "collector_hang", owner="agent")]).incidents
+    assert reported.cost.stood == ((100, 130),)
 
 
 @pytest.mark.parametrize("told_by", ["timeline", "metrics"])

@@ -233,8 +233,8 @@ def test_the_agent_s_named_options_are_these(monkeypatch: pytest.MonkeyPatch) ->
     for number, handler in before.items():
         signal.signal(number, handler)
     assert result.exit_code == 0, result.output
-    told = {key: values[option] for option, keys in agent_args.KEYS.items() for key in keys}
-    assert {key: str(value) for key, value in named.items()} == told
+    reported = {key: values[option] for option, keys in agent_args.KEYS.items() for key in keys}
+    assert {key: str(value) for key, value in named.items()} == reported
 
 
 def test_another_simulator_host_has_its_own_port(up: Up) -> None:

@@ -47,9 +47,9 @@ def test_where_the_run_stands_is_on_the_disk_before_anything_else_happens(world:
     for state in (State.WARMING, State.VERIFYING, State.RUNNING):
         world.steps_until(state)
         assert read_object(world.run.launcher_state)["state"] == state.value
-    told = read_object(world.run.launcher_state)
-    assert told["simulator"]["pid"] > 0
-    assert told["agent"]["pid"] > 0
+    reported = read_object(world.run.launcher_state)
+    assert reported["simulator"]["pid"] > 0
+    assert reported["agent"]["pid"] > 0
 
 
 def test_an_agent_that_never_gets_warm_is_started_again_and_then_given_up(world: World) -> None:

@@ -15,7 +15,7 @@ from contract.heartbeat import CollectorState
 from tests.wire.trainee import Run
 
 
-class Sight:
+class RunMonitor:
     """Looks at one run; anything may be missing yet."""
 
     def __init__(self, run: Run) -> None:

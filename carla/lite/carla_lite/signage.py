@@ -82,9 +82,12 @@ class Signage:
             light.record(self.records, self._offsets[light.id])
 
     def light_at(self, body: Body) -> TrafficLight | None:
-        """Return the light before which a vehicle stands or drives."""
+        """Return the light before which a vehicle stands or drives.
+
+        One that comes out of the junction beside it and cuts the corner isn't before it, though it touches the place.
+        """
         for place in self._places.get((body.x // _CELL_M, body.y // _CELL_M), ()):
-            if overlaps(body, place.pose, place.extent):
+            if overlaps(body, place.pose, place.extent) and math.cos(body.yaw - place.pose.yaw) > 0.0:
                 return place.light
         return None
 

@@ -36,7 +36,8 @@ _WHITE: BGR = (236, 238, 238)
 _RED: BGR = (36, 32, 196)
 _BLACK: BGR = (34, 34, 34)
 _AHEAD = np.array((1.0, 0.0, 0.0))
-# Of the seven strokes of a digit, on a grid of 1 × 2: top, upper left and right, middle, lower left and right, bottom.
+# A letter's strokes on a grid of 1 × 2: those of a seven-segment digit by bit (top, upper left and right, middle, lower
+# left and right, bottom), and the upright of a T.
 _STROKES = (
     ((0, 2), (1, 2)),
     ((0, 1), (0, 2)),
@@ -45,8 +46,12 @@ _STROKES = (
     ((0, 0), (0, 1)),
     ((1, 0), (1, 1)),
     ((0, 0), (1, 0)),
+    ((0.5, 0), (0.5, 2)),
 )
-_DIGITS = ("1110111", "0010010", "1011101", "1011011", "0111010", "1101011", "1101111", "1010010", "1111111", "1111011")
+_LETTERS = {
+    **dict(zip("0123456789", (0x77, 0x24, 0x5D, 0x6D, 0x2E, 0x6B, 0x7B, 0x25, 0x7F, 0x6F), strict=True)),
+    **{"S": 0x6B, "T": 0x81, "O": 0x77, "P": 0x1F},
+}
 
 
 class LampState(Enum):
@@ -139,19 +144,23 @@ def _plate(kind: SignalType, limit: str) -> VehicleMesh:
 
 def _lettering(kind: SignalType, limit: str) -> Iterator[_Panel]:
     if kind is SignalType.STOP:
-        yield _Panel(_rectangle(-0.24, 0.24, -0.07, 0.07, 0.03), _AHEAD, _WHITE)
-    if kind is not SignalType.SPEED_LIMIT:
-        return
-    digits = [int(one) for one in limit if one.isdigit()]
-    width, height, pitch = 0.12, 0.14, 0.2
-    for index, digit in enumerate(digits):
+        yield from _text("STOP", (0.09, 0.1, 0.15), 0.016, _WHITE)
+    elif kind is SignalType.SPEED_LIMIT:
+        yield from _text(limit, (0.12, 0.14, 0.2), 0.02, _BLACK)
+
+
+def _text(text: str, size: tuple[float, float, float], half: float, colour: BGR) -> Iterator[_Panel]:
+    """Yield strokes; ``size`` is a letter's width, half its height and the pitch, ``half`` half a stroke's width."""
+    width, height, pitch = size
+    letters = [_LETTERS[letter] for letter in text if letter in _LETTERS]
+    for index, letter in enumerate(letters):
         # Who reads it has the plate's +y on the left.
-        left = pitch * 0.5 * (len(digits) - 1) - pitch * index + 0.5 * width
-        for drawn, ((u0, v0), (u1, v1)) in zip(_DIGITS[digit], _STROKES, strict=True):
-            if drawn == "1":
-                ends = left - u1 * width - 0.02, left - u0 * width + 0.02
-                span = (v0 - 1) * height - 0.02, (v1 - 1) * height + 0.02
-                yield _Panel(_rectangle(*ends, *span, 0.03), _AHEAD, _BLACK, fine=True)
+        left = pitch * 0.5 * (len(letters) - 1) - pitch * index + 0.5 * width
+        for bit, ((u0, v0), (u1, v1)) in enumerate(_STROKES):
+            if letter >> bit & 1:
+                ends = left - u1 * width - half, left - u0 * width + half
+                span = (v0 - 1) * height - half, (v1 - 1) * height + half
+                yield _Panel(_rectangle(*ends, *span, 0.03), _AHEAD, colour, fine=True)
 
 
 def _regular(sides: int, radius: float, x: float, z: float = 0.0, turn: float = 0.0) -> FloatArray:

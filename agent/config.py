@@ -103,9 +103,13 @@ class RewardConfig(Section):
 
 
 class TrafficConfig(Section):
-    """Other cars, driven by a Traffic Manager in the collector's own process."""
+    """Other cars, driven by a Traffic Manager in the collector's own process, and the lights that they obey."""
 
     vehicles: int = Field(0, ge=0, le=200, description="How many; 0 starts no Traffic Manager.")
+    lights: bool = Field(
+        False,
+        description="Whether the map's traffic lights change, from the same start in each drive; if not, all green.",
+    )
 
 
 class EnvironmentConfig(Section):

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from agent.config import EnvironmentConfig, SimulatorConfig
-from agent.env import observation
+from agent.env import observation, traffic_lights
 from agent.env.car import Car, Motion
 from agent.env.episode import TERMINAL, Episode, Events
 from agent.env.observation import DriverState, Frames, Observation
@@ -172,6 +172,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         if self._traffic is None and self.config.traffic.vehicles > 0:
             rng = np.random.default_rng(self._seed)
             self._traffic = Traffic(self.session, self.config.traffic.vehicles, rng, (x, y))
+        traffic_lights.prepare(self.session, self.config.traffic.lights)
         motion = self.car.place(route)
         self._stack = self._episode = None
         self._see(motion)
@@ -189,7 +190,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     def _events(self, car: Car, episode: Episode) -> Events:
         after = episode.start_frame
-        return Events(car.sensors.collision(after), car.sensors.lane_invasions(after))
+        light = traffic_lights.ahead(car.actor)
+        return Events(car.sensors.collision(after), car.sensors.lane_invasions(after), light)
 
     def _observation(self) -> Observation:
         assert self._stack is not None

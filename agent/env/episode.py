@@ -15,6 +15,7 @@ from agent.env.car import Motion
 from agent.env.observation import DriverState
 from agent.env.route_line import Route, wrapped
 from agent.env.sensors import Collision
+from agent.env.traffic_lights import LightAhead
 
 End = Literal["collision", "off_road", "finished", "time", "stuck", "simulator_lost"]
 TERMINAL: frozenset[str] = frozenset({"collision", "off_road", "finished"})
@@ -29,6 +30,7 @@ class Events:
 
     collision: Collision | None = None
     lane_invasions: int = 0
+    light: LightAhead = LightAhead.NONE
 
 
 class Episode:
@@ -46,11 +48,14 @@ class Episode:
         self.steps = 0
         self.distance_m = 0.0
         self.lane_invasions = 0
+        self.red_lights = 0
+        """How often the car left the place before a light while that was red: the rear is then over the stop line."""
         self.collision: Collision | None = None
         self.terms: dict[str, float] = {}
         self.jerk_mps3 = 0.0
         self._config = config
         self._seconds = seconds
+        self._light = LightAhead.NONE
         self._action = (0.0, 0.0)
         self._acceleration = (0.0, 0.0)
         self._best_s_m = self._counted_s_m = 0.0
@@ -97,6 +102,7 @@ class Episode:
             "success": self.end == "finished",
             "simulator_lost": self.end == "simulator_lost",
             "lane_invasions": self.lane_invasions,
+            "red_lights": self.red_lights,
             "distance_m": self.distance_m,
             "jerk_mps3": self.jerk_mps3,
             "end": self.end,
@@ -110,6 +116,8 @@ class Episode:
         self.steps += 1
         self.distance_m += math.hypot(motion.x_m - self._motion.x_m, motion.y_m - self._motion.y_m)
         self.lane_invasions += events.lane_invasions
+        self.red_lights += self._light is LightAhead.RED and events.light is LightAhead.NONE
+        self._light = events.light
         self.collision = self.collision or events.collision
         ax = (motion.vx_mps - self._motion.vx_mps) / self._seconds
         ay = (motion.vy_mps - self._motion.vy_mps) / self._seconds

@@ -1,4 +1,4 @@
-"""What a drive is measured by: success, completion, driving score, collisions, comfort; per route and in total.
+"""What a drive is measured by: success, completion, driving score, infractions, comfort; per route and in total.
 
 Owns the figures, and how they are written: table, CSV, JSON, scalars for TensorBoard. Drives nothing.
 """
@@ -21,6 +21,7 @@ from contract.files import write_whole
 
 # CARLA leaderboard: the driving score is the completion times the penalty of each infraction.
 PENALTIES = {"vehicle": 0.6, "static": 0.65, "pedestrian": 0.5}
+RED_LIGHT_PENALTY = 0.7
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class RouteResult:
     """0 to 100."""
     collisions: int
     lane_invasions: int
+    red_lights: int
     distance_m: float
     duration_s: float
     mean_speed_mps: float
@@ -70,6 +72,7 @@ class Tally:
             step_s: simulated seconds a step.
         """
         penalty = PENALTIES[info["collision_with"]] if info["collision"] else 1.0
+        penalty *= RED_LIGHT_PENALTY ** info["red_lights"]
         duration_s = self.steps * step_s
         return RouteResult(
             route=route.name,
@@ -81,6 +84,7 @@ class Tally:
             driving_score=100.0 * info["route_completion"] * penalty,
             collisions=int(info["collision"]),
             lane_invasions=info["lane_invasions"],
+            red_lights=info["red_lights"],
             distance_m=info["distance_m"],
             duration_s=duration_s,
             mean_speed_mps=info["distance_m"] / duration_s,
@@ -102,7 +106,7 @@ class Evaluation:
     """Routes that weren't driven, for something stood on their starts each time; no figure counts them."""
 
     def totals(self) -> dict[str, float]:
-        """Return means over routes; collisions and lane invasions a driven kilometre."""
+        """Return means over routes; collisions, red lights and lane invasions a driven kilometre."""
         count = max(len(self.routes), 1)
         metres = sum(r.distance_m for r in self.routes)
         seconds = sum(r.duration_s for r in self.routes)
@@ -114,6 +118,7 @@ class Evaluation:
             "route_completion": sum(r.route_completion for r in self.routes) / count,
             "driving_score": sum(r.driving_score for r in self.routes) / count,
             "collisions_per_km": sum(r.collisions for r in self.routes) * per_km,
+            "red_lights_per_km": sum(r.red_lights for r in self.routes) * per_km,
             "lane_invasions_per_km": sum(r.lane_invasions for r in self.routes) * per_km,
             "mean_speed_mps": metres / seconds if seconds > 0 else 0.0,
             "jerk_mps3": sum(r.jerk_mps3 for r in self.routes) / count,
@@ -144,7 +149,17 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
     most = max((len(e.routes) for e in evaluations), default=0)
     view = Table(title=f"{most} routes on {town}", caption=_not_driven(evaluations))
     view.add_column("driver")
-    for column in ("success", "completion", "driving score", "collisions/km", "lane inv./km", "m/s", "jerk", "reward"):
+    for column in (
+        "success",
+        "completion",
+        "driving score",
+        "collisions/km",
+        "red/km",
+        "lane inv./km",
+        "m/s",
+        "jerk",
+        "reward",
+    ):
         view.add_column(column, justify="right")
     for evaluation in evaluations:
         t = evaluation.totals()
@@ -154,6 +169,7 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
             f"{t['route_completion']:.1%}",
             f"{t['driving_score']:.1f}",
             f"{t['collisions_per_km']:.2f}",
+            f"{t['red_lights_per_km']:.2f}",
             f"{t['lane_invasions_per_km']:.1f}",
             f"{t['mean_speed_mps']:.1f}",
             f"{t['jerk_mps3']:.1f}",

@@ -62,6 +62,7 @@ COLUMNS = {
     "route_completion": ("completion", "{:.1%}"),
     "driving_score": ("driving score", "{:.1f}"),
     "collisions_per_km": ("collisions/km", "{:.2f}"),
+    "red_lights_per_km": ("red/km", "{:.2f}"),
     "lane_invasions_per_km": ("lane inv./km", "{:.1f}"),
     "mean_speed_mps": ("m/s", "{:.1f}"),
     "jerk_mps3": ("jerk m/s³", "{:.1f}"),

@@ -32,6 +32,9 @@ def main(port: int, manager_port: int, count: int, ticks: int) -> None:
     driven = dict.fromkeys((car.id for car in cars), 0.0)
     off_lane = 0.0
     before = {car.id: car.get_location() for car in cars}
+    came_at_red: dict[int, bool] = {}
+    waited: set[int] = set()
+    lights = {"left_on_green": 0, "ran_red": 0}
     for _ in range(ticks):
         world.tick()
         time.sleep(0.0005)  # back to back, the client's Traffic Manager can wait for itself for ever
@@ -39,10 +42,20 @@ def main(port: int, manager_port: int, count: int, ticks: int) -> None:
             here = car.get_location()
             driven[car.id] += here.distance(before[car.id])
             before[car.id] = here
+            red = car.get_traffic_light_state() == carla.TrafficLightState.Red
+            if not car.is_at_traffic_light():
+                lights["left_on_green"] += car.id in waited
+                lights["ran_red"] += came_at_red.pop(car.id, False)
+                waited.discard(car.id)
+            elif not red:
+                came_at_red[car.id] = False
+            elif came_at_red.setdefault(car.id, True) and car.get_velocity().length() < 0.1:
+                waited.add(car.id)
     for car in cars:
         lane = world.get_map().get_waypoint(car.get_location())
         off_lane = max(off_lane, lane.transform.location.distance(car.get_location()))
-    print(json.dumps({"spawned": len(cars), "driven_m": list(driven.values()), "off_lane_m": off_lane}), flush=True)
+    outcome = {"spawned": len(cars), "driven_m": list(driven.values()), "off_lane_m": off_lane, **lights}
+    print(json.dumps(outcome), flush=True)
     os._exit(0)  # leaving in order can abort the client
 
 

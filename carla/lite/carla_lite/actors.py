@@ -19,6 +19,8 @@ from carla_lite.scenery.camera import BoxActor, Pose
 from carla_lite.scenery.vehicle_meshes import Shape
 from carla_lite.vehicle_blueprints import BaseType
 
+# The state of a vehicle that is at no light, as in CARLA.
+_GREEN = 2
 _UNPAINTED = "128,128,128"
 _SHAPES = {
     BaseType.CAR: Shape.SALOON,
@@ -106,6 +108,8 @@ class Vehicle(Actor):
         self.light_state = 0
         self.speed_limit_kmh = 30.0
         self.collides = True
+        self.light: tuple[int, int] | None = None
+        """Id and state of the traffic light that it is at."""
         self.ackermann: Ackermann | None = None
         self.constant_velocity: tuple[float, float] | None = None
         self._built = blueprint.model
@@ -182,6 +186,7 @@ class Vehicle(Actor):
     def record(self, into: bytearray, offset: int) -> None:
         """Write this vehicle's part of the world message."""
         body, asked = self.body, self.body.control
+        light, state = self.light or (0, _GREEN)
         wire.VEHICLE_RECORD.pack_into(
             into,
             offset,
@@ -206,9 +211,9 @@ class Vehicle(Actor):
             asked.manual_gear_shift,
             body.gear,
             self.speed_limit_kmh,
-            wire.LIGHT_GREEN,
-            False,
-            0,
+            state,
+            self.light is not None,
+            light,
             0,
         )
 

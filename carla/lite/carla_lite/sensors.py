@@ -23,6 +23,7 @@ from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.scenery.camera import BoxActor, Camera, Pose
 from carla_lite.scenery.scene import Scene
+from carla_lite.signage import Signage
 
 Message = Sequence[Buffer]
 
@@ -42,6 +43,7 @@ class TickSnapshot:
     geo_reference: GeoReference
     vehicles: Sequence[Vehicle]
     collided: Sequence[tuple[Vehicle, Vehicle | None, Contact]]
+    signage: Signage
 
     @cached_property
     def drawn(self) -> list[tuple[Vehicle, BoxActor]]:
@@ -186,7 +188,8 @@ class RgbCamera(Sensor):
             if max(abs(box.pose.x - where.x), abs(box.pose.y - where.y)) < _SIGHT_M
             and not (self.hangs_on(vehicle) and vehicle.surrounds(where.x, where.y, where.z))
         ]
-        image = self._camera.render(snapshot.scene, where, seen)
+        faces = snapshot.signage.faces(where.x, where.y)
+        image = self._camera.render(snapshot.scene, where, [*seen, *faces])
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 

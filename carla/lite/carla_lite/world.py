@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from carla_lite import navigation_sensors  # noqa: F401 (enters its sensors in SENSORS)
@@ -28,6 +29,8 @@ from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.scene import Scene
 from carla_lite.sensors import SENSORS, Message, Sensor, TickSnapshot
+from carla_lite.signage import Signage
+from carla_lite.traffic_lights import TrafficSign
 from carla_lite.triggers import FRICTION_TRIGGER, FrictionTrigger
 
 A = TypeVar("A", bound=Actor)
@@ -65,13 +68,14 @@ class World:
         self.load(maps.first)
 
     def load(self, network: RoadNetwork) -> None:
-        """Begin a new episode on this map, with only the spectator in it."""
+        """Begin a new episode on this map, with only its signs and the spectator in it."""
         scene = Scene.build(network, self._seed)
         self.network, self.scene = network, scene
         self.episode += 1
         self.elapsed_s = 0.0
         self.weather: list[float] = list(_CLEAR_NOON)
-        self.actors: dict[int, Actor] = {}
+        self.signage = Signage(network, self._new_id)
+        self.actors: dict[int, Actor] = {sign.id: sign for sign in self.signage.signs}
         self.vehicles: list[Vehicle] = []
         self.sensors: list[Sensor] = []
         self._triggers: list[FrictionTrigger] = []
@@ -127,9 +131,9 @@ class World:
         return self._add(sensor)
 
     def destroy(self, number: int) -> bool:
-        """Remove an actor and all that hangs on it; return whether it was there. The spectator stays."""
+        """Remove an actor and all that hangs on it; return whether it was there. Signs and the spectator stay."""
         gone = self.actors.get(number)
-        if gone is None or gone is self.spectator:
+        if gone is None or gone is self.spectator or isinstance(gone, TrafficSign):
             return False
         for actor in [gone, *(other for other in self.actors.values() if other.hangs_on(gone))]:
             del self.actors[actor.id]
@@ -147,16 +151,19 @@ class World:
         delta_s = self.settings.delta_s
         self.frame += 1
         self.elapsed_s += delta_s
+        self.signage.advance(delta_s)
         for trigger in self._triggers:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare()
             physics.advance(vehicle.body, delta_s, self.network.ground)
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
+            light = self.signage.light_at(vehicle.body)
+            vehicle.light = None if light is None else (light.id, light.state)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
         snapshot = TickSnapshot(
-            self.frame, self.elapsed_s, self.scene, self.network.geo_reference, self.vehicles, collided
+            self.frame, self.elapsed_s, self.scene, self.network.geo_reference, self.vehicles, collided, self.signage
         )
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
@@ -195,7 +202,11 @@ class World:
         wire.HEADER.pack_into(into, 0, wire.WORLD, self.frame, self.elapsed_s, *(0.0,) * 6)
         now_s, delta_s = time.time(), self.settings.delta_s
         wire.WORLD_HEAD.pack_into(into, wire.HEADER.size, self.episode, now_s, delta_s, 0, 0, 0, 0)
-        for offset, actor in zip(range(_HEAD_BYTES, size, _RECORD_BYTES), self.actors.values(), strict=True):
+        signs = self.signage.records
+        first = _HEAD_BYTES + len(signs)
+        into[_HEAD_BYTES:first] = signs
+        others = islice(self.actors.values(), len(self.signage.signs), None)
+        for offset, actor in zip(range(first, size, _RECORD_BYTES), others, strict=True):
             actor.record(into, offset)
         return (memoryview(into)[:size],)
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from agent.evaluation.drivers import Stop
-from agent.evaluation.metrics import PENALTIES, Evaluation, RouteResult, table, write_csv, write_json
+from agent.evaluation.metrics import PENALTIES, Evaluation, RouteResult, Tally, table, write_csv, write_json
 from agent.evaluation.routes import completed, evaluate
 
 
@@ -26,6 +26,7 @@ def result(**values: object) -> RouteResult:
         "driving_score": 100.0,
         "collisions": 0,
         "lane_invasions": 0,
+        "red_lights": 0,
         "distance_m": 200.0,
         "duration_s": 40.0,
         "mean_speed_mps": 5.0,
@@ -96,7 +97,7 @@ class Road:
     def step(self, action: object) -> tuple[None, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 (the same)
         self.asked.append("step")
         info = {"end": "finished", "success": True, "route_completion": 1.0, "collision": 0, "collision_with": ""}
-        figures = {"lane_invasions": 0, "distance_m": 3.0, "jerk_mps3": 0.0, "simulator_lost": False}
+        figures = {"lane_invasions": 0, "red_lights": 0, "distance_m": 3.0, "jerk_mps3": 0.0, "simulator_lost": False}
         return None, 1.0, self.asked.count("step") % 3 == 0, False, {**info, **figures}
 
 
@@ -119,3 +120,15 @@ def test_an_evaluation_that_nobody_leaves_drives_every_route() -> None:
     assert road.asked == ["reset", "step", "step", "step"] * 2
     assert [(route.route, route.steps, route.reward) for route in found.routes] == [("a", 3, 3.0), ("b", 3, 3.0)]
     assert (found.map, found.seed, found.blocked) == ("Road", 3, ())
+
+
+def test_each_red_light_costs_what_it_does_on_the_leaderboard() -> None:
+    info = {"collision": False, "end": "finished", "success": True, "route_completion": 1.0, "lane_invasions": 0}
+    tally = Tally()
+    tally.add(1.0, 0.0)
+    route = SimpleNamespace(name="a>b", length_m=100.0, turns=0)
+    scores = [
+        tally.result(route, {**info, "red_lights": count, "distance_m": 100.0}, 0.1).driving_score  # type: ignore[arg-type]
+        for count in (0, 1, 2)
+    ]
+    assert scores == pytest.approx([100.0, 70.0, 49.0])

@@ -63,12 +63,6 @@ def get_actor_bounding_box(world: World, number: int) -> list[Any]:
 
 
 @method
-def get_traffic_sign_trigger_volume(_world: World, _number: int) -> list[Any]:
-    """Return the trigger's BoundingBox relative to a traffic sign: an empty one, for there are no signs."""
-    return wire.EMPTY_BOX
-
-
-@method
 def set_actor_transform(world: World, number: int, place: list[Any]) -> None:
     """Teleport."""
     world.actor(number, Actor).place = Pose(*wire.place(place))

@@ -144,16 +144,6 @@ def update_lights_state(world: World, _client: str, lights: list[Any], *_discard
 
 
 @method
-def reset_all_traffic_lights(_world: World) -> None:
-    """Reset no traffic light: there is none. A Traffic Manager calls this when it starts."""
-
-
-@method
-def freeze_all_traffic_lights(_world: World, _frozen: bool) -> None:
-    """Freeze no traffic light: there is none."""
-
-
-@method
 def is_traffic_manager_running(world: World, port: int) -> bool:
     """Return whether a Traffic Manager registered this port."""
     return port in world.traffic_managers

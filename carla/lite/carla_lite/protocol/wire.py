@@ -33,9 +33,14 @@ VEHICLE_RECORD = struct.Struct("<IB15f3fBBBifBBIB24x")
 PLAIN_RECORD = struct.Struct("<IB6f90x")
 """Actor record of sensors and the spectator: the same 119 bytes with an empty last part."""
 _TOKEN = struct.Struct("<IHBB16x")
+LIGHT_RECORD = struct.Struct("<IB6f36x32s4fIBB")
+"""Actor record of a traffic light: sign id, green, yellow, red and elapsed seconds, pole index, frozen, state."""
+LIGHT_ELAPSED, LIGHT_ELAPSED_AT = struct.Struct("<f"), 109
+"""The elapsed seconds in it, and their offset: all that changes in most ticks."""
+SIGN_RECORD = struct.Struct("<IB6f36x32s22x")
+"""Actor record of a traffic sign: its id in the map."""
 
 ACTIVE = 1
-LIGHT_GREEN = 2
 
 # Beyond this, single precision is coarser than 6 cm and nothing is there.
 _FARTHEST_M = 1e6

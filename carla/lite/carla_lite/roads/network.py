@@ -6,17 +6,18 @@ Owns the way from a map's name or path to a network. The geometry lives in the m
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from carla_lite.roads import spawn_points
+from carla_lite.roads import signals, spawn_points
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.roads.ground import Ground
 from carla_lite.roads.lanes import Lane, Marking, lanes_of, markings_of
 from carla_lite.roads.opendrive import MapError, read_roads
+from carla_lite.roads.signals import Signals
 from carla_lite.roads.spawn_points import SpawnPoint
 from carla_lite.towns import generator
 
@@ -34,6 +35,7 @@ class RoadNetwork:
     lanes: tuple[Lane, ...]
     markings: tuple[Marking, ...]
     bounds: tuple[float, float, float, float]  # x_min, y_min, x_max, y_max of all lanes, m
+    signals: Signals = field(default_factory=Signals)
 
     @classmethod
     def parse(cls, name: str, xodr: str, step_m: float = 1.0) -> RoadNetwork:
@@ -45,7 +47,7 @@ class RoadNetwork:
         markings = tuple(marking for road in roads for marking in markings_of(road, step_m))
         edges = np.concatenate([edge[:, :2] for lane in lanes for edge in (lane.left, lane.right)])
         (x_min, y_min), (x_max, y_max) = edges.min(axis=0).tolist(), edges.max(axis=0).tolist()
-        return cls(name, xodr, lanes, markings, (x_min, y_min, x_max, y_max))
+        return cls(name, xodr, lanes, markings, (x_min, y_min, x_max, y_max), signals.read(name, xodr, lanes))
 
     def renamed(self, name: str) -> RoadNetwork:
         """Return the same network under another name."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from carla_lite.roads.lanes import Lane
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.sign_faces import post_of
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox
 
 PLAN_M = 0.25
@@ -27,6 +28,8 @@ FLOOR_M = 3.1
 LAMP_SPACING_M = 26.0
 TREE_SPACING_M = 9.0
 MIN_STREET_M = 6.0
+# No tree nor lamp so near to a sign that it would hide it.
+SIGN_CLEARANCE_M = 2.5
 
 # BGR; plaster, brick, sandstone, concrete, and two painted fronts.
 FRONTS = (
@@ -80,6 +83,10 @@ class Plan:
         self.taken[window] |= mask
         return True
 
+    def keep_clear(self, x: float, y: float, radius_m: float) -> None:
+        """Take everything this near to a place, whatever is there."""
+        cv2.fillConvexPoly(self.taken, self._pixels(_square(x, y, radius_m)), 1)
+
     def _pixels(self, points: FloatArray) -> NDArray[np.int32]:
         return np.rint((points[:, :2] - (self.x, self.y)) / PLAN_M).astype(np.int32)
 
@@ -93,6 +100,9 @@ def furnish(network: RoadNetwork, seed: int) -> list[StaticBox]:
     placed: list[StaticBox] = []
     for street in streets:
         placed.extend(_buildings(street, plan, rng))
+    for signal in network.signals.signals:
+        plan.keep_clear(signal.x, signal.y, SIGN_CLEARANCE_M)
+        placed.append(post_of(signal, network.height(signal.x, signal.y)))
     for street in streets:
         placed.extend(_lamps(street, plan))
     for street in streets:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.meshes import StaticMesh, shade, windows
 from carla_lite.scenery.projection import NEAR_M, Pose, View
+from carla_lite.scenery.sign_faces import SignFace
 from carla_lite.scenery.sky import hazed_once
-from carla_lite.scenery.vehicle_meshes import Shape, vehicle_mesh
+from carla_lite.scenery.vehicle_meshes import Shape, VehicleMesh, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 
 SUB = 4  # fractional bits of polygon coordinates
@@ -42,6 +43,11 @@ class BoxActor:
     colour: tuple[int, int, int]
     tag: int
     shape: Shape = Shape.BOX
+
+    @property
+    def mesh(self) -> VehicleMesh:
+        """Its panels."""
+        return vehicle_mesh(self.shape, self.extent, self.colour)
 
 
 def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
@@ -75,7 +81,7 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
     return strokes
 
 
-def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View) -> list[Stroke]:
+def actor_strokes(actors: Sequence[BoxActor | SignFace], walls: Walls, view: View) -> list[Stroke]:
     """Return the panels of what moves and is in view."""
     px, py, pz = view.position.tolist()
     fx, fy, fz = view.axes[0].tolist()
@@ -100,8 +106,8 @@ def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View) -> list[
     return strokes
 
 
-def _panels(actor: BoxActor, distance: float, key: float, view: View) -> list[Stroke]:
-    mesh = vehicle_mesh(actor.shape, actor.extent, actor.colour)
+def _panels(actor: BoxActor | SignFace, distance: float, key: float, view: View) -> list[Stroke]:
+    mesh = actor.mesh
     axes = actor.pose.axes()
     centre = np.array((actor.pose.x, actor.pose.y, actor.pose.z))
     away = view.position - centre

@@ -1,0 +1,94 @@
+"""RPC methods of traffic lights: states, times, frozen junctions, groups, heads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from carla_lite.methods.table import method
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import RpcError
+from carla_lite.traffic_lights import LightState, TrafficLight
+from carla_lite.world import World
+
+
+@method
+def set_traffic_light_state(world: World, number: int, state: int) -> None:
+    """Show a state until the cycle's next change; for good if the light is frozen."""
+    light = world.actor(number, TrafficLight)
+    try:
+        light.state = LightState(state)
+    except ValueError:
+        raise RpcError(f"{state} is no traffic light state, expected 0 (red) to 4 (unknown)") from None
+    world.signage.publish(light.controller.group)
+
+
+@method
+def set_traffic_light_green_time(world: World, number: int, seconds: float) -> None:
+    """Set how long the lights of its controller are green."""
+    _set_time(world, number, LightState.GREEN, seconds)
+
+
+@method
+def set_traffic_light_yellow_time(world: World, number: int, seconds: float) -> None:
+    """Set how long the lights of its controller are yellow."""
+    _set_time(world, number, LightState.YELLOW, seconds)
+
+
+@method
+def set_traffic_light_red_time(world: World, number: int, seconds: float) -> None:
+    """Set how long all lights of the junction are red after its controller's turn."""
+    _set_time(world, number, LightState.RED, seconds)
+
+
+def _set_time(world: World, number: int, state: LightState, seconds: float) -> None:
+    if not math.isfinite(seconds):
+        raise RpcError(f"{seconds} is no time, expected a finite number of seconds")
+    controller = world.actor(number, TrafficLight).controller
+    controller.times_s[state] = seconds
+    world.signage.publish(controller.group)
+
+
+@method
+def freeze_traffic_light(world: World, number: int, frozen: bool) -> None:
+    """Stop the cycle of its junction, or let it go on."""
+    group = world.actor(number, TrafficLight).controller.group
+    group.frozen = frozen
+    world.signage.publish(group)
+
+
+@method
+def freeze_all_traffic_lights(world: World, frozen: bool) -> None:
+    """Stop all cycles, or let them go on."""
+    for group in world.signage.groups:
+        group.frozen = frozen
+        world.signage.publish(group)
+
+
+@method
+def reset_traffic_light_group(world: World, number: int) -> None:
+    """Begin the cycle of its junction again."""
+    group = world.actor(number, TrafficLight).controller.group
+    group.reset()
+    world.signage.publish(group)
+
+
+@method
+def reset_all_traffic_lights(world: World) -> None:
+    """Begin all cycles again; a Traffic Manager does this when it starts."""
+    for group in world.signage.groups:
+        group.reset()
+        world.signage.publish(group)
+
+
+@method
+def get_group_traffic_lights(world: World, number: int) -> list[int]:
+    """Return the ids of its junction's lights, its own among them."""
+    return [light.id for light in world.actor(number, TrafficLight).controller.group.lights]
+
+
+@method
+def get_light_boxes(world: World, number: int) -> list[Any]:
+    """Return the BoundingBox of its head, in the world's frame."""
+    face = world.actor(number, TrafficLight).face
+    return [wire.bounding_box((face.pose.x, face.pose.y, face.pose.z), face.extent, face.pose.yaw)]

@@ -1,0 +1,187 @@
+"""What the heads of traffic lights and the plates of signs look like, and the posts under them.
+
+Owns shapes, sizes and colours. Never touches cameras, pixels or a light's cycle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+import numpy as np
+
+from carla_lite.roads.reference_line import FloatArray
+from carla_lite.roads.signals import Signal, SignalType
+from carla_lite.scenery.meshes import CORNERS, FACES, NORMALS
+from carla_lite.scenery.projection import Pose
+from carla_lite.scenery.statics import TAG_POLE, StaticBox
+from carla_lite.scenery.vehicle_meshes import BGR, VehicleMesh
+
+LAMP_M = 0.3
+"""Diameter of a lamp."""
+_HEAD_HALF_M = (0.11, 0.22, 0.6)
+_PLATE_HALF_M = (0.02, 0.4, 0.4)
+# Where the lower edge is when the map doesn't say that the sign hangs: below, it stands for its post's foot.
+_HEAD_FROM_M, _PLATE_FROM_M = 2.3, 1.9
+_HANGS_FROM_M = 1.5
+_POST_HALF_M = 0.06
+_POST: BGR = (96, 94, 92)
+
+_HOUSING: BGR = (40, 42, 40)
+_BACK: BGR = (140, 140, 138)
+_WHITE: BGR = (236, 238, 238)
+_RED: BGR = (36, 32, 196)
+_BLACK: BGR = (34, 34, 34)
+_AHEAD = np.array((1.0, 0.0, 0.0))
+# A letter's strokes on a grid of 1 × 2: those of a seven-segment digit by bit (top, upper left and right, middle, lower
+# left and right, bottom), and the upright of a T.
+_STROKES = (
+    ((0, 2), (1, 2)),
+    ((0, 1), (0, 2)),
+    ((1, 1), (1, 2)),
+    ((0, 1), (1, 1)),
+    ((0, 0), (0, 1)),
+    ((1, 0), (1, 1)),
+    ((0, 0), (1, 0)),
+    ((0.5, 0), (0.5, 2)),
+)
+_LETTERS = {
+    **dict(zip("0123456789", (0x77, 0x24, 0x5D, 0x6D, 0x2E, 0x6B, 0x7B, 0x25, 0x7F, 0x6F), strict=True)),
+    **{"S": 0x6B, "T": 0x81, "O": 0x77, "P": 0x1F},
+}
+
+
+class LampState(Enum):
+    """Which lamp of a head is lit, from top to bottom."""
+
+    RED = 0
+    YELLOW = 1
+    GREEN = 2
+    DARK = 3
+
+
+_LIT: tuple[BGR, ...] = ((48, 40, 255), (40, 205, 255), (130, 255, 70))
+_UNLIT: tuple[BGR, ...] = ((26, 24, 68), (22, 58, 70), (34, 62, 28))
+
+
+@dataclass(frozen=True, slots=True)
+class SignFace:
+    """A head or plate: ``pose`` of its box's middle, half sizes in metres, CityObjectLabel and panels."""
+
+    pose: Pose
+    extent: tuple[float, float, float]
+    tag: int
+    mesh: VehicleMesh
+
+
+@dataclass(frozen=True)
+class _Panel:
+    outline: FloatArray  # (n, 3) m
+    normal: FloatArray  # (3,)
+    colour: BGR
+    glowing: bool = False
+    fine: bool = False
+
+
+def face_of(signal: Signal, ground_m: float, lamp: LampState) -> SignFace:
+    """Return the head or plate of a signal; ``ground_m`` is the height of the road beside it."""
+    is_light = signal.type is SignalType.LIGHT
+    extent = _HEAD_HALF_M if is_light else _PLATE_HALF_M
+    mesh = _head(lamp) if is_light else _plate(signal.type, signal.limit)
+    pose = Pose(signal.x, signal.y, _bottom(signal, ground_m) + extent[2], 0.0, signal.yaw + math.pi)
+    return SignFace(pose, extent, 7 if is_light else 8, mesh)
+
+
+def post_of(signal: Signal, ground_m: float) -> StaticBox:
+    """Return the post up to the head or plate."""
+    half_height = 0.5 * (_bottom(signal, ground_m) - ground_m)
+    half = _POST_HALF_M
+    return StaticBox(signal.x, signal.y, ground_m + half_height, half, half, half_height, 0.0, _POST, TAG_POLE)
+
+
+def _bottom(signal: Signal, ground_m: float) -> float:
+    """Return the height of the head's or plate's lower edge (m)."""
+    is_light = signal.type is SignalType.LIGHT
+    if signal.z - ground_m > _HANGS_FROM_M:
+        return signal.z - (_HEAD_HALF_M if is_light else _PLATE_HALF_M)[2]
+    return ground_m + (_HEAD_FROM_M if is_light else _PLATE_FROM_M)
+
+
+@lru_cache
+def _head(lamp: LampState) -> VehicleMesh:
+    return _mesh([*_housing(), *_lamps(lamp)])
+
+
+def _housing() -> Iterator[_Panel]:
+    corners = CORNERS * _HEAD_HALF_M
+    for face, normal in zip(FACES, NORMALS, strict=True):
+        yield _Panel(corners[face], normal, _HOUSING)
+    yield _Panel(corners[:4], np.array((0.0, 0.0, -1.0)), _HOUSING)
+
+
+def _lamps(lit: LampState) -> Iterator[_Panel]:
+    ahead, _, half = _HEAD_HALF_M
+    for lamp in (LampState.RED, LampState.YELLOW, LampState.GREEN):
+        disc = _regular(12, 0.5 * LAMP_M, ahead + 0.01, 2.0 * half / 3.0 * (1 - lamp.value))
+        shines = lamp is lit
+        yield _Panel(disc, _AHEAD, (_LIT if shines else _UNLIT)[lamp.value], glowing=shines, fine=not shines)
+
+
+@lru_cache
+def _plate(kind: SignalType, limit: str) -> VehicleMesh:
+    half = _PLATE_HALF_M[1]
+    sides, turn = {SignalType.STOP: (8, math.pi / 8.0), SignalType.YIELD: (3, -0.5 * math.pi)}.get(kind, (16, 0.0))
+    back = _Panel(_regular(sides, half, -0.01, turn=turn), -_AHEAD, _BACK)
+    rim = _Panel(_regular(sides, half, 0.01, turn=turn), _AHEAD, _WHITE if kind is SignalType.STOP else _RED)
+    inner = _RED if kind is SignalType.STOP else _WHITE
+    share = 0.62 if kind is SignalType.YIELD else 0.9 if kind is SignalType.STOP else 0.78
+    middle = _Panel(_regular(sides, share * half, 0.02, turn=turn), _AHEAD, inner)
+    return _mesh([back, rim, middle, *_lettering(kind, limit)])
+
+
+def _lettering(kind: SignalType, limit: str) -> Iterator[_Panel]:
+    if kind is SignalType.STOP:
+        yield from _text("STOP", (0.09, 0.1, 0.15), 0.016, _WHITE)
+    elif kind is SignalType.SPEED_LIMIT:
+        yield from _text(limit, (0.12, 0.14, 0.2), 0.02, _BLACK)
+
+
+def _text(text: str, size: tuple[float, float, float], half: float, colour: BGR) -> Iterator[_Panel]:
+    """Yield strokes; ``size`` is a letter's width, half its height and the pitch, ``half`` half a stroke's width."""
+    width, height, pitch = size
+    letters = [_LETTERS[letter] for letter in text if letter in _LETTERS]
+    for index, letter in enumerate(letters):
+        # Who reads it has the plate's +y on the left.
+        left = pitch * 0.5 * (len(letters) - 1) - pitch * index + 0.5 * width
+        for bit, ((u0, v0), (u1, v1)) in enumerate(_STROKES):
+            if letter >> bit & 1:
+                ends = left - u1 * width - half, left - u0 * width + half
+                span = (v0 - 1) * height - half, (v1 - 1) * height + half
+                yield _Panel(_rectangle(*ends, *span, 0.03), _AHEAD, colour, fine=True)
+
+
+def _regular(sides: int, radius: float, x: float, z: float = 0.0, turn: float = 0.0) -> FloatArray:
+    """Return a regular polygon (sides, 3) across the x axis."""
+    angles = np.linspace(0.0, math.tau, sides, endpoint=False) + turn
+    return np.stack([np.full(sides, x), radius * np.cos(angles), z + radius * np.sin(angles)], axis=1)
+
+
+def _rectangle(right: float, left: float, low: float, high: float, x: float) -> FloatArray:
+    return np.array([(x, right, low), (x, left, low), (x, left, high), (x, right, high)])
+
+
+def _mesh(panels: Sequence[_Panel]) -> VehicleMesh:
+    starts = np.cumsum([0, *(len(panel.outline) for panel in panels)])
+    normals = np.array([panel.normal for panel in panels])
+    return VehicleMesh(
+        np.concatenate([panel.outline for panel in panels]),
+        tuple(starts.tolist()),
+        normals,
+        np.array([panel.normal @ panel.outline[0] for panel in panels]),
+        np.array([panel.colour for panel in panels], dtype=np.float64),
+        np.array([panel.glowing for panel in panels]),
+        np.array([panel.fine for panel in panels]),
+    )

@@ -1,0 +1,149 @@
+"""Signals read from OpenDRIVE, against the real client's landmarks and lanes, and the cycle of the lights."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carla_lite.roads import signals
+from carla_lite.roads.network import RoadNetwork
+from carla_lite.roads.opendrive import MapError
+from carla_lite.roads.signals import BEFORE_JUNCTION_M, SignalType
+from carla_lite.signage import Signage
+from carla_lite.traffic_lights import LightState
+from tests.signalled import signalled
+
+carla = pytest.importorskip("carla")
+
+MAPS = Path(__file__).resolve().parents[4] / "shared" / "maps"
+
+
+@lru_cache
+def network_of(name: str) -> RoadNetwork:
+    if name.startswith("Lite"):
+        return RoadNetwork.parse(name, signalled(name))
+    path = MAPS / f"{name}.xodr"
+    if not path.is_file():
+        pytest.skip(f"CARLA's own {name}.xodr is not beside the repository")
+    return RoadNetwork.parse(name, path.read_text(encoding="utf-8"))
+
+
+def signage(network: RoadNetwork) -> Signage:
+    numbers = itertools.count(1)
+    return Signage(network, lambda: next(numbers))
+
+
+@lru_cache
+def client_map(network: RoadNetwork) -> Any:
+    return carla.Map(network.name, network.xodr)
+
+
+@pytest.mark.parametrize("name", ["Lite01", "Town01", "Town02", "Town10HD"])
+def test_a_signal_stands_where_the_clients_landmark_is(name: str):
+    network = network_of(name)
+    landmarks = {landmark.id: landmark.transform for landmark in client_map(network).get_all_landmarks()}
+    assert len(network.signals.signals) >= 20
+    for signal in network.signals.signals:
+        there = landmarks[signal.id]
+        assert math.dist((there.location.x, there.location.y, there.location.z), (signal.x, signal.y, signal.z)) < 1e-3
+        assert abs(math.remainder(math.radians(there.rotation.yaw) - signal.yaw, math.tau)) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["Lite01", "Town01", "Town02", "Town10HD"])
+def test_each_lane_into_a_junction_stops_before_it(name: str):
+    network = network_of(name)
+    lights = [signal for signal in network.signals.signals if signal.type is SignalType.LIGHT]
+    for stop in (stop for light in lights for stop in light.stops):
+        waypoint = client_map(network).get_waypoint(carla.Location(stop.x, stop.y, stop.z))
+        assert not waypoint.is_junction
+        assert abs(math.remainder(math.radians(waypoint.transform.rotation.yaw) - stop.yaw, math.tau)) < 0.05
+        assert waypoint.transform.location.distance(carla.Location(stop.x, stop.y, stop.z)) < 0.1
+        assert waypoint.next(BEFORE_JUNCTION_M + 0.5)[0].is_junction
+    assert all(light.stops for light in lights)
+
+
+def test_a_maps_signals_are_what_carla_makes_actors_of():
+    kinds = [signal.type for signal in network_of("Lite01").signals.signals]
+    assert {kind: kinds.count(kind) for kind in SignalType if kind is not SignalType.LIGHT} == {
+        SignalType.STOP: 1,
+        SignalType.YIELD: 1,
+        SignalType.SPEED_LIMIT: 1,
+    }
+    assert [sign.blueprint.id for sign in signage(network_of("Lite01")).signs if ".speed" in sign.blueprint.id] == [
+        "traffic.speed_limit.60"
+    ]
+
+
+def test_lights_without_a_controller_are_groups_by_themselves():
+    text = re.sub(r"<controller [^>]*/>|<controller [^>]*[^/]>.*?</controller>", "", signalled(), flags=re.DOTALL)
+    found = RoadNetwork.parse("uncontrolled", text).signals
+    lights = [signal for signal in found.signals if signal.type is SignalType.LIGHT]
+    assert [group.controllers for group in found.groups] == [((light.id,),) for light in lights]
+
+
+def test_a_signal_without_a_number_is_named_with_its_road():
+    text = signalled().replace('s="1" t="0"', 's="far" t="0"', 1)
+    with pytest.raises(MapError, match=r"map broken, road \d+: attribute s='far' of <signalReference>"):
+        RoadNetwork.parse("broken", text)
+
+
+def test_a_map_without_signals_costs_no_second_reading(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(signals.ET, "fromstring", None)
+    assert signals.read("plain", "<OpenDRIVE/>", ()) == signals.Signals()
+
+
+def states(signs: Signage) -> list[list[str]]:
+    return [[light.state.name for light in group.lights] for group in signs.groups]
+
+
+def test_one_controller_of_a_junction_at_a_time_has_green_then_yellow_then_all_are_red():
+    signs = signage(network_of("Lite01"))
+    group = signs.groups[0]
+    seen: list[tuple[str, ...]] = []
+    durations: list[int] = []
+    for _ in range(1 + 16 * len(group.controllers) * 10):
+        now = tuple(light.state.name for light in group.lights)
+        if not seen or seen[-1] != now:
+            seen.append(now)
+            durations.append(0)
+        durations[-1] += 1
+        signs.advance(0.1)
+    turns = len(group.controllers)
+    expected = [
+        tuple(colour if light in controller.lights else "RED" for light in group.lights)
+        for controller in group.controllers
+        for colour in ("GREEN", "YELLOW", "RED")
+    ]
+    assert seen[: 3 * turns] == expected
+    # CARLA's 10, 3 and 2 s; a state ends with the first tick after its time.
+    assert all(
+        abs(ticks - wanted) <= 1 for ticks, wanted in zip(durations[: 3 * turns], [100, 30, 20] * turns, strict=True)
+    )
+
+
+def test_a_frozen_junction_keeps_what_was_set():
+    signs = signage(network_of("Lite01"))
+    group, other = signs.groups[:2]
+    group.frozen = True
+    group.lights[1].state = LightState.GREEN
+    for _ in range(400):
+        signs.advance(0.05)
+    assert [light.state for light in group.lights[:2]] == [LightState.GREEN, LightState.GREEN]
+    assert other.controllers[0].lights[0].state is not LightState.GREEN
+    group.reset()
+    assert group.lights[1].state is LightState.RED
+
+
+def test_two_worlds_of_one_map_show_the_same_at_every_tick():
+    first, second = (signage(network_of("Lite01")) for _ in range(2))
+    for _ in range(700):
+        first.advance(0.05)
+        second.advance(0.05)
+        assert states(first) == states(second)
+        assert first.records == second.records

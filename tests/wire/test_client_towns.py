@@ -43,6 +43,19 @@ def test_a_folder_without_maps_is_named(tmp_path):
     assert str(tmp_path) in ended.stderr
 
 
+def test_a_town_from_a_seed_loads_by_its_name_and_a_wrong_one_says_how_it_is_written(start_server, connect):
+    session = connect(start_server(map="Lite:seed=7,size=200"))
+    assert session.world.get_map().name == "Carla/Maps/Lite:seed=7,size=200"
+    for name in ("Lite:seed=8,size=200", "/Game/Carla/Maps/Lite:seed=7,size=200"):
+        town = session.client.load_world(name).get_map()
+        assert town.name == f"Carla/Maps/{name.rsplit('/', 1)[-1]}"
+        assert town.to_opendrive() == generator.generate(name.rsplit("/", 1)[-1])
+        assert len(town.get_crosswalks()) >= 50
+        assert {landmark.type for landmark in town.get_all_landmarks()} >= {"1000001", "274"}
+    with pytest.raises(RuntimeError, match=r"map Lite:seed=7,size=9 does not exist .*Lite:seed=NUMBER,size=METRES"):
+        session.client.load_world("Lite:seed=7,size=9")
+
+
 @pytest.mark.parametrize("town", ["Town01", "Town02"])
 def test_carlas_own_towns_load_and_a_car_drives_there(town, start_server, connect):
     path = MAPS / f"{town}.xodr"

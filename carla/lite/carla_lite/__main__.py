@@ -23,7 +23,7 @@ from carla_lite.faults.fault import Fault, FaultError
 from carla_lite.faults.injector import Injector
 from carla_lite.maps import Maps
 from carla_lite.protocol.channel import listen
-from carla_lite.roads.network import MAP_NAMES, MapError
+from carla_lite.roads.network import KNOWN, MAP_NAMES, MapError
 from carla_lite.server import Server
 
 # Whatever --host says: a process that can reach it can crash the server.
@@ -52,9 +52,9 @@ def main(
             help="RPC port, or the first of several (2000-2002); streams take the next one.",
         ),
     ] = 2000,
-    map: Annotated[
-        str, typer.Option(help=f"{', '.join(MAP_NAMES)}, a map of --map-dir, or the path of an .xodr file.")
-    ] = MAP_NAMES[0],
+    map: Annotated[str, typer.Option(help=f"{KNOWN}, a map of --map-dir, or the path of an .xodr file.")] = MAP_NAMES[
+        0
+    ],
     map_dir: Annotated[
         Path | None,
         typer.Option(

@@ -1,5 +1,5 @@
 """The maps that a server offers: the generated towns, those of a folder, the one it was started with, the last one a
-client sent.
+client sent, and the towns from a seed, which no list can name.
 
 Owns the way from a name on the wire to a road network. Reads no path that came over the wire.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from carla_lite.protocol.wire import RpcError
 from carla_lite.roads import network
 from carla_lite.roads.network import MapError, RoadNetwork
+from carla_lite.towns import generator
 
 OPENDRIVE_MAP = "OpenDriveMap"
 # CARLA's maps whose layers can be unloaded: the same roads under another name.
@@ -61,8 +62,9 @@ class Maps:
         """
         if _base(name) == OPENDRIVE_MAP and self._sent is not None:
             return self._sent
-        if _base(name) not in self._sources:
-            raise RpcError(f"map {name} does not exist here, expected one of {', '.join(self.names)}")
+        if _base(name) not in self._sources and not generator.is_name(_base(name)):
+            known = ", ".join([*self.names, generator.HOW_NAMED])
+            raise RpcError(f"map {name} does not exist here, expected one of {known}")
         try:
             return self._load(name)
         except MapError as error:
@@ -70,7 +72,7 @@ class Maps:
 
     def _load(self, name: str) -> RoadNetwork:
         """Return the network of an offered map under the name that was asked for; MapError if its file is broken."""
-        found = network.load(self._sources[_base(name)])
+        found = network.load(self._sources.get(_base(name), _base(name)))
         asked = name.rsplit("/", 1)[-1]
         return found if found.name == asked else found.renamed(asked)
 

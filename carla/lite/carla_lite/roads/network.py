@@ -21,9 +21,10 @@ from carla_lite.roads.signals import Signals
 from carla_lite.roads.spawn_points import SpawnPoint
 from carla_lite.towns import generator
 
-__all__ = ["MAP_NAMES", "Lane", "MapError", "Marking", "RoadNetwork", "SpawnPoint", "load"]
+__all__ = ["KNOWN", "MAP_NAMES", "Lane", "MapError", "Marking", "RoadNetwork", "SpawnPoint", "load"]
 
 MAP_NAMES = generator.NAMES
+KNOWN = f"{', '.join(MAP_NAMES)}, {generator.HOW_NAMED}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,17 +83,17 @@ class RoadNetwork:
 
 @lru_cache(maxsize=4)
 def load(map: str) -> RoadNetwork:
-    """Return the network of a generated town (``Lite01``, ``/Game/Carla/Maps/Lite01``) or of the .xodr file at a path.
+    """Return the network of a generated town (``Lite01``, ``/Game/Carla/Maps/Lite01``, ``Lite:seed=7,size=400``) or of
+    the .xodr file at a path.
 
     MapError names the maps that exist if there is no such one.
     """
     name = map.rsplit("/", 1)[-1]
-    if name in MAP_NAMES:
+    if generator.is_name(name):
         return RoadNetwork.parse(name, generator.generate(name))
     path = Path(map)
     if not path.is_file():
-        known = ", ".join(MAP_NAMES)
-        raise MapError(f"map {map} does not exist: expected one of {known} or the path of an OpenDRIVE file (.xodr)")
+        raise MapError(f"map {map} does not exist: expected one of {KNOWN} or the path of an OpenDRIVE file (.xodr)")
     try:
         xodr = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

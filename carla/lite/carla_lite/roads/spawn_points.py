@@ -5,13 +5,13 @@ Owns only the choice, a pure function of the lanes: the same lanes give the same
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from carla_lite.roads.lanes import Lane
-from carla_lite.roads.reference_line import FloatArray
 
 APART_M = 10.0
 JUNCTION_CLEARANCE_M = 6.0
@@ -34,20 +34,22 @@ class SpawnPoint:
 def choose(lanes: Sequence[Lane]) -> tuple[SpawnPoint, ...]:
     """Return the places in the order of the lanes, any two at least 10 m apart and 6 m clear of every junction."""
     driving = [lane for lane in lanes if lane.kind == "driving"]
-    junction = [lane.centre[:, :2] for lane in driving if lane.in_junction]
-    blocked = np.concatenate(junction) if junction else np.empty((0, 2))
-    taken = np.empty((0, 2))
+    junctions, taken = Places(JUNCTION_CLEARANCE_M), Places(APART_M)
+    for lane in driving:
+        if lane.in_junction:
+            for x, y, _ in lane.centre.tolist():
+                junctions.add(x, y)
     chosen = []
     for lane in driving:
-        for point, place in candidates(lane):
-            if clear(place, blocked, JUNCTION_CLEARANCE_M) and clear(place, taken, APART_M):
-                taken = np.concatenate([taken, place[None]])
+        for point in candidates(lane):
+            if junctions.clear(point.x, point.y) and taken.clear(point.x, point.y):
+                taken.add(point.x, point.y)
                 chosen.append(point)
     return tuple(chosen)
 
 
-def candidates(lane: Lane) -> Iterator[tuple[SpawnPoint, FloatArray]]:
-    """Yield places along a lane with their (x, y): only inner samples, whose tangent is central; none in a junction."""
+def candidates(lane: Lane) -> Iterator[SpawnPoint]:
+    """Yield places along a lane: only inner samples, whose tangent is central; none in a junction."""
     if lane.in_junction:
         return
     along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(lane.centre[:, :2], axis=0), axis=1))])
@@ -56,9 +58,22 @@ def candidates(lane: Lane) -> Iterator[tuple[SpawnPoint, FloatArray]]:
         if lane.width_m[i] >= MIN_LANE_WIDTH_M:
             x, y, z = (float(value) for value in lane.centre[i])
             dx, dy = lane.centre[i + 1, :2] - lane.centre[i - 1, :2]
-            yield SpawnPoint(x, y, z + DROP_M, float(np.arctan2(dy, dx))), lane.centre[i, :2]
+            yield SpawnPoint(x, y, z + DROP_M, float(np.arctan2(dy, dx)))
 
 
-def clear(place: FloatArray, others: FloatArray, distance_m: float) -> bool:
-    """Return whether no other place (n, 2) is nearer than ``distance_m``."""
-    return bool((np.square(others - place).sum(axis=1) >= distance_m**2).all())
+class Places:
+    """Places in cells as wide as the distance that is kept from them: nine cells hold all that can be too near."""
+
+    def __init__(self, distance_m: float) -> None:
+        self._distance_m = distance_m
+        self._cells: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+
+    def add(self, x: float, y: float) -> None:
+        """Keep a place."""
+        self._cells[int(x // self._distance_m), int(y // self._distance_m)].append((x, y))
+
+    def clear(self, x: float, y: float) -> bool:
+        """Return whether no place is nearer than the distance."""
+        column, row = int(x // self._distance_m), int(y // self._distance_m)
+        around = (self._cells.get((column + i, row + j), ()) for i in (-1, 0, 1) for j in (-1, 0, 1))
+        return all((u - x) ** 2 + (v - y) ** 2 >= self._distance_m**2 for cell in around for u, v in cell)

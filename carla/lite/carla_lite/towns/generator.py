@@ -1,7 +1,7 @@
-"""Generator of the towns Lite01 and Lite02 as OpenDRIVE 1.4 text.
+"""Generator of towns as OpenDRIVE 1.4 text: Lite01, Lite02, and as many as there are seeds (``seeded``).
 
-Owns what stands on the streets of a plan: ids, links, lanes, painted lines, kerbs. The same name gives the same bytes.
-Imports nothing that reads OpenDRIVE.
+Owns what the streets of a plan are made of: ids, links, lanes, painted lines, kerbs. The same name gives the same
+bytes. Imports nothing that reads OpenDRIVE.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+from carla_lite.towns import seeded
 from carla_lite.towns.geometry import Piece
 from carla_lite.towns.junctions import Arm, Town, Turn, build
 from carla_lite.towns.opendrive_xml import LaneSpec, Mark, add_lanes, metres, road_element
 from carla_lite.towns.plan import LANE_M, PLANS, SHOULDER_M, SIDEWALK_M, Street
+from carla_lite.towns.signs import Signs
 
 NAMES = tuple(PLANS)
+HOW_NAMED = seeded.HOW_NAMED
 FIRST_JUNCTION, FIRST_TURN = 500, 1000
 # Centre lines and lane separators are solid this far from a crossing: no overtaking, no late change of lane.
 SOLID_M = 15.0
@@ -26,23 +29,35 @@ EDGE_LINE = (Mark("solid"),)
 KERB = (Mark("curb"),)
 
 
+def is_name(text: str) -> bool:
+    """Return whether ``generate`` has a town of this name."""
+    return text in PLANS or seeded.is_name(text)
+
+
 def generate(name: str) -> str:
-    """Return the OpenDRIVE text of a town in ``NAMES``; KeyError for another name."""
-    town = build(PLANS[name])
+    """Return the OpenDRIVE text of a town in ``NAMES``, or named as ``seeded`` has it; KeyError for another name."""
+    town = build(PLANS[name] if name in PLANS else seeded.plan_of(name))
+    signs = Signs(town)
     root = ET.Element("OpenDRIVE")
     root.append(header_element(name, town))
     junction_ids = {crossing: FIRST_JUNCTION + i for i, crossing in enumerate(town.crossings)}
     for road_id, (street, line) in enumerate(town.streets):
-        root.append(street_element(road_id, street, line, junction_ids))
+        road = street_element(road_id, street, line, junction_ids)
+        road.extend(signs.of_street(road_id))
+        root.append(road)
     turn_ids = count(FIRST_TURN)
     junctions = []
     for crossing, turns in town.crossings.items():
         junction = ET.Element("junction", id=str(junction_ids[crossing]), name=crossing)
         for turn in turns:
             road_id = next(turn_ids)
-            root.append(turn_element(road_id, junction_ids[crossing], turn, town))
+            road = turn_element(road_id, junction_ids[crossing], turn, town)
+            road.extend(signs.of_turn(turn))
+            root.append(road)
             junction.append(connection_element(len(junction), road_id, turn))
+        junction.extend(signs.of_junction(crossing))
         junctions.append(junction)
+    root.extend(signs.controllers())
     root.extend(junctions)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
@@ -88,12 +103,16 @@ def centre_line(street: Street, length: float) -> tuple[Mark, ...]:
     """Return a double solid line for an avenue; for a street a broken one that is solid near both crossings."""
     if street.lanes > 1:
         return (Mark("solid solid", "yellow"),)
+    if length <= 2 * SOLID_M:
+        return (Mark("solid", "yellow"),)
     return (Mark("solid", "yellow"), Mark("broken", "yellow", SOLID_M), Mark("solid", "yellow", length - SOLID_M))
 
 
 def separator(side: int, length: float) -> tuple[Mark, ...]:
     """Return the line between two lanes of one direction: solid where the lanes come to a crossing."""
     free, closed = Mark("broken", lane_change="both"), Mark("solid")
+    if length <= SOLID_M:
+        return (closed,)
     if side < 0:
         return (free, Mark(closed.kind, start=length - SOLID_M))
     return (closed, Mark(free.kind, start=SOLID_M, lane_change=free.lane_change))

@@ -7,7 +7,7 @@ outermost. Writes no OpenDRIVE.
 from __future__ import annotations
 
 from cmath import phase
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import pi
 
@@ -56,6 +56,7 @@ class Town:
 
     streets: tuple[tuple[Street, tuple[Piece, ...]], ...]
     crossings: dict[str, tuple[Turn, ...]]
+    arms: dict[str, tuple[Arm, ...]]  # of each crossing, counter-clockwise
 
 
 def build(plan: Plan) -> Town:
@@ -67,7 +68,7 @@ def build(plan: Plan) -> Town:
         corners = [complex(x, y) for x, y, _ in street.corners]
         line = rounded([ends[i, True], *corners, ends[i, False]], [radius for *_, radius in street.corners])
         streets.append((street, tuple(line)))
-    return Town(tuple(streets), {name: tuple(turns_of(crossing)) for name, crossing in arms.items()})
+    return Town(tuple(streets), {name: tuple(turns_of(crossing)) for name, crossing in arms.items()}, arms)
 
 
 def arms_of(plan: Plan, name: str) -> Iterator[Arm]:
@@ -95,18 +96,38 @@ def turns_of(arms: tuple[Arm, ...]) -> Iterator[Turn]:
         on_the_right = arms[(i + 1) % len(arms)]
         for target in arms:
             if target is not origin:
-                for from_lane, to_lane in lane_pairs(origin, target):
+                for from_lane, to_lane in lane_pairs(origin, target, arms):
                     outermost = from_lane == origin.lanes and to_lane == target.lanes
                     line = turn_line(origin, target, from_lane, to_lane)
                     yield Turn(origin, target, from_lane, to_lane, line, target is on_the_right and outermost)
 
 
-def lane_pairs(origin: Arm, target: Arm) -> list[tuple[int, int]]:
-    """Return which lane leads into which, counted from the centre."""
+def lane_pairs(origin: Arm, target: Arm, arms: Sequence[Arm]) -> list[tuple[int, int]]:
+    """Return which lane leads into which, counted from the centre; every lane of either street is in some pair.
+
+    Where nothing leads straight on, all lanes but the outermost turn left, and are turned into from the right.
+    """
     turn = phase(target.direction / -origin.direction)
-    if abs(turn) < STRAIGHT_ON_RAD:
-        return [(lane, lane) for lane in range(1, min(origin.lanes, target.lanes) + 1)]
-    return [(1, 1)] if turn > 0 else [(origin.lanes, target.lanes)]
+    if is_straight(origin, target):
+        return spread(origin.lanes, target.lanes)
+    if turn < 0:
+        return [(origin.lanes, target.lanes)]
+    return spread(*(1 if leads_across(arm, arms) else max(1, arm.lanes - 1) for arm in (origin, target)))
+
+
+def spread(before: int, after: int) -> list[tuple[int, int]]:
+    """Return pairs of lanes side by side; what one side has more joins the other's outermost."""
+    return [(min(lane, before), min(lane, after)) for lane in range(1, max(before, after) + 1)]
+
+
+def leads_across(arm: Arm, arms: Sequence[Arm]) -> bool:
+    """Return whether some other arm lies straight ahead of this one."""
+    return any(is_straight(arm, other) for other in arms if other is not arm)
+
+
+def is_straight(origin: Arm, target: Arm) -> bool:
+    """Return whether the way from one arm to the other bends little."""
+    return abs(phase(target.direction / -origin.direction)) < STRAIGHT_ON_RAD
 
 
 def turn_line(origin: Arm, target: Arm, from_lane: int, to_lane: int) -> tuple[Piece, ...]:

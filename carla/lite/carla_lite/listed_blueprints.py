@@ -1,4 +1,4 @@
-"""Blueprints that CARLA has and this server can't spawn: cameras of other kinds, lidar, walkers.
+"""Blueprints that CARLA has and this server can't spawn: cameras of other kinds, lidar.
 
 Owns their ids and attributes, CARLA's defaults (ActorBlueprintFunctionLibrary.cpp). CARLA's own programs look them up,
 or choose among them, before they know whether they will use them: they are found, and spawning one is refused in words.
@@ -32,27 +32,8 @@ _SENSORS: dict[str, tuple[Attribute, ...]] = {
     "sensor.camera.semantic_segmentation": _PICTURE,
     "sensor.lidar.ray_cast": _LIDAR,
 }
-# The first 14 are CARLA's walkers of before 0.9.12, six children among them; CARLA 0.9.16 has 52.
-_OLD, _CHILDREN = range(1, 15), range(9, 15)
-_WALKERS = {f"walker.pedestrian.{number:04}": number for number in range(1, 53)}
-
-
-def _walker(number: int) -> tuple[Attribute, ...]:
-    return (
-        role("pedestrian"),
-        Attribute("gender", Kind.STRING, "other", modifiable=False),
-        Attribute("generation", Kind.INT, "1" if number in _OLD else "2", modifiable=False),
-        Attribute("age", Kind.STRING, "child" if number in _CHILDREN else "adult", modifiable=False),
-        Attribute("speed", Kind.FLOAT, "0.0", ("0.0", "1.4", "2.8")),
-        Attribute("is_invincible", Kind.BOOL, "true"),
-    )
-
-
-LISTED_ONLY = frozenset((*_SENSORS, *_WALKERS, "controller.ai.walker"))
+LISTED_ONLY = frozenset(_SENSORS)
 """Their ids."""
 
 for _name, _attributes in _SENSORS.items():
     register(Blueprint(_name, (*_attributes, role(*ROLES))))
-for _name, _number in _WALKERS.items():
-    register(Blueprint(_name, _walker(_number)))
-register(Blueprint("controller.ai.walker", (role(),)))

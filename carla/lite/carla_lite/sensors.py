@@ -21,9 +21,10 @@ from carla_lite.motion.collisions import Contact
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
-from carla_lite.scenery.camera import BoxActor, Camera, Pose
+from carla_lite.scenery.camera import Camera, Drawn, Pose
 from carla_lite.scenery.scene import Scene
 from carla_lite.signage import Signage
+from carla_lite.walkers import Walker
 
 Message = Sequence[Buffer]
 
@@ -41,14 +42,14 @@ class TickSnapshot:
     elapsed_s: float
     scene: Scene
     geo_reference: GeoReference
-    vehicles: Sequence[Vehicle]
-    collided: Sequence[tuple[Vehicle, Vehicle | None, Contact]]
+    moving: Sequence[Vehicle | Walker]
+    collided: Sequence[tuple[Vehicle, Vehicle | Walker | None, Contact]]
     signage: Signage
 
     @cached_property
-    def drawn(self) -> list[tuple[Vehicle, BoxActor]]:
-        """Every vehicle with what cameras see of it; made once for all cameras."""
-        return [(vehicle, vehicle.drawn()) for vehicle in self.vehicles]
+    def drawn(self) -> list[tuple[Vehicle | Walker, Drawn]]:
+        """Everything that moves with what cameras see of it; made once for all cameras."""
+        return [(actor, actor.drawn()) for actor in self.moving]
 
 
 class Sensor(Actor, ABC):
@@ -183,10 +184,10 @@ class RgbCamera(Sensor):
         """Yield the image of this snapshot."""
         where = self.pose
         seen = [
-            box
-            for vehicle, box in snapshot.drawn
-            if max(abs(box.pose.x - where.x), abs(box.pose.y - where.y)) < _SIGHT_M
-            and not (self.hangs_on(vehicle) and vehicle.surrounds(where.x, where.y, where.z))
+            figure
+            for actor, figure in snapshot.drawn
+            if max(abs(figure.pose.x - where.x), abs(figure.pose.y - where.y)) < _SIGHT_M
+            and not (self.hangs_on(actor) and actor.surrounds(where.x, where.y, where.z))
         ]
         faces = snapshot.signage.faces(where.x, where.y)
         image = self._camera.render(snapshot.scene, where, [*seen, *faces])

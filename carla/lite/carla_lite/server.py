@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from carla_lite.maps import Maps
 
 # Five of these modules enter their functions in the table of methods.
-from carla_lite.methods import actor, commands, episode, table, traffic_light, vehicle  # noqa: F401
+from carla_lite.methods import actor, commands, episode, table, traffic_light, vehicle, walker  # noqa: F401
 from carla_lite.protocol.channel import listen
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from carla_lite import navigation_sensors  # noqa: F401 (enters its sensors in SENSORS)
+from carla_lite import navigation_sensors, walker_hits  # noqa: F401 (enters its sensors in SENSORS)
 from carla_lite.actors import Actor, Identity, Vehicle, compose
 from carla_lite.blueprints import SPECTATOR, VehicleBlueprint, find
 from carla_lite.listed_blueprints import LISTED_ONLY
@@ -32,6 +32,8 @@ from carla_lite.sensors import SENSORS, Message, Sensor, TickSnapshot
 from carla_lite.signage import Signage
 from carla_lite.traffic_lights import TrafficSign
 from carla_lite.triggers import FRICTION_TRIGGER, FrictionTrigger
+from carla_lite.walker_blueprints import AI_CONTROLLER, WalkerBlueprint
+from carla_lite.walkers import AiController, Walker
 
 A = TypeVar("A", bound=Actor)
 
@@ -77,6 +79,7 @@ class World:
         self.signage = Signage(network, self._new_id)
         self.actors: dict[int, Actor] = {sign.id: sign for sign in self.signage.signs}
         self.vehicles: list[Vehicle] = []
+        self.walkers: list[Walker] = []
         self.sensors: list[Sensor] = []
         self._triggers: list[FrictionTrigger] = []
         self._limits = SpeedLimits(network)
@@ -120,7 +123,12 @@ class World:
         if isinstance(blueprint, VehicleBlueprint):
             where = compose(parent.pose, place) if parent else place
             return self._spawn_vehicle(Vehicle(Identity(self._new_id(), blueprint, attributes), blueprint, where))
+        if isinstance(blueprint, WalkerBlueprint):
+            where = compose(parent.pose, place) if parent else place
+            return self._spawn_walker(Walker(Identity(self._new_id(), blueprint, attributes), blueprint, where))
         identity = Identity(self._new_id(), blueprint, attributes, parent)
+        if name == AI_CONTROLLER:
+            return self._add(AiController(identity, place))
         if name == FRICTION_TRIGGER:
             self._triggers.append(FrictionTrigger(identity, place))
             return self._add(self._triggers[-1])
@@ -139,6 +147,8 @@ class World:
             del self.actors[actor.id]
             if isinstance(actor, Vehicle):
                 self.vehicles.remove(actor)
+            if isinstance(actor, Walker):
+                self.walkers.remove(actor)
             if isinstance(actor, Sensor):
                 self.sensors.remove(actor)
             if isinstance(actor, FrictionTrigger):
@@ -160,10 +170,13 @@ class World:
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
             light = self.signage.light_at(vehicle.body)
             vehicle.light = None if light is None else (light.id, light.state)
+        for walker in self.walkers:
+            walker.step(delta_s, self.network.ground, self.scene.statics)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
+        moving: list[Vehicle | Walker] = [*self.vehicles, *self.walkers]
         snapshot = TickSnapshot(
-            self.frame, self.elapsed_s, self.scene, self.network.geo_reference, self.vehicles, collided, self.signage
+            self.frame, self.elapsed_s, self.scene, self.network.geo_reference, moving, collided, self.signage
         )
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
@@ -179,19 +192,34 @@ class World:
         self.vehicles.append(vehicle)
         return self._add(vehicle)
 
+    def _spawn_walker(self, walker: Walker) -> Walker:
+        # As CARLA's spawner, which lifts who would stand in the ground.
+        walker.z = max(walker.z, self.network.height(walker.x, walker.y) + walker.half_height_m)
+        if walker_hits.is_blocked(walker, [vehicle.body for vehicle in self.vehicles], self.walkers):
+            raise RpcError("Spawn failed because of collision at spawn position")
+        self.walkers.append(walker)
+        return self._add(walker)
+
     def _is_blocked(self, vehicle: Vehicle) -> bool:
         if vehicle.body.is_in(self.network.ground):
             return True
         # `resolve` moves what it finds overlapping: give it copies.
         bodies = [copy.copy(body) for body in (vehicle.body, *(other.body for other in self.vehicles))]
+        if any(walker_hits.touches(vehicle.body, walker) for walker in self.walkers):
+            return True
         return any(contact.index_a == 0 for contact in collisions.resolve(bodies, self.scene))
 
-    def _collide(self) -> list[tuple[Vehicle, Vehicle | None, collisions.Contact]]:
+    def _collide(self) -> list[tuple[Vehicle, Vehicle | Walker | None, collisions.Contact]]:
         solid = [vehicle for vehicle in self.vehicles if vehicle.collides]
         contacts = collisions.resolve([vehicle.body for vehicle in solid], self.scene)
         # Without an impulse they touch but already part: no event, as in CARLA.
         hits = [contact for contact in contacts if any(contact.impulse)]
-        return [(solid[c.index_a], None if c.index_b is None else solid[c.index_b], c) for c in hits]
+        people = [walker for walker in self.walkers if walker.collides]
+        met = walker_hits.resolve([vehicle.body for vehicle in solid], people)
+        return [
+            *((solid[c.index_a], None if c.index_b is None else solid[c.index_b], c) for c in hits),
+            *((solid[hit.vehicle], people[hit.walker], hit.contact) for hit in met),
+        ]
 
     def _message(self) -> Sequence[Buffer]:
         """Return the world message of the present frame (protocol, section 3.4); valid until the next call."""

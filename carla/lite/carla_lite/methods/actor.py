@@ -10,6 +10,7 @@ from carla_lite.methods.table import method
 from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Pose
+from carla_lite.walkers import Walker
 from carla_lite.world import World
 
 
@@ -122,7 +123,7 @@ def add_actor_force(world: World, number: int, force: list[float]) -> None:
 @method
 def add_actor_angular_impulse(world: World, number: int, impulse: list[float]) -> None:
     """Turn a vehicle about its vertical axis (N m s)."""
-    if body := _body(world, number):
+    if isinstance(body := _body(world, number), Body):
         body.yaw_rate = _yaw_rate(body.yaw_rate + wire.vector(impulse)[2] / body.model.yaw_inertia_kgm2)
 
 
@@ -133,10 +134,10 @@ def add_actor_torque(world: World, number: int, torque: list[float]) -> None:
     add_actor_angular_impulse(world, number, [part * delta_s for part in wire.vector(torque)])
 
 
-def _body(world: World, number: int) -> Body | None:
-    """Return the body that forces act on; None for sensors and the spectator, on which they have no effect."""
+def _body(world: World, number: int) -> Body | Walker | None:
+    """Return what forces act on; None for sensors and the spectator, on which they have no effect."""
     actor = world.actor(number, Actor)
-    return actor.body if isinstance(actor, Vehicle) else None
+    return actor.body if isinstance(actor, Vehicle) else actor if isinstance(actor, Walker) else None
 
 
 def _yaw_rate(wanted_radps: float) -> float:
@@ -145,17 +146,16 @@ def _yaw_rate(wanted_radps: float) -> float:
 
 @method
 def set_actor_simulate_physics(world: World, number: int, enabled: bool) -> None:
-    """Freeze a vehicle where it is, or let it move again."""
-    actor = world.actor(number, Actor)
-    if isinstance(actor, Vehicle):
-        actor.body.simulate_physics = enabled
+    """Freeze a vehicle or a walker where it is, or let it move again."""
+    if body := _body(world, number):
+        body.simulate_physics = enabled
 
 
 @method
 def set_actor_collisions(world: World, number: int, enabled: bool) -> None:
-    """Let a vehicle pass through others, or not."""
+    """Let a vehicle or a walker pass through others, or not."""
     actor = world.actor(number, Actor)
-    if isinstance(actor, Vehicle):
+    if isinstance(actor, Vehicle | Walker):
         actor.collides = enabled
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from carla_lite.blueprints import CATALOGUE
 from carla_lite.methods.table import method
+from carla_lite.navigation import mesh as navigation_mesh
 from carla_lite.protocol import wire
+from carla_lite.protocol.wire import RpcError
 from carla_lite.world import World
 
 # A client that asked for a token subscribes within a millisecond; one that never does must not stop the world.
@@ -72,15 +74,36 @@ def get_map_data(world: World) -> str:
 
 
 @method
-def get_required_files(_world: World, _folder: str) -> list[str]:
-    """Return no file: the client needs none."""
-    return []
+def get_required_files(world: World, folder: str) -> list[str]:
+    """Return the files that a client keeps in its cache: of those it asks for, the navigation mesh alone is of use."""
+    return [navigation_mesh.file_name(world.network)] if folder == "Nav" and _mesh(world) else []
 
 
 @method
-def get_navigation_mesh(_world: World) -> bytes:
-    """Return an empty mesh: there are no walkers."""
-    return b""
+def request_file(world: World, name: str) -> bytes:
+    """Return the content of a file that ``get_required_files`` named.
+
+    Raises:
+        RpcError: it is another one, such as the mesh of the map before.
+    """
+    if name != navigation_mesh.file_name(world.network):
+        raise RpcError(f"file {name} does not exist here, expected {navigation_mesh.file_name(world.network)}")
+    return _mesh(world)
+
+
+@method
+def get_navigation_mesh(world: World) -> bytes:
+    """Return the same mesh, to a client that doesn't ask for files."""
+    return _mesh(world)
+
+
+def _mesh(world: World) -> bytes:
+    """Return the navigation mesh of the present map; empty where nobody can walk, which the log then says once."""
+    try:
+        return navigation_mesh.build(world.network)
+    except ValueError as error:
+        world.report_unsupported(f"controller.ai.walker on {world.network.name} ({error})")
+        return b""
 
 
 @method

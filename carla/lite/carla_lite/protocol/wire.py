@@ -30,6 +30,8 @@ WORLD_HEAD = struct.Struct("<QdfiiiI")
 """Episode, wall clock, delta, map origin, state flags; flags other than 0 can abort the client (section 3.4)."""
 VEHICLE_RECORD = struct.Struct("<IB15f3fBBBifBBIB24x")
 """Actor record of 119 bytes: id, state, transform, velocity, angular velocity, acceleration, vehicle part."""
+WALKER_RECORD = struct.Struct("<IB15f4fB37x")
+"""Actor record of 119 bytes whose last part is a walker's control: direction, speed, jump."""
 PLAIN_RECORD = struct.Struct("<IB6f90x")
 """Actor record of sensors and the spectator: the same 119 bytes with an empty last part."""
 _TOKEN = struct.Struct("<IHBB16x")
@@ -96,6 +98,17 @@ def vector(raw: Sequence[float]) -> Vector:
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
         raise RpcError(f"({x}, {y}, {z}) is no place or direction, expected finite numbers")
     return float(x), float(y), float(z)
+
+
+def finite(raw: float) -> float:
+    """Read a number.
+
+    Raises:
+        RpcError: it is infinite or none.
+    """
+    if not math.isfinite(raw):
+        raise RpcError(f"{raw} is no measure, expected a finite number")
+    return float(raw)
 
 
 def location(raw: Sequence[float]) -> Vector:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from carla_lite.roads import signals, spawn_points
+from carla_lite.roads.crossings import NO_CROSSINGS, Crossings, crossings
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.roads.ground import Ground
 from carla_lite.roads.lanes import Lane, Marking, lanes_of, markings_of
@@ -37,6 +38,7 @@ class RoadNetwork:
     markings: tuple[Marking, ...]
     bounds: tuple[float, float, float, float]  # x_min, y_min, x_max, y_max of all lanes, m
     signals: Signals = field(default_factory=Signals)
+    crossings: Crossings = NO_CROSSINGS
 
     @classmethod
     def parse(cls, name: str, xodr: str, step_m: float = 1.0) -> RoadNetwork:
@@ -48,7 +50,8 @@ class RoadNetwork:
         markings = tuple(marking for road in roads for marking in markings_of(road, step_m))
         edges = np.concatenate([edge[:, :2] for lane in lanes for edge in (lane.left, lane.right)])
         (x_min, y_min), (x_max, y_max) = edges.min(axis=0).tolist(), edges.max(axis=0).tolist()
-        return cls(name, xodr, lanes, markings, (x_min, y_min, x_max, y_max), signals.read(name, xodr, lanes))
+        bounds = (x_min, y_min, x_max, y_max)
+        return cls(name, xodr, lanes, markings, bounds, signals.read(name, xodr, lanes), crossings(roads))
 
     def renamed(self, name: str) -> RoadNetwork:
         """Return the same network under another name."""

@@ -59,6 +59,16 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Crosswalk:
+    """A crosswalk object: its place on the road, its turn against the road, and its outline's (u, v) around that."""
+
+    s: float
+    t: float
+    heading: float
+    corners: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
 class Road:
     """A road of the file."""
 
@@ -69,6 +79,9 @@ class Road:
     lane_offset: Profile
     sections: tuple[Section, ...]
     speeds: tuple[tuple[float, float], ...]  # (from station, m/s), ascending
+    junctions: tuple[str | None, str | None] = (None, None)
+    """The junctions at its start and at its end."""
+    crosswalks: tuple[Crosswalk, ...] = ()
 
     def speed_limit_mps(self, s: float) -> float:
         """Return the limit that holds at station s."""
@@ -121,7 +134,23 @@ def read_road(element: ET.Element) -> Road:
             for speed in of_type.iterfind("speed")
             if (limit := speed_mps(speed)) is not None
         ),
+        junctions=(read_junction(element, "predecessor"), read_junction(element, "successor")),
+        crosswalks=tuple(read_crosswalks(element)),
     )
+
+
+def read_junction(element: ET.Element, end: str) -> str | None:
+    """Return the id of the junction that a road leads to at its "predecessor" or "successor" end, or None."""
+    link = element.find(f"link/{end}")
+    return link.get("elementId") if link is not None and link.get("elementType") == "junction" else None
+
+
+def read_crosswalks(element: ET.Element) -> Iterator[Crosswalk]:
+    """Yield a road's crosswalks, those with an outline of at least three corners."""
+    for found in element.iterfind("objects/object[@type='crosswalk']"):
+        corners = tuple((number(one, "u"), number(one, "v")) for one in found.iterfind("outline/cornerLocal"))
+        if len(corners) >= 3:
+            yield Crosswalk(number(found, "s"), number(found, "t"), float(found.get("hdg", 0.0)), corners)
 
 
 def read_geometry(element: ET.Element) -> Geometry:

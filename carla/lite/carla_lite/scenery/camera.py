@@ -16,10 +16,9 @@ from carla_lite.scenery.backdrop import Backdrop
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import Lens, Pose, View
 from carla_lite.scenery.scene import Scene
-from carla_lite.scenery.sign_faces import SignFace
-from carla_lite.scenery.strokes import SUB, BoxActor, Stroke, actor_strokes, still_strokes
+from carla_lite.scenery.strokes import SUB, BoxActor, Drawn, Stroke, actor_strokes, still_strokes
 
-__all__ = ["BoxActor", "Camera", "Pose"]
+__all__ = ["BoxActor", "Camera", "Drawn", "Pose"]
 
 _BACKDROPS = 128
 SMOOTH_FROM_PX = 200  # smaller images are for networks, and smooth edges cost as much as all the rest
@@ -33,7 +32,7 @@ class Camera:
         self._canvas: Image = np.zeros((height, width, 3), np.uint8)
         self._backdrops: dict[tuple[int, int, float], Backdrop] = {}
 
-    def render(self, scene: Scene, pose: Pose, actors: Sequence[BoxActor | SignFace]) -> Image:
+    def render(self, scene: Scene, pose: Pose, actors: Sequence[Drawn]) -> Image:
         """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time."""
         view = View(pose, self.lens)
         above_m = pose.z - scene.height(pose.x, pose.y)

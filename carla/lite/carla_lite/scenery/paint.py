@@ -17,6 +17,7 @@ from carla_lite.roads.lanes import Lane, Marking
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, StaticBox
+from carla_lite.scenery.zebra import painted_on
 
 Image = NDArray[np.uint8]
 
@@ -35,6 +36,7 @@ THINNEST_LINE_M = 0.15  # a line of 0.125 m is hardly seen at 84 × 84
 GRASS = (78, 128, 104)
 SURFACES = ((GRASS, 9.0), ((172, 178, 182), 3.0), ((206, 210, 212), 1.0), ((88, 86, 84), 3.3))
 """BGR and strength of the texture of terrain, sidewalks, kerbs and asphalt."""
+ASPHALT = 3
 SHADOW = 0.62
 COLOURS = {"yellow": (60, 190, 232), "white": (235, 238, 240), "standard": (235, 238, 240)}
 
@@ -65,11 +67,15 @@ def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> Ground
     canvas = _Canvas(shape, scale, x_min, y_min)
     rng = np.random.default_rng([seed, 0x6A55])
 
-    image = _textured(_surfaces(network, canvas), rng)
+    surfaces = _surfaces(network, canvas)
+    image = _textured(surfaces, rng)
     cv2.GaussianBlur(image, (3, 3), 0.8, image)  # edges without steps; lines are painted smooth
     for colour in sorted({COLOURS.get(marking.color, COLOURS["white"]) for marking in network.markings}):
         painted = [m for m in network.markings if COLOURS.get(m.color, COLOURS["white"]) == colour]
         _cover(image, canvas.lines(painted), colour)
+    crossed = canvas.filled(painted_on(network.crossings))
+    crossed[surfaces != ASPHALT] = 0
+    _cover(image, crossed, COLOURS["white"])
     shadow = canvas.mask(_shadows(boxes), soft=True)
     for rows in _blocks(shape[0]):
         cv2.copyTo(cv2.convertScaleAbs(image[rows], alpha=SHADOW), shadow[rows], image[rows])
@@ -102,17 +108,24 @@ class _Canvas:
                 cv2.polylines(mask, [pixels], True, (255,), 1, cv2.LINE_8, SUB)
         return mask
 
+    def filled(self, outlines: Iterable[FloatArray]) -> Image:
+        """Return how much of each pixel small outlines (n, 2) cover, 0 to 255."""
+        covered: Image = np.zeros(self.shape, np.uint8)
+        for outline in outlines:
+            self._fill(covered, outline)
+        return covered
+
     def lines(self, markings: Iterable[Marking]) -> Image:
         """Return how much of each pixel is painted, 0 to 255; kerbs are painted by where surfaces meet instead."""
         covered: Image = np.zeros(self.shape, np.uint8)
         for marking in markings:
             half = 0.5 * max(marking.width_m, THINNEST_LINE_M, self.scale) - 0.5 * self.scale / FINER
             for piece in _pieces(marking):
-                self._line(covered, _ribbon(piece, half))
+                self._fill(covered, _ribbon(piece, half))
         return covered
 
-    def _line(self, covered: Image, outline: FloatArray) -> None:
-        """Cover a thin outline, drawn finer and averaged: OpenCV's own smooth edges are off by up to half a pixel."""
+    def _fill(self, covered: Image, outline: FloatArray) -> None:
+        """Cover a small outline, drawn finer and averaged: OpenCV's own smooth edges are off by up to half a pixel."""
         places = (outline - (self.x, self.y)) / self.scale
         low = np.maximum(np.floor(places.min(axis=0)).astype(int) - 1, 0)
         high = np.minimum(np.ceil(places.max(axis=0)).astype(int) + 1, self.shape[::-1])
@@ -185,7 +198,7 @@ def _surfaces(network: RoadNetwork, canvas: _Canvas) -> Image:
     thickness = max(3, 2 * round(0.15 / canvas.scale) + 1)
     kerb = cv2.dilate(asphalt, np.ones((thickness, thickness), np.uint8))
     surfaces[(kerb > 0) & (surfaces > 0)] = 2
-    surfaces[asphalt > 0] = 3
+    surfaces[asphalt > 0] = ASPHALT
     return surfaces
 
 

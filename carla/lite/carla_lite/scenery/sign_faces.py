@@ -74,7 +74,11 @@ class SignFace:
     pose: Pose
     extent: tuple[float, float, float]
     tag: int
-    mesh: VehicleMesh
+    panels: VehicleMesh
+
+    def mesh(self, _away: FloatArray) -> VehicleMesh:
+        """Return its panels, whichever side they are seen from."""
+        return self.panels
 
 
 @dataclass(frozen=True)

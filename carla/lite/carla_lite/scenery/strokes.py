@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.meshes import StaticMesh, shade, windows
+from carla_lite.scenery.people import Person
 from carla_lite.scenery.projection import NEAR_M, Pose, View
 from carla_lite.scenery.sign_faces import SignFace
 from carla_lite.scenery.sky import hazed_once
@@ -24,6 +26,7 @@ from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 SUB = 4  # fractional bits of polygon coordinates
 SMALLEST_CAR_PX = 1.5
 FINE_CAR_PX = 16.0
+FLAT_PERSON_PX = 14.0  # half the height
 WINDOWS_FROM_FOCAL = 150.0
 GLASS = np.array((112.0, 96.0, 82.0))
 LIMIT_PX = 1e5
@@ -44,10 +47,12 @@ class BoxActor:
     tag: int
     shape: Shape = Shape.BOX
 
-    @property
-    def mesh(self) -> VehicleMesh:
-        """Its panels."""
+    def mesh(self, _away: FloatArray) -> VehicleMesh:
+        """Return its panels, whichever side they are seen from."""
         return vehicle_mesh(self.shape, self.extent, self.colour)
+
+
+Drawn: TypeAlias = BoxActor | Person | SignFace
 
 
 def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
@@ -81,7 +86,7 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
     return strokes
 
 
-def actor_strokes(actors: Sequence[BoxActor | SignFace], walls: Walls, view: View) -> list[Stroke]:
+def actor_strokes(actors: Sequence[Drawn], walls: Walls, view: View) -> list[Stroke]:
     """Return the panels of what moves and is in view."""
     px, py, pz = view.position.tolist()
     fx, fy, fz = view.axes[0].tolist()
@@ -106,11 +111,13 @@ def actor_strokes(actors: Sequence[BoxActor | SignFace], walls: Walls, view: Vie
     return strokes
 
 
-def _panels(actor: BoxActor | SignFace, distance: float, key: float, view: View) -> list[Stroke]:
-    mesh = actor.mesh
+def _panels(actor: Drawn, distance: float, key: float, view: View) -> list[Stroke]:
     axes = actor.pose.axes()
     centre = np.array((actor.pose.x, actor.pose.y, actor.pose.z))
     away = view.position - centre
+    if isinstance(actor, Person) and view.lens.focal * actor.extent[2] < FLAT_PERSON_PX * distance:
+        return _silhouette(actor, distance, key, view)
+    mesh = actor.mesh(axes @ away)
     facing = mesh.normals @ (axes @ away) > mesh.offsets
     if view.lens.focal * actor.extent[2] < FINE_CAR_PX * distance:
         facing &= ~mesh.fine
@@ -126,6 +133,21 @@ def _panels(actor: BoxActor | SignFace, distance: float, key: float, view: View)
         if outline is not None:
             strokes.append((key, outline, tones[i]))
     return strokes
+
+
+def _silhouette(person: Person, distance: float, key: float, view: View) -> list[Stroke]:
+    """Return a person who is small in the image as flat shapes between the feet and the crown."""
+    centre = np.array((person.pose.x, person.pose.y, person.pose.z))
+    axes = person.pose.axes()
+    up = axes[2] * person.extent[2]
+    feet, crown = view.project(np.stack([centre - up, centre + up]))
+    if min(feet[2], crown[2]) <= NEAR_M:
+        return []
+    foot, along = feet[:2] / feet[2], crown[:2] / crown[2] - feet[:2] / feet[2]
+    quads, colours = person.silhouette(axes @ (view.position - centre))
+    outlines = _rounded(foot + quads @ np.stack([along, (-along[1], along[0])]))
+    tones = hazed_once(colours, distance).tolist()
+    return [(key, outline, tone) for outline, tone in zip(outlines, tones, strict=True)]
 
 
 def _pixels(seen: FloatArray) -> Polygon:

@@ -1,0 +1,90 @@
+"""Where people can walk, as a raster of areas: sidewalks, crosswalks and roads.
+
+Owns the raster and which area wins where two overlap. Makes no polygons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_lite.roads.lanes import Lane
+from carla_lite.roads.reference_line import FloatArray
+
+PIXEL_M = 0.25
+MAX_PIXELS = 16_000_000
+MARGIN_M = 4.0
+# Where a map has no sidewalks at all, people walk on a strip this wide beside the road.
+VERGE_M = 2.0
+HOLE_M2 = 200.0  # as in the picture: what no lane of a junction covers is road, a block of houses isn't
+SUB = 4  # fractional bits of drawing coordinates
+
+Labels = NDArray[np.uint8]
+
+
+class Area(IntEnum):
+    """What a place is, numbered as the client's crowd numbers it (NavAreas in LibCarla's Navigation.h)."""
+
+    BLOCK = 0
+    SIDEWALK = 1
+    CROSSWALK = 2
+    ROAD = 3
+
+
+@dataclass(frozen=True, eq=False)
+class AreaMap:
+    """An ``Area`` a pixel: rows along y, columns along x, from the corner (x_min, y_min) on."""
+
+    labels: Labels
+    pixel_m: float
+    x_min: float
+    y_min: float
+
+
+def area_map(lanes: Sequence[Lane], crosswalks: Sequence[FloatArray]) -> AreaMap:
+    """Return the areas of a map: its lanes, and its crosswalks as outlines (n, 2) that may reach over the kerb."""
+    edges = np.concatenate([edge[:, :2] for lane in lanes for edge in (lane.left, lane.right)])
+    low, high = edges.min(axis=0) - MARGIN_M, edges.max(axis=0) + MARGIN_M
+    pixel_m = max(PIXEL_M, math.sqrt(float(np.prod(high - low)) / MAX_PIXELS))
+    columns, rows = np.ceil((high - low) / pixel_m).astype(int).tolist()
+
+    def mask(outlines: Iterable[FloatArray], grow: bool) -> Labels:
+        painted: Labels = np.zeros((rows, columns), np.uint8)
+        for outline in outlines:
+            places = np.rint(((outline[:, :2] - low) / pixel_m - 0.5) * (1 << SUB)).astype(np.int32)
+            cv2.fillPoly(painted, [places], (1,), cv2.LINE_8, SUB)
+            if grow:  # so that neighbours leave no seam
+                cv2.polylines(painted, [places], True, (1,), 1, cv2.LINE_8, SUB)
+        return painted
+
+    road = mask(_outlines(lanes, walked=False), grow=True)
+    _fill_holes(road, HOLE_M2 / pixel_m**2)
+    walked = mask(_outlines(lanes, walked=True), grow=True)
+    if not walked.any():
+        reach = 2 * round(VERGE_M / pixel_m) + 1
+        walked = cv2.dilate(road, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (reach, reach))).astype(np.uint8)
+    crossed = mask(crosswalks, grow=False)
+    labels = np.where(walked, np.uint8(Area.SIDEWALK), np.uint8(Area.BLOCK))
+    labels[road > 0] = Area.ROAD
+    labels[(crossed > 0) & (labels != Area.SIDEWALK)] = Area.CROSSWALK
+    return AreaMap(labels, pixel_m, float(low[0]), float(low[1]))
+
+
+def _outlines(lanes: Iterable[Lane], walked: bool) -> Iterable[FloatArray]:
+    for lane in lanes:
+        if (lane.kind == "sidewalk") == walked and lane.kind not in ("none", "border"):
+            yield np.concatenate([lane.left, lane.right[::-1]])
+
+
+def _fill_holes(mask: Labels, largest: float) -> None:
+    outlines, tree = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
+    parents = [] if tree is None else tree[0][:, 3]
+    for outline, parent in zip(outlines, parents, strict=True):
+        if parent >= 0 and cv2.contourArea(outline) <= largest:
+            cv2.drawContours(mask, [outline], 0, (1,), cv2.FILLED)

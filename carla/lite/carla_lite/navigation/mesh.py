@@ -1,0 +1,48 @@
+"""The navigation mesh of a map as the file that a client fetches: its name, and its bytes, made once.
+
+Owns the way from a road network to the file. The client keeps files by name in a cache of its own, over servers and
+restarts, so the name changes with whatever changes the bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from carla_lite import roads
+from carla_lite.navigation.areas import area_map
+from carla_lite.navigation.detour import navigation_mesh
+from carla_lite.navigation.polygons import polygons
+from carla_lite.roads.network import RoadNetwork
+
+STEP_M = 4.0
+
+
+def file_name(network: RoadNetwork) -> str:
+    """Return the name under which a client asks for the map's mesh."""
+    content = hashlib.sha256(network.xodr.encode() + _sources())
+    return f"Carla/Maps/Nav/{network.name}-{content.hexdigest()[:16]}.bin"
+
+
+@cache
+def _sources() -> bytes:
+    """Return what the bytes depend on beside the map: this package and the reading of roads."""
+    folders = (Path(__file__).parent, Path(roads.__file__).parent)
+    return b"".join(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py")))
+
+
+@lru_cache(maxsize=4)
+def build(network: RoadNetwork) -> bytes:
+    """Return the file: sidewalks, crosswalks and roads at the ground's height.
+
+    Raises:
+        ValueError: nobody can walk there, or the map is too large for one tile.
+    """
+    areas = area_map(network.lanes, [outline[:, :2] for outline in network.crossings.crosswalks])
+    found = polygons(areas.labels, STEP_M / areas.pixel_m)
+    x, y = (found.corners * areas.pixel_m + (areas.x_min, areas.y_min)).T
+    up = np.array([network.height(*place) for place in zip(x.tolist(), y.tolist(), strict=True)])
+    return navigation_mesh(np.stack([x, up, y], axis=1), found.rings, found.labels)

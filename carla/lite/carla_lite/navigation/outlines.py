@@ -1,0 +1,75 @@
+"""The lines between the areas of a raster, each traced and simplified once, so that both sides share its corners.
+
+Owns the lattice of pixel corners. Works in pixels; knows nothing of metres or roads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import ceil, hypot
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+FINE = 4
+"""Corners are whole numbers of this fraction of a pixel: exact as single precision, and equal ones compare equal."""
+# A staircase of pixels becomes the line that it stands for.
+TOLERANCE_PX = 0.8
+
+Corner = tuple[int, int]
+
+
+def outlines(labels: NDArray[np.uint8], step_px: float) -> list[list[Corner]]:
+    """Return the lines between different labels (the outside counts as 0) as corners (x, y) in 1/FINE pixels.
+
+    A line runs from one place where three labels meet to the next, or is closed: then the first corner comes again at
+    the end. Two corners are at most ``step_px`` apart.
+    """
+    return [_corners(chain, step_px) for chain in _chains(np.pad(labels, 1))]
+
+
+def _corners(chain: list[Corner], step_px: float) -> list[Corner]:
+    """Simplify a chain of lattice points; its padding by one pixel goes, too."""
+    closed = chain[0] == chain[-1]
+    points = np.array(chain[:-1] if closed else chain, np.int32) - 1
+    kept = cv2.approxPolyDP(points, TOLERANCE_PX, closed).reshape(-1, 2)
+    if closed:
+        kept = np.concatenate([kept, kept[:1]])
+    fine = (kept * FINE).tolist()
+    line = [(fine[0][0], fine[0][1])]
+    for (x0, y0), (x1, y1) in pairwise(fine):
+        parts = ceil(hypot(x1 - x0, y1 - y0) / (FINE * step_px))
+        line += [(round(x0 + (x1 - x0) * i / parts), round(y0 + (y1 - y0) * i / parts)) for i in range(1, parts + 1)]
+    return line
+
+
+def _chains(labels: NDArray[np.uint8]) -> Iterator[list[Corner]]:
+    """Yield the borders as chains of neighbouring corners: first those between nodes, then the closed ones."""
+    neighbours: dict[Corner, list[Corner]] = {}
+    across = np.argwhere(labels[:-1] != labels[1:])  # border between a pixel and the one below it
+    down = np.argwhere(labels[:, :-1] != labels[:, 1:])
+    for row, column in across.tolist():
+        _join(neighbours, (column, row + 1), (column + 1, row + 1))
+    for row, column in down.tolist():
+        _join(neighbours, (column + 1, row), (column + 1, row + 1))
+    nodes = {corner for corner, others in neighbours.items() if len(others) != 2}
+    for start in [*(corner for corner in neighbours if corner in nodes), *neighbours]:
+        while neighbours[start]:
+            yield _follow(neighbours, start, nodes)
+
+
+def _join(neighbours: dict[Corner, list[Corner]], a: Corner, b: Corner) -> None:
+    neighbours.setdefault(a, []).append(b)
+    neighbours.setdefault(b, []).append(a)
+
+
+def _follow(neighbours: dict[Corner, list[Corner]], start: Corner, nodes: set[Corner]) -> list[Corner]:
+    """Return the chain from a corner to the next node or back to the start, and take it out of the neighbours."""
+    chain = [start]
+    while len(chain) == 1 or (chain[-1] not in nodes and chain[-1] != start):
+        following = neighbours[chain[-1]].pop(0)
+        neighbours[following].remove(chain[-1])
+        chain.append(following)
+    return chain

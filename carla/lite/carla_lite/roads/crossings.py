@@ -1,0 +1,124 @@
+"""Where people cross the road: crosswalks as the map has them, or at its junctions; and the lines cars stop at.
+
+Owns the outlines of both. A map without a single crosswalk object (Town01 and Town02 of 2020) gets one across the
+mouth of every road at every junction; the client's own ``get_crosswalks`` knows nothing of those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from carla_lite.roads.lanes import offsets, place
+from carla_lite.roads.opendrive import Road
+from carla_lite.roads.reference_line import FloatArray
+
+# A derived crosswalk lies in the junction, just beyond the road's end, and reaches onto the sidewalks.
+NEAR_M, FAR_M, BESIDE_M = 0.6, 3.6, 1.5
+STOP_LINE_M = 0.4
+STOP_BEFORE_M = 0.3
+# So far from a road's end a crosswalk moves the stop line back.
+MOUTH_M = 12.0
+MIN_ROAD_M = 4.0
+JUNCTION_ARMS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Crossings:
+    """Outlines (n, 3) in CARLA's frame, m."""
+
+    crosswalks: tuple[FloatArray, ...]
+    stop_lines: tuple[FloatArray, ...]
+
+
+NO_CROSSINGS = Crossings((), ())
+
+
+@dataclass(frozen=True)
+class _Mouth:
+    """The end of a road at a junction; ``outwards`` is 1 where the road ends there and −1 where it starts."""
+
+    road: Road
+    s: float
+    outwards: int
+
+    def across(self, low: float, high: float, near_m: float, far_m: float) -> FloatArray:
+        """Return a rectangle between two lateral offsets, from ``near_m`` to ``far_m`` beyond the end (or before)."""
+        x, y, z, heading = (float(value[0]) for value in self.road.line(np.array([self.s])))
+        ahead = self.outwards * np.array([near_m, near_m, far_m, far_m])
+        aside = np.array([low, high, high, low])
+        cos, sin = np.cos(heading), np.sin(heading)
+        return np.stack(
+            [x + cos * ahead - sin * aside, -(y + sin * ahead + cos * aside), np.full(4, z)],
+            axis=1,
+        )
+
+
+def crossings(roads: Sequence[Road]) -> Crossings:
+    """Return the crosswalks and stop lines of a map."""
+    mouths = list(_mouths(roads))
+    crosswalks = tuple(outline for road in roads for outline in _objects(road))
+    found = crosswalks or tuple(_derived(mouth) for mouth in mouths)
+    return Crossings(found, tuple(line for mouth in mouths for line in _stop_lines(mouth, crosswalks)))
+
+
+def _mouths(roads: Sequence[Road]) -> Iterator[_Mouth]:
+    """Yield the ends of roads at junctions where at least three meet, if there is something to drive on."""
+    arms = Counter(junction for road in roads for junction in road.junctions if junction is not None)
+    for road in roads:
+        if road.in_junction or road.length < MIN_ROAD_M:
+            continue
+        for junction, s, outwards in zip(road.junctions, (0.0, road.length), (-1, 1), strict=True):
+            if junction is not None and arms[junction] >= JUNCTION_ARMS:
+                mouth = _Mouth(road, s, outwards)
+                if any(True for _ in _lanes(mouth)):
+                    yield mouth
+
+
+def _lanes(mouth: _Mouth) -> Iterator[tuple[int, str, float, float]]:
+    """Yield id, kind and both lateral offsets of the lanes that cars use at a mouth."""
+    section = mouth.road.sections[-1 if mouth.outwards > 0 else 0]
+    for record, inner, outer in offsets(mouth.road, section, np.array([mouth.s])):
+        low, high = sorted((float(inner[0]), float(outer[0])))
+        if record.kind not in ("none", "border", "sidewalk") and high - low > 0.01:
+            yield record.lane_id, record.kind, low, high
+
+
+def _derived(mouth: _Mouth) -> FloatArray:
+    lanes = list(_lanes(mouth))
+    low, high = min(lane[2] for lane in lanes), max(lane[3] for lane in lanes)
+    return mouth.across(low - BESIDE_M, high + BESIDE_M, NEAR_M, FAR_M)
+
+
+def _stop_lines(mouth: _Mouth, crosswalks: Sequence[FloatArray]) -> Iterator[FloatArray]:
+    """Yield one line across each group of neighbouring lanes that lead into the junction."""
+    incoming = [lane for lane in _lanes(mouth) if lane[1] == "driving" and lane[0] * mouth.outwards < 0]
+    if not incoming:
+        return
+    low, high = min(lane[2] for lane in incoming), max(lane[3] for lane in incoming)
+    back = STOP_BEFORE_M + max((_depth(mouth, outline, low, high) for outline in crosswalks), default=0.0)
+    if back + STOP_LINE_M < mouth.road.length:
+        yield mouth.across(low, high, -back - STOP_LINE_M, -back)
+
+
+def _depth(mouth: _Mouth, outline: FloatArray, low: float, high: float) -> float:
+    """Return how far before the mouth a crosswalk begins that lies across these offsets; 0 for one elsewhere."""
+    x, y, _, heading = (float(value[0]) for value in mouth.road.line(np.array([mouth.s])))
+    dx, dy = outline[:, 0] - x, -outline[:, 1] - y
+    before = -mouth.outwards * (dx * np.cos(heading) + dy * np.sin(heading))
+    aside = dy * np.cos(heading) - dx * np.sin(heading)
+    across = aside.max() > low and aside.min() < high
+    return float(before.max()) if across and before.min() > -MOUTH_M and 0.0 < before.max() < MOUTH_M else 0.0
+
+
+def _objects(road: Road) -> Iterator[FloatArray]:
+    """Yield the outlines of the road's crosswalk objects."""
+    for crosswalk in road.crosswalks:
+        centre = place(road, np.array([crosswalk.s]), np.array([crosswalk.t]))[0]
+        turn = float(road.line(np.array([crosswalk.s]))[3][0]) + crosswalk.heading
+        u, v = np.array(crosswalk.corners).T
+        cos, sin = np.cos(turn), np.sin(turn)
+        yield centre + np.stack([cos * u - sin * v, -(sin * u + cos * v), np.zeros(len(u))], axis=1)

@@ -1,0 +1,278 @@
+"""What people look like: limbs that swing with the steps, a trunk and a head, in the colours of a blueprint.
+
+Owns the figures and their gait. A figure is made of tapered blocks in an order that suits the direction it is seen
+from; far away it is five flat shapes. Never touches cameras or pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.projection import Pose
+from carla_lite.scenery.vehicle_meshes import SHADOW, TYRE, VehicleMesh
+from carla_lite.walker_blueprints import Look
+
+PHASES, SIDES = 8, 8
+TAG_PEDESTRIAN = 12
+
+_SKIN, _HAIR, _TOP, _TROUSERS, _SHOES, _SHADE, _STEEL = range(7)
+_SHOE, _CHAIR = (40, 40, 44), (128, 128, 130)
+
+Point = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A walker as a camera sees it: pose of the body's middle, half sizes (m), colours, and where in its stride it is.
+
+    ``strides`` counts strides walked; None stands.
+    """
+
+    pose: Pose
+    extent: tuple[float, float, float]
+    look: Look
+    strides: float | None = None
+    tag: int = TAG_PEDESTRIAN
+
+    @property
+    def phase(self) -> int | None:
+        """Which of the ``PHASES`` of a stride; None stands."""
+        return None if self.strides is None else int(self.strides * PHASES) % PHASES
+
+    def mesh(self, away: FloatArray) -> VehicleMesh:
+        """Return the figure for an eye at ``away`` from its middle (m, its own frame)."""
+        side = round(math.atan2(away[1], away[0]) * SIDES / math.tau) % SIDES
+        return _dressed(_figure(self.phase, self.look.wheelchair, side), self.look, self.extent[2])
+
+    def silhouette(self, away: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the figure as seen from far away.
+
+        Returns:
+            Quads (5, 4, 2): how far from the feet to the crown, and across that in heights of the body; their colours
+            (5, 3).
+        """
+        ahead, aside = abs(float(away[0])), abs(float(away[1]))
+        profile = aside / max(math.hypot(ahead, aside), 1e-6)
+        return _quads(self.phase, round(4.0 * profile)), _quad_colours(self.look)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A tapered block between two points; half widths along x and y at each, in heights of the body."""
+
+    start: Point
+    end: Point
+    at_start: tuple[float, float]
+    at_end: tuple[float, float]
+    part: int
+
+    def faces(self) -> list[FloatArray]:
+        """Return the outlines (4, 3) of the sides and of the cap at ``end``, clockwise or not as may be."""
+        axis = np.subtract(self.end, self.start)
+        # Limbs swing in the plane of x and z, so across is always y.
+        ahead = np.array((axis[2], 0.0, -axis[0])) / max(math.hypot(axis[0], axis[2]), 1e-9)
+        across = np.array((0.0, 1.0, 0.0))
+        rings = []
+        for point, (x, y) in ((self.start, self.at_start), (self.end, self.at_end)):
+            middle = np.array(point)
+            rings.append([middle + u * x * ahead + v * y * across for u, v in ((1, 1), (-1, 1), (-1, -1), (1, -1))])
+        low, high = rings
+        sides = [[low[i], low[j], high[j], high[i]] for i, j in pairwise((0, 1, 2, 3, 0))]
+        return [np.array(face) for face in (*sides, high)]
+
+
+@dataclass(frozen=True)
+class _Wheel:
+    """A disc that stands along x."""
+
+    start: Point
+    radius: float
+    part: int
+
+    @property
+    def end(self) -> Point:
+        """The hub, too: what has no length lies around one point."""
+        return self.start
+
+    def faces(self) -> list[FloatArray]:
+        """Return both sides, a little apart."""
+        turn = np.linspace(0.0, math.tau, 12, endpoint=False)
+        rim = np.stack([np.cos(turn), np.zeros(12), np.sin(turn)], axis=1) * self.radius + self.start
+        aside = np.array((0.0, 0.01, 0.0))
+        return [rim + aside, rim - aside]
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """The geometry of a figure two units high, its middle at the origin."""
+
+    points: FloatArray
+    starts: tuple[int, ...]
+    normals: FloatArray
+    offsets: FloatArray
+    parts: NDArray[np.intp]
+    glowing: NDArray[np.bool_]
+    fine: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=2 * (PHASES + 1) * SIDES)
+def _figure(phase: int | None, wheelchair: bool, side: int) -> _Figure:
+    blocks = _seated(phase) if wheelchair else _upright(phase)
+    # Far parts first, as seen from this side; among equals the lower ones.
+    turn = math.tau * side / SIDES
+    toward = np.array((math.cos(turn), math.sin(turn), 0.15))
+    blocks.sort(key=lambda block: float(toward @ (np.array(block.start) + np.array(block.end))))
+    outlines, normals, parts = [_shadow()], [np.array((0.0, 0.0, 1.0))], [_SHADE]
+    for block in blocks:
+        middle = (np.array(block.start) + np.array(block.end)) / 2
+        for face in block.faces():
+            normal = np.cross(face[1] - face[0], face[2] - face[0])
+            outwards = normal @ (face.mean(axis=0) - middle) >= 0.0
+            outlines.append(face if outwards else face[::-1])
+            normals.append((normal if outwards else -normal) / max(float(np.linalg.norm(normal)), 1e-12))
+            parts.append(block.part)
+    scaled = [2.0 * outline - (0.0, 0.0, 1.0) for outline in outlines]
+    starts = np.concatenate([[0], np.cumsum([len(outline) for outline in scaled])])
+    shade = np.array(parts) == _SHADE
+    return _Figure(
+        np.concatenate(scaled),
+        tuple(starts.tolist()),
+        np.array(normals),
+        np.array([normal @ outline[0] for normal, outline in zip(normals, scaled, strict=True)]),
+        np.array(parts),
+        shade,
+        np.zeros(len(parts), np.bool_),
+    )
+
+
+def _dressed(figure: _Figure, look: Look, half_height_m: float) -> VehicleMesh:
+    """Return a figure in its size and colours."""
+    palette = (look.skin, look.hair, look.top, look.trousers, _SHOE, SHADOW, _CHAIR if look.wheelchair else TYRE)
+    return VehicleMesh(
+        figure.points * half_height_m,
+        figure.starts,
+        figure.normals,
+        figure.offsets * half_height_m,
+        np.array(palette, dtype=np.float64)[figure.parts],
+        figure.glowing,
+        figure.fine,
+    )
+
+
+@lru_cache(maxsize=(PHASES + 1) * 5)
+def _quads(phase: int | None, profile: int) -> FloatArray:
+    """Return two legs, trunk, head and hair; ``profile`` from 0 (seen from before or behind) to 4 (from a side)."""
+    share = profile / 4.0
+    spread = 0.0 if phase is None else 0.19 * share * math.sin(math.tau * phase / PHASES)
+    apart, wide, head = 0.05 * (1.0 - share), 0.15 - 0.075 * share, 0.045 + 0.01 * share
+    return np.array(
+        [
+            _quad((0.0, apart + spread), (0.5, apart), 0.035, 0.05),
+            _quad((0.0, -apart - spread), (0.5, -apart), 0.035, 0.05),
+            _quad((0.46, 0.0), (0.84, 0.0), 0.8 * wide, wide),
+            _quad((0.84, 0.0), (0.96, 0.0), head, head),
+            _quad((0.94, 0.0), (1.0, 0.0), head, 0.8 * head),
+        ]
+    )
+
+
+def _quad(low: tuple[float, float], high: tuple[float, float], half_low: float, half_high: float) -> list[list[float]]:
+    (a, x), (b, y) = low, high
+    return [[a, x - half_low], [a, x + half_low], [b, y + half_high], [b, y - half_high]]
+
+
+@lru_cache(maxsize=256)
+def _quad_colours(look: Look) -> FloatArray:
+    lit = np.array([0.72, 0.8, 0.9, 0.9, 0.9])
+    colours: FloatArray = np.array([look.trousers, look.trousers, look.top, look.skin, look.hair]) * lit[:, None]
+    return colours
+
+
+def _shadow() -> FloatArray:
+    turn = np.linspace(0.0, math.tau, 8, endpoint=False)
+    return np.stack([0.16 * np.cos(turn), 0.16 * np.sin(turn), np.full(8, 0.004)], axis=1)
+
+
+def _upright(phase: int | None) -> list[_Block | _Wheel]:
+    """Return someone who stands or walks. Everything is in heights of the body: feet at 0, the crown at 1."""
+    swing = 0.0 if phase is None else math.sin(math.tau * phase / PHASES)
+    lift = 0.0 if phase is None else math.cos(math.tau * phase / PHASES)
+    blocks: list[_Block | _Wheel] = [
+        _Block((0.0, 0.0, 0.49), (0.0, 0.0, 0.82), (0.055, 0.085), (0.06, 0.115), _TOP),
+        _Block((0.0, 0.0, 0.82), (0.005, 0.0, 0.86), (0.03, 0.03), (0.03, 0.03), _SKIN),
+        *_head(0.0, 0.855),
+    ]
+    bent, elbow = (0.0, 0.08) if phase is None else (0.12, 0.25)
+    for aside, way in ((0.048, 1.0), (-0.048, -1.0)):
+        blocks += _leg(aside, 0.42 * way * swing, bent + (0.75 * max(0.0, way * lift)))
+        blocks += _arm(aside * 2.9, -0.36 * way * swing, elbow)
+    return blocks
+
+
+def _head(x: float, z: float) -> list[_Block]:
+    return [
+        _Block((x + 0.008, 0.0, z), (x + 0.008, 0.0, z + 0.1), (0.045, 0.036), (0.052, 0.042), _SKIN),
+        _Block((x - 0.022, 0.0, z + 0.03), (x - 0.022, 0.0, z + 0.12), (0.034, 0.045), (0.034, 0.04), _HAIR),
+        _Block((x, 0.0, z + 0.095), (x, 0.0, z + 0.14), (0.06, 0.047), (0.04, 0.032), _HAIR),
+    ]
+
+
+def _leg(aside: float, swing: float, bend: float) -> list[_Block]:
+    """Return a leg that hangs from the hip at an angle (positive: ahead) and bends its knee backwards."""
+    hip = (0.0, aside, 0.52)
+    knee = _below(hip, swing, 0.25)
+    foot = _below(knee, swing - bend, 0.245)
+    toes = (foot[0] + 0.035, aside, max(0.0, foot[2] - 0.005))
+    return [
+        _Block(knee, hip, (0.038, 0.036), (0.052, 0.046), _TROUSERS),
+        _Block(foot, knee, (0.027, 0.028), (0.038, 0.036), _TROUSERS),
+        _Block((toes[0], aside, toes[2]), (toes[0], aside, toes[2] + 0.045), (0.075, 0.028), (0.05, 0.026), _SHOES),
+    ]
+
+
+def _arm(aside: float, swing: float, bend: float) -> list[_Block]:
+    shoulder = (0.0, aside, 0.805)
+    elbow = _below(shoulder, swing, 0.175)
+    hand = _below(elbow, swing + bend, 0.15)
+    return [
+        _Block(elbow, shoulder, (0.026, 0.024), (0.036, 0.03), _TOP),
+        _Block(hand, elbow, (0.02, 0.018), (0.026, 0.024), _TOP),
+        _Block(_below(hand, swing + bend, 0.05), hand, (0.022, 0.014), (0.018, 0.014), _SKIN),
+    ]
+
+
+def _below(point: Point, swing: float, length: float) -> Point:
+    return point[0] + length * math.sin(swing), point[1], point[2] - length * math.cos(swing)
+
+
+def _seated(phase: int | None) -> list[_Block | _Wheel]:
+    """Return someone in a wheelchair, whose arms turn the wheels."""
+    swing = 0.0 if phase is None else 0.5 * math.sin(math.tau * phase / PHASES)
+    blocks: list[_Block | _Wheel] = [
+        _Block((-0.02, 0.0, 0.3), (-0.04, 0.0, 0.62), (0.06, 0.085), (0.06, 0.115), _TOP),
+        _Block((-0.03, 0.0, 0.62), (-0.03, 0.0, 0.66), (0.03, 0.03), (0.03, 0.03), _SKIN),
+        *_head(-0.03, 0.655),
+        _Block((-0.03, 0.0, 0.25), (-0.03, 0.0, 0.29), (0.13, 0.13), (0.13, 0.13), _STEEL),
+        _Block((-0.13, 0.0, 0.29), (-0.15, 0.0, 0.52), (0.012, 0.12), (0.012, 0.12), _STEEL),
+    ]
+    for aside in (0.05, -0.05):
+        blocks.append(_Block((0.0, aside, 0.32), (0.2, aside, 0.33), (0.045, 0.042), (0.04, 0.036), _TROUSERS))
+        blocks.append(_Block((0.22, aside, 0.06), (0.2, aside, 0.34), (0.028, 0.028), (0.036, 0.034), _TROUSERS))
+        blocks.append(_Block((0.25, aside, 0.03), (0.25, aside, 0.07), (0.07, 0.03), (0.05, 0.028), _SHOES))
+    for way in (1.0, -1.0):
+        blocks += [_arm_on_wheel(0.14 * way, swing)]
+        blocks.append(_Wheel((-0.06, 0.16 * way, 0.17), 0.17, _SHOES))
+        blocks.append(_Wheel((-0.06, 0.163 * way, 0.17), 0.13, _STEEL))
+    return blocks
+
+
+def _arm_on_wheel(aside: float, swing: float) -> _Block:
+    shoulder = (-0.04, aside, 0.6)
+    return _Block(_below(shoulder, 0.3 + swing, 0.27), shoulder, (0.02, 0.02), (0.034, 0.03), _TOP)

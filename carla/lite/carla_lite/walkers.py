@@ -1,0 +1,231 @@
+"""People: actors that walk where a control or a client's crowd sends them, and fall when a car hits them.
+
+Owns the motion of one walker. Finds no ways: the client does, on the navigation mesh, and sends each tick's state.
+Hits by vehicles are found in ``motion.walker_hits``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from carla_lite.actors import Actor, Identity
+from carla_lite.motion.physics import Ground
+from carla_lite.motion.vehicles import GRAVITY_MPS2
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import Vector
+from carla_lite.scenery.camera import Pose
+from carla_lite.scenery.people import Person
+from carla_lite.scenery.statics import StaticIndex
+from carla_lite.walker_blueprints import WalkerBlueprint
+
+# Of UE4's characters, as CARLA's are: faster than anybody walks, and the impulse of a jump.
+TOP_SPEED_MPS = 40.96
+JUMP_MPS = 4.2
+ACCELERATION_MPS2 = 10.0
+TURN_RADPS = 2.0 * math.pi
+LIES_S = 10.0
+# Who lies slides to a stop on clothes and asphalt.
+SLIDING_MPS2 = 6.0
+STRIDE_M = 1.5  # both steps of an adult
+_FLAT = math.pi / 2
+
+
+@dataclass(slots=True)
+class WalkerControl:
+    """A direction in the world's frame, of which only the horizontal part is walked; m/s."""
+
+    direction: Vector = (1.0, 0.0, 0.0)
+    speed: float = 0.0
+    jump: bool = False
+
+
+class Walker(Actor):
+    """A person; the origin is the middle of the body."""
+
+    def __init__(self, identity: Identity, blueprint: WalkerBlueprint, place: Pose) -> None:
+        self.x, self.y, self.z, self.yaw = place.x, place.y, place.z, place.yaw
+        self.vx = self.vy = self.vz = 0.0
+        self.radius_m, self.half_height_m = blueprint.radius_m, blueprint.half_height_m
+        self.mass_kg = blueprint.mass_kg
+        super().__init__(identity, place)
+        self.control = WalkerControl()
+        self.collides = self.gravity = self.simulate_physics = True
+        self.yaw_rate = 0.0
+        self._invincible = self.attributes["is_invincible"].lower() not in ("false", "0")
+        wheelchair = self.attributes["use_wheelchair"].lower() == "true"
+        self._look = blueprint.look(wheelchair)
+        self._lies_s = 0.0
+        self._sent = False
+        self._strides = 0.0
+        self._acceleration = 0.0, 0.0
+
+    @property
+    def place(self) -> Pose:
+        """Where the middle of the body is; setting it teleports, and gets someone who lies on their feet."""
+        return Pose(self.x, self.y, self.z, -_FLAT if self._lies_s > 0.0 else 0.0, self.yaw, 0.0)
+
+    @place.setter
+    def place(self, place: Pose) -> None:
+        self.x, self.y, self.z, self.yaw = place.x, place.y, place.z, place.yaw
+        self._lies_s = 0.0
+
+    @property
+    def lies(self) -> bool:
+        """Whether a car has knocked it over."""
+        return self._lies_s > 0.0
+
+    def follow(self, place: Pose, speed: float, ground: float) -> None:
+        """Take the state that a crowd computed: a place on the ground (m) and a speed along its yaw (m/s)."""
+        if self._lies_s > 0.0:
+            return
+        self.x, self.y, self.z, self.yaw = place.x, place.y, ground + self.half_height_m, place.yaw
+        c, s = math.cos(place.yaw), math.sin(place.yaw)
+        self.control = WalkerControl((c, s, 0.0), speed)
+        self.vx, self.vy, self.vz = c * speed, s * speed, 0.0
+        self._sent = True
+
+    def set_world_velocity(self, vx: float, vy: float, vz: float) -> None:
+        """Set the velocity (m/s); a control then brings it back to its own."""
+        top = TOP_SPEED_MPS
+        self.vx, self.vy, self.vz = (max(-top, min(top, v)) for v in (vx, vy, vz))
+
+    def push(self, impulse: Vector) -> None:
+        """Add an impulse (N s)."""
+        x, y, z = (part / self.mass_kg for part in impulse)
+        self.set_world_velocity(self.vx + x, self.vy + y, self.vz + z)
+
+    def hit(self, vx: float, vy: float) -> None:
+        """Take a car's blow: a velocity, and a fall for who isn't invincible."""
+        self.set_world_velocity(vx, vy, self.vz)
+        if not self._invincible:
+            self._lies_s = LIES_S
+
+    def step(self, dt: float, ground: Ground, statics: StaticIndex) -> None:
+        """Move by ``dt`` seconds, unless the place of this tick was sent by a crowd."""
+        self._lies_s = max(0.0, self._lies_s - dt)
+        if self._sent or not self.simulate_physics:
+            self._sent = False
+            self._strides += math.hypot(self.vx, self.vy) * dt
+            return
+        before = self.vx, self.vy
+        self._accelerate(dt)
+        self._acceleration = (self.vx - before[0]) / dt, (self.vy - before[1]) / dt
+        if self.vx or self.vy:
+            self.x += self.vx * dt
+            self.y += self.vy * dt
+            self._strides += math.hypot(self.vx, self.vy) * dt
+            self._keep_out(statics)
+        self._stand(dt, ground)
+
+    def _accelerate(self, dt: float) -> None:
+        """Bring the velocity nearer to what is asked for, and the yaw to where it leads."""
+        lying = self._lies_s > 0.0
+        x, y = (0.0, 0.0) if lying else self._wanted()
+        dx, dy = x - self.vx, y - self.vy
+        most = (SLIDING_MPS2 if lying else ACCELERATION_MPS2) * dt
+        share = min(1.0, most / max(math.hypot(dx, dy), 1e-9))
+        self.vx, self.vy = self.vx + share * dx, self.vy + share * dy
+        if x or y:
+            turn = math.remainder(math.atan2(y, x) - self.yaw, math.tau)
+            self.yaw += max(-TURN_RADPS * dt, min(TURN_RADPS * dt, turn))
+        elif self.yaw_rate and not lying:
+            self.yaw += self.yaw_rate * dt
+
+    def _wanted(self) -> tuple[float, float]:
+        x, y, _ = self.control.direction
+        length = math.hypot(x, y)
+        if not length or not self.control.speed:
+            return 0.0, 0.0
+        # UE4 takes a direction longer than 1 as 1, and a shorter one as a part of the speed.
+        speed = min(self.control.speed, TOP_SPEED_MPS) * min(1.0, length) / length
+        return x * speed, y * speed
+
+    def _keep_out(self, statics: StaticIndex) -> None:
+        """Slide along what stands in the way."""
+        r = self.radius_m
+        for i in statics.touching(self.x - r, self.y - r, self.x + r, self.y + r):
+            box = statics.boxes[i]
+            if not box.solid or self.z + self.half_height_m < box.z - box.half_height_m:
+                continue
+            dx, dy = self.x - box.x, self.y - box.y
+            along, across = dx * box.cos + dy * box.sin, dy * box.cos - dx * box.sin
+            over_x, over_y = box.half_length_m + r - abs(along), box.half_width_m + r - abs(across)
+            if over_x <= 0.0 or over_y <= 0.0:
+                continue
+            if over_x < over_y:
+                along += math.copysign(over_x, along)
+            else:
+                across += math.copysign(over_y, across)
+            self.x = box.x + along * box.cos - across * box.sin
+            self.y = box.y + along * box.sin + across * box.cos
+
+    def _stand(self, dt: float, ground: Ground) -> None:
+        """Follow the ground, jump, or fall to it."""
+        height = ground(self.x, self.y) + (self.radius_m if self._lies_s > 0.0 else self.half_height_m)
+        on_ground = self.z <= height + 1e-3
+        if on_ground and self.control.jump and self._lies_s == 0.0:
+            self.vz, self.control.jump, on_ground = JUMP_MPS, False, False
+        if not self.gravity:
+            self.z += self.vz * dt
+            return
+        if not on_ground or self.vz > 0.0:
+            self.vz -= GRAVITY_MPS2 * dt
+            self.z += self.vz * dt
+        # A kerb or a slope is walked down, not fallen.
+        if self.z < height or (on_ground and self.vz <= 0.0):
+            self.z, self.vz = height, 0.0
+
+    def box(self) -> list[Any]:
+        """Return the BoundingBox struct."""
+        return wire.bounding_box((0.0, 0.0, 0.0), (self.radius_m, self.radius_m, self.half_height_m))
+
+    def drawn(self) -> Person:
+        """Return what cameras see of it."""
+        lying = self._lies_s > 0.0
+        walks = not lying and self.vx * self.vx + self.vy * self.vy > 0.01
+        phase = self._strides / (STRIDE_M * self.half_height_m / 0.93) if walks else None
+        size = self.radius_m, self.radius_m, self.half_height_m
+        return Person(self.place, size, self._look, phase)
+
+    def surrounds(self, x: float, y: float, z: float) -> bool:
+        """Return whether a point is so near that a camera there would only see the inside of a head."""
+        return math.hypot(x - self.x, y - self.y) < 0.4 and abs(z - self.z) < self.half_height_m + 0.3
+
+    def record(self, into: bytearray, offset: int) -> None:
+        """Write this walker's part of the world message."""
+        pitch = -90.0 if self._lies_s > 0.0 else 0.0
+        control = self.control
+        wire.WALKER_RECORD.pack_into(
+            into,
+            offset,
+            self.id,
+            wire.ACTIVE,
+            self.x,
+            self.y,
+            self.z,
+            pitch,
+            math.degrees(self.yaw),
+            0.0,
+            self.vx,
+            self.vy,
+            self.vz,
+            0.0,
+            0.0,
+            0.0,
+            *self._acceleration,
+            0.0,
+            *control.direction,
+            control.speed,
+            control.jump,
+        )
+
+
+class AiController(Actor):
+    """The client's own driver of a walker: here only a name that hangs on it."""
+
+    @property
+    def pose(self) -> Pose:
+        """Where its walker is."""
+        return self.place if self.parent is None else self.parent.place

@@ -1,0 +1,95 @@
+"""The navigation mesh: areas, polygons without gaps, and Detour's layout read back."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from carla_lite.navigation import detour, mesh
+from carla_lite.navigation.areas import Area, area_map
+from carla_lite.navigation.polygons import polygons
+from carla_lite.roads import network
+
+LITE02 = network.load("Lite02")
+TWO = np.kron(np.array([[0, 0, 0, 0], [0, 1, 3, 0], [0, 1, 1, 0], [0, 0, 0, 0]], np.uint8), np.ones((8, 8), np.uint8))
+
+
+def area_of(found):
+    total = dict.fromkeys(set(found.labels), 0.0)
+    for ring, label in zip(found.rings, found.labels, strict=True):
+        x, y = found.corners[ring].T
+        total[label] -= 0.5 * float(x @ np.roll(y, -1) - y @ np.roll(x, -1))
+    return total
+
+
+def test_polygons_cover_each_area_exactly_and_turn_one_way():
+    found = polygons(TWO, step_px=5.0)
+    assert area_of(found) == {1: 3 * 64.0, 3: 64.0}
+    assert all(3 <= len(ring) <= 6 for ring in found.rings)
+
+
+def test_no_edge_is_used_twice_in_one_direction():
+    found = polygons(TWO, step_px=5.0)
+    edges = [edge for ring in found.rings for edge in pairwise([*ring, ring[0]])]
+    assert len(set(edges)) == len(edges)
+
+
+def test_a_town_is_covered_but_for_the_smoothing_of_its_outlines():
+    areas = area_map(LITE02.lanes, [outline[:, :2] for outline in LITE02.crossings.crosswalks])
+    found = polygons(areas.labels, step_px=16.0)
+    covered = area_of(found)
+    for area in (Area.SIDEWALK, Area.CROSSWALK, Area.ROAD):
+        assert covered[area] == pytest.approx(float((areas.labels == area).sum()), rel=0.02)
+
+
+def test_every_crosswalk_joins_a_sidewalk():
+    areas = area_map(LITE02.lanes, [outline[:, :2] for outline in LITE02.crossings.crosswalks])
+    found = polygons(areas.labels, step_px=16.0)
+    owner = {edge: i for i, ring in enumerate(found.rings) for edge in pairwise([*ring, ring[0]])}
+    joined = {
+        found.labels[owner[b, a]]
+        for ring, label in zip(found.rings, found.labels, strict=True)
+        if label == Area.CROSSWALK
+        for a, b in pairwise([*ring, ring[0]])
+        if (b, a) in owner
+    }
+    assert joined >= {Area.SIDEWALK, Area.ROAD}
+
+
+def test_a_map_without_sidewalks_gets_a_strip_beside_the_road():
+    driving = [lane for lane in LITE02.lanes if lane.kind == "driving"]
+    assert (area_map(driving, []).labels == Area.SIDEWALK).any()
+
+
+def test_the_file_is_laid_out_as_detour_reads_it():
+    corners = np.array([(0, 0, 0), (0, 0, 2), (2, 0, 2), (2, 0, 0), (4, 0, 2), (4, 0, 0)], np.float64)
+    file = detour.navigation_mesh(corners, [[0, 1, 2, 3], [3, 2, 4, 5]], [1, 3])
+    assert struct.unpack_from("<iii", file) == (int.from_bytes(b"MSET", "big"), 1, 1)
+    reference, size = struct.unpack_from("<Ii", file, 40)
+    assert (reference, size) == (1 << 15, len(file) - 48)
+    tile = file[48:]
+    magic, version, *_, polygon_count, corner_count, links, details, _, triangles, nodes, _, base = struct.unpack_from(
+        "<15i", tile
+    )
+    assert (magic, version) == (int.from_bytes(b"DNAV", "big"), 7)
+    assert (polygon_count, corner_count, links, details, triangles, nodes, base) == (2, 6, 8, 2, 4, 3, 2)
+    assert len(tile) == 100 + 12 * 6 + 32 * 2 + 12 * 8 + 12 * 2 + 4 * 4 + 16 * 3
+    first = struct.unpack_from("<I6H6HHBB", tile, 172)
+    assert first == (0, 0, 1, 2, 3, 0, 0, 0, 0, 2, 0, 0, 0, 2, 4, 1)
+
+
+def test_more_than_a_tile_holds_is_refused():
+    with pytest.raises(ValueError, match="one tile holds"):
+        detour.navigation_mesh(np.zeros((3, 3)), [[0, 1, 2]] * (1 << 15), [1] * (1 << 15))
+
+
+def test_the_name_changes_with_the_map_and_the_bytes_do_not_by_themselves():
+    other = network.load("Lite01")
+    assert mesh.file_name(LITE02) != mesh.file_name(other)
+    assert mesh.file_name(LITE02).endswith(".bin")
+    first = mesh.build(LITE02)
+    mesh.build.cache_clear()
+    assert mesh.build(LITE02) == first

@@ -1,0 +1,276 @@
+"""The real client against a real server: people who walk, are hit, and find their ways on the navigation mesh."""
+
+from __future__ import annotations
+
+import math
+import queue
+from pathlib import Path
+
+import carla
+import pytest
+
+WAIT_S = 10.0
+MAPS = Path(__file__).resolve().parents[3] / "shared" / "maps"
+
+
+def beside(session, right_m, ahead_m=0.0, place=0, z=1.0):
+    """Return a transform beside a spawn point, facing along the road."""
+    where = session.world.get_map().get_spawn_points()[place]
+    where.location += carla.Location(where.get_right_vector() * right_m + where.get_forward_vector() * ahead_m)
+    where.location.z = z
+    return where
+
+
+def walker(session, where, name="walker.pedestrian.0001", **attributes):
+    actor = session.world.spawn_actor(session.blueprint(name, **attributes), where)
+    session.actors.append(actor)
+    return actor
+
+
+def ticks(session, count):
+    for _ in range(count):
+        session.world.tick()
+
+
+@pytest.mark.any_simulator
+def test_blueprints_have_what_traffic_scripts_choose_from(session):
+    library = session.world.get_blueprint_library()
+    people = library.filter("walker.pedestrian.*")
+    assert len(people) >= 50
+    for one in people:
+        speeds = one.get_attribute("speed").recommended_values
+        assert [float(speed) for speed in speeds] == sorted(float(speed) for speed in speeds)
+        assert len(speeds) == 3
+        assert one.get_attribute("age").as_str() in ("child", "teenager", "adult", "elderly")
+        one.set_attribute("is_invincible", "false")
+        if one.get_attribute("can_use_wheelchair").as_bool():
+            one.set_attribute("use_wheelchair", "true")
+    assert {int(one.get_attribute("generation")) for one in people} == {1, 2}
+
+
+@pytest.mark.any_simulator
+def test_a_walker_stands_on_the_ground_and_its_box_reaches_from_there_to_its_crown(session):
+    person = walker(session, beside(session, 3.0))
+    ticks(session, 30)
+    ground = session.world.get_map().get_spawn_points()[0].location.z
+    assert person.get_location().z == pytest.approx(person.bounding_box.extent.z, abs=abs(ground) + 0.3)
+    assert person.bounding_box.extent.z == pytest.approx(0.93, abs=0.05)
+
+
+def test_children_are_smaller(session):
+    child = walker(session, beside(session, 3.0), "walker.pedestrian.0010")
+    ticks(session, 20)
+    assert 0.4 < child.bounding_box.extent.z < 0.7
+    assert child.get_location().z == pytest.approx(child.bounding_box.extent.z, abs=0.05)
+
+
+@pytest.mark.any_simulator
+def test_a_walker_goes_where_and_as_fast_as_its_control_says(session):
+    person = walker(session, beside(session, 3.0))
+    ticks(session, 20)
+    ahead = person.get_transform().get_forward_vector()
+    start = person.get_location()
+    person.apply_control(carla.WalkerControl(ahead, 2.0, False))
+    ticks(session, 40)
+    moved = person.get_location() - start
+    assert moved.x * ahead.x + moved.y * ahead.y == pytest.approx(4.0, abs=0.5)
+    assert person.get_velocity().length() == pytest.approx(2.0, abs=0.1)
+    control = person.get_control()
+    assert (control.speed, control.jump) == (2.0, False)
+    assert control.direction.x == pytest.approx(ahead.x, abs=1e-5)
+
+
+def test_it_turns_to_where_it_walks_and_stops_at_speed_0(session):
+    person = walker(session, beside(session, 3.0))
+    right = person.get_transform().get_right_vector()
+    person.apply_control(carla.WalkerControl(right * -1.0, 1.0, False))
+    ticks(session, 20)
+    facing = person.get_transform().get_forward_vector()
+    assert facing.x * -right.x + facing.y * -right.y > 0.99
+    person.apply_control(carla.WalkerControl(right, 0.0, False))
+    ticks(session, 10)
+    assert person.get_velocity().length() == 0.0
+
+
+def test_a_jump_leads_back_to_the_ground(session):
+    person = walker(session, beside(session, 3.0))
+    ticks(session, 10)
+    start = person.get_location().z
+    person.apply_control(carla.WalkerControl(carla.Vector3D(1, 0, 0), 0.0, True))
+    heights = []
+    for _ in range(30):
+        session.world.tick()
+        heights.append(person.get_location().z)
+    assert max(heights) > start + 0.5
+    assert heights[-1] == pytest.approx(start, abs=0.01)
+
+
+def test_batches_control_and_place_walkers(session):
+    one, two = (walker(session, beside(session, right)) for right in (3.0, 4.5))
+    target = carla.Transform(two.get_location() + carla.Location(x=1.0), carla.Rotation(yaw=90.0))
+    session.world.tick()
+    batch = [
+        carla.command.ApplyWalkerControl(one, carla.WalkerControl(carla.Vector3D(0, 1, 0), 1.5, False)),
+        carla.command.ApplyWalkerState(two, target, 1.4),
+    ]
+    assert [answer.error for answer in session.client.apply_batch_sync(batch, True)] == ["", ""]
+    assert two.get_transform().rotation.yaw == pytest.approx(90.0, abs=1e-3)
+    assert two.get_velocity().y == pytest.approx(1.4, abs=1e-3)
+    assert two.get_location().x == pytest.approx(target.location.x, abs=1e-3)
+    ticks(session, 10)
+    assert one.get_velocity().y == pytest.approx(1.5, abs=1e-3)
+
+
+def test_nobody_is_spawned_into_another_or_into_a_car(session):
+    where = beside(session, 3.0)
+    walker(session, where)
+    assert session.world.try_spawn_actor(session.blueprint("walker.pedestrian.0002"), where) is None
+    car = session.car(1)
+    session.world.tick()
+    inside = carla.Transform(car.get_location() + carla.Location(z=0.5))
+    assert session.world.try_spawn_actor(session.blueprint("walker.pedestrian.0002"), inside) is None
+    first = session.world.get_map().get_spawn_points()[2]
+    walker(session, first)
+    assert session.world.try_spawn_actor(session.blueprint("vehicle.tesla.model3"), first) is None
+
+
+@pytest.mark.parametrize("invincible", [True, False])
+def test_a_car_that_hits_a_walker_tells_both_and_throws_it(session, invincible):
+    car = session.car()
+    person = walker(session, beside(session, 0.0, 15.0), is_invincible=str(invincible).lower())
+    heard: dict[str, queue.Queue[carla.CollisionEvent]] = {"car": queue.Queue(), "person": queue.Queue()}
+    session.sensor("sensor.other.collision", car, heard["car"].put)
+    session.sensor("sensor.other.collision", person, heard["person"].put)
+    start = person.get_location()
+    car.apply_control(carla.VehicleControl(throttle=0.7))
+    for _ in range(120):
+        session.world.tick()
+        if not heard["car"].empty():
+            break
+    by_car, by_person = (heard[who].get(timeout=WAIT_S) for who in ("car", "person"))
+    assert by_car.other_actor.id == person.id
+    assert by_person.other_actor.id == car.id
+    assert "walker" in by_car.other_actor.type_id
+    assert by_car.normal_impulse.length() == pytest.approx(by_person.normal_impulse.length())
+    speed = person.get_velocity().length()
+    assert speed > 2.0
+    assert car.get_velocity().length() > 0.8 * speed
+    ticks(session, 5)
+    lies = abs(person.get_transform().rotation.pitch) > 45.0
+    assert lies is not invincible
+    assert person.is_alive
+    assert person.get_location().distance(start) > 0.5
+    if not invincible:
+        car.apply_control(carla.VehicleControl(brake=1.0))
+        ticks(session, 250)
+        assert abs(person.get_transform().rotation.pitch) < 1.0
+
+
+def test_who_walks_against_a_parked_car_stops_there(session):
+    car = session.car()
+    ticks(session, 20)
+    person = walker(session, beside(session, 4.0), is_invincible="false")
+    toward = car.get_location() - person.get_location()
+    person.apply_control(carla.WalkerControl(toward.make_unit_vector(), 1.5, False))
+    ticks(session, 60)
+    away = person.get_location() - car.get_location()
+    assert math.hypot(away.x, away.y) > car.bounding_box.extent.y
+    assert abs(person.get_transform().rotation.pitch) < 1.0
+    assert car.get_velocity().length() < 0.1
+
+
+def test_bones_are_refused_and_end_nothing(session):
+    person = walker(session, beside(session, 3.0))
+    with pytest.raises(RuntimeError, match="get_bones_transform"):
+        person.get_bones()
+    person.blend_pose(0.5)
+    person.show_pose()
+    person.hide_pose()
+    person.get_pose_from_animation()
+    person.set_bones(carla.WalkerBoneControlIn())
+    assert session.world.tick() > 0
+
+
+def test_people_are_seen(session):
+    car = session.car()
+    camera = session.camera(car, 160, 120)
+    ticks(session, 20)
+    while not camera.images.empty():
+        camera.next()
+    session.world.tick()
+    before = bytes(camera.next().raw_data)
+    walker(session, beside(session, 1.0, 8.0))
+    session.world.tick()
+    after = bytes(camera.next().raw_data)
+    changed = sum(before[i : i + 3] != after[i : i + 3] for i in range(0, len(before), 4))
+    assert 60 < changed < 2000
+
+
+def crowd(session, count, seed=7):
+    """Spawn people with controllers at random places of the mesh and send them on their ways."""
+    session.world.set_pedestrians_seed(seed)
+    session.world.set_pedestrians_cross_factor(0.5)
+    people = session.world.get_blueprint_library().filter("walker.pedestrian.*")
+    places = [session.world.get_random_location_from_navigation() for _ in range(count)]
+    assert all(place is not None for place in places)
+    spawn = [carla.command.SpawnActor(people[i], carla.Transform(place)) for i, place in enumerate(places)]
+    ids = [answer.actor_id for answer in session.client.apply_batch_sync(spawn, True) if not answer.error]
+    brain = session.world.get_blueprint_library().find("controller.ai.walker")
+    batch = [carla.command.SpawnActor(brain, carla.Transform(), number) for number in ids]
+    brains = [answer.actor_id for answer in session.client.apply_batch_sync(batch, True) if not answer.error]
+    assert len(brains) == len(ids) > 0.8 * count
+    session.world.tick()
+    walkers, controllers = session.world.get_actors(ids), session.world.get_actors(brains)
+    for controller in controllers:
+        controller.start()
+        controller.go_to_location(session.world.get_random_location_from_navigation())
+        controller.set_max_speed(1.4)
+    return list(walkers), list(controllers)
+
+
+@pytest.mark.parametrize("town", ["Lite02", "Town02"])
+def test_a_crowd_walks_on_sidewalks_and_crosswalks(start_server, connect, town):
+    if town != "Lite02" and not MAPS.is_dir():
+        pytest.skip(f"no maps in {MAPS}")
+    server = start_server("--map", town, *(("--map-dir", str(MAPS)) if town != "Lite02" else ()))
+    session = connect(server)
+    walkers, controllers = crowd(session, 20)
+    starts = [person.get_location() for person in walkers]
+    town_map = session.world.get_map()
+    on_road = 0
+    for _ in range(15):
+        ticks(session, 20)
+        for person in walkers:
+            point = town_map.get_waypoint(person.get_location(), lane_type=carla.LaneType.Driving)
+            near = person.get_location().distance(point.transform.location) < 0.4 * point.lane_width
+            on_road += near and not point.is_junction
+            assert abs(person.get_transform().rotation.pitch) < 1.0
+    moved = [person.get_location().distance(start) for person, start in zip(walkers, starts, strict=True)]
+    assert sum(distance > 5.0 for distance in moved) >= 0.8 * len(walkers), moved
+    assert on_road < 0.1 * 15 * len(walkers)
+    for controller in controllers:
+        controller.stop()
+    session.client.apply_batch_sync([carla.command.DestroyActor(actor) for actor in (*controllers, *walkers)], True)
+    assert session.world.tick() > 0
+
+
+def trace(session):
+    """Return every place of some walkers that controls drive, and one camera's last picture."""
+    car = session.car()
+    camera = session.camera(car)
+    people = [walker(session, beside(session, 2.0 + i, 5.0 + i)) for i in range(4)]
+    places = []
+    for step in range(40):
+        for i, person in enumerate(people):
+            turn = 0.3 * step + i
+            person.apply_control(
+                carla.WalkerControl(carla.Vector3D(math.cos(turn), math.sin(turn)), 1.0 + i, step == 9)
+            )
+        session.world.tick()
+        image = bytes(camera.next().raw_data)
+        places += [(p.x, p.y, p.z) for p in (person.get_location() for person in people)]
+    return places, image
+
+
+def test_the_same_controls_give_the_same_places_and_pictures_in_another_process(start_server, connect):
+    assert trace(connect(start_server())) == trace(connect(start_server()))

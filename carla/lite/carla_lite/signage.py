@@ -24,9 +24,9 @@ from carla_lite.traffic_lights import STOP_HEIGHT_M, STOP_LENGTH_M, STOP_SHARE, 
 
 _RECORD_BYTES = wire.LIGHT_RECORD.size
 # A vehicle is looked up by the cell of its middle: a stop is listed in every cell from which a long one reaches it.
-_CELL_M, _REACH_M = 8.0, 10.0
-# Beyond this a head is less than a pixel on an image of 800 × 600.
-_SIGHT_CELL_M, _SIGHT_M = 50.0, 250.0
+_CELL_M, _REACH_M = 4.0, 7.5
+# As far as a lamp is about a pixel on an image of 800 × 600.
+_SIGHT_CELL_M, _SIGHT_M = 25.0, 150.0
 
 # CityObjectLabels (protocol, section 3.5).
 _TAG_POLE, _TAG_LIGHT, _TAG_SIGN = 6, 7, 8
@@ -58,9 +58,10 @@ class Signage:
         """The signs' part of the world message."""
         self._offsets = {sign.id: _RECORD_BYTES * index for index, sign in enumerate(self.signs)}
         self._places: dict[tuple[float, float], list[_Place]] = defaultdict(list)
-        self._seen: dict[tuple[float, float], list[TrafficSign]] = defaultdict(list)
-        for sign in self.signs:
-            self._enter(sign)
+        self._faces = [sign.face for sign in self.signs]
+        self._seen: dict[tuple[float, float], list[int]] = defaultdict(list)
+        for index, sign in enumerate(self.signs):
+            self._enter(index, sign)
             sign.record(self.records, self._offsets[sign.id])
 
     def advance(self, delta_s: float) -> None:
@@ -79,7 +80,9 @@ class Signage:
     def publish(self, group: Group) -> None:
         """Bring the records of a group's lights up to date, after anything but time has changed them."""
         for light in group.lights:
-            light.record(self.records, self._offsets[light.id])
+            offset = self._offsets[light.id]
+            light.record(self.records, offset)
+            self._faces[offset // _RECORD_BYTES] = light.face
 
     def light_at(self, body: Body) -> TrafficLight | None:
         """Return the light before which a vehicle stands or drives.
@@ -87,17 +90,18 @@ class Signage:
         One that comes out of the junction beside it and cuts the corner isn't before it, though it touches the place.
         """
         for place in self._places.get((body.x // _CELL_M, body.y // _CELL_M), ()):
-            if overlaps(body, place.pose, place.extent) and math.cos(body.yaw - place.pose.yaw) > 0.0:
+            near = abs(body.x - place.pose.x) < _REACH_M and abs(body.y - place.pose.y) < _REACH_M
+            if near and overlaps(body, place.pose, place.extent) and math.cos(body.yaw - place.pose.yaw) > 0.0:
                 return place.light
         return None
 
     def faces(self, x: float, y: float) -> list[SignFace]:
         """Return what cameras see of the signs around a place."""
-        return [sign.face for sign in self._seen.get((x // _SIGHT_CELL_M, y // _SIGHT_CELL_M), ())]
+        return [self._faces[index] for index in self._seen.get((x // _SIGHT_CELL_M, y // _SIGHT_CELL_M), ())]
 
-    def _enter(self, sign: TrafficSign) -> None:
+    def _enter(self, index: int, sign: TrafficSign) -> None:
         for cell in _cells(sign.signal.x, sign.signal.y, _SIGHT_M, _SIGHT_CELL_M):
-            self._seen[cell].append(sign)
+            self._seen[cell].append(index)
         if not isinstance(sign, TrafficLight):
             return
         for stop in sign.signal.stops:

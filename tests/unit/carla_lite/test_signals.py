@@ -94,7 +94,7 @@ def test_a_signal_without_a_number_is_named_with_its_road():
 
 
 def test_a_map_without_signals_costs_no_second_reading(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(signals.ET, "fromstring", None)
+    monkeypatch.setattr("carla_lite.roads.signals.ET.fromstring", None)
     assert signals.read("plain", "<OpenDRIVE/>", ()) == signals.Signals()
 
 

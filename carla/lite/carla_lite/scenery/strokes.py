@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.meshes import StaticMesh, shade, windows
 from carla_lite.scenery.projection import NEAR_M, Pose, View
-from carla_lite.scenery.sign_faces import SignFace
-from carla_lite.scenery.sky import hazed_once
-from carla_lite.scenery.vehicle_meshes import Shape, VehicleMesh, vehicle_mesh
+from carla_lite.scenery.sign_faces import SignFaces
+from carla_lite.scenery.sky import hazed, hazed_once
+from carla_lite.scenery.vehicle_meshes import Shape, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 
 SUB = 4  # fractional bits of polygon coordinates
@@ -43,11 +43,6 @@ class BoxActor:
     colour: tuple[int, int, int]
     tag: int
     shape: Shape = Shape.BOX
-
-    @property
-    def mesh(self) -> VehicleMesh:
-        """Its panels."""
-        return vehicle_mesh(self.shape, self.extent, self.colour)
 
 
 def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
@@ -81,7 +76,7 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
     return strokes
 
 
-def actor_strokes(actors: Sequence[BoxActor | SignFace], walls: Walls, view: View) -> list[Stroke]:
+def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View) -> list[Stroke]:
     """Return the panels of what moves and is in view."""
     px, py, pz = view.position.tolist()
     fx, fy, fz = view.axes[0].tolist()
@@ -106,8 +101,39 @@ def actor_strokes(actors: Sequence[BoxActor | SignFace], walls: Walls, view: Vie
     return strokes
 
 
-def _panels(actor: BoxActor | SignFace, distance: float, key: float, view: View) -> list[Stroke]:
-    mesh = actor.mesh
+def sign_strokes(signs: SignFaces, walls: Walls, view: View) -> list[Stroke]:
+    """Return the panels of heads and plates that are in view: all signs in one go, for they stand still."""
+    if not signs.parts:
+        return []
+    towards = signs.centres - view.position
+    distance = np.sqrt(np.square(towards).sum(axis=1))
+    tangent = 0.5 * view.lens.width / view.lens.focal
+    depth, aside = towards @ view.axes[0], np.abs(towards @ view.axes[1])
+    near = (depth > 0.0) & (distance < min(FARTHEST_M, view.lens.focal)) & (aside < depth * tangent + 1.0)
+    if not near.any():
+        return []
+    detailed = view.lens.focal * signs.half_heights >= FINE_CAR_PX * distance
+    shown = near[signs.owners] & (signs.normals @ view.position > signs.offsets)
+    panels = np.flatnonzero(shown & (detailed[signs.owners] | ~signs.fine))
+    owners = signs.owners[panels]
+    behind = np.full(len(near), -1.0)
+    behind[near] = walls.hide(view.position, signs.centres[near])
+    keys = np.where(behind >= 0.0, behind + 1e-2, distance + IN_FRONT)[owners].tolist()
+    light = np.where(signs.glowing[panels], 1.0, shade(signs.normals[panels]))
+    tones = hazed(np.minimum(signs.colours[panels] * light[:, None], 255.0), distance[owners]).tolist()
+    seen = view.project(signs.points)
+    pixels = _pixels(seen)
+    strokes: list[Stroke] = []
+    for panel, key, tone in zip(panels.tolist(), keys, tones, strict=True):
+        part = signs.parts[panel]
+        outline = pixels[part] if seen[part, 2].min() > NEAR_M else _clipped(seen[part])
+        if outline is not None:
+            strokes.append((key, outline, tone))
+    return strokes
+
+
+def _panels(actor: BoxActor, distance: float, key: float, view: View) -> list[Stroke]:
+    mesh = vehicle_mesh(actor.shape, actor.extent, actor.colour)
     axes = actor.pose.axes()
     centre = np.array((actor.pose.x, actor.pose.y, actor.pose.z))
     away = view.position - centre

@@ -30,8 +30,8 @@ def signalled(name: str = "Lite01") -> str:
             ET.SubElement(controllers[-1], "control", signalId=number, type="")
             ET.SubElement(junction, "controller", id=f"9{number}", type="0", sequence=str(sequence))
     first = next(root.iterfind("road"))
-    for number, (kind, subtype) in enumerate((("206", "-1"), ("205", "-1"), ("274", "60"))):
-        sign = _add(first, f"77{number}", kind, ahead=True, subtype=subtype, s=20.0 + 5.0 * number)
+    for place, (kind, subtype) in enumerate((("206", "-1"), ("205", "-1"), ("274", "60"))):
+        sign = _add(first, f"77{place}", kind, ahead=True, subtype=subtype, s=20.0 + 5.0 * place)
         ET.SubElement(sign, "validity", fromLane="-1", toLane="-1")
     root.extend(controllers)
     return ET.tostring(root, encoding="unicode")

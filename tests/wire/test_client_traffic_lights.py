@@ -89,6 +89,9 @@ def test_light_boxes_are_heads_above_the_road(lit: Session):
         (box,) = light.get_light_boxes()
         assert 2.0 < box.location.z - box.extent.z < 3.0
         assert box.location.distance_2d(light.get_location()) < 0.5
+    heads = lit.world.get_level_bbs(carla.CityObjectLabel.TrafficLight)
+    assert len(heads) == len(lights_of(lit))
+    assert len(lit.world.get_environment_objects(carla.CityObjectLabel.TrafficSigns)) == 3
 
 
 def test_the_cycle_is_carlas_and_is_frozen_reset_and_set(lit: Session):

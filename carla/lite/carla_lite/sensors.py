@@ -189,8 +189,8 @@ class RgbCamera(Sensor):
             if max(abs(figure.pose.x - where.x), abs(figure.pose.y - where.y)) < _SIGHT_M
             and not (self.hangs_on(actor) and actor.surrounds(where.x, where.y, where.z))
         ]
-        faces = snapshot.signage.faces(where.x, where.y)
-        image = self._camera.render(snapshot.scene, where, [*seen, *faces])
+        signs = snapshot.signage.faces(where.x, where.y, self._camera.lens.focal)
+        image = self._camera.render(snapshot.scene, where, seen, signs)
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 

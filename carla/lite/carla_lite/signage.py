@@ -19,14 +19,23 @@ from carla_lite.protocol import wire
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.signals import Signal, SignalType
 from carla_lite.scenery.projection import Pose
-from carla_lite.scenery.sign_faces import SignFace
-from carla_lite.traffic_lights import STOP_HEIGHT_M, STOP_LENGTH_M, STOP_SHARE, Group, TrafficLight, TrafficSign
+from carla_lite.scenery.sign_faces import NO_SIGNS, SignFaces
+from carla_lite.traffic_lights import (
+    STOP_HEIGHT_M,
+    STOP_LENGTH_M,
+    STOP_SHARE,
+    Group,
+    LightState,
+    TrafficLight,
+    TrafficSign,
+)
 
 _RECORD_BYTES = wire.LIGHT_RECORD.size
 # A vehicle is looked up by the cell of its middle: a stop is listed in every cell from which a long one reaches it.
-_CELL_M, _REACH_M = 8.0, 10.0
-# Beyond this a head is less than a pixel on an image of 800 × 600.
-_SIGHT_CELL_M, _SIGHT_M = 50.0, 250.0
+_CELL_M, _REACH_M = 4.0, 7.5
+# How far cameras see signs: as far as their focal length is pixels (``strokes``), but not beyond where a lamp is less
+# than a pixel on an image of 800 × 600. Each cell's signs are put together for small cameras and for others.
+_SIGHT_CELL_M, _NEAR_M, _FAR_M, _KEPT_SIGHTS = 25.0, 40.0, 150.0, 64
 
 # CityObjectLabels (protocol, section 3.5).
 _TAG_POLE, _TAG_LIGHT, _TAG_SIGN = 6, 7, 8
@@ -39,6 +48,22 @@ class _Place:
     light: TrafficLight
     pose: Pose
     extent: tuple[float, float, float]
+
+
+class _Sight:
+    """Some signs, put together as a camera needs them, and again when one of them changes."""
+
+    def __init__(self, signs: list[TrafficSign]) -> None:
+        self._signs = signs
+        self._lights = [sign for sign in signs if isinstance(sign, TrafficLight)]
+        self._states: list[LightState] = []
+        self._faces = NO_SIGNS
+
+    def faces(self) -> SignFaces:
+        states = [light.state for light in self._lights]
+        if states != self._states or self._faces is NO_SIGNS:
+            self._states, self._faces = states, SignFaces.of([sign.face for sign in self._signs])
+        return self._faces
 
 
 class Signage:
@@ -58,7 +83,7 @@ class Signage:
         """The signs' part of the world message."""
         self._offsets = {sign.id: _RECORD_BYTES * index for index, sign in enumerate(self.signs)}
         self._places: dict[tuple[float, float], list[_Place]] = defaultdict(list)
-        self._seen: dict[tuple[float, float], list[TrafficSign]] = defaultdict(list)
+        self._sights: dict[tuple[float, float, float], _Sight] = {}
         for sign in self.signs:
             self._enter(sign)
             sign.record(self.records, self._offsets[sign.id])
@@ -87,23 +112,34 @@ class Signage:
         One that comes out of the junction beside it and cuts the corner isn't before it, though it touches the place.
         """
         for place in self._places.get((body.x // _CELL_M, body.y // _CELL_M), ()):
-            if overlaps(body, place.pose, place.extent) and math.cos(body.yaw - place.pose.yaw) > 0.0:
+            near = abs(body.x - place.pose.x) < _REACH_M and abs(body.y - place.pose.y) < _REACH_M
+            if near and overlaps(body, place.pose, place.extent) and math.cos(body.yaw - place.pose.yaw) > 0.0:
                 return place.light
         return None
 
-    def faces(self, x: float, y: float) -> list[SignFace]:
-        """Return what cameras see of the signs around a place."""
-        return [sign.face for sign in self._seen.get((x // _SIGHT_CELL_M, y // _SIGHT_CELL_M), ())]
+    def faces(self, x: float, y: float, focal: float) -> SignFaces:
+        """Return what a camera sees of the signs around a place; ``focal`` is its focal length in pixels."""
+        if not self.signs:
+            return NO_SIGNS
+        reach_m = _NEAR_M if focal <= _NEAR_M else _FAR_M
+        cell = x // _SIGHT_CELL_M, y // _SIGHT_CELL_M, reach_m
+        sight = self._sights.get(cell)
+        if sight is None:
+            middle = (cell[0] + 0.5) * _SIGHT_CELL_M, (cell[1] + 0.5) * _SIGHT_CELL_M
+            reach_m += 0.71 * _SIGHT_CELL_M
+            near = [sign for sign in self.signs if math.dist(middle, (sign.signal.x, sign.signal.y)) < reach_m]
+            sight = self._sights[cell] = _Sight(near)
+            if len(self._sights) > _KEPT_SIGHTS:
+                del self._sights[next(iter(self._sights))]
+        return sight.faces()
 
     def _enter(self, sign: TrafficSign) -> None:
-        for cell in _cells(sign.signal.x, sign.signal.y, _SIGHT_M, _SIGHT_CELL_M):
-            self._seen[cell].append(sign)
         if not isinstance(sign, TrafficLight):
             return
         for stop in sign.signal.stops:
             extent = STOP_LENGTH_M, STOP_SHARE * stop.lane_width_m, STOP_HEIGHT_M
             place = _Place(sign, Pose(stop.x, stop.y, stop.z, 0.0, stop.yaw), extent)
-            for cell in _cells(stop.x, stop.y, _REACH_M, _CELL_M):
+            for cell in _cells(stop.x, stop.y):
                 self._places[cell].append(place)
 
 
@@ -116,8 +152,8 @@ def _sign(signal: Signal, number: int, ground_m: float, index: int) -> TrafficSi
     return TrafficSign(Identity(number, blueprint, {}), signal, ground_m)
 
 
-def _cells(x: float, y: float, reach_m: float, cell_m: float) -> Iterator[tuple[float, float]]:
-    """Yield the cells that come within a reach of a place."""
-    for column in range(math.floor((x - reach_m) / cell_m), math.floor((x + reach_m) / cell_m) + 1):
-        for row in range(math.floor((y - reach_m) / cell_m), math.floor((y + reach_m) / cell_m) + 1):
+def _cells(x: float, y: float) -> Iterator[tuple[float, float]]:
+    """Yield the cells from whose places a vehicle reaches this one."""
+    for column in range(math.floor((x - _REACH_M) / _CELL_M), math.floor((x + _REACH_M) / _CELL_M) + 1):
+        for row in range(math.floor((y - _REACH_M) / _CELL_M), math.floor((y + _REACH_M) / _CELL_M) + 1):
             yield float(column), float(row)

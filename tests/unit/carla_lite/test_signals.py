@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from carla_lite.roads import signals
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.opendrive import MapError
 from carla_lite.roads.signals import BEFORE_JUNCTION_M, SignalType
+from carla_lite.scenery.sign_faces import LampState, face_of
+from carla_lite.scenery.statics import TAG_POLE
+from carla_lite.scenery.streetscape import furnish
 from carla_lite.signage import Signage
 from carla_lite.traffic_lights import LightState
 from tests.signalled import signalled
@@ -87,6 +91,18 @@ def test_lights_without_a_controller_are_groups_by_themselves():
     assert [group.controllers for group in found.groups] == [((light.id,),) for light in lights]
 
 
+def test_a_sign_has_a_post_beside_the_road_and_none_on_it():
+    network = network_of("Lite01")
+    stop = next(signal for signal in network.signals.signals if signal.type is SignalType.STOP)
+    (place,) = stop.stops
+    over = replace(stop, id="over", x=place.x, y=place.y, z=5.0)
+    hanging = replace(network, signals=signals.Signals((stop, over)))
+    posts = [(box.x, box.y) for box in furnish(hanging, 0) if box.tag == TAG_POLE]
+    assert (stop.x, stop.y) in posts
+    assert (over.x, over.y) not in posts
+    assert face_of(over, 0.0, LampState.DARK).pose.z == 5.0
+
+
 def test_a_signal_without_a_number_is_named_with_its_road():
     text = signalled().replace('s="1" t="0"', 's="far" t="0"', 1)
     with pytest.raises(MapError, match=r"map broken, road \d+: attribute s='far' of <signalReference>"):
@@ -94,7 +110,7 @@ def test_a_signal_without_a_number_is_named_with_its_road():
 
 
 def test_a_map_without_signals_costs_no_second_reading(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(signals.ET, "fromstring", None)
+    monkeypatch.setattr("carla_lite.roads.signals.ET.fromstring", None)
     assert signals.read("plain", "<OpenDRIVE/>", ()) == signals.Signals()
 
 

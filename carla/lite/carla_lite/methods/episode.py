@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from carla_lite.blueprints import CATALOGUE
 from carla_lite.methods.table import method
 from carla_lite.navigation import mesh as navigation_mesh
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import RpcError
+from carla_lite.protocol.wire import RpcError, Vector
 from carla_lite.world import World
 
 # A client that asked for a token subscribes within a millisecond; one that never does must not stop the world.
@@ -193,17 +194,17 @@ def destroy_traffic_manager(world: World, port: int) -> bool:
 
 @method
 def get_environment_objects(world: World, label: int) -> list[Any]:
-    """Return what stands beside the road, of one label or (255) of all."""
+    """Return what stands beside the road, signs among it, of one label or (255) of all."""
     return [
         [
-            wire.transform(*box.centre, yaw=box.yaw),
-            wire.bounding_box(box.centre, box.extent, box.yaw),
+            wire.transform(*centre, yaw=yaw),
+            wire.bounding_box(centre, extent, yaw),
             number,
-            f"{wire.LABELS[box.tag]}_{number}",
-            box.tag,
+            f"{wire.LABELS[tag]}_{number}",
+            tag,
         ]
-        for number, box in enumerate(world.scene.statics.boxes)
-        if label in (_ANY, box.tag)
+        for number, (tag, centre, extent, yaw) in enumerate(_standing(world))
+        if label in (_ANY, tag)
     ]
 
 
@@ -213,10 +214,17 @@ def get_all_level_BBs(  # noqa: N802 (the client's name)
 ) -> list[Any]:
     """Return the bounding boxes of what stands beside the road, in the world's frame."""
     return [
-        wire.bounding_box(box.centre, box.extent, box.yaw)
-        for box in world.scene.statics.boxes
-        if label in (_ANY, box.tag)
+        wire.bounding_box(centre, extent, yaw) for tag, centre, extent, yaw in _standing(world) if label in (_ANY, tag)
     ]
+
+
+def _standing(world: World) -> Iterator[tuple[int, Vector, Vector, float]]:
+    """Yield CityObjectLabel, middle, half sizes (m) and yaw (rad) of all that stands."""
+    for box in world.scene.statics.boxes:
+        yield box.tag, box.centre, box.extent, box.yaw
+    for sign in world.signage.signs:
+        face = sign.face
+        yield face.tag, (face.pose.x, face.pose.y, face.pose.z), face.extent, face.pose.yaw
 
 
 _ANY = 255

@@ -16,7 +16,8 @@ from carla_lite.scenery.backdrop import Backdrop
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import Lens, Pose, View
 from carla_lite.scenery.scene import Scene
-from carla_lite.scenery.strokes import SUB, BoxActor, Drawn, Stroke, actor_strokes, still_strokes
+from carla_lite.scenery.sign_faces import NO_SIGNS, SignFaces
+from carla_lite.scenery.strokes import SUB, BoxActor, Drawn, Stroke, actor_strokes, sign_strokes, still_strokes
 
 __all__ = ["BoxActor", "Camera", "Drawn", "Pose"]
 
@@ -32,13 +33,14 @@ class Camera:
         self._canvas: Image = np.zeros((height, width, 3), np.uint8)
         self._backdrops: dict[tuple[int, int, float], Backdrop] = {}
 
-    def render(self, scene: Scene, pose: Pose, actors: Sequence[Drawn]) -> Image:
+    def render(self, scene: Scene, pose: Pose, actors: Sequence[Drawn], signs: SignFaces = NO_SIGNS) -> Image:
         """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time."""
         view = View(pose, self.lens)
         above_m = pose.z - scene.height(pose.x, pose.y)
         self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel).draw(self._canvas, scene.ground, view)
         vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal)
-        self._fill(still_strokes(vista, scene.mesh, view), actor_strokes(actors, vista.walls, view))
+        changing = actor_strokes(actors, vista.walls, view) + sign_strokes(signs, vista.walls, view)
+        self._fill(still_strokes(vista, scene.mesh, view), changing)
         image: Image = np.empty((self.lens.height, self.lens.width, 4), np.uint8)
         cv2.cvtColor(self._canvas, cv2.COLOR_BGR2BGRA, image)
         return image

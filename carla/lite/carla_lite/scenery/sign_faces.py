@@ -10,15 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.roads.signals import Signal, SignalType
 from carla_lite.scenery.meshes import CORNERS, FACES, NORMALS
 from carla_lite.scenery.projection import Pose
 from carla_lite.scenery.statics import TAG_POLE, StaticBox
-from carla_lite.scenery.vehicle_meshes import BGR, VehicleMesh
+from carla_lite.scenery.vehicle_meshes import BGR
 
 LAMP_M = 0.3
 """Diameter of a lamp."""
@@ -74,29 +76,70 @@ class SignFace:
     pose: Pose
     extent: tuple[float, float, float]
     tag: int
-    panels: VehicleMesh
-
-    def mesh(self, _away: FloatArray) -> VehicleMesh:
-        """Return its panels, whichever side they are seen from."""
-        return self.panels
+    panels: tuple[Panel, ...]
 
 
 @dataclass(frozen=True)
-class _Panel:
+class Panel:
+    """A convex piece around the middle of the sign, which looks along x."""
+
     outline: FloatArray  # (n, 3) m
     normal: FloatArray  # (3,)
     colour: BGR
     glowing: bool = False
+    """Not shaded by the sun."""
     fine: bool = False
+    """Left out when the sign is small in the image."""
+
+
+@dataclass(frozen=True)
+class SignFaces:
+    """n signs as f panels with p corners in the world's frame, in drawing order, that a camera projects at once."""
+
+    centres: FloatArray  # (n, 3)
+    half_heights: FloatArray  # (n,)
+    points: FloatArray  # (p, 3)
+    parts: tuple[slice, ...]
+    """The points of each panel."""
+    owners: NDArray[np.intp]  # (f,) the sign of each panel
+    normals: FloatArray  # (f, 3)
+    offsets: FloatArray  # (f,) a place is in front of panel i when normals[i] @ place > offsets[i]
+    colours: FloatArray  # (f, 3) BGR
+    glowing: NDArray[np.bool_]  # (f,)
+    fine: NDArray[np.bool_]  # (f,)
+
+    @classmethod
+    def of(cls, faces: Sequence[SignFace]) -> SignFaces:
+        """Return the arrays of some signs."""
+        panels = [(index, face, panel) for index, face in enumerate(faces) for panel in face.panels]
+        centres = np.array([(face.pose.x, face.pose.y, face.pose.z) for face in faces]).reshape(-1, 3)
+        outlines = [panel.outline @ face.pose.axes() + centres[index] for index, face, panel in panels]
+        normals = np.array([panel.normal @ face.pose.axes() for _, face, panel in panels]).reshape(-1, 3)
+        bounds = np.cumsum([0, *map(len, outlines)]).tolist()
+        return cls(
+            centres,
+            np.array([face.extent[2] for face in faces]),
+            np.concatenate(outlines or [np.zeros((0, 3))]),
+            tuple(slice(start, end) for start, end in pairwise(bounds)),
+            np.array([index for index, _, _ in panels], np.intp),
+            normals,
+            np.array([normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]),
+            np.array([panel.colour for _, _, panel in panels], np.float64).reshape(-1, 3),
+            np.array([panel.glowing for _, _, panel in panels], bool),
+            np.array([panel.fine for _, _, panel in panels], bool),
+        )
+
+
+NO_SIGNS = SignFaces.of(())
 
 
 def face_of(signal: Signal, ground_m: float, lamp: LampState) -> SignFace:
     """Return the head or plate of a signal; ``ground_m`` is the height of the road beside it."""
     is_light = signal.type is SignalType.LIGHT
     extent = _HEAD_HALF_M if is_light else _PLATE_HALF_M
-    mesh = _head(lamp) if is_light else _plate(signal.type, signal.limit)
+    panels = _head(lamp) if is_light else _plate(signal.type, signal.limit)
     pose = Pose(signal.x, signal.y, _bottom(signal, ground_m) + extent[2], 0.0, signal.yaw + math.pi)
-    return SignFace(pose, extent, 7 if is_light else 8, mesh)
+    return SignFace(pose, extent, 7 if is_light else 8, panels)
 
 
 def post_of(signal: Signal, ground_m: float) -> StaticBox:
@@ -115,45 +158,45 @@ def _bottom(signal: Signal, ground_m: float) -> float:
 
 
 @lru_cache
-def _head(lamp: LampState) -> VehicleMesh:
-    return _mesh([*_housing(), *_lamps(lamp)])
+def _head(lamp: LampState) -> tuple[Panel, ...]:
+    return *_housing(), *_lamps(lamp)
 
 
-def _housing() -> Iterator[_Panel]:
+def _housing() -> Iterator[Panel]:
     corners = CORNERS * _HEAD_HALF_M
     for face, normal in zip(FACES, NORMALS, strict=True):
-        yield _Panel(corners[face], normal, _HOUSING)
-    yield _Panel(corners[:4], np.array((0.0, 0.0, -1.0)), _HOUSING)
+        yield Panel(corners[face], normal, _HOUSING)
+    yield Panel(corners[:4], np.array((0.0, 0.0, -1.0)), _HOUSING)
 
 
-def _lamps(lit: LampState) -> Iterator[_Panel]:
+def _lamps(lit: LampState) -> Iterator[Panel]:
     ahead, _, half = _HEAD_HALF_M
     for lamp in (LampState.RED, LampState.YELLOW, LampState.GREEN):
         disc = _regular(12, 0.5 * LAMP_M, ahead + 0.01, 2.0 * half / 3.0 * (1 - lamp.value))
         shines = lamp is lit
-        yield _Panel(disc, _AHEAD, (_LIT if shines else _UNLIT)[lamp.value], glowing=shines, fine=not shines)
+        yield Panel(disc, _AHEAD, (_LIT if shines else _UNLIT)[lamp.value], glowing=shines, fine=not shines)
 
 
 @lru_cache
-def _plate(kind: SignalType, limit: str) -> VehicleMesh:
+def _plate(kind: SignalType, limit: str) -> tuple[Panel, ...]:
     half = _PLATE_HALF_M[1]
     sides, turn = {SignalType.STOP: (8, math.pi / 8.0), SignalType.YIELD: (3, -0.5 * math.pi)}.get(kind, (16, 0.0))
-    back = _Panel(_regular(sides, half, -0.01, turn=turn), -_AHEAD, _BACK)
-    rim = _Panel(_regular(sides, half, 0.01, turn=turn), _AHEAD, _WHITE if kind is SignalType.STOP else _RED)
+    back = Panel(_regular(sides, half, -0.01, turn=turn), -_AHEAD, _BACK)
+    rim = Panel(_regular(sides, half, 0.01, turn=turn), _AHEAD, _WHITE if kind is SignalType.STOP else _RED)
     inner = _RED if kind is SignalType.STOP else _WHITE
     share = 0.62 if kind is SignalType.YIELD else 0.9 if kind is SignalType.STOP else 0.78
-    middle = _Panel(_regular(sides, share * half, 0.02, turn=turn), _AHEAD, inner)
-    return _mesh([back, rim, middle, *_lettering(kind, limit)])
+    middle = Panel(_regular(sides, share * half, 0.02, turn=turn), _AHEAD, inner)
+    return back, rim, middle, *_lettering(kind, limit)
 
 
-def _lettering(kind: SignalType, limit: str) -> Iterator[_Panel]:
+def _lettering(kind: SignalType, limit: str) -> Iterator[Panel]:
     if kind is SignalType.STOP:
         yield from _text("STOP", (0.09, 0.1, 0.15), 0.016, _WHITE)
     elif kind is SignalType.SPEED_LIMIT:
         yield from _text(limit, (0.12, 0.14, 0.2), 0.02, _BLACK)
 
 
-def _text(text: str, size: tuple[float, float, float], half: float, colour: BGR) -> Iterator[_Panel]:
+def _text(text: str, size: tuple[float, float, float], half: float, colour: BGR) -> Iterator[Panel]:
     """Yield strokes; ``size`` is a letter's width, half its height and the pitch, ``half`` half a stroke's width."""
     width, height, pitch = size
     letters = [_LETTERS[letter] for letter in text if letter in _LETTERS]
@@ -164,7 +207,7 @@ def _text(text: str, size: tuple[float, float, float], half: float, colour: BGR)
             if letter >> bit & 1:
                 ends = left - u1 * width - half, left - u0 * width + half
                 span = (v0 - 1) * height - half, (v1 - 1) * height + half
-                yield _Panel(_rectangle(*ends, *span, 0.03), _AHEAD, colour, fine=True)
+                yield Panel(_rectangle(*ends, *span, 0.03), _AHEAD, colour, fine=True)
 
 
 def _regular(sides: int, radius: float, x: float, z: float = 0.0, turn: float = 0.0) -> FloatArray:
@@ -175,17 +218,3 @@ def _regular(sides: int, radius: float, x: float, z: float = 0.0, turn: float = 
 
 def _rectangle(right: float, left: float, low: float, high: float, x: float) -> FloatArray:
     return np.array([(x, right, low), (x, left, low), (x, left, high), (x, right, high)])
-
-
-def _mesh(panels: Sequence[_Panel]) -> VehicleMesh:
-    starts = np.cumsum([0, *(len(panel.outline) for panel in panels)])
-    normals = np.array([panel.normal for panel in panels])
-    return VehicleMesh(
-        np.concatenate([panel.outline for panel in panels]),
-        tuple(starts.tolist()),
-        normals,
-        np.array([panel.normal @ panel.outline[0] for panel in panels]),
-        np.array([panel.colour for panel in panels], dtype=np.float64),
-        np.array([panel.glowing for panel in panels]),
-        np.array([panel.fine for panel in panels]),
-    )

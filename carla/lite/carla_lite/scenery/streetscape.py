@@ -100,14 +100,25 @@ def furnish(network: RoadNetwork, seed: int) -> list[StaticBox]:
     placed: list[StaticBox] = []
     for street in streets:
         placed.extend(_buildings(street, plan, rng))
-    for signal in network.signals.signals:
-        plan.keep_clear(signal.x, signal.y, SIGN_CLEARANCE_M)
-        placed.append(post_of(signal, network.height(signal.x, signal.y)))
+    placed.extend(_sign_posts(network, plan))
     for street in streets:
         placed.extend(_lamps(street, plan))
     for street in streets:
         placed.extend(_trees(street, plan, rng))
     return placed
+
+
+def _sign_posts(network: RoadNetwork, plan: Plan) -> Iterator[StaticBox]:
+    """Yield a post for each sign that doesn't hang over a lane, and keep the place free of what would hide it."""
+    if not network.signals.signals:
+        return
+    driven = [lane for lane in network.lanes if lane.kind == "driving"]
+    middles = np.concatenate([lane.centre[:, :2] for lane in driven])
+    halves = np.concatenate([0.5 * lane.width_m for lane in driven])
+    for signal in network.signals.signals:
+        plan.keep_clear(signal.x, signal.y, SIGN_CLEARANCE_M)
+        if (np.hypot(*(middles - (signal.x, signal.y)).T) > halves).all():
+            yield post_of(signal, network.height(signal.x, signal.y))
 
 
 def _outermost(lanes: Sequence[Lane]) -> list[Lane]:

@@ -18,8 +18,8 @@ from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.meshes import StaticMesh, shade, windows
 from carla_lite.scenery.people import Person
 from carla_lite.scenery.projection import NEAR_M, Pose, View
-from carla_lite.scenery.sign_faces import SignFace
-from carla_lite.scenery.sky import hazed_once
+from carla_lite.scenery.sign_faces import SignFaces
+from carla_lite.scenery.sky import hazed, hazed_once
 from carla_lite.scenery.vehicle_meshes import Shape, VehicleMesh, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 
@@ -52,7 +52,7 @@ class BoxActor:
         return vehicle_mesh(self.shape, self.extent, self.colour)
 
 
-Drawn: TypeAlias = BoxActor | Person | SignFace
+Drawn: TypeAlias = BoxActor | Person
 
 
 def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
@@ -108,6 +108,37 @@ def actor_strokes(actors: Sequence[Drawn], walls: Walls, view: View) -> list[Str
     for (distance, actor), wall in zip(chosen, behind.tolist(), strict=True):
         key = wall + 1e-2 if wall >= 0.0 else distance + IN_FRONT
         strokes.extend(_panels(actor, distance, key, view))
+    return strokes
+
+
+def sign_strokes(signs: SignFaces, walls: Walls, view: View) -> list[Stroke]:
+    """Return the panels of heads and plates that are in view: all signs in one go, for they stand still."""
+    if not signs.parts:
+        return []
+    towards = signs.centres - view.position
+    distance = np.sqrt(np.square(towards).sum(axis=1))
+    tangent = 0.5 * view.lens.width / view.lens.focal
+    depth, aside = towards @ view.axes[0], np.abs(towards @ view.axes[1])
+    near = (depth > 0.0) & (distance < min(FARTHEST_M, view.lens.focal)) & (aside < depth * tangent + 1.0)
+    if not near.any():
+        return []
+    detailed = view.lens.focal * signs.half_heights >= FINE_CAR_PX * distance
+    shown = near[signs.owners] & (signs.normals @ view.position > signs.offsets)
+    panels = np.flatnonzero(shown & (detailed[signs.owners] | ~signs.fine))
+    owners = signs.owners[panels]
+    behind = np.full(len(near), -1.0)
+    behind[near] = walls.hide(view.position, signs.centres[near])
+    keys = np.where(behind >= 0.0, behind + 1e-2, distance + IN_FRONT)[owners].tolist()
+    light = np.where(signs.glowing[panels], 1.0, shade(signs.normals[panels]))
+    tones = hazed(np.minimum(signs.colours[panels] * light[:, None], 255.0), distance[owners]).tolist()
+    seen = view.project(signs.points)
+    pixels = _pixels(seen)
+    strokes: list[Stroke] = []
+    for panel, key, tone in zip(panels.tolist(), keys, tones, strict=True):
+        part = signs.parts[panel]
+        outline = pixels[part] if seen[part, 2].min() > NEAR_M else _clipped(seen[part])
+        if outline is not None:
+            strokes.append((key, outline, tone))
     return strokes
 
 

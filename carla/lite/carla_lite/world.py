@@ -147,11 +147,12 @@ class World:
         delta_s = self.settings.delta_s
         self.frame += 1
         self.elapsed_s += delta_s
+        physics_s = self.settings.physics_s
         for trigger in self._triggers:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare()
-            physics.advance(vehicle.body, delta_s, self.network.ground)
+            physics.advance(vehicle.body, physics_s, self.network.ground)
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())

@@ -260,7 +260,8 @@ for _ in range(150):
         observation, info = env.reset()
 moved = [a.get_location().distance(before[a.id]) for a in cars]
 env.close()
-print(json.dumps({"cars": len(cars), "moved": moved, "digest": digest.hexdigest()}), flush=True)
+kinds = sorted({a.attributes["base_type"] for a in cars})
+print(json.dumps({"cars": len(cars), "kinds": kinds, "moved": moved, "digest": digest.hexdigest()}), flush=True)
 os._exit(0)
 """
 
@@ -275,6 +276,7 @@ def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: St
         left = other_client(server).get_world().get_actors()
         assert [actor.type_id for actor in left] == ["spectator"]
     assert reports[0]["cars"] == 6
+    assert reports[0]["kinds"] == ["car"]
     assert sum(metres > 5.0 for metres in reports[0]["moved"]) >= 3
     assert reports[0] == reports[1]
 

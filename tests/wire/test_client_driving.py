@@ -78,7 +78,7 @@ def drive(session):
     imu = listening(session, "sensor.other.imu", car, **noise)
     gnss = listening(session, "sensor.other.gnss", car, noise_seed="5", noise_lat_stddev="0.001")
     bumps = listening(session, "sensor.other.collision", car)
-    streams = {name: [] for name in ("world", "camera", "imu", "gnss", "collision")}
+    streams: dict[str, list[object]] = {name: [] for name in ("world", "camera", "imu", "gnss", "collision")}
     for number in range(120):
         steer = 0.1 * math.sin(number / 9.0)
         car.apply_control(carla.VehicleControl(throttle=0.9, steer=steer, brake=float(number % 40 > 35)))

@@ -193,10 +193,11 @@ def test_another_map_is_loaded_and_the_same_one_is_not(start_server: StartServer
     assert same.planner.name == "Lite01"
     assert same.session.world.id == before
     same.close()
-    other = make(server.port, map="Lite02")
-    assert other.planner.name == "Lite02"
-    assert other.reset()[1]["end"] is None
-    other.close()
+    for name in ("Lite02", "Lite:seed=3,size=200"):  # the second is in no list of maps
+        other = make(server.port, map=name)
+        assert other.planner.name == name
+        assert other.reset()[1]["end"] is None
+        other.close()
 
 
 def test_an_opendrive_file_is_loaded_unless_the_simulator_has_it_already(start_server: StartServer) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from contract.exits import Exit, ExitError
 from contract.section import Section
@@ -52,6 +52,9 @@ class SimulatorLimits(Section):
     """How the simulator is started, and how often again."""
 
     map: str = Field(description="Map of a simulator that the launcher starts, unless --map names another.")
+    map_dir: Path | None = Field(
+        description="Folder of .xodr files that carla-lite offers by name (Town01.xodr as Town01); null: none."
+    )
     seed: int = Field(ge=0, description="Its seed, unless --seed gives another.")
     start_limit_s: float = Field(gt=0, description="Of CARLA from its start to answering and ticking; 180 s when cold.")
     lite_start_limit_s: float = Field(gt=0, description="The same of carla-lite.")
@@ -80,6 +83,13 @@ class SimulatorLimits(Section):
     def picks_gpu(self) -> bool:
         """Return whether ``command`` says on which card CARLA draws."""
         return self.installed("Low", 2000, 0) != self.installed("Low", 2000, 1)
+
+    @field_validator("map_dir")
+    @classmethod
+    def _found_from_everywhere(cls, folder: Path | None) -> Path | None:
+        if folder is not None and not (folder := folder.expanduser()).is_absolute():
+            raise ValueError(f"is {folder}, expected a path from / or ~ on: a later start may come from another folder")
+        return folder
 
     @model_validator(mode="after")
     def _command_can_be_filled_in(self) -> SimulatorLimits:

@@ -251,13 +251,17 @@ class Session:
         if wanted.endswith(".xodr"):
             self._switch_opendrive(Path(wanted))
         elif wanted.rsplit("/", 1)[-1] != self.map.name.rsplit("/", 1)[-1]:
-            names = sorted(name.rsplit("/", 1)[-1] for name in self._client.get_available_maps())
-            if wanted.rsplit("/", 1)[-1] not in names:
+            try:
+                self._world = self._client.load_world(wanted)
+            except RuntimeError:
+                # Asked only now: carla-lite takes names that its list can't have, of towns from a seed.
+                names = sorted(name.rsplit("/", 1)[-1] for name in self._client.get_available_maps())
+                if wanted.rsplit("/", 1)[-1] in names:
+                    raise
                 raise ConfigError(
                     f"simulator.map is {wanted!r}, but the simulator at {self.address} has {', '.join(names)}: "
                     "name one of these or give the path of an .xodr file."
-                )
-            self._world = self._client.load_world(wanted)
+                ) from None
 
     def _switch_opendrive(self, path: Path) -> None:
         try:

@@ -121,7 +121,8 @@ def test_the_cpu_stack_asks_for_no_device_and_keeps_names_and_ports(compose_plug
     assert not [name for name, service in lite.items() if "deploy" in service]
     assert lite["carla"]["build"]["dockerfile"] == "carla/lite/Dockerfile"
     assert lite["carla"]["command"] == ["--map", "Lite01", "--seed", "0"]
-    assert lite["carla"]["environment"] == {"CARLA_PORTS": "2000-2002", "LITE_FAULTS": "", "LITE_CONTROL_PORT": ""}
+    nothing = dict.fromkeys(("LITE_FAULTS", "LITE_CONTROL_PORT", "LITE_MAP_DIR"), "")
+    assert lite["carla"]["environment"] == {"CARLA_PORTS": "2000-2002", **nothing}
     assert lite["carla"]["user"] == lite["agent"]["user"] == "1000:1000"
     assert lite["agent"]["environment"] == {**gpu["agent"]["environment"], "AGENT_DEVICE": "cpu"}
     assert lite["agent"]["build"] == gpu["agent"]["build"]
@@ -153,6 +154,13 @@ def test_variables_reach_where_they_belong(compose_plugin: None) -> None:
     ]
     assert carla["command"] == ["-fps=20", "-benchmark"]
     assert {service["restart"] for service in found.values()} == {"no"}
+
+
+def test_carla_lite_sees_a_folder_of_maps_where_one_is_named(compose_plugin: None) -> None:
+    lite = services(*LITE, LITE_MAP_DIR="/home/me/maps")["carla"]
+    assert lite["environment"]["LITE_MAP_DIR"] == "/maps"
+    (bind,) = lite["volumes"]
+    assert (bind["source"], bind["target"], bind["read_only"]) == ("/home/me/maps", "/maps", True)
 
 
 def test_the_display_is_given_only_where_it_is_asked_for(compose_plugin: None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -84,7 +85,22 @@ def test_a_step_above_one_second_is_taken_and_the_clock_follows_it(session, delt
     after = session.world.get_snapshot().timestamp
     assert after.delta_seconds == pytest.approx(delta_s)
     assert after.elapsed_seconds - before.elapsed_seconds == pytest.approx(delta_s)
-    assert 1.0 < car.get_location().distance(session.world.get_map().get_spawn_points()[0].location) < 101.0
+    driven_m = car.get_location().distance(session.world.get_map().get_spawn_points()[0].location)
+    assert 0.9 < driven_m < 1.6, "ten substeps of 10 ms, as in CARLA, and the drop from above the road"
+
+
+@pytest.mark.parametrize(("substepping", "moved_m"), [(True, 5.0), (False, 3.3)])
+def test_a_tick_moves_cars_by_as_many_substeps_as_the_settings_allow(session, substepping, moved_m):
+    car = session.car()
+    settings = session.world.get_settings()
+    settings.fixed_delta_seconds, settings.substepping = 1.0, substepping
+    settings.max_substep_delta_time, settings.max_substeps = 0.05, 10
+    session.world.tick()
+    session.world.apply_settings(settings)
+    start = car.get_location()
+    car.set_target_velocity(car.get_transform().get_forward_vector() * 10.0)
+    session.world.tick()
+    assert car.get_location().distance(start) == pytest.approx(moved_m, abs=0.4)
 
 
 @pytest.mark.any_simulator
@@ -152,7 +168,9 @@ def test_two_clients_see_the_same_world(start_server, connect):
     assert two.world.get_snapshot().find(car.id).get_transform() == car.get_transform()
 
 
-def test_a_killed_client_leaves_the_server_to_the_next_one(start_server, connect):
+def test_a_killed_client_leaves_a_world_that_waits_for_the_next_one_and_a_line_that_says_so(
+    start_server, connect, capfd
+):
     server = start_server()
     code = (
         "import carla, queue\n"
@@ -169,8 +187,16 @@ def test_a_killed_client_leaves_the_server_to_the_next_one(start_server, connect
         assert doomed.stdout.readline() == "ticking\n"
         time.sleep(0.3)
         doomed.kill()
-    heir = connect(server)
+    heir = connect(server, synchronous=False)
+    standing = heir.world.get_snapshot().frame
+    time.sleep(0.3)
+    assert heir.world.get_snapshot().frame == standing
+    left = re.findall(
+        r"client at 127\.0\.0\.1:\d+ left in synchronous mode: .* waits at frame (\d+)", capfd.readouterr().out
+    )
+    assert left == [str(standing)]
     frame = heir.world.tick()
+    assert frame == standing + 1
     assert heir.world.tick() == frame + 1
     assert [actor.type_id for actor in heir.world.get_actors().filter("sensor.*")] == ["sensor.camera.rgb"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import queue
 import time
 
 import carla
@@ -46,26 +47,61 @@ def test_positive_steering_turns_right_which_is_clockwise_from_above(session):
     assert car.get_angular_velocity().z > 0.0
 
 
+def listening(session, name, parent, **attributes):
+    """Spawn a sensor on a car and return the queue of what it sends."""
+    events: queue.SimpleQueue[carla.SensorData] = queue.SimpleQueue()
+    sensor = session.world.spawn_actor(session.blueprint(name, **attributes), carla.Transform(), parent)
+    session.sensors.append(sensor)
+    sensor.listen(events.put)
+    return events
+
+
+def hexed(*vectors):
+    """Return the components of vectors, or numbers, so that nothing is rounded away."""
+    parts = [(part.x, part.y, part.z) if hasattr(part, "x") else (part,) for part in vectors]
+    return tuple(value.hex() for part in parts for value in part)
+
+
+def state_of(actor):
+    """Return all that the world message says of an actor."""
+    at = actor.get_transform()
+    turned = at.rotation.pitch, at.rotation.yaw, at.rotation.roll
+    return hexed(at.location, *turned, actor.get_velocity(), actor.get_angular_velocity(), actor.get_acceleration())
+
+
 def drive(session):
-    """Return everything a fixed drive shows: states as hex floats and a hash of each image."""
-    car = session.car()
+    """Return by stream everything that a fixed drive of three cars shows, two of which collide."""
+    car, other = session.car(), session.car(ahead_m=15.0, name="vehicle.audi.tt")
+    third = session.car(place=20, name="vehicle.kawasaki.ninja")
     camera = session.camera(car)
-    seen = []
+    noise = {"noise_seed": "5", "noise_accel_stddev_x": "0.1", "noise_gyro_stddev_z": "0.1"}
+    imu = listening(session, "sensor.other.imu", car, **noise)
+    gnss = listening(session, "sensor.other.gnss", car, noise_seed="5", noise_lat_stddev="0.001")
+    bumps = listening(session, "sensor.other.collision", car)
+    streams: dict[str, list[object]] = {name: [] for name in ("world", "camera", "imu", "gnss", "collision")}
     for number in range(120):
-        steer = 0.4 * math.sin(number / 9.0)
-        car.apply_control(carla.VehicleControl(throttle=0.7, steer=steer, brake=float(number % 40 > 35)))
+        steer = 0.1 * math.sin(number / 9.0)
+        car.apply_control(carla.VehicleControl(throttle=0.9, steer=steer, brake=float(number % 40 > 35)))
+        third.apply_control(carla.VehicleControl(throttle=0.5, steer=-steer))
         session.world.tick()
-        at, velocity = car.get_transform(), car.get_velocity()
-        numbers = at.location.x, at.location.y, at.location.z, at.rotation.yaw, velocity.x, velocity.y
-        image = hashlib.sha256(bytes(camera.next().raw_data)).hexdigest()
-        seen.append((*(value.hex() for value in numbers), image))
-    return seen
+        streams["world"].append([state_of(actor) for actor in (car, other, third)])
+        streams["camera"].append(hashlib.sha256(bytes(camera.next().raw_data)).hexdigest())
+        felt, fix = imu.get(timeout=10.0), gnss.get(timeout=10.0)
+        streams["imu"].append(hexed(felt.accelerometer, felt.gyroscope, felt.compass))
+        streams["gnss"].append(hexed(fix.latitude, fix.longitude, fix.altitude))
+    time.sleep(0.3)
+    while not bumps.empty():
+        bump = bumps.get()
+        streams["collision"].append((bump.frame, bump.other_actor.type_id, hexed(bump.normal_impulse)))
+    return streams
 
 
-def test_two_fresh_servers_give_the_same_drive_bit_for_bit(start_server, connect):
+def test_two_fresh_servers_give_the_same_on_every_stream_bit_for_bit(start_server, connect):
     one, two = drive(connect(start_server())), drive(connect(start_server()))
-    assert one == two
-    assert len({step[-1] for step in one}) > 100
+    for name, messages in one.items():
+        assert messages == two[name], name
+    assert len(set(one["camera"])) > 100
+    assert {other for _, other, _ in one["collision"]} == {"vehicle.audi.tt"}
 
 
 @pytest.mark.any_simulator

@@ -87,6 +87,14 @@ def test_every_vehicle_spawns_drives_turns_and_brakes(session):
             vehicle.destroy()
 
 
+def test_a_bus_is_told_as_wide_as_carla_tells_it_and_takes_no_more_than_its_lane(session):
+    bus = session.car(name="vehicle.mitsubishi.fusorosa")
+    assert 2 * bus.bounding_box.extent.y == pytest.approx(3.94, abs=0.01)
+    beside = bus.get_transform()
+    beside.location += beside.get_right_vector() * -2.8
+    session.actors.append(session.world.spawn_actor(session.blueprint("vehicle.micro.microlino"), beside))
+
+
 def shown(session, name):
     """Return the pixels that a vehicle changes in the picture of a camera 9 m to its side, ahead of it."""
     where = session.world.get_map().get_spawn_points()[0]

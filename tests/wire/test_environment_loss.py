@@ -193,10 +193,11 @@ def test_another_map_is_loaded_and_the_same_one_is_not(start_server: StartServer
     assert same.planner.name == "Lite01"
     assert same.session.world.id == before
     same.close()
-    other = make(server.port, map="Lite02")
-    assert other.planner.name == "Lite02"
-    assert other.reset()[1]["end"] is None
-    other.close()
+    for name in ("Lite02", "Lite:seed=3,size=200"):  # the second is in no list of maps
+        other = make(server.port, map=name)
+        assert other.planner.name == name
+        assert other.reset()[1]["end"] is None
+        other.close()
 
 
 def test_an_opendrive_file_is_loaded_unless_the_simulator_has_it_already(start_server: StartServer) -> None:
@@ -260,7 +261,8 @@ for _ in range(150):
         observation, info = env.reset()
 moved = [a.get_location().distance(before[a.id]) for a in cars]
 env.close()
-print(json.dumps({"cars": len(cars), "moved": moved, "digest": digest.hexdigest()}), flush=True)
+kinds = sorted({a.attributes["base_type"] for a in cars})
+print(json.dumps({"cars": len(cars), "kinds": kinds, "moved": moved, "digest": digest.hexdigest()}), flush=True)
 os._exit(0)
 """
 
@@ -275,6 +277,7 @@ def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: St
         left = other_client(server).get_world().get_actors()
         assert [actor.type_id for actor in left] == ["spectator"]
     assert reports[0]["cars"] == 6
+    assert reports[0]["kinds"] == ["car"]
     assert sum(metres > 5.0 for metres in reports[0]["moved"]) >= 3
     assert reports[0] == reports[1]
 

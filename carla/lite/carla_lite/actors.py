@@ -112,7 +112,11 @@ class Vehicle(Actor):
         """Id and state of the traffic light that it is at."""
         self.ackermann: Ackermann | None = None
         self.constant_velocity: tuple[float, float] | None = None
-        self._built = blueprint.model
+        self._built = model = blueprint.model
+        self._box = wire.bounding_box((0.0, 0.0, model.box_centre_z_m), model.extent)
+        if blueprint.told_m is not None:
+            length_m, width_m, height_m = blueprint.told_m
+            self._box = wire.bounding_box((0.0, 0.0, 0.5 * height_m), (0.5 * length_m, 0.5 * width_m, 0.5 * height_m))
         self._figures: list[Any] | None = None
         self._sticky = self.attributes.get("sticky_control", "true").lower() not in ("false", "0")
         self._driven = False
@@ -147,8 +151,7 @@ class Vehicle(Actor):
 
     def box(self) -> list[Any]:
         """Return the BoundingBox struct: its centre lies above the origin, which is on the ground."""
-        model = self.body.model
-        return wire.bounding_box((0.0, 0.0, model.box_centre_z_m), model.extent)
+        return self._box
 
     @property
     def figures(self) -> list[Any]:

@@ -68,6 +68,8 @@ class VehicleBlueprint(Blueprint):
 
     model: VehicleModel = MODEL3
     base_type: BaseType = BaseType.CAR
+    told_m: tuple[float, float, float] | None = None
+    """Length, width and height of the box that clients are told, if not the body's."""
 
 
 SPECTATOR = Blueprint("spectator")
@@ -133,7 +135,8 @@ def _vehicle(row: VehicleRow) -> VehicleBlueprint:
         Attribute("has_lights", Kind.BOOL, str(row.lights).lower(), modifiable=False),
     ]
     tags = (_SEMANTIC_TAGS[row.base_type],)
-    return VehicleBlueprint(f"vehicle.{row.id}", tuple(attributes), tags, model=model_of(row), base_type=row.base_type)
+    name, model = f"vehicle.{row.id}", model_of(row)
+    return VehicleBlueprint(name, tuple(attributes), tags, model=model, base_type=row.base_type, told_m=row.told_m)
 
 
 for _row in VEHICLES:

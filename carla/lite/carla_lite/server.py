@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from carla_lite.maps import Maps
 
-# Five of these modules enter their functions in the table of methods.
+# Six of these modules enter their functions in the table of methods.
 from carla_lite.methods import actor, commands, episode, table, traffic_light, vehicle, walker  # noqa: F401
-from carla_lite.protocol.channel import listen
+from carla_lite.protocol.channel import Channel, listen
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
 from carla_lite.sensors import Message, Sensor, TickSnapshot
@@ -24,6 +24,8 @@ from carla_lite.world import World
 
 # The loop calls the hook at least this often.
 _TURN_S = 0.05
+# Who calls these last is the client that the world waits for.
+_PACE = {"tick_cue", "set_episode_settings"}
 
 
 class FaultHook(Protocol):
@@ -58,10 +60,11 @@ class Server:
         self._streams = Streams(stream_listener)
         self._world = World(self._streams, maps, seed)
         self._hook: FaultHook | None = None
+        self._pacemaker: Channel | None = None
         self.selector = selectors.DefaultSelector()
         """A socket to be served in this loop is registered here, with a callback that takes the event mask."""
         self.selector.register(self._streams.selector.fileno(), selectors.EVENT_READ, self._serve_streams)
-        self._rpc = RpcServer(rpc_listener, self.selector, self._answer)
+        self._rpc = RpcServer(rpc_listener, self.selector, self._answer, self._left)
 
     def __enter__(self) -> Server:
         return self
@@ -117,7 +120,20 @@ class Server:
     def _answer(self, name: str, args: list[Any]) -> object:
         if self._hook is not None and not self._hook.answers(name):
             raise DeferredReply(name)
+        if name in _PACE:
+            self._pacemaker = self._rpc.caller
         return table.answer(self._world, name, args)
+
+    def _left(self, client: Channel) -> None:
+        """Say so if the world now waits for a client that is gone: it does so for ever, as CARLA's."""
+        if client is self._pacemaker:
+            self._pacemaker = None
+            if self._world.settings.synchronous:
+                print(
+                    f"carla-lite: the client at {client.peer} left in synchronous mode: the world waits at frame "
+                    f"{self._world.frame} until another client ticks or ends that mode",
+                    flush=True,
+                )
 
     def _serve_streams(self, _mask: int) -> None:
         self._streams.serve()

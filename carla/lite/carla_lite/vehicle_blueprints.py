@@ -5,9 +5,10 @@ Owns ids, classes, boxes and the figures of the real vehicles. Never touches a w
 Sources: id, base type, special type, generation, lights and doors are those of CARLA's vehicle catalogue for 0.9.16
 (Docs/catalogue_vehicles.md). Length, width and height are the bounding boxes that a CARLA 0.9.16 server reports, as
 Scenic publishes them (tools/carla/snapshots/blueprints_0.9.16.json), to the centimetre; the Model 3's and its mass are
-in ``motion.vehicles``. Only the bus is narrower and lower: CARLA's box counts its mirrors in (3.94 m), and as a body
-would fill two lanes. Mass, power and wheelbase are the maker's published figures, rounded, for the vehicle that a row's
-last column names; of a motorcycle or bicycle with a rider of 75 kg. Colours, and the HGV's six wheels, are this
+in ``motion.vehicles``. Only the bus is narrower and lower as a body than what clients are told: CARLA's box counts its
+mirrors in (3.94 m) and would fill two lanes. Mass, power and wheelbase are those of the vehicle that a row names,
+rounded; of a motorcycle or bicycle with a rider of 75 kg. ``FOUND`` says which of them were looked up again and where;
+the others are the makers' figures as they are commonly quoted, unchecked. Colours, and the HGV's six wheels, are this
 project's reading: CARLA publishes none.
 """
 
@@ -54,6 +55,8 @@ class VehicleRow:
     doors: bool = False
     wheels: int = 4
     colors: tuple[str, ...] = ()
+    told_m: tuple[float, float, float] | None = None
+    """The box that clients are told, where the body is smaller."""
 
     @property
     def extent(self) -> tuple[float, float, float]:
@@ -106,9 +109,9 @@ VEHICLES: tuple[VehicleRow, ...] = (
     ),
     _car("ford.mustang", (4.72, 1.89, 1.30), 1500.0, 216.0, 2.743, of="Ford Mustang Mach 1 (1969), by its size"),
     _car("jeep.wrangler_rubicon", (3.87, 1.91, 1.88), 1860.0, 209.0, 2.423, of="Jeep Wrangler Rubicon (2012)"),
-    _car("lincoln.mkz_2017", (4.90, 2.13, 1.51), 1690.0, 183.0, 2.850, of="Lincoln MKZ 2.0T (2017)"),
+    _car("lincoln.mkz_2017", (4.90, 2.13, 1.51), 1696.0, 183.0, 2.850, of="Lincoln MKZ 2.0T (2017)"),
     _car("mercedes.coupe", (5.03, 2.15, 1.65), 1770.0, 245.0, 2.873, of="Mercedes-Benz E 400 Coupé (2017)"),
-    _car("micro.microlino", (2.21, 1.48, 1.38), 530.0, 12.5, 1.565, of="Microlino (2022)", special="electric"),
+    _car("micro.microlino", (2.21, 1.48, 1.38), 535.0, 12.5, 1.565, of="Microlino (2022)", special="electric"),
     _car("mini.cooper_s", (3.81, 1.97, 1.48), 1140.0, 120.0, 2.467, of="Mini Cooper S (2002)"),
     _car("nissan.micra", (3.63, 1.85, 1.50), 915.0, 59.0, 2.430, of="Nissan Micra 1.2 (2003)"),
     _car("nissan.patrol", (4.60, 1.93, 1.85), 2250.0, 116.0, 2.400, of="Nissan Patrol 3.0 Di three-door (2000)"),
@@ -194,6 +197,7 @@ VEHICLES: tuple[VehicleRow, ...] = (
     replace(
         _new(_BUS, "mitsubishi.fusorosa", (10.27, 2.70, 3.70), 5600.0, 129.0, 4.550, of="Mitsubishi Fuso Rosa (2018)"),
         doors=False,
+        told_m=(10.27, 3.94, 4.25),
     ),
     _two(
         _MOTORCYCLE, "harley-davidson.low_rider", (2.35, 0.77, 1.65), 300.0, 64.0, 1.630, of="Harley Low Rider (2018)"
@@ -205,6 +209,17 @@ VEHICLES: tuple[VehicleRow, ...] = (
     _two(_BICYCLE, "diamondback.century", (1.66, 0.58, 1.62), 9.0, 0.4, 1.0, of="Diamondback Century, likewise"),
     _two(_BICYCLE, "gazelle.omafiets", (1.84, 0.66, 1.78), 19.0, 0.4, 1.13, of="Gazelle Omafiets, likewise"),
 )
+
+
+FOUND = {
+    "audi.a2": "power, and mass between 895 kg empty and 990 kg as sold: press at its launch and a road test of 2002",
+    "audi.etron": "power with boost and wheelbase (115.1 in): press at its launch, 2018",
+    "ford.mustang": "power (290 hp gross, 351-4V) and wheelbase (108 in): guides to the model year 1969",
+    "lincoln.mkz_2017": "mass: what a CARLA server reports",
+    "micro.microlino": "mass (535 kg): press at its launch, 2022",
+    "tesla.cybertruck": "mass (6 603 lb) and wheelbase: press at its launch, 2023",
+}
+"""Of a row by its id: which figures were looked up again, and where."""
 
 
 @dataclass(frozen=True)

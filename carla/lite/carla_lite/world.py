@@ -162,16 +162,17 @@ class World:
         self.frame += 1
         self.elapsed_s += delta_s
         self.signage.advance(delta_s)
+        physics_s = self.settings.physics_s
         for trigger in self._triggers:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
             vehicle.prepare()
-            physics.advance(vehicle.body, delta_s, self.network.ground)
+            physics.advance(vehicle.body, physics_s, self.network.ground)
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
             light = self.signage.light_at(vehicle.body)
             vehicle.light = None if light is None else (light.id, light.state)
         for walker in self.walkers:
-            walker.step(delta_s, self.network.ground, self.scene.statics)
+            walker.step(physics_s, self.network.ground, self.scene.statics)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
         moving: list[Vehicle | Walker] = [*self.vehicles, *self.walkers]

@@ -250,8 +250,12 @@ class ComposeRuntime:
         options = self._spec.options
         name = options.map or limits.map
         if "/" in name:
-            raise StartError(f"The map {name} is a file here, which no container sees: name one that carla-lite has.")
-        return {"LITE_MAP": name, "LITE_SEED": str(limits.seed if options.seed is None else options.seed)}
+            raise StartError(
+                f"The map {name} is a file here, which no container sees: name one that carla-lite has, or of the "
+                "folder simulator.map_dir of the launcher's configuration."
+            )
+        folder = {} if limits.map_dir is None else {"LITE_MAP_DIR": str(limits.map_dir)}
+        return {"LITE_MAP": name, "LITE_SEED": str(limits.seed if options.seed is None else options.seed)} | folder
 
     def _owner(self) -> tuple[int, int]:
         """Return the owner that the run's files shall have: the caller, or if that is root, the folder's."""

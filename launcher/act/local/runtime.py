@@ -125,6 +125,7 @@ class LocalRuntime:
             return installed
         seed = limits.seed if spec.options.seed is None else spec.options.seed
         where = ("--host", spec.host, "--port", str(spec.port))
+        folder = () if limits.map_dir is None else ("--map-dir", str(limits.map_dir))
         return (
             *self._interpreter,
             "-m",
@@ -132,6 +133,7 @@ class LocalRuntime:
             *where,
             "--map",
             spec.options.map or limits.map,
+            *folder,
             "--seed",
             str(seed),
         )

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from carla_lite.protocol.channel import listen
+from carla_lite.protocol.channel import Channel, listen
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 
 
@@ -18,9 +18,10 @@ class Peer:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[Any]]] = []
+        self.left: list[Channel] = []
         self.selector = selectors.DefaultSelector()
         self.listener = listen("127.0.0.1", 0)
-        self.server = RpcServer(self.listener, self.selector, self.answer)
+        self.server = RpcServer(self.listener, self.selector, self.answer, self.left.append)
         self.client = socket.create_connection(self.listener.getsockname())
         self.client.settimeout(5.0)
         self.replies = msgpack.Unpacker(raw=False)

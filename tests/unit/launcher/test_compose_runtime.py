@@ -143,6 +143,16 @@ def test_each_container_is_given_the_card_that_was_planned_for_it(
     assert {name: value for name, value in stack.environment.items() if name.endswith("_GPU")} == expected
 
 
+def test_carla_lites_container_is_given_the_folder_of_maps(
+    run: RunPaths, install: Callable[[str], None], tmp_path: Path
+) -> None:
+    install("2.26.1")
+    limits = LIMITS.model_copy(update={"simulator": LIMITS.simulator.model_copy(update={"map_dir": tmp_path})})
+    stack = ComposeRuntime(spec(run, map="Town02"), limits)
+    stack.memory_limits_mib()
+    assert (stack.environment["LITE_MAP"], stack.environment["LITE_MAP_DIR"]) == ("Town02", str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("roles", "here", "said"),
     [

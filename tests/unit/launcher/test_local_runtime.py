@@ -154,6 +154,13 @@ def test_carla_lite_is_told_where_to_listen_and_what_to_load(make: Make, fields,
     assert simulator.log.read_text().strip().split("|") == reported
 
 
+def test_carla_lite_is_told_of_the_folder_of_maps(make: Make, tmp_path: Path) -> None:
+    limits = LIMITS.model_copy(update={"simulator": LIMITS.simulator.model_copy(update={"map_dir": tmp_path})})
+    simulator = make("import sys; print(*sys.argv[1:], sep='|')", limits, map="Town02").start(SIMULATOR)
+    assert end_of(simulator) == Ended(0)
+    assert f"|--map|Town02|--map-dir|{tmp_path}|" in simulator.log.read_text()
+
+
 @pytest.mark.parametrize(("start", "quality"), [(SIMULATOR, "Low"), (Start(Role.SIMULATOR, "Epic"), "Epic")])
 def test_an_installed_carla_is_started_as_the_configuration_says(make: Make, start: Start, quality: str) -> None:
     command = "echo '-quality-level={quality}' -carla-rpc-port={port} -graphicsadapter={gpu} 'two words'"

@@ -115,9 +115,9 @@ def add_actor_impulse(world: World, number: int, impulse: list[float]) -> None:
 def add_actor_force(world: World, number: int, force: list[float]) -> None:
     """Push a vehicle with a force (N) for one tick."""
     x, y, z = wire.vector(force)
-    delta_s = world.settings.delta_s
+    physics_s = world.settings.physics_s
     if body := _body(world, number):
-        body.push((x * delta_s, y * delta_s, z * delta_s))
+        body.push((x * physics_s, y * physics_s, z * physics_s))
 
 
 @method
@@ -130,8 +130,8 @@ def add_actor_angular_impulse(world: World, number: int, impulse: list[float]) -
 @method
 def add_actor_torque(world: World, number: int, torque: list[float]) -> None:
     """Turn a vehicle about its vertical axis with a torque (N m) for one tick."""
-    delta_s = world.settings.delta_s
-    add_actor_angular_impulse(world, number, [part * delta_s for part in wire.vector(torque)])
+    physics_s = world.settings.physics_s
+    add_actor_angular_impulse(world, number, [part * physics_s for part in wire.vector(torque)])
 
 
 def _body(world: World, number: int) -> Body | Walker | None:

@@ -24,7 +24,6 @@ __all__ = ["MAX_SUBSTEP_S", "MODEL3", "Body", "Control", "Ground", "VehicleModel
 Ground = Callable[[float, float], float]
 
 MAX_SUBSTEP_S = 0.05
-MAX_STEP_S = 10.0
 MAX_SPEED_MPS = 150.0
 MAX_YAW_RATE_RADPS = 20.0
 SLOW_MPS = 1e-3
@@ -106,11 +105,7 @@ class Body:
 
 
 def advance(body: Body, dt: float, ground: Ground) -> None:
-    """Move the body by ``dt`` seconds in equal substeps of at most ``MAX_SUBSTEP_S``; by ``MAX_STEP_S`` at most.
-
-    As in CARLA, whose physics makes no more than ``max_substeps`` substeps a tick, however long the tick is.
-    """
-    dt = min(dt, MAX_STEP_S)
+    """Move the body by ``dt`` seconds in equal substeps of at most ``MAX_SUBSTEP_S``."""
     substeps = max(1, math.ceil(dt / MAX_SUBSTEP_S - 1e-9))
     for _ in range(substeps):
         step(body, dt / substeps, ground)

@@ -42,13 +42,21 @@ def accept_all(listener: socket.socket) -> list[socket.socket]:
         accepted.append(sock)
 
 
+def _address_of(sock: socket.socket) -> str:
+    try:
+        host, port, *_ = sock.getpeername()
+    except OSError:  # gone before we looked
+        return "unknown"
+    return f"{host}:{port}"
+
+
 class Channel:
     """A connection registered with a selector; its data there is the callback that takes the event mask.
 
     ``on_bytes`` gets what arrived, ``on_close`` is called once, when the peer closed or an error ended it.
     """
 
-    __slots__ = ("_backlog", "_on_bytes", "_on_close", "_selector", "_sock", "backlog_bytes")
+    __slots__ = ("_backlog", "_on_bytes", "_on_close", "_selector", "_sock", "backlog_bytes", "peer")
 
     def __init__(
         self,
@@ -63,6 +71,8 @@ class Channel:
         self._on_close = on_close
         self._backlog: deque[memoryview] = deque()
         self.backlog_bytes = 0
+        self.peer = _address_of(sock)
+        """Host and port of the other end."""
         selector.register(sock, selectors.EVENT_READ, self._ready)
 
     def send(self, *parts: Buffer) -> None:

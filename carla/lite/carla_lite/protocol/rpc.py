@@ -18,6 +18,7 @@ from carla_lite.protocol.channel import Channel, accept_all
 _REQUEST, _RESPONSE = 0, 1
 
 Answer = Callable[[str, list[Any]], object]
+Leave = Callable[[Channel], None]
 
 
 class DeferredReply(Exception):  # noqa: N818 (no error: a signal to the caller)
@@ -28,13 +29,19 @@ class RpcServer:
     """Serves every connection to one listening socket.
 
     ``answer(method, args)`` returns the object that becomes the reply's result; it must raise nothing but
-    ``DeferredReply``. ``args`` comes without the call's metadata (protocol, section 2).
+    ``DeferredReply``. ``args`` comes without the call's metadata (protocol, section 2). ``on_leave(channel)`` is called
+    when a client's connection has ended, whatever ended it.
     """
 
-    def __init__(self, listener: socket.socket, selector: selectors.BaseSelector, answer: Answer) -> None:
+    def __init__(
+        self, listener: socket.socket, selector: selectors.BaseSelector, answer: Answer, on_leave: Leave
+    ) -> None:
         self._listener = listener
         self._selector = selector
         self._answer = answer
+        self._on_leave = on_leave
+        self.caller: Channel | None = None
+        """Whose call is being answered, or was last."""
         self._packer = msgpack.Packer(use_bin_type=True)
         self._unpackers: dict[Channel, msgpack.Unpacker] = {}
         self._deferred: list[tuple[Channel, Any]] = []
@@ -60,6 +67,7 @@ class RpcServer:
 
     def _forget(self, channel: Channel) -> None:
         del self._unpackers[channel]
+        self._on_leave(channel)
 
     def _received(self, channel: Channel, data: bytes) -> None:
         unpacker = self._unpackers[channel]
@@ -72,6 +80,7 @@ class RpcServer:
             channel.close()
 
     def _serve(self, channel: Channel, message: Any) -> None:
+        self.caller = channel
         try:
             channel.send(self._packer.pack(self._reply(message)))
         except DeferredReply:

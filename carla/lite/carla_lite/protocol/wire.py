@@ -48,6 +48,9 @@ ACTIVE = 1
 _FARTHEST_M = 1e6
 
 
+_UNSPLIT_S = 0.33333
+
+
 class RpcError(Exception):
     """A request that can't be met; the message is what the caller's ``RuntimeError`` says."""
 
@@ -64,6 +67,17 @@ class Settings:
     def delta_s(self) -> float:
         """Simulated seconds a tick: as fixed by the client, otherwise a twentieth."""
         return self.fixed_delta_s or 0.05
+
+    @property
+    def physics_s(self) -> float:
+        """Seconds by which a tick moves what has physics.
+
+        CARLA's makes no more than ``max_substeps`` substeps of ``max_substep_delta_time`` a tick, with the default
+        settings 0.1 s, however long the tick is (Docs/adv_synchrony_timestep.md); without substeps a third of a second
+        (MaxPhysicsDeltaTime of its DefaultEngine.ini).
+        """
+        substepping, substep_s, substeps = self.raw[3:6]
+        return min(self.delta_s, substep_s * substeps if substepping else _UNSPLIT_S)
 
 
 def default_settings() -> Settings:

@@ -49,6 +49,7 @@ class Walker(Actor):
         self.vx = self.vy = self.vz = 0.0
         self.radius_m, self.half_height_m = blueprint.radius_m, blueprint.half_height_m
         self.mass_kg = blueprint.mass_kg
+        self._lies_s, self._dead = 0.0, False
         super().__init__(identity, place)
         self.control = WalkerControl()
         self.collides = self.gravity = self.simulate_physics = True
@@ -56,7 +57,6 @@ class Walker(Actor):
         self._invincible = self.attributes["is_invincible"].lower() not in ("false", "0")
         wheelchair = self.attributes["use_wheelchair"].lower() == "true"
         self._look = blueprint.look(wheelchair)
-        self._lies_s = 0.0
         self._sent = False
         self._strides = 0.0
         self._acceleration = 0.0, 0.0
@@ -69,12 +69,22 @@ class Walker(Actor):
     @place.setter
     def place(self, place: Pose) -> None:
         self.x, self.y, self.z, self.yaw = place.x, place.y, place.z, place.yaw
-        self._lies_s = 0.0
+        if not self._dead:
+            self._lies_s = 0.0
 
     @property
     def lies(self) -> bool:
         """Whether a car has knocked it over."""
         return self._lies_s > 0.0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has lain dead for long enough."""
+        return self._dead and self._lies_s == 0.0
+
+    def die(self) -> None:
+        """Fall, and be gone 10 s later, as in CARLA: a client's crowd asks for it when a car has run somebody over."""
+        self._dead, self._lies_s = True, LIES_S
 
     def follow(self, place: Pose, speed: float, ground: float) -> None:
         """Take the state that a crowd computed: a place on the ground (m) and a speed along its yaw (m/s)."""

@@ -165,9 +165,11 @@ class World:
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
         for walker in self.walkers:
             walker.step(delta_s, self.network.ground, self.scene.statics)
+        for gone in [walker.id for walker in self.walkers if walker.is_gone]:
+            self.destroy(gone)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
-        moving = [*self.vehicles, *self.walkers]
+        moving: list[Vehicle | Walker] = [*self.vehicles, *self.walkers]
         snapshot = TickSnapshot(self.frame, self.elapsed_s, self.scene, self.network.geo_reference, moving, collided)
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):

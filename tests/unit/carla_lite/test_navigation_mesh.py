@@ -10,11 +10,13 @@ import pytest
 
 from carla_lite.navigation import detour, mesh
 from carla_lite.navigation.areas import Area, area_map
-from carla_lite.navigation.polygons import polygons
+from carla_lite.navigation.polygons import Labels, polygons
 from carla_lite.roads import network
 
 LITE02 = network.load("Lite02")
-TWO = np.kron(np.array([[0, 0, 0, 0], [0, 1, 3, 0], [0, 1, 1, 0], [0, 0, 0, 0]], np.uint8), np.ones((8, 8), np.uint8))
+TWO: Labels = np.kron(
+    np.array([[0, 0, 0, 0], [0, 1, 3, 0], [0, 1, 1, 0], [0, 0, 0, 0]], np.uint8), np.ones((8, 8), np.uint8)
+)
 
 
 def area_of(found):

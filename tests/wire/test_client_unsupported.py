@@ -96,7 +96,7 @@ def test_what_is_supported_is_not_counted(start_faulty, connect):
     assert faulty.status()["unsupported"] == ""
 
 
-@pytest.mark.parametrize("name", ["sensor.camera.depth", "sensor.lidar.ray_cast", "walker.pedestrian.0001"])
+@pytest.mark.parametrize("name", ["sensor.camera.depth", "sensor.lidar.ray_cast"])
 def test_what_can_not_be_spawned_here_is_found_but_refused_in_words(session, name):
     blueprint = session.blueprint(name, role_name="front")
     with pytest.raises(RuntimeError, match=f"carla-lite has no {name}"):

@@ -57,6 +57,7 @@ def test_a_walker_stands_on_the_ground_and_its_box_reaches_from_there_to_its_cro
     assert person.bounding_box.extent.z == pytest.approx(0.93, abs=0.05)
 
 
+@pytest.mark.any_simulator
 def test_children_are_smaller(session):
     child = walker(session, beside(session, 3.0), "walker.pedestrian.0010")
     ticks(session, 20)
@@ -80,6 +81,7 @@ def test_a_walker_goes_where_and_as_fast_as_its_control_says(session):
     assert control.direction.x == pytest.approx(ahead.x, abs=1e-5)
 
 
+@pytest.mark.any_simulator
 def test_it_turns_to_where_it_walks_and_stops_at_speed_0(session):
     person = walker(session, beside(session, 3.0))
     right = person.get_transform().get_right_vector()
@@ -92,6 +94,7 @@ def test_it_turns_to_where_it_walks_and_stops_at_speed_0(session):
     assert person.get_velocity().length() == 0.0
 
 
+@pytest.mark.any_simulator
 def test_a_jump_leads_back_to_the_ground(session):
     person = walker(session, beside(session, 3.0))
     ticks(session, 10)
@@ -105,6 +108,7 @@ def test_a_jump_leads_back_to_the_ground(session):
     assert heights[-1] == pytest.approx(start, abs=0.01)
 
 
+@pytest.mark.any_simulator
 def test_batches_control_and_place_walkers(session):
     one, two = (walker(session, beside(session, right)) for right in (3.0, 4.5))
     target = carla.Transform(two.get_location() + carla.Location(x=1.0), carla.Rotation(yaw=90.0))
@@ -121,6 +125,7 @@ def test_batches_control_and_place_walkers(session):
     assert one.get_velocity().y == pytest.approx(1.5, abs=1e-3)
 
 
+@pytest.mark.any_simulator
 def test_nobody_is_spawned_into_another_or_into_a_car(session):
     where = beside(session, 3.0)
     walker(session, where)
@@ -166,6 +171,7 @@ def test_a_car_that_hits_a_walker_tells_both_and_throws_it(session, invincible):
         assert abs(person.get_transform().rotation.pitch) < 1.0
 
 
+@pytest.mark.any_simulator
 def test_who_walks_against_a_parked_car_stops_there(session):
     car = session.car()
     ticks(session, 20)
@@ -232,7 +238,7 @@ def crowd(session, count, seed=7):
 def test_a_crowd_walks_on_sidewalks_and_crosswalks(start_server, connect, town):
     if town != "Lite02" and not MAPS.is_dir():
         pytest.skip(f"no maps in {MAPS}")
-    server = start_server("--map", town, *(("--map-dir", str(MAPS)) if town != "Lite02" else ()))
+    server = start_server(town, extra=() if town == "Lite02" else ("--map-dir", str(MAPS)))
     session = connect(server)
     walkers, controllers = crowd(session, 20)
     starts = [person.get_location() for person in walkers]

@@ -33,10 +33,10 @@ def resolve(bodies: Sequence[Body], walkers: Sequence[Walker]) -> list[WalkerHit
     """Push walkers out of the vehicles that they overlap, exchange momentum and return the hits that closed in."""
     if not bodies or not walkers:
         return []
-    people = np.array([(walker.x, walker.y) for walker in walkers])
-    cars = np.array([(body.x, body.y) for body in bodies])
-    reach = np.array([math.hypot(body.model.half_length_m, body.model.half_width_m) + 0.5 for body in bodies])
-    near = np.abs(cars[:, None] - people[None]).max(axis=2) < reach[:, None]
+    x, y = np.array([(walker.x, walker.y) for walker in walkers]).T
+    cars = [(body.x, body.y, math.hypot(body.model.half_length_m, body.model.half_width_m) + 0.5) for body in bodies]
+    car_x, car_y, reach = np.array(cars).T[..., None]
+    near = (np.abs(car_x - x) < reach) & (np.abs(car_y - y) < reach)
     hits = []
     for a, b in np.argwhere(near).tolist():
         impulse = _meet(bodies[a], walkers[b])

@@ -49,6 +49,7 @@ class Walker(Actor):
         self.vx = self.vy = self.vz = 0.0
         self.radius_m, self.half_height_m = blueprint.radius_m, blueprint.half_height_m
         self.mass_kg = blueprint.mass_kg
+        self._lies_s, self._dead = 0.0, False
         super().__init__(identity, place)
         self.control = WalkerControl()
         self.collides = self.gravity = self.simulate_physics = True
@@ -56,7 +57,6 @@ class Walker(Actor):
         self._invincible = self.attributes["is_invincible"].lower() not in ("false", "0")
         wheelchair = self.attributes["use_wheelchair"].lower() == "true"
         self._look = blueprint.look(wheelchair)
-        self._lies_s = 0.0
         self._sent = False
         self._strides = 0.0
         self._acceleration = 0.0, 0.0
@@ -69,12 +69,22 @@ class Walker(Actor):
     @place.setter
     def place(self, place: Pose) -> None:
         self.x, self.y, self.z, self.yaw = place.x, place.y, place.z, place.yaw
-        self._lies_s = 0.0
+        if not self._dead:
+            self._lies_s = 0.0
 
     @property
     def lies(self) -> bool:
         """Whether a car has knocked it over."""
         return self._lies_s > 0.0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has lain dead for long enough."""
+        return self._dead and self._lies_s == 0.0
+
+    def die(self) -> None:
+        """Fall, and be gone 10 s later, as in CARLA: a client's crowd asks for it when a car has run somebody over."""
+        self._dead, self._lies_s = True, LIES_S
 
     def follow(self, place: Pose, speed: float, ground: float) -> None:
         """Take the state that a crowd computed: a place on the ground (m) and a speed along its yaw (m/s)."""
@@ -124,9 +134,12 @@ class Walker(Actor):
         lying = self._lies_s > 0.0
         x, y = (0.0, 0.0) if lying else self._wanted()
         dx, dy = x - self.vx, y - self.vy
-        most = (SLIDING_MPS2 if lying else ACCELERATION_MPS2) * dt
-        share = min(1.0, most / max(math.hypot(dx, dy), 1e-9))
-        self.vx, self.vy = self.vx + share * dx, self.vy + share * dy
+        if dx or dy:
+            most = (SLIDING_MPS2 if lying else ACCELERATION_MPS2) * dt
+            change = math.hypot(dx, dy)
+            self.vx, self.vy = (
+                (x, y) if change <= most else (self.vx + dx / change * most, self.vy + dy / change * most)
+            )
         if x or y:
             turn = math.remainder(math.atan2(y, x) - self.yaw, math.tau)
             self.yaw += max(-TURN_RADPS * dt, min(TURN_RADPS * dt, turn))
@@ -145,7 +158,7 @@ class Walker(Actor):
     def _keep_out(self, statics: StaticIndex) -> None:
         """Slide along what stands in the way."""
         r = self.radius_m
-        for i in statics.touching(self.x - r, self.y - r, self.x + r, self.y + r):
+        for i in statics.at(self.x, self.y):
             box = statics.boxes[i]
             if not box.solid or self.z + self.half_height_m < box.z - box.half_height_m:
                 continue
@@ -228,4 +241,11 @@ class AiController(Actor):
     @property
     def pose(self) -> Pose:
         """Where its walker is."""
-        return self.place if self.parent is None else self.parent.place
+        return self.place if self.parent is None else self.parent.pose
+
+    def record(self, into: bytearray, offset: int) -> None:
+        """Write this controller's part of the world message."""
+        at = self.parent if isinstance(self.parent, Walker) else self.place
+        wire.PLAIN_RECORD.pack_into(
+            into, offset, self.id, wire.ACTIVE, at.x, at.y, at.z, 0.0, math.degrees(at.yaw), 0.0
+        )

@@ -173,6 +173,8 @@ class World:
             vehicle.light = None if light is None else (light.id, light.state)
         for walker in self.walkers:
             walker.step(physics_s, self.network.ground, self.scene.statics)
+        for gone in [walker.id for walker in self.walkers if walker.is_gone]:
+            self.destroy(gone)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
         moving: list[Vehicle | Walker] = [*self.vehicles, *self.walkers]

@@ -12,13 +12,24 @@ from carla_lite.roads.network import RoadNetwork
 from carla_lite.scenery.paint import paint
 from carla_lite.scenery.zebra import painted_on
 
-LITE01 = network.load("Lite01")
 OUTLINE = ((-4.0, -1.5), (4.0, -1.5), (4.0, 1.5), (-4.0, 1.5))
+
+
+def bare():
+    """Return the OpenDRIVE tree of Lite01 without objects."""
+    root = ET.fromstring(network.load("Lite01").xodr)
+    for road in root.iterfind("road"):
+        for objects in road.findall("objects"):
+            road.remove(objects)
+    return root
+
+
+LITE01 = RoadNetwork.parse("Lite01", ET.tostring(bare(), encoding="unicode"))
 
 
 def with_crosswalk(s=30.0, heading=1.5707963):
     """Return Lite01 with one crosswalk object across its first road."""
-    root = ET.fromstring(LITE01.xodr)
+    root = bare()
     objects = ET.SubElement(root.findall("road")[0], "objects")
     crosswalk = ET.SubElement(objects, "object", id="1", type="crosswalk", s=str(s), t="0", hdg=str(heading))
     outline = ET.SubElement(crosswalk, "outline")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import struct
 from itertools import pairwise
 
+import cv2
 import numpy as np
 import pytest
 
 from carla_lite.navigation import detour, mesh
 from carla_lite.navigation.areas import Area, area_map
-from carla_lite.navigation.polygons import polygons
+from carla_lite.navigation.polygons import Labels, polygons
 from carla_lite.roads import network
 
 LITE02 = network.load("Lite02")
-TWO = np.kron(np.array([[0, 0, 0, 0], [0, 1, 3, 0], [0, 1, 1, 0], [0, 0, 0, 0]], np.uint8), np.ones((8, 8), np.uint8))
+TWO: Labels = np.kron([[0, 0, 0, 0], [0, 1, 3, 0], [0, 1, 1, 0], [0, 0, 0, 0]], np.ones((8, 8))).astype(np.uint8)
 
 
 def area_of(found):
@@ -57,6 +58,16 @@ def test_every_crosswalk_joins_a_sidewalk():
         if (b, a) in owner
     }
     assert joined >= {Area.SIDEWALK, Area.ROAD}
+
+
+def test_a_crosswalk_that_ends_before_the_kerb_is_drawn_out_to_both_sidewalks():
+    for outline in LITE02.crossings.crosswalks[:6]:
+        whole = outline[:, :2]
+        short = whole + (whole[[1, 0, 3, 2]] - whole) * 0.3
+        labels = area_map(LITE02.lanes, [short]).labels
+        around = cv2.dilate((labels == Area.CROSSWALK).astype(np.uint8), np.ones((3, 3), np.uint8))
+        count, _ = cv2.connectedComponents(around * (labels == Area.SIDEWALK).astype(np.uint8))
+        assert count - 1 == 2
 
 
 def test_a_map_without_sidewalks_gets_a_strip_beside_the_road():

@@ -76,8 +76,11 @@ def get_map_data(world: World) -> str:
 
 @method
 def get_required_files(world: World, folder: str) -> list[str]:
-    """Return the files that a client keeps in its cache: of those it asks for, the navigation mesh alone is of use."""
-    return [navigation_mesh.file_name(world.network)] if folder == "Nav" and _mesh(world) else []
+    """Return the files that a client keeps in its cache: of those it asks for, the navigation mesh alone is of use.
+
+    Every client asks as it connects, so only the name is made here; the mesh follows when the cache lacks it.
+    """
+    return [navigation_mesh.file_name(world.network)] if folder == "Nav" else []
 
 
 @method

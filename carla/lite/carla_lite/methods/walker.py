@@ -23,3 +23,9 @@ def set_walker_state(world: World, number: int, place: list[Any], speed: float) 
     """Put a walker where a crowd has it: a place on the ground, whatever its height, and a speed along its yaw."""
     pose = Pose(*wire.place(place))
     world.actor(number, Walker).follow(pose, wire.finite(speed), world.network.height(pose.x, pose.y))
+
+
+@method
+def set_actor_dead(world: World, number: int) -> None:
+    """Let a walker fall and, some seconds later, be gone."""
+    world.actor(number, Walker).die()

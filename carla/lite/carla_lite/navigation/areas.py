@@ -6,7 +6,7 @@ Owns the raster and which area wins where two overlap. Makes no polygons.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -22,6 +22,9 @@ MAX_PIXELS = 16_000_000
 MARGIN_M = 4.0
 # Where a map has no sidewalks at all, people walk on a strip this wide beside the road.
 VERGE_M = 2.0
+# A crosswalk is drawn out to a sidewalk so far away: between them lie shoulders and parked cars.
+REACH_M = 8.0
+ONTO_M = 1.0
 HOLE_M2 = 200.0  # as in the picture: what no lane of a junction covers is road, a block of houses isn't
 SUB = 4  # fractional bits of drawing coordinates
 
@@ -69,11 +72,34 @@ def area_map(lanes: Sequence[Lane], crosswalks: Sequence[FloatArray]) -> AreaMap
     if not walked.any():
         reach = 2 * round(VERGE_M / pixel_m) + 1
         walked = cv2.dilate(road, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (reach, reach))).astype(np.uint8)
-    crossed = mask(crosswalks, grow=False)
     labels = np.where(walked, np.uint8(Area.SIDEWALK), np.uint8(Area.BLOCK))
     labels[road > 0] = Area.ROAD
+
+    def is_walked(place: FloatArray) -> bool:
+        column, row = ((place - low) / pixel_m).astype(int).tolist()
+        return 0 <= row < rows and 0 <= column < columns and labels[row, column] == Area.SIDEWALK
+
+    crossed = mask((_drawn_out(outline[:, :2], is_walked) for outline in crosswalks), grow=False)
     labels[(crossed > 0) & (labels != Area.SIDEWALK)] = Area.CROSSWALK
     return AreaMap(labels, pixel_m, float(low[0]), float(low[1]))
+
+
+def _drawn_out(outline: FloatArray, is_walked: Callable[[FloatArray], bool]) -> FloatArray:
+    """Return a crosswalk's outline (n, 2) with each end that stops before a sidewalk moved onto it."""
+    corners = cv2.boxPoints(cv2.minAreaRect(outline.astype(np.float32))).astype(np.float64)
+    sides = corners[1] - corners[0], corners[2] - corners[1]
+    length = max(float(np.linalg.norm(side)) for side in sides)
+    along = max(sides, key=lambda side: float(np.linalg.norm(side))) / max(length, 1e-9)
+    middle = corners.mean(axis=0)
+    reached = outline.copy()
+    for way in (along, -along):
+        end = middle + 0.5 * length * way
+        steps = np.arange(-1.0, REACH_M, PIXEL_M).tolist()
+        gap = next((step for step in steps if is_walked(end + step * way)), None)
+        if gap is not None:
+            # The corners of a kerb are round, and a crosswalk may be slanted.
+            reached[(outline - middle) @ way > 0.0] += (max(gap, 0.0) + ONTO_M) * way
+    return reached
 
 
 def _outlines(lanes: Iterable[Lane], walked: bool) -> Iterable[FloatArray]:

@@ -37,7 +37,7 @@ def _corners(chain: list[Corner], step_px: float) -> list[Corner]:
     kept = cv2.approxPolyDP(points, TOLERANCE_PX, closed).reshape(-1, 2)
     if closed:
         kept = np.concatenate([kept, kept[:1]])
-    fine = (kept * FINE).tolist()
+    fine: list[list[int]] = (kept * FINE).astype(int).tolist()
     line = [(fine[0][0], fine[0][1])]
     for (x0, y0), (x1, y1) in pairwise(fine):
         parts = ceil(hypot(x1 - x0, y1 - y0) / (FINE * step_px))

@@ -53,10 +53,10 @@ def _triangulate(lines: list[list[Corner]], shape: tuple[int, ...]) -> tuple[NDA
     # An offset on both sides: the outer triangle of the subdivision must not be near.
     net = cv2.Subdiv2D((-FINE, -FINE, columns + 2 * FINE, rows + 2 * FINE))
     known = dict.fromkeys(corner for line in lines for corner in line)
-    net.insert(np.array(list(known), np.float32))
+    net.insert(list(known))
     segments = [pair for line in lines for pair in pairwise(line)]
     for _ in range(ROUNDS):
-        edges = net.getEdgeList().astype(np.int64)
+        edges = np.array(net.getEdgeList(), np.int64)
         present = set(map(tuple, edges.tolist()))
         missing = [(a, b) for a, b in segments if (*a, *b) not in present and (*b, *a) not in present]
         halves = [(a, ((a[0] + b[0]) // 2, (a[1] + b[1]) // 2), b) for a, b in missing]
@@ -65,11 +65,11 @@ def _triangulate(lines: list[list[Corner]], shape: tuple[int, ...]) -> tuple[NDA
             break
         fresh = dict.fromkeys(middle for _, middle, _ in halves if middle not in known)
         if fresh:
-            net.insert(np.array(list(fresh), np.float32))
+            net.insert(list(fresh))
         known.update(fresh)
         segments = [pair for a, middle, b in halves for pair in ((a, middle), (middle, b))]
     number = {corner: i for i, corner in enumerate(known)}
-    found = net.getTriangleList().astype(np.int64).reshape(-1, 3, 2).tolist()
+    found = np.array(net.getTriangleList(), np.int64).reshape(-1, 3, 2).tolist()
     triangles = [[number.get((x, y), -1) for x, y in triangle] for triangle in found]
     kept = np.array([triangle for triangle in triangles if min(triangle) >= 0], np.intp).reshape(-1, 3)
     places = np.array(list(known), np.float64)

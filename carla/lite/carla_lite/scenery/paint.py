@@ -73,9 +73,10 @@ def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> Ground
     for colour in sorted({COLOURS.get(marking.color, COLOURS["white"]) for marking in network.markings}):
         painted = [m for m in network.markings if COLOURS.get(m.color, COLOURS["white"]) == colour]
         _cover(image, canvas.lines(painted), colour)
-    crossed = canvas.filled(painted_on(network.crossings))
-    crossed[surfaces != ASPHALT] = 0
-    _cover(image, crossed, COLOURS["white"])
+    for outline in painted_on(network.crossings):
+        window, covered = canvas.coverage(outline)
+        covered[surfaces[window] != ASPHALT] = 0
+        _cover(image[window], covered, COLOURS["white"])
     shadow = canvas.mask(_shadows(boxes), soft=True)
     for rows in _blocks(shape[0]):
         cv2.copyTo(cv2.convertScaleAbs(image[rows], alpha=SHADOW), shadow[rows], image[rows])
@@ -108,34 +109,33 @@ class _Canvas:
                 cv2.polylines(mask, [pixels], True, (255,), 1, cv2.LINE_8, SUB)
         return mask
 
-    def filled(self, outlines: Iterable[FloatArray]) -> Image:
-        """Return how much of each pixel small outlines (n, 2) cover, 0 to 255."""
-        covered: Image = np.zeros(self.shape, np.uint8)
-        for outline in outlines:
-            self._fill(covered, outline)
-        return covered
-
     def lines(self, markings: Iterable[Marking]) -> Image:
         """Return how much of each pixel is painted, 0 to 255; kerbs are painted by where surfaces meet instead."""
         covered: Image = np.zeros(self.shape, np.uint8)
         for marking in markings:
             half = 0.5 * max(marking.width_m, THINNEST_LINE_M, self.scale) - 0.5 * self.scale / FINER
             for piece in _pieces(marking):
-                self._fill(covered, _ribbon(piece, half))
+                window, share = self.coverage(_ribbon(piece, half))
+                np.maximum(covered[window], share, out=covered[window])
         return covered
 
-    def _fill(self, covered: Image, outline: FloatArray) -> None:
-        """Cover a small outline, drawn finer and averaged: OpenCV's own smooth edges are off by up to half a pixel."""
+    def coverage(self, outline: FloatArray) -> tuple[tuple[slice, slice], Image]:
+        """Return the window around a small outline (n, 2) and how much of each of its pixels is inside, 0 to 255.
+
+        Drawn finer and averaged: OpenCV's own smooth edges are off by up to half a pixel.
+        """
         places = (outline - (self.x, self.y)) / self.scale
         low = np.maximum(np.floor(places.min(axis=0)).astype(int) - 1, 0)
         high = np.minimum(np.ceil(places.max(axis=0)).astype(int) + 1, self.shape[::-1])
         columns, rows = (high - low).tolist()
+        if min(columns, rows) <= 0:  # off the map
+            return (slice(0, 0), slice(0, 0)), np.zeros((0, 0), np.uint8)
         fine = np.zeros((rows * FINER, columns * FINER), np.uint8)
         cv2.fillPoly(
             fine, [np.rint(((places - low) * FINER - 0.5) * (1 << SUB)).astype(np.int32)], 255, cv2.LINE_8, SUB
         )
-        window = covered[low[1] : high[1], low[0] : high[0]]
-        np.maximum(window, cv2.resize(fine, (columns, rows), interpolation=cv2.INTER_AREA), out=window)
+        share = np.asarray(cv2.resize(fine, (columns, rows), interpolation=cv2.INTER_AREA), np.uint8)
+        return (slice(low[1], high[1]), slice(low[0], high[0])), share
 
 
 def _cover(image: Image, covered: Image, colour: tuple[int, int, int]) -> None:

@@ -78,6 +78,10 @@ class StaticIndex:
                 self._cells[cell].append(index)
         self._cells.default_factory = None
 
+    def at(self, x: float, y: float) -> Sequence[int]:
+        """Return the ascending indices of boxes listed in the cell of a place: cheaper than a rectangle."""
+        return self._cells.get((math.floor(x / CELL_M), math.floor(y / CELL_M)), ())
+
     def touching(self, x_min: float, y_min: float, x_max: float, y_max: float) -> Sequence[int]:
         """Return the ascending indices of boxes listed in the cells of a rectangle: a superset of those in it."""
         found: set[int] = set()

@@ -1,0 +1,142 @@
+"""Walkers without a server: motion, obstacles, hits, and how people are drawn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from carla_lite.actors import Identity
+from carla_lite.blueprints import CATALOGUE
+from carla_lite.motion.physics import Body
+from carla_lite.scenery.camera import Pose
+from carla_lite.scenery.people import PHASES, Person
+from carla_lite.scenery.projection import Lens, View
+from carla_lite.scenery.statics import StaticBox, StaticIndex
+from carla_lite.scenery.strokes import actor_strokes
+from carla_lite.scenery.vista import Walls
+from carla_lite.walker_blueprints import WalkerBlueprint
+from carla_lite.walker_hits import resolve
+from carla_lite.walkers import LIES_S, Walker, WalkerControl
+
+STEP_S = 0.05
+NOTHING = StaticIndex()
+NO_WALLS = Walls(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0))
+
+
+def flat(_x, _y):
+    return 0.0
+
+
+def person(x=0.0, y=0.0, number=1, **attributes):
+    blueprint = CATALOGUE[f"walker.pedestrian.{number:04}"]
+    assert isinstance(blueprint, WalkerBlueprint)
+    identity = Identity(1, blueprint, blueprint.values({key: str(value) for key, value in attributes.items()}))
+    return Walker(identity, blueprint, Pose(x, y, blueprint.half_height_m, 0.0, 0.0, 0.0))
+
+
+def walk(walker, steps, ground=flat, statics=NOTHING):
+    for _ in range(steps):
+        walker.step(STEP_S, ground, statics)
+
+
+def test_a_short_direction_is_a_part_of_the_speed_and_a_long_one_no_more_than_it():
+    half, whole = person(), person()
+    half.control, whole.control = WalkerControl((0.5, 0.0, 0.0), 2.0), WalkerControl((9.0, 0.0, 0.0), 2.0)
+    walk(half, 40)
+    walk(whole, 40)
+    assert (half.vx, whole.vx) == (pytest.approx(1.0), pytest.approx(2.0))
+
+
+def test_a_slope_is_walked_up_and_down_without_a_fall():
+    one = person()
+    one.control = WalkerControl((1.0, 0.0, 0.0), 1.5)
+    for _ in range(200):
+        one.step(STEP_S, lambda x, _y: 0.2 * math.sin(x), NOTHING)
+        assert one.z == pytest.approx(0.93 + 0.2 * math.sin(one.x), abs=1e-6)
+
+
+def test_nobody_walks_through_a_wall():
+    wall = StaticBox(3.0, 0.0, 2.0, 0.5, 5.0, 2.0, 0.0, (0, 0, 0), 3)
+    one = person()
+    one.control = WalkerControl((1.0, 0.2, 0.0), 2.0)
+    walk(one, 60, statics=StaticIndex([wall]))
+    assert one.x == pytest.approx(2.5 - one.radius_m, abs=1e-6)
+    assert one.y > 0.9
+
+
+def test_a_crowds_place_counts_until_the_next_one_and_a_control_after_that():
+    one = person()
+    one.follow(Pose(5.0, 5.0, 0.0, 0.0, math.pi / 2, 0.0), 1.0, 0.0)
+    walk(one, 1)
+    assert (one.x, one.y, one.z) == (5.0, 5.0, 0.93)
+    walk(one, 1)
+    assert one.y == pytest.approx(5.0 + STEP_S)
+
+
+def test_who_was_knocked_over_gets_up_later_and_the_dead_are_gone():
+    one, other = person(is_invincible="false"), person()
+    one.hit(3.0, 0.0)
+    other.die()
+    one.follow(Pose(50.0, 0.0, 0.0, 0.0, 0.0, 0.0), 1.0, 0.0)
+    walk(one, 10)
+    walk(other, 10)
+    assert one.lies
+    assert one.x < 3.0
+    assert one.z == pytest.approx(one.radius_m)
+    walk(one, round(LIES_S / STEP_S))
+    walk(other, round(LIES_S / STEP_S))
+    assert (one.lies, one.is_gone) == (False, False)
+    assert one.z == pytest.approx(0.93)
+    assert other.is_gone
+
+
+def test_a_hit_keeps_the_momentum():
+    car, one = Body(x=0.0, vx=10.0), person(x=2.5)
+    before = car.model.mass_kg * car.vx
+    (hit,) = resolve([car], [one])
+    assert car.model.mass_kg * car.vx + one.mass_kg * one.vx == pytest.approx(before)
+    assert hit.contact.impulse[0] == pytest.approx(-one.mass_kg * one.vx)
+    assert one.vx == pytest.approx(car.vx)
+    assert resolve([car], [one]) == []
+
+
+def test_beside_behind_and_above_a_car_nobody_is_hit():
+    car = Body(vx=10.0)
+    high = person(x=1.0)
+    high.z = 5.0
+    assert resolve([car], [person(y=2.0), person(x=-4.0), high]) == []
+
+
+def panels(distance_m, strides=None, yaw=0.0, focal=400.0, number=1, **attributes):
+    """Return what is drawn of a person straight ahead."""
+    walker = person(number=number, **attributes).drawn()
+    pose = Pose(distance_m, 0.0, 0.93, 0.0, yaw, 0.0)
+    shown = Person(pose, walker.extent, walker.look, strides)
+    view = View(Pose(0.0, 0.0, 1.0, 0.0, 0.0, 0.0), Lens(640, 480, focal))
+    return actor_strokes([shown], NO_WALLS, view)
+
+
+def test_a_person_has_its_true_height_in_the_image_near_and_far():
+    for distance_m in (5.0, 60.0):
+        rows = np.concatenate([outline[:, 1] for _, outline, _ in panels(distance_m)]) / 16.0
+        assert np.ptp(rows) == pytest.approx(400.0 * 1.86 / distance_m, rel=0.06)
+
+
+def test_legs_move_with_the_strides_and_no_two_phases_are_the_same():
+    for distance_m in (5.0, 40.0):
+        sides = [panels(distance_m, strides=i / PHASES, yaw=math.pi / 2) for i in range(PHASES)]
+        shapes = {b"".join(outline.tobytes() for _, outline, _ in side) for side in sides}
+        assert len(shapes) >= PHASES // 2
+
+
+def test_what_is_far_away_costs_five_shapes():
+    assert len(panels(60.0)) == 5
+    assert len(panels(4.0)) > 20
+
+
+def test_blueprints_look_different_and_a_wheelchair_is_seen():
+    looks = {person(number=number).drawn().look for number in range(1, 53)}
+    assert len(looks) > 40
+    assert len(panels(5.0, use_wheelchair="true")) != len(panels(5.0))

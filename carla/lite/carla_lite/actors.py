@@ -14,7 +14,6 @@ from carla_lite.blueprints import Blueprint, VehicleBlueprint
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import BoxActor, Pose
 from carla_lite.scenery.vehicle_meshes import Shape
 from carla_lite.vehicle_blueprints import BaseType
@@ -215,27 +214,16 @@ class Vehicle(Actor):
 
 def compose(parent: Pose, relative: Pose) -> Pose:
     """Return the world pose of something at ``relative`` to ``parent`` (radians; Unreal's left-handed rotations)."""
-    (a, b, c), (d, e, f), (g, h, i) = axes(parent)
+    (a, b, c), (d, e, f), (g, h, i) = parent.axes()
     x, y, z = relative.x, relative.y, relative.z
     place = (parent.x + a * x + d * y + g * z, parent.y + b * x + e * y + h * z, parent.z + c * x + f * y + i * z)
     if relative.pitch == relative.yaw == relative.roll == 0.0:
         return Pose(*place, parent.pitch, parent.yaw, parent.roll)
     (fx, fy, fz), (_, _, rz), (_, _, uz) = (
-        (a * vx + d * vy + g * vz, b * vx + e * vy + h * vz, c * vx + f * vy + i * vz) for vx, vy, vz in axes(relative)
+        (a * vx + d * vy + g * vz, b * vx + e * vy + h * vz, c * vx + f * vy + i * vz) for vx, vy, vz in relative.axes()
     )
     pitch = math.atan2(fz, math.hypot(fx, fy))
     return Pose(*place, pitch, math.atan2(fy, fx), math.atan2(-rz, uz))
-
-
-def axes(pose: Pose) -> tuple[Vector, Vector, Vector]:
-    """Return the forward, right and up vectors of a rotation."""
-    cp, sp = math.cos(pose.pitch), math.sin(pose.pitch)
-    cy, sy = math.cos(pose.yaw), math.sin(pose.yaw)
-    cr, sr = math.cos(pose.roll), math.sin(pose.roll)
-    forward = (cp * cy, cp * sy, sp)
-    right = (cy * sp * sr - sy * cr, sy * sp * sr + cy * cr, -cp * sr)
-    up = (-cy * sp * cr - sy * sr, -sy * sp * cr + cy * sr, cp * cr)
-    return forward, right, up
 
 
 def _bgr(color: str) -> tuple[int, int, int]:

@@ -13,9 +13,9 @@ import cv2
 import numpy as np
 
 from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.paint import GRASS, LEVELS, GroundImage, Image
 from carla_lite.scenery.projection import Lens, View
-from carla_lite.scenery.sky import HAZE, haze_share, sky
 
 GROUND_END_M = 600.0
 
@@ -44,8 +44,8 @@ class _Band:
 class Backdrop:
     """Sky and ground seen ``above_m`` over the ground at ``pitch`` (rad); ``scale`` is the ground's metres a pixel."""
 
-    def __init__(self, lens: Lens, above_m: float, pitch: float, scale: float) -> None:
-        self.above_m = above_m
+    def __init__(self, lens: Lens, above_m: float, pitch: float, scale: float, daylight: Daylight) -> None:
+        self.above_m, self._daylight = above_m, daylight
         width, height, focal = lens.width, lens.height, lens.focal
         rows = np.arange(height) - (0.5 * height - 0.5)
         # Of the ray through each row's middle: the upward part, for one metre of depth.
@@ -54,14 +54,14 @@ class Backdrop:
         ground = np.flatnonzero(np.isfinite(depth))
         looks_down = math.cos(pitch) >= 0
         self.horizon = int(ground[0]) if len(ground) and looks_down else height
-        self.sky = _rows_of(sky(np.arctan2(-rows, focal) + pitch), width)
+        self.sky = _rows_of(daylight.sky(np.arctan2(-rows, focal) + pitch), width)
         self.bands: list[_Band] = []
         if self.horizon < height:
             below = depth[self.horizon :]
-            share = haze_share(below)
+            share = daylight.haze_shares(below)
             share = share[share > 0.02]  # less is not seen
             self.keep = _rows_of(np.repeat((1.0 - share)[:, None], 3, axis=1) * 255.0, width)
-            self.add = _rows_of(share[:, None] * HAZE, width)
+            self.add = _rows_of(share[:, None] * daylight.haze, width)
             self.bands = self._bands(below, focal, scale)
 
     def _bands(self, depth: FloatArray, focal: float, scale: float) -> list[_Band]:
@@ -114,7 +114,7 @@ class Backdrop:
         upward = view.lens.focal * forward + columns[None] * right - rows[:, None] * up
         length = np.sqrt(view.lens.focal**2 + columns[None] ** 2 + rows[:, None] ** 2)
         above = upward >= -self.above_m / GROUND_END_M * view.lens.focal
-        image[above] = np.rint(sky(np.arcsin(np.clip(upward / length, -1.0, 1.0))[above]))
+        image[above] = np.rint(self._daylight.sky(np.arcsin(np.clip(upward / length, -1.0, 1.0))[above]))
 
 
 def _rows_of(colours: FloatArray, width: int) -> Image:

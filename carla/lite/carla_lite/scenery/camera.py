@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 
 from carla_lite.scenery.backdrop import Backdrop
+from carla_lite.scenery.daylight import NOON, Daylight
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import Lens, Pose, View
 from carla_lite.scenery.scene import Scene
@@ -30,15 +31,16 @@ class Camera:
     def __init__(self, width: int, height: int, fov_deg: float) -> None:
         self.lens = Lens.of(width, height, fov_deg)
         self._canvas: Image = np.zeros((height, width, 3), np.uint8)
-        self._backdrops: dict[tuple[int, int, float], Backdrop] = {}
+        self._backdrops: dict[tuple[int, int, float, Daylight], Backdrop] = {}
 
-    def render(self, scene: Scene, pose: Pose, actors: Sequence[BoxActor]) -> Image:
+    def render(self, scene: Scene, pose: Pose, actors: Sequence[BoxActor], daylight: Daylight = NOON) -> Image:
         """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time."""
         view = View(pose, self.lens)
         above_m = pose.z - scene.height(pose.x, pose.y)
-        self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel).draw(self._canvas, scene.ground, view)
-        vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal)
-        self._fill(still_strokes(vista, scene.mesh, view), actor_strokes(actors, vista.walls, view))
+        backdrop = self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel, daylight)
+        backdrop.draw(self._canvas, scene.ground, view)
+        vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)
+        self._fill(still_strokes(vista, scene.mesh, view), actor_strokes(actors, vista.walls, view, daylight))
         image: Image = np.empty((self.lens.height, self.lens.width, 4), np.uint8)
         cv2.cvtColor(self._canvas, cv2.COLOR_BGR2BGRA, image)
         return image
@@ -53,12 +55,12 @@ class Camera:
             else:
                 cv2.fillPoly(canvas, list(outline), colour, line, SUB)
 
-    def _backdrop(self, above_m: float, pitch: float, scale: float) -> Backdrop:
+    def _backdrop(self, above_m: float, pitch: float, scale: float, daylight: Daylight) -> Backdrop:
         """Return the backdrop for a height and pitch, to the centimetre and a twentieth of a pixel."""
         step = 0.05 / self.lens.focal
-        key = (max(1, round(100.0 * above_m)), round(pitch / step), scale)
+        key = (max(1, round(100.0 * above_m)), round(pitch / step), scale, daylight)
         if key not in self._backdrops:
             if len(self._backdrops) >= _BACKDROPS:
                 self._backdrops.pop(next(iter(self._backdrops)))
-            self._backdrops[key] = Backdrop(self.lens, key[0] / 100.0, key[1] * step, scale)
+            self._backdrops[key] = Backdrop(self.lens, key[0] / 100.0, key[1] * step, scale, daylight)
         return self._backdrops[key]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
-from carla_lite.scenery.meshes import StaticMesh, shade, windows
+from carla_lite.scenery.daylight import Daylight
+from carla_lite.scenery.meshes import StaticMesh, windows
 from carla_lite.scenery.projection import NEAR_M, Pose, View
-from carla_lite.scenery.sky import hazed_once
 from carla_lite.scenery.vehicle_meshes import Shape, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 
@@ -33,7 +33,7 @@ Stroke = tuple[float, Polygon, Sequence[float]]
 """A key (larger ones are drawn first), a convex polygon (n, 2) or several quads (m, 4, 2), and the BGR colour."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # as Pose
 class BoxActor:
     """Something that moves: ``pose`` of the box's centre, half sizes in metres, BGR colour, CityObjectLabel, shape."""
 
@@ -75,51 +75,70 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
     return strokes
 
 
-def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View) -> list[Stroke]:
+def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View, daylight: Daylight) -> list[Stroke]:
     """Return the panels of what moves and is in view."""
+    chosen = _in_view(actors, view)
+    if not chosen:
+        return []
+    places = np.array([(actor.pose.x, actor.pose.y, actor.pose.z) for _, actor in chosen])
+    behind = walls.hide(view.position, places).tolist()
+    focal = view.lens.focal
+    meshes = [
+        vehicle_mesh(actor.shape, actor.extent, actor.colour, focal * actor.extent[2] >= FINE_CAR_PX * distance)
+        for distance, actor in chosen
+    ]
+    # Few calls on long arrays, since a call costs more than its sums: one product an actor gives its points in the
+    # image and how its panels face the eye and the sun; the rest is done for all panels together.
+    axes = np.array([actor.pose.axes() for _, actor in chosen])
+    away = view.position - places
+    turns = np.zeros((len(chosen), 4, 5))
+    turns[:, :3, :3] = axes @ view.matrix.T
+    turns[:, :3, 3] = (axes @ away[..., None])[..., 0]
+    turns[:, :3, 4] = axes @ daylight.sun
+    turns[:, 3, :3] = -away @ view.matrix.T
+    turns[:, 3, 3] = 1.0
+    products = [mesh.rows @ turn for mesh, turn in zip(meshes, turns, strict=True)]
+    seen = np.concatenate([product[: mesh.count, :3] for mesh, product in zip(meshes, products, strict=True)])
+    sides = np.concatenate([product[mesh.count :, 3:] for mesh, product in zip(meshes, products, strict=True)])
+    facing = np.flatnonzero(sides[:, 0] > 0.0)
+    # Of each panel: its first point, its actor's key, the share of its own colour, and the haze.
+    of, first = [], 0
+    for (distance, _), wall, mesh in zip(chosen, behind, meshes, strict=True):
+        share = daylight.haze_share(distance)
+        key = wall + 1e-2 if wall >= 0.0 else distance + IN_FRONT
+        of.append((first, key, 1.0 - share, *(share * tone for tone in daylight.haze_bgr)))
+        first += mesh.count
+    own = np.repeat(np.array(of), [len(mesh.traits) for mesh in meshes], axis=0)[facing]
+    traits = np.concatenate([mesh.traits for mesh in meshes])[facing]
+    light = daylight.shade(sides[facing, 1])
+    light[traits[:, 3] > 0.0] = 1.0
+    tones = (np.minimum(traits[:, :3] * light, 255.0) * own[:, 2:3] + own[:, 3:]).tolist()
+    spans = (traits[:, 4:] + own[:, :1]).astype(np.intp).tolist()
+    pixels, whole = _pixels(seen), bool(seen[:, 2].min() > NEAR_M)
+    strokes: list[Stroke] = []
+    for (start, end), key, tone in zip(spans, own[:, 1].tolist(), tones, strict=True):
+        outline = pixels[start:end] if whole else _clipped(seen[start:end])
+        if outline is not None:
+            strokes.append((key, outline, tone))
+    return strokes
+
+
+def _in_view(actors: Sequence[BoxActor], view: View) -> list[tuple[float, BoxActor]]:
+    """Return the actors that may be in the image, and their distances (m)."""
     px, py, pz = view.position.tolist()
-    fx, fy, fz = view.axes[0].tolist()
-    rx, ry, rz = view.axes[1].tolist()
+    (fx, fy, fz), (rx, ry, rz), _ = view.axes.tolist()
     tangent = 0.5 * view.lens.width / view.lens.focal
     slack = math.hypot(1.0, tangent)
     farthest = min(FARTHEST_M, view.lens.focal / SMALLEST_CAR_PX * 1.5)
     chosen = []
     for actor in actors:
-        dx, dy, dz = actor.pose.x - px, actor.pose.y - py, actor.pose.z - pz
+        pose = actor.pose
+        dx, dy, dz = pose.x - px, pose.y - py, pose.z - pz
         depth = fx * dx + fy * dy + fz * dz
         reach = actor.extent[0] + actor.extent[1]
         if -reach < depth < farthest and abs(rx * dx + ry * dy + rz * dz) < depth * tangent + slack * reach:
             chosen.append((math.sqrt(dx * dx + dy * dy + dz * dz), actor))
-    if not chosen:
-        return []
-    behind = walls.hide(view.position, np.array([(actor.pose.x, actor.pose.y) for _, actor in chosen]))
-    strokes: list[Stroke] = []
-    for (distance, actor), wall in zip(chosen, behind.tolist(), strict=True):
-        key = wall + 1e-2 if wall >= 0.0 else distance + IN_FRONT
-        strokes.extend(_panels(actor, distance, key, view))
-    return strokes
-
-
-def _panels(actor: BoxActor, distance: float, key: float, view: View) -> list[Stroke]:
-    mesh = vehicle_mesh(actor.shape, actor.extent, actor.colour)
-    axes = actor.pose.axes()
-    centre = np.array((actor.pose.x, actor.pose.y, actor.pose.z))
-    away = view.position - centre
-    facing = mesh.normals @ (axes @ away) > mesh.offsets
-    if view.lens.focal * actor.extent[2] < FINE_CAR_PX * distance:
-        facing &= ~mesh.fine
-    seen = mesh.points @ (view.matrix @ axes.T).T - view.matrix @ away
-    light = np.where(mesh.glowing, 1.0, shade(mesh.normals @ axes))
-    tones = hazed_once(np.minimum(mesh.colours * light[:, None], 255.0), distance).tolist()
-    whole = float(seen[:, 2].min()) > NEAR_M
-    pixels = _pixels(seen)
-    strokes: list[Stroke] = []
-    for i in np.flatnonzero(facing).tolist():
-        part = slice(mesh.starts[i], mesh.starts[i + 1])
-        outline = pixels[part] if whole else _clipped(seen[part])
-        if outline is not None:
-            strokes.append((key, outline, tones[i]))
-    return strokes
+    return chosen
 
 
 def _pixels(seen: FloatArray) -> Polygon:
@@ -129,7 +148,8 @@ def _pixels(seen: FloatArray) -> Polygon:
 
 def _rounded(places: FloatArray | Float32) -> Polygon:
     # In C order whatever the input's: OpenCV takes no other.
-    rounded: Polygon = np.rint(np.clip(places, -LIMIT_PX, LIMIT_PX) * (1 << SUB)).astype(np.int32, order="C")
+    cut = np.minimum(np.maximum(places, -LIMIT_PX), LIMIT_PX)
+    rounded: Polygon = np.rint(cut * (1 << SUB)).astype(np.int32, order="C")
     return rounded
 
 

@@ -11,7 +11,6 @@ from enum import Enum
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 
@@ -35,14 +34,13 @@ HELMET: BGR = (40, 44, 52)
 class VehicleMesh:
     """Convex panels in drawing order, metres around the box's centre; each is hidden when it faces away."""
 
-    points: FloatArray  # (p, 3)
-    starts: tuple[int, ...]
-    """First point of each panel, and the total at the end."""
-    normals: FloatArray  # (f, 3) outwards
-    offsets: FloatArray  # (f,) a place p is in front of panel i when normals[i] @ p > offsets[i]
-    colours: FloatArray  # (f, 3) BGR
-    glowing: NDArray[np.bool_]  # (f,) not shaded by the sun
-    fine: NDArray[np.bool_]  # (f,) left out when the car is small in the image
+    rows: FloatArray
+    """(p + f, 4): x, y, z and 1 of each point; then of each panel its outward normal and how far the middle is before
+    it, so that the product with a place's x, y, z and 1 is positive where that place is in front of the panel."""
+    count: int
+    """Of points, p."""
+    traits: FloatArray
+    """(f, 6) of each panel: BGR colour, whether it is not shaded by the sun, its first point, the next panel's."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,10 @@ class Shape(Enum):
     BICYCLE = "bicycle"
 
 
-@lru_cache(maxsize=256)
-def vehicle_mesh(shape: Shape, extent: tuple[float, float, float], colour: BGR) -> VehicleMesh:
-    """Return a vehicle of this shape with half sizes ``extent`` (m)."""
-    return _mesh(tuple(_PANELS[shape](colour)), extent)
+@lru_cache(maxsize=512)
+def vehicle_mesh(shape: Shape, extent: tuple[float, float, float], colour: BGR, fine: bool = True) -> VehicleMesh:
+    """Return a vehicle of this shape with half sizes ``extent`` (m); if not fine, as one that is small in the image."""
+    return _mesh([panel for panel in _PANELS[shape](colour) if fine or not panel.fine], extent)
 
 
 def _box(colour: BGR) -> Iterator[_Panel]:
@@ -230,15 +228,14 @@ def _mesh(panels: Sequence[_Panel], extent: tuple[float, float, float]) -> Vehic
     thirds = [outline[[0, len(outline) // 3, 2 * len(outline) // 3]] for outline in outlines]
     normals = np.array([np.cross(second - first, third - first) for first, second, third in thirds])
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    return VehicleMesh(
-        np.concatenate(outlines),
-        tuple(starts.tolist()),
-        normals,
-        np.array([normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]),
-        np.array([panel.colour for panel in panels], dtype=np.float64),
-        np.array([panel.glowing for panel in panels]),
-        np.array([panel.fine for panel in panels]),
+    offsets = [normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]
+    points = np.concatenate(outlines)
+    rows = np.concatenate(
+        [np.column_stack([points, np.ones(len(points))]), np.column_stack([normals, -np.array(offsets)])]
     )
+    glowing = [panel.glowing for panel in panels]
+    traits = np.column_stack([[panel.colour for panel in panels], glowing, starts[:-1], starts[1:]])
+    return VehicleMesh(rows, len(points), traits.astype(np.float64))
 
 
 def _outwards(outline: FloatArray) -> FloatArray:

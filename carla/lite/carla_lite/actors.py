@@ -180,7 +180,8 @@ class Vehicle(Actor):
 
     def record(self, into: bytearray, offset: int) -> None:
         """Write this vehicle's part of the world message."""
-        body, asked = self.body, self.body.control
+        body, asked, degrees = self.body, self.body.control, math.degrees
+        c, s = math.cos(body.yaw), math.sin(body.yaw)
         wire.VEHICLE_RECORD.pack_into(
             into,
             offset,
@@ -189,14 +190,18 @@ class Vehicle(Actor):
             body.x,
             body.y,
             body.z,
-            math.degrees(body.pitch),
-            math.degrees(body.yaw),
-            math.degrees(body.roll),
-            *body.world_velocity(),
+            degrees(body.pitch),
+            degrees(body.yaw),
+            degrees(body.roll),
+            c * body.vx - s * body.vy,
+            s * body.vx + c * body.vy,
+            body.vz,
             0.0,
             0.0,
-            math.degrees(body.yaw_rate),
-            *body.world_acceleration(),
+            degrees(body.yaw_rate),
+            c * body.ax - s * body.ay,
+            s * body.ax + c * body.ay,
+            0.0,
             asked.throttle,
             asked.steer,
             asked.brake,

@@ -80,11 +80,6 @@ class Body:
         c, s = math.cos(self.yaw), math.sin(self.yaw)
         return c * self.vx - s * self.vy, s * self.vx + c * self.vy, self.vz
 
-    def world_acceleration(self) -> tuple[float, float, float]:
-        """Return the acceleration in the world's frame (m/s²), without gravity."""
-        c, s = math.cos(self.yaw), math.sin(self.yaw)
-        return c * self.ax - s * self.ay, s * self.ax + c * self.ay, 0.0
-
     def is_in(self, ground: Ground) -> bool:
         """Return whether a corner of its floor lies deeper in the ground than the springs reach."""
         length, width = self.model.half_length_m, self.model.half_width_m
@@ -119,7 +114,7 @@ def advance(body: Body, dt: float, ground: Ground) -> None:
         step(body, dt / substeps, ground)
 
 
-def step(body: Body, dt: float, ground: Ground) -> None:
+def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one set of equations, in one piece)
     """Move the body by one substep of ``dt`` ≤ 0.05 s; ``ground`` gives the height of the road at (x, y).
 
     Symbols: c, s cosine and sine of the front wheels' angle; a, b distances of the axles; X drive and brake force,

@@ -67,6 +67,11 @@ class VehicleModel:
         return self.peak_torque_nm * self.gear_ratio / self.wheel_radius_m
 
     @cached_property
+    def reach_m(self) -> float:
+        """Radius of the circle around the footprint."""
+        return math.hypot(self.half_length_m, self.half_width_m)
+
+    @cached_property
     def extent(self) -> tuple[float, float, float]:
         """Half sizes of the bounding box, as CARLA reports them (m)."""
         return self.half_length_m, self.half_width_m, self.half_height_m

@@ -24,7 +24,7 @@ SUB = 4  # fractional bits of polygon coordinates
 SMALLEST_CAR_PX = 1.5
 FINE_CAR_PX = 16.0
 WINDOWS_FROM_FOCAL = 150.0
-GLASS = np.array((112.0, 96.0, 82.0))
+GLASS = (112.0, 96.0, 82.0)
 LIMIT_PX = 1e5
 _BOUNDS = np.array((0.0, 0.0, NEAR_M, 0.0, 0.0), np.float32)
 
@@ -59,6 +59,8 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
     ahead = np.minimum.reduceat(depth, vista.starts)[shown] > NEAR_M
     pixels = _rounded(seen[:, :2] / np.maximum(depth, np.float32(NEAR_M))[:, None])
     strokes: list[Stroke] = []
+    panes: list[tuple[int, FloatArray]] = []
+    near = view.lens.focal >= WINDOWS_FROM_FOCAL
     for i, whole in zip(shown.tolist(), ahead.tolist(), strict=True):
         part = vista.parts[i]
         outline = pixels[part] if whole else _clipped(seen[part])
@@ -66,13 +68,28 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
             continue
         strokes.append((vista.keys[i], outline, vista.colours[i]))
         wall = vista.windowed[i]
-        if wall is not None and view.lens.focal >= WINDOWS_FROM_FOCAL:
-            quads = view.project(windows(mesh.boxes[wall[0]])[wall[1]])
-            quads = quads[quads[..., 2].min(axis=1) > NEAR_M]
-            if len(quads):
-                glass = 0.35 * np.array(vista.colours[i]) + 0.65 * GLASS
-                strokes.append((vista.keys[i], _pixels(quads), glass.tolist()))
-    return strokes
+        if wall is not None and near:
+            panes.append((len(strokes), windows(mesh.boxes[wall[0]])[wall[1]]))
+    return _with_windows(strokes, panes, view) if panes else strokes
+
+
+def _with_windows(strokes: list[Stroke], panes: Sequence[tuple[int, FloatArray]], view: View) -> list[Stroke]:
+    """Return the strokes with windows in them: each pane is a place in the list and the quads (m, 4, 3) that go there."""
+    quads = view.project(np.concatenate([quads for _, quads in panes]))
+    before = quads[..., 2].min(axis=1) > NEAR_M
+    pixels, whole = _pixels(quads), bool(before.all())
+    complete: list[Stroke] = []
+    done = first = 0
+    for place, walls in panes:
+        complete += strokes[done:place]
+        key, _, colour = strokes[place - 1]
+        part = pixels[first : first + len(walls)]
+        if not whole:
+            part = part[before[first : first + len(walls)]]
+        if len(part):
+            complete.append((key, part, [0.35 * own + 0.65 * glass for own, glass in zip(colour, GLASS, strict=True)]))
+        done, first = place, first + len(walls)
+    return complete + strokes[done:]
 
 
 def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View, daylight: Daylight) -> list[Stroke]:

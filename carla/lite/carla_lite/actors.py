@@ -15,9 +15,12 @@ from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import BoxActor, Pose
-from carla_lite.scenery.vehicle_meshes import Shape
+from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights, Shape
 from carla_lite.vehicle_blueprints import BaseType
 
+_BLINK_S = 0.8
+# Plain numbers: flags are slow, and each tick asks.
+_SEEN_LIGHTS, _BLINKERS = int(~Lights(0)), int(BLINKERS)
 _UNPAINTED = "128,128,128"
 _SHAPES = {
     BaseType.CAR: Shape.SALOON,
@@ -164,11 +167,14 @@ class Vehicle(Actor):
     def wheel_friction(self, values: list[float]) -> None:
         self.figures = physics_control.with_friction(self.figures, values)
 
-    def drawn(self) -> BoxActor:
-        """Return what cameras see of it."""
+    def drawn(self, elapsed_s: float) -> BoxActor:
+        """Return what cameras see of it; indicators are on for the first half of each blink."""
         model, body = self.body.model, self.body
         centre = Pose(body.x, body.y, body.z + model.box_centre_z_m, body.pitch, body.yaw, body.roll)
-        return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0], self._shape)
+        lights = self.light_state & _SEEN_LIGHTS
+        if lights & _BLINKERS and elapsed_s % _BLINK_S >= 0.5 * _BLINK_S:
+            lights &= ~_BLINKERS
+        return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0], self._shape, lights)
 
     def surrounds(self, x: float, y: float, z: float) -> bool:
         """Return whether a point is in the vehicle, or so close above it that a camera there is on its roof."""

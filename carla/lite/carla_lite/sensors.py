@@ -46,7 +46,7 @@ class TickSnapshot:
     @cached_property
     def drawn(self) -> list[tuple[Vehicle, BoxActor]]:
         """Every vehicle with what cameras see of it; made once for all cameras."""
-        return [(vehicle, vehicle.drawn()) for vehicle in self.vehicles]
+        return [(vehicle, vehicle.drawn(self.elapsed_s)) for vehicle in self.vehicles]
 
 
 class Sensor(Actor, ABC):

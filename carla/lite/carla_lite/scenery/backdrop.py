@@ -7,17 +7,26 @@ hazy each is. Never touches boxes. Holds no pose: a camera keeps one backdrop fo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 
 from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.air import noise_texture
 from carla_lite.scenery.daylight import Daylight
-from carla_lite.scenery.paint import GRASS, LEVELS, GroundImage, Image
+from carla_lite.scenery.ground_light import FULL, GroundLight
+from carla_lite.scenery.paint import GRASS, LEVELS, SHADOW, GroundImage, Image
 from carla_lite.scenery.projection import Lens, View
+from carla_lite.scenery.strokes import SUB, Stroke
 
 GROUND_END_M = 600.0
+PUDDLE_PIXEL_M, PUDDLES_M = 0.15, 14.0
+"""How large a pixel of the puddles' texture is, and up to which distance they are seen as such."""
+
+# Brightness, 128 for 1, that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture.
+_SHADOWLESS = np.rint(128.0 / (1.0 - (1.0 - SHADOW) * np.arange(256) / 255.0)).astype(np.uint8)
 
 
 # From pixels of the finest level to those of level k, whose pixels are 2^k as wide; centres are whole numbers in both.
@@ -58,11 +67,22 @@ class Backdrop:
         self.bands: list[_Band] = []
         if self.horizon < height:
             below = depth[self.horizon :]
+            if daylight.wet > 0.0:
+                self._wet(below, width)
             share = daylight.haze_shares(below)
             share = share[share > 0.02]  # less is not seen
             self.keep = _rows_of(np.repeat((1.0 - share)[:, None], 3, axis=1) * 255.0, width)
             self.add = _rows_of(share[:, None] * daylight.haze, width)
             self.bands = self._bands(below, focal, scale)
+
+    def _wet(self, depth: FloatArray, width: int) -> None:
+        """Make what wet ground at these depths mirrors, how much of it, and how much of that is puddles."""
+        down = np.arctan2(self.above_m, depth)
+        self._mirrored = _rows_of(0.92 * self._daylight.sky(down), width)
+        self._gleam = np.float32(self._daylight.wet * (0.16 + 0.8 * (1.0 - np.sin(down)) ** 3))[:, None] / np.float32(
+            255
+        )
+        self._puddly = np.float32(np.clip(PUDDLES_M / depth, 0.0, 1.0))[:, None]
 
     def _bands(self, depth: FloatArray, focal: float, scale: float) -> list[_Band]:
         """Return the rows grouped by the level whose pixels are as large as theirs."""
@@ -80,27 +100,71 @@ class Backdrop:
             for a, b in zip(starts, ends, strict=True)
         ]
 
-    def draw(self, image: Image, ground: GroundImage, view: View) -> None:
-        """Fill the whole image with sky and ground."""
+    def draw(
+        self, image: Image, ground: GroundImage, view: View, light: GroundLight | None, beams: Sequence[Stroke] = ()
+    ) -> None:
+        """Fill the whole image with sky and ground; ``light`` is None at ClearNoon, ``beams`` are patches on the ground
+        with the light that they add."""
         image[: self.horizon] = self.sky[: self.horizon]
-        to_ground = view.ground_homography(self.above_m, ground.metres_per_pixel, ground.x_min, ground.y_min)
-        for band in self.bands + self._slanting(view):
-            rows = image[band.first : band.last]
-            cv2.warpPerspective(
-                ground.levels[band.level],
-                _LEVELS[band.level] @ to_ground @ _below(band.first),
-                (rows.shape[1], rows.shape[0]),
-                rows,
-                cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-                cv2.BORDER_CONSTANT,
-                GRASS,
-            )
+        bands = self.bands + self._slanting(view)
+        self._warp(ground, bands, view, image, GRASS)
+        if light is not None and bands:
+            self._relight(image, light, bands, view, beams)
+        if self.bands and self._daylight.wet > 0.0:
+            self._gleam_on(image[self.horizon :], view)
         if self.bands and len(self.keep):
             hazy = image[self.horizon : self.horizon + len(self.keep)]
             cv2.multiply(hazy, self.keep, hazy, 1.0 / 255.0)
             cv2.add(hazy, self.add, hazy)
         if abs(view.pose.roll) > 1e-3:
             self._tilted_sky(image, view)
+
+    def _warp(
+        self, picture: GroundImage, bands: Sequence[_Band], view: View, image: Image, border: Sequence[float]
+    ) -> None:
+        """Draw a picture of the ground as it is seen into some rows."""
+        to_ground = view.ground_homography(self.above_m, picture.metres_per_pixel, picture.x_min, picture.y_min)
+        for band in bands:
+            rows = image[band.first : band.last]
+            cv2.warpPerspective(
+                picture.levels[band.level],
+                _LEVELS[band.level] @ to_ground @ _below(band.first),
+                (rows.shape[1], rows.shape[0]),
+                rows,
+                cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+                cv2.BORDER_CONSTANT,
+                border,
+            )
+
+    def _relight(
+        self, image: Image, light: GroundLight, bands: Sequence[_Band], view: View, beams: Sequence[Stroke]
+    ) -> None:
+        """Take ClearNoon's shadows out and put this weather's light in."""
+        top = min(band.first for band in bands)
+        gain, shadow = np.empty_like(image), np.empty(image.shape[:2], np.uint8)
+        self._warp(light.light, [_Band(top, len(image), 0)], view, gain, light.open_ground)
+        self._warp(light.shadow, bands, view, shadow, (0,))
+        gain, rows = gain[top:], image[top:]
+        cv2.multiply(gain, cv2.cvtColor(cv2.LUT(shadow[top:], _SHADOWLESS), cv2.COLOR_GRAY2BGR), gain, 1.0 / 128.0)
+        if beams:
+            shone = np.zeros_like(image)
+            for _, outline, colour in beams:
+                cv2.fillConvexPoly(shone, outline, colour, cv2.LINE_8, SUB)
+            soft = 2 * (image.shape[1] // 60) + 1
+            cv2.add(gain, cv2.blur(shone, (soft, soft))[top:], gain)
+        cv2.multiply(rows, gain, rows, (1.0 - 0.3 * self._daylight.wet) / FULL)
+
+    def _gleam_on(self, rows: Image, view: View) -> None:
+        """Mirror the sky in wet ground: more of it at a flat angle, and in puddles."""
+        to_tile = view.ground_homography(self.above_m, PUDDLE_PIXEL_M, 0.0, 0.0) @ _below(self.horizon)
+        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        noise = cv2.warpPerspective(noise_texture(), to_tile, rows.shape[1::-1], None, flags, cv2.BORDER_WRAP)
+        puddles = (
+            np.clip((np.arange(256) / 255.0 - 1.0 + 0.5 * self._daylight.wet) / 0.08, 0.0, 1.0) * 180 + 75
+        ).astype(np.uint8)
+        mean = np.float32(puddles.mean())
+        share = self._gleam * (mean + (cv2.LUT(noise, puddles).astype(np.float32) - mean) * self._puddly)
+        cv2.blendLinear(self._mirrored, rows, share, 1.0 - share, rows)
 
     def _slanting(self, view: View) -> list[_Band]:
         """Return the rows above the level horizon in which a rolled camera sees ground at one side."""

@@ -12,12 +12,14 @@ from operator import itemgetter
 import cv2
 import numpy as np
 
+from carla_lite.scenery.air import Air
 from carla_lite.scenery.backdrop import Backdrop
 from carla_lite.scenery.daylight import NOON, Daylight
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import Lens, Pose, View
 from carla_lite.scenery.scene import Scene
-from carla_lite.scenery.strokes import SUB, BoxActor, Stroke, actor_strokes, still_strokes
+from carla_lite.scenery.strokes import SUB, BoxActor, Stroke, actor_strokes, beam_strokes, still_strokes
+from carla_lite.scenery.vehicle_meshes import BEAMS
 
 __all__ = ["BoxActor", "Camera", "Pose"]
 
@@ -31,19 +33,53 @@ class Camera:
     def __init__(self, width: int, height: int, fov_deg: float) -> None:
         self.lens = Lens.of(width, height, fov_deg)
         self._canvas: Image = np.zeros((height, width, 3), np.uint8)
+        self._last_air: tuple[Daylight, Air] | None = None
         self._backdrops: dict[tuple[int, int, float, Daylight], Backdrop] = {}
 
-    def render(self, scene: Scene, pose: Pose, actors: Sequence[BoxActor], daylight: Daylight = NOON) -> Image:
-        """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time."""
+    def render(
+        self,
+        scene: Scene,
+        pose: Pose,
+        actors: Sequence[BoxActor],
+        daylight: Daylight = NOON,
+        frame: int = 0,
+        beaming: Sequence[BoxActor] = (),
+    ) -> Image:
+        """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time.
+
+        Args:
+            scene: what stands still.
+            pose: of the camera.
+            actors: what moves and is seen.
+            daylight: light and air.
+            frame: whose rain falls.
+            beaming: whose head lamps light the ground, seen or not.
+        """
         view = View(pose, self.lens)
         above_m = pose.z - scene.height(pose.x, pose.y)
         backdrop = self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel, daylight)
-        backdrop.draw(self._canvas, scene.ground, view)
+        light, beams = None, []
+        if daylight is not NOON:
+            light = scene.light(daylight)
+            beams = beam_strokes([actor for actor in beaming if actor.lights & BEAMS], view) if daylight.lamps else []
+        backdrop.draw(self._canvas, scene.ground, view, light, beams)
         vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)
-        self._fill(still_strokes(vista, scene.mesh, view), actor_strokes(actors, vista.walls, view, daylight))
+        air = None if daylight is NOON else self._air(daylight)
+        if air is not None:
+            air.draw_sky(self._canvas, backdrop.horizon, view)
+        self._fill(
+            still_strokes(vista, scene.mesh, view, daylight.lamps), actor_strokes(actors, vista.walls, view, daylight)
+        )
+        if air is not None:
+            air.draw_rain(self._canvas, frame)
         image: Image = np.empty((self.lens.height, self.lens.width, 4), np.uint8)
         cv2.cvtColor(self._canvas, cv2.COLOR_BGR2BGRA, image)
         return image
+
+    def _air(self, daylight: Daylight) -> Air:
+        if self._last_air is None or self._last_air[0] is not daylight:
+            self._last_air = daylight, Air(self.lens, daylight)
+        return self._last_air[1]
 
     def _fill(self, still: list[Stroke], moving: list[Stroke]) -> None:
         """Fill the strokes from far to near; the sort keeps the order of equal keys, as panels of one car have."""

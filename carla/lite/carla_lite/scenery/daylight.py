@@ -14,7 +14,10 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from carla_lite.roads.reference_line import FloatArray
-from carla_lite.scenery.paint import SUN
+
+# 58° above the horizon, so shadows reach the pavement but rarely the far lane.
+SUN = np.array([-0.33, -0.42, 0.845]) / np.linalg.norm([-0.33, -0.42, 0.845])
+"""Unit vector to ClearNoon's sun, CARLA's frame."""
 
 # carla.WeatherParameters.ClearNoon, in the order of the wire protocol's section 2.3.
 CLEAR_NOON = (5.0, 0.0, 0.0, 10.0, -1.0, 45.0, 2.0, 0.75, 0.1, 0.0, 1.0, 0.03, 0.0331, 0.0)
@@ -60,11 +63,17 @@ class Daylight:
         """Return the light of a WeatherParameters struct; the same object for weathers that look the same."""
         return _daylight(tuple(round(value / step) for value, step in zip(weather, _STEPS, strict=False)))
 
-    @property
+    @cached_property
     def level(self) -> FloatArray:
         """How bright level ground in the sun is, as a share (3,) of the same at ClearNoon."""
         bright: FloatArray = self.shade(self.sun[2]) / NOON.shade(NOON.sun[2])
         return bright
+
+    @cached_property
+    def unlit(self) -> FloatArray:
+        """How bright lamps are that don't shine, and what else the sun doesn't shade, as a share (3,) of ClearNoon's."""
+        share: FloatArray = self.ambient / NOON.ambient
+        return share
 
     def shade(self, sunward: FloatArray | float) -> FloatArray:
         """Return the brightness (..., 3) of faces of whose unit normals (..., ) is the part towards the sun."""
@@ -111,7 +120,7 @@ def _daylight(steps: tuple[int, ...]) -> Daylight:
     cover, rain, sand = _share(cloudiness - 5.0, 95.0), _share(precipitation, 100.0), _share(dust, 100.0)
     foggy = _share(fog - 2.0, 98.0)
 
-    day = _between(altitude, (-12.0, 0.0, 15.0, 45.0), (0.0, 0.45, 0.85, 1.0))
+    day = _between(altitude, (-12.0, 0.0, 15.0, 45.0), (0.0, 0.4, 0.76, 1.0))
     direct = _between(altitude, (-2.0, 3.0, 15.0, 45.0), (0.0, 0.35, 0.9, 1.0)) * (1.0 - cover) ** 1.5 * (1.0 - sand)
     warm = _between(altitude, (-12.0, 0.0, 15.0, 35.0), (0.2, 1.0, 0.75, 0.0))
     by_day = 0.62 * (1.0 + 0.12 * cover - 0.3 * rain - 0.2 * sand) * (1.0 - warm * (1.0 - cover) * _SUNSET_SHADE)
@@ -132,7 +141,7 @@ def _daylight(steps: tuple[int, ...]) -> Daylight:
     )
 
 
-_NIGHT_SHADE = _bgr(0.2, 0.15, 0.12)
+_NIGHT_SHADE = _bgr(0.25, 0.19, 0.155)
 _MOON = _bgr(0.07, 0.056, 0.05)
 _SUNSET_SHADE, _SUNSET_LOSS = _bgr(0.02, 0.16, 0.14), _bgr(0.66, 0.34, 0.0)
 _DUST = _bgr(84, 142, 186)

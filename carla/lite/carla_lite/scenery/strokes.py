@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.meshes import StaticMesh, windows
 from carla_lite.scenery.projection import NEAR_M, Pose, View
-from carla_lite.scenery.vehicle_meshes import Shape, vehicle_mesh
+from carla_lite.scenery.vehicle_meshes import Lights, Shape, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 
 SUB = 4  # fractional bits of polygon coordinates
@@ -25,7 +26,13 @@ SMALLEST_CAR_PX = 1.5
 FINE_CAR_PX = 16.0
 WINDOWS_FROM_FOCAL = 150.0
 GLASS = (112.0, 96.0, 82.0)
+LIT_WINDOW = (118.0, 186.0, 228.0)
 LIMIT_PX = 1e5
+LEAST_GLARE_PX, GLARE_M = 0.7, 0.13
+LOW_BEAM_M, HIGH_BEAM_M = 24.0, 45.0
+BEAM_BGR = (58.0, 72.0, 78.0)
+_BEAM = ((0.0, -0.03), (0.8, -0.17), (0.95, -0.1), (1.0, 0.0), (0.95, 0.1), (0.8, 0.17), (0.0, 0.03))
+_DISC = np.array([(math.cos(turn), math.sin(turn)) for turn in (k * math.tau / 10.0 for k in range(10))])
 _BOUNDS = np.array((0.0, 0.0, NEAR_M, 0.0, 0.0), np.float32)
 
 Polygon = NDArray[np.int32]
@@ -42,10 +49,12 @@ class BoxActor:
     colour: tuple[int, int, int]
     tag: int
     shape: Shape = Shape.BOX
+    lights: int = 0
+    """Those of ``Lights`` that shine now."""
 
 
-def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
-    """Return the polygons of a vista that are in the image, from far to near."""
+def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0) -> list[Stroke]:
+    """Return the polygons of a vista that are in the image, from far to near; with ``lamps``, lit windows too."""
     if not vista.parts:
         return []
     # Beside u, v and depth, how far inside the right and lower edge: a polygon is out of the image when all its corners
@@ -59,7 +68,7 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
     ahead = np.minimum.reduceat(depth, vista.starts)[shown] > NEAR_M
     pixels = _rounded(seen[:, :2] / np.maximum(depth, np.float32(NEAR_M))[:, None])
     strokes: list[Stroke] = []
-    panes: list[tuple[int, FloatArray]] = []
+    panes: list[_Pane] = []
     near = view.lens.focal >= WINDOWS_FROM_FOCAL
     for i, whole in zip(shown.tolist(), ahead.tolist(), strict=True):
         part = vista.parts[i]
@@ -69,27 +78,35 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View) -> list[Stroke]:
         strokes.append((vista.keys[i], outline, vista.colours[i]))
         wall = vista.windowed[i]
         if wall is not None and near:
-            panes.append((len(strokes), windows(mesh.boxes[wall[0]])[wall[1]]))
-    return _with_windows(strokes, panes, view) if panes else strokes
+            panes.append((len(strokes), windows(mesh.boxes[wall[0]])[wall[1]], wall))
+    return _with_windows(strokes, panes, view, lamps) if panes else strokes
 
 
-def _with_windows(strokes: list[Stroke], panes: Sequence[tuple[int, FloatArray]], view: View) -> list[Stroke]:
-    """Return the strokes with windows in them: each pane is a place in the list and the quads (m, 4, 3) that go there."""
-    quads = view.project(np.concatenate([quads for _, quads in panes]))
+_Pane = tuple[int, FloatArray, tuple[int, int]]
+"""The windows (m, 4, 3) of one wall, where among the strokes they go, and the numbers of building and wall."""
+
+
+def _with_windows(strokes: list[Stroke], panes: Sequence[_Pane], view: View, lamps: float) -> list[Stroke]:
+    """Return the strokes with the windows after their walls; where lamps are on, some are lit."""
+    quads = view.project(np.concatenate([quads for _, quads, _ in panes]))
     before = quads[..., 2].min(axis=1) > NEAR_M
     pixels, whole = _pixels(quads), bool(before.all())
     complete: list[Stroke] = []
     done = first = 0
-    for place, walls in panes:
+    for place, walls, (building, wall) in panes:
         complete += strokes[done:place]
         key, _, colour = strokes[place - 1]
-        part = pixels[first : first + len(walls)]
-        if not whole:
-            part = part[before[first : first + len(walls)]]
-        if len(part):
-            complete.append((key, part, [0.35 * own + 0.65 * glass for own, glass in zip(colour, GLASS, strict=True)]))
-        done, first = place, first + len(walls)
-    return complete + strokes[done:]
+        span = slice(first, first + len(walls))
+        done, first = place, span.stop
+        dark = [0.35 * own + 0.65 * glass for own, glass in zip(colour, GLASS, strict=True)]
+        if not lamps:
+            complete.append((key, pixels[span] if whole else pixels[span][before[span]], dark))
+            continue
+        dark = [0.35 * own + 0.65 * glass * 0.2 for own, glass in zip(colour, GLASS, strict=True)]
+        lit = (np.arange(len(walls)) * 7 + building * 5 + wall * 3) % 11 < 3
+        complete.append((key, pixels[span][before[span] & ~lit], dark))
+        complete.append((key, pixels[span][before[span] & lit], LIT_WINDOW))
+    return [stroke for stroke in complete + strokes[done:] if len(stroke[1])]
 
 
 def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View, daylight: Daylight) -> list[Stroke]:
@@ -101,7 +118,9 @@ def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View, daylight
     behind = walls.hide(view.position, places).tolist()
     focal = view.lens.focal
     meshes = [
-        vehicle_mesh(actor.shape, actor.extent, actor.colour, focal * actor.extent[2] >= FINE_CAR_PX * distance)
+        vehicle_mesh(
+            actor.shape, actor.extent, actor.colour, focal * actor.extent[2] >= FINE_CAR_PX * distance, actor.lights
+        )
         for distance, actor in chosen
     ]
     # Few calls on long arrays, since a call costs more than its sums: one product an actor gives its points in the
@@ -128,16 +147,47 @@ def actor_strokes(actors: Sequence[BoxActor], walls: Walls, view: View, daylight
     own = np.repeat(np.array(of), [len(mesh.traits) for mesh in meshes], axis=0)[facing]
     traits = np.concatenate([mesh.traits for mesh in meshes])[facing]
     light = daylight.shade(sides[facing, 1])
-    light[traits[:, 3] > 0.0] = 1.0
+    light[traits[:, 3] > 0.0] = daylight.unlit
+    shining = traits[:, 3] > 1.0
+    if shining.any():
+        light[shining] = 1.0
+        own[shining, 2:] = 1.0, 0.0, 0.0, 0.0  # a lamp is seen through haze
     tones = (np.minimum(traits[:, :3] * light, 255.0) * own[:, 2:3] + own[:, 3:]).tolist()
     spans = (traits[:, 4:] + own[:, :1]).astype(np.intp).tolist()
     pixels, whole = _pixels(seen), bool(seen[:, 2].min() > NEAR_M)
     strokes: list[Stroke] = []
-    for (start, end), key, tone in zip(spans, own[:, 1].tolist(), tones, strict=True):
+    for (start, end), key, tone, lamp in zip(spans, own[:, 1].tolist(), tones, shining.tolist(), strict=True):
         outline = pixels[start:end] if whole else _clipped(seen[start:end])
-        if outline is not None:
-            strokes.append((key, outline, tone))
+        if outline is None:
+            continue
+        strokes.append((key, outline, tone))
+        if lamp:
+            strokes.append((key, _glare(outline, float(seen[start:end, 2].max()), view), tone))
     return strokes
+
+
+def _glare(outline: Polygon, depth: float, view: View) -> Polygon:
+    """Return a disc around a lamp, never smaller than is seen."""
+    radius = max(LEAST_GLARE_PX, GLARE_M * view.lens.focal / max(depth, NEAR_M))
+    disc: Polygon = np.rint(outline.mean(axis=0) + radius * (1 << SUB) * _DISC).astype(np.int32)
+    return disc
+
+
+def beam_strokes(actors: Sequence[BoxActor], view: View) -> list[Stroke]:
+    """Return what head lamps shine on: patches of the ground, each with the light that it has more (100: ClearNoon's),
+    the weaker ones first."""
+    patches = []
+    for actor in actors:
+        pose, (length, _, height) = actor.pose, actor.extent
+        long = HIGH_BEAM_M if actor.lights & Lights.HIGH_BEAM else LOW_BEAM_M
+        (fx, fy, _), (rx, ry, _), _ = pose.axes()
+        for share, gain in ((1.0, 0.4), (0.75, 0.7), (0.5, 1.0)):
+            corners = [(length + share * x * long, share * y * long) for x, y in _BEAM]
+            places = [(pose.x + fx * u + rx * v, pose.y + fy * u + ry * v, pose.z - height) for u, v in corners]
+            outline = _clipped(view.project(np.array(places)))
+            if outline is not None:
+                patches.append((gain, outline, [gain * part for part in BEAM_BGR]))
+    return sorted(patches, key=itemgetter(0))
 
 
 def _in_view(actors: Sequence[BoxActor], view: View) -> list[tuple[float, BoxActor]]:

@@ -29,6 +29,9 @@ BUILDING_M = 10.0
 WINDOW_WALL_PX = 26.0
 FINE_FOCAL = 100.0
 
+LAMP_M, LEAST_LAMP_PX = 0.3, 0.8
+LAMP_BGR = np.array((196.0, 232.0, 255.0))
+
 IN_FRONT = -1e4
 """Added to the distance of what no building hides: it is drawn after all buildings."""
 
@@ -142,6 +145,8 @@ def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float, daylight: Dayl
 
     groups = [_buildings(mesh, near, seen_from, distances, focal, daylight), _posts(mesh, eye, walls, focal, daylight)]
     groups.extend(_crowns(mesh, eye, walls, focal, daylight))
+    if daylight.lamps > 0.0:
+        groups.append(_lamps(mesh, eye, walls, focal, daylight))
     keys = np.concatenate([group.keys for group in groups])
     order = np.argsort(-keys, kind="stable").tolist()
     outlines = [outline for group in groups for outline in group.points - eye]
@@ -203,6 +208,22 @@ def _posts(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylig
     outline = np.stack([bottom - aside, top - aside, top + aside, bottom + aside], axis=1)
     colours = daylight.hazed(mesh.post_colours[near] * daylight.level, distance)
     return _Pieces(distance + IN_FRONT, outline, colours, [None] * len(near))
+
+
+def _lamps(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> _Pieces:
+    """Return street lamps that shine, as discs turned to the eye; those behind a building are left out."""
+    away = mesh.lamps - eye
+    distance = np.maximum(np.linalg.norm(away, axis=1), 1e-3)
+    near = np.flatnonzero(distance < FARTHEST_M)
+    near = near[walls.hide(eye, mesh.lamps[near]) < 0.0]
+    distance = distance[near]
+    right = np.stack([-away[near, 1], away[near, 0], np.zeros(len(near))], axis=1)
+    right /= np.maximum(np.hypot(away[near, 0], away[near, 1]), 1e-3)[:, None]
+    radius = np.maximum(LAMP_M, LEAST_LAMP_PX / focal * distance)[:, None, None]
+    round_ = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1)
+    disc = round_[:, :1] * right[:, None] + round_[:, 1:] * np.array((0.0, 0.0, 1.0))
+    seen = daylight.hazed(np.tile(daylight.lamps * LAMP_BGR, (len(near), 1)), 0.5 * distance)
+    return _Pieces(distance - 1.0 + IN_FRONT, mesh.lamps[near, None] + radius * disc, seen, [None] * len(near))
 
 
 def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> list[_Pieces]:

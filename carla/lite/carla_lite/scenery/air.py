@@ -1,0 +1,128 @@
+"""What is in the air: clouds, the glow around a low sun, and rain.
+
+Owns three textures made once by fixed seeds, and how they are laid over a picture: clouds and glow over its sky, rain
+over all. Rain falls anew with each frame's number, never with time.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_lite.scenery.daylight import Daylight
+from carla_lite.scenery.paint import Image
+from carla_lite.scenery.projection import Lens, View
+
+CLOUD_M, CLOUD_PIXEL_M, CLOUD_TILE = 900.0, 14.0, 256
+"""How high clouds are, how large a pixel of their texture is, and how many pixels it has before it repeats."""
+GLOW_ABOVE = 0.02
+_GLOW_BGR = np.array((110.0, 190.0, 255.0))
+
+
+class Air:
+    """Draws the air of one weather for one lens."""
+
+    def __init__(self, lens: Lens, daylight: Daylight) -> None:
+        self._lens, self._daylight = lens, daylight
+        self._rain = _streaks(lens, daylight) if daylight.rain > 0.0 else None
+        bright = 0.55 * daylight.haze + 0.45 * 235.0 * min(1.0, float(daylight.ambient.max()) / 0.62)
+        colour = bright + (0.84 * daylight.zenith - bright) * daylight.clouds
+        self._cloud: Image = np.empty((lens.height, lens.width, 3), np.uint8)
+        self._cloud[:] = np.clip(np.rint(colour), 0, 255)
+        covered = np.arange(256) / 255.0
+        share = np.clip((covered - (1.0 - daylight.clouds)) / 0.35, 0.0, 1.0) * (0.5 + 0.4 * daylight.clouds)
+        self._share: Image = np.rint(255.0 * share).astype(np.uint8)
+
+    def draw_sky(self, image: Image, horizon: int, view: View) -> None:
+        """Draw glow and clouds into the rows above the horizon."""
+        if horizon < 2:
+            return
+        if self._daylight.lamps < 1.0 and self._daylight.diffuse[2] > GLOW_ABOVE:
+            self._draw_glow(image[:horizon], view)
+        if self._daylight.clouds == 0.0:
+            return
+        rows = image[:horizon]
+        to_sky = view.ground_homography(-CLOUD_M, CLOUD_PIXEL_M, 0.0, 0.0)
+        cover = cv2.warpPerspective(
+            noise_texture(),
+            to_sky,
+            (rows.shape[1], horizon),
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+            borderMode=cv2.BORDER_WRAP,
+        )
+        share = cv2.LUT(cover, self._share).astype(np.float32) * self._fading(horizon)
+        cv2.blendLinear(self._cloud[:horizon], rows, share, 1.0 - share, rows)
+
+    def draw_rain(self, image: Image, frame: int) -> None:
+        """Draw one frame's rain over the whole picture."""
+        if self._rain is None:
+            return
+        height, width = image.shape[:2]
+        # Two multiplicative hashes: neighbouring frames must not look like one texture that moves.
+        top, left = (frame * 2654435761 >> 8) % height, (frame * 2246822519 >> 8) % width
+        cv2.add(image, self._rain[top : top + height, left : left + width], image)
+
+    def _fading(self, horizon: int) -> NDArray[np.float32]:
+        """Return the share (rows, 1) that is left of clouds towards the horizon, where haze hides them."""
+        elevation = (horizon - np.arange(horizon)) / self._lens.focal
+        faded: NDArray[np.float32] = ((1.0 - np.exp(-elevation / 0.12)) / 255.0).astype(np.float32)[:, None]
+        return faded
+
+    def _draw_glow(self, rows: Image, view: View) -> None:
+        u, v, depth = (view.matrix @ self._daylight.sun).tolist()
+        if depth < 0.05 or self._daylight.sun[2] > 0.5:
+            return
+        size = 2 * round(0.45 * self._lens.focal) + 1
+        strength = min(1.0, float(self._daylight.diffuse[2]) / 0.4)
+        left, top = round(u / depth) - size // 2, round(v / depth) - size // 2
+        x, y = max(left, 0), max(top, 0)
+        part = rows[y : max(top + size, 0), x : max(left + size, 0)]
+        if part.size:
+            glow = _glow(size, round(10.0 * strength))[y - top :, x - left :][: part.shape[0], : part.shape[1]]
+            cv2.add(part, np.ascontiguousarray(glow), part)
+
+
+@cache
+def noise_texture() -> Image:
+    """Return one channel that repeats without a seam: noise of four sizes."""
+    rng = np.random.default_rng(0xC10D)
+    total = np.zeros((CLOUD_TILE, CLOUD_TILE), np.float32)
+    for octave in range(4):
+        cells = 8 << octave
+        noise = np.pad(rng.normal(0.0, 0.6**octave, (cells, cells)).astype(np.float32), 2, mode="wrap")
+        grown = cv2.resize(noise, None, fx=CLOUD_TILE / cells, fy=CLOUD_TILE / cells, interpolation=cv2.INTER_CUBIC)
+        edge = 2 * CLOUD_TILE // cells
+        total += grown[edge : edge + CLOUD_TILE, edge : edge + CLOUD_TILE]
+    ranks = total.ravel().argsort().argsort().reshape(total.shape)
+    texture: Image = (ranks * 255 // (total.size - 1)).astype(np.uint8)
+    return texture
+
+
+@cache
+def _glow(size: int, tenths: int) -> Image:
+    """Return a disc of light with a halo, as what is added to the sky."""
+    away = np.hypot(*np.mgrid[-1.0 : 1.0 : size * 1j, -1.0 : 1.0 : size * 1j])  # type: ignore[misc]
+    halo = np.clip(1.0 - away, 0.0, 1.0) ** 2 * 0.55 + np.clip((0.1 - away) / 0.03, 0.0, 1.0)
+    lit: Image = np.clip(np.rint(halo[..., None] * _GLOW_BGR * tenths / 10.0), 0, 255).astype(np.uint8)
+    return lit
+
+
+def _streaks(lens: Lens, daylight: Daylight) -> Image:
+    """Return a texture of drops twice as high and wide as the picture, as what is added to it."""
+    height, width = 2 * lens.height, 2 * lens.width
+    rng = np.random.default_rng(0xD209)
+    texture: Image = np.zeros((height, width, 3), np.uint8)
+    count = round(daylight.rain * 520.0 * max(1.0, width / 800.0))
+    bright = 18.0 + 34.0 * min(1.0, float(daylight.ambient.mean()) / 0.62)
+    slant = 0.35 * daylight.wind
+    for x, y, near in zip(
+        rng.uniform(0, width, count), rng.uniform(0, height, count), rng.uniform(0.3, 1.0, count), strict=True
+    ):
+        long = near * near * 0.08 * lens.height + 2.0
+        end = round(x + slant * long), round(y + long)
+        thickness = max(1, round(near * lens.height / 450.0))
+        cv2.line(texture, (round(x), round(y)), end, [bright * near] * 3, thickness, cv2.LINE_AA)
+    return texture

@@ -22,6 +22,7 @@ from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.scenery.camera import BoxActor, Camera, Pose
+from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.scene import Scene
 
 Message = Sequence[Buffer]
@@ -40,6 +41,7 @@ class TickSnapshot:
     elapsed_s: float
     scene: Scene
     geo_reference: GeoReference
+    daylight: Daylight
     vehicles: Sequence[Vehicle]
     collided: Sequence[tuple[Vehicle, Vehicle | None, Contact]]
 
@@ -180,13 +182,18 @@ class RgbCamera(Sensor):
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield the image of this snapshot."""
         where = self.pose
+        near = [
+            (vehicle, box)
+            for vehicle, box in snapshot.drawn
+            if abs(box.pose.x - where.x) < _SIGHT_M and abs(box.pose.y - where.y) < _SIGHT_M
+        ]
         seen = [
             box
-            for vehicle, box in snapshot.drawn
-            if max(abs(box.pose.x - where.x), abs(box.pose.y - where.y)) < _SIGHT_M
-            and not (self.hangs_on(vehicle) and vehicle.surrounds(where.x, where.y, where.z))
+            for vehicle, box in near
+            if not (self.hangs_on(vehicle) and vehicle.surrounds(where.x, where.y, where.z))
         ]
-        image = self._camera.render(snapshot.scene, where, seen)
+        beaming = [box for _, box in near]
+        image = self._camera.render(snapshot.scene, where, seen, snapshot.daylight, snapshot.frame, beaming)
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 

@@ -26,6 +26,7 @@ from carla_lite.protocol.wire import RpcError
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
 from carla_lite.scenery.camera import Pose
+from carla_lite.scenery.daylight import CLEAR_NOON, Daylight
 from carla_lite.scenery.scene import Scene
 from carla_lite.sensors import SENSORS, Message, Sensor, TickSnapshot
 from carla_lite.triggers import FRICTION_TRIGGER, FrictionTrigger
@@ -34,9 +35,6 @@ A = TypeVar("A", bound=Actor)
 
 _RECORD_BYTES = wire.VEHICLE_RECORD.size
 _HEAD_BYTES = wire.HEADER.size + wire.WORLD_HEAD.size
-
-# carla.WeatherParameters.ClearNoon
-_CLEAR_NOON = (5.0, 0.0, 0.0, 10.0, -1.0, 45.0, 2.0, 0.75, 0.1, 0.0, 1.0, 0.03, 0.0331, 0.0)
 
 _ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
 
@@ -70,7 +68,7 @@ class World:
         self.network, self.scene = network, scene
         self.episode += 1
         self.elapsed_s = 0.0
-        self.weather: list[float] = list(_CLEAR_NOON)
+        self.weather: list[float] = list(CLEAR_NOON)
         self.actors: dict[int, Actor] = {}
         self.vehicles: list[Vehicle] = []
         self.sensors: list[Sensor] = []
@@ -156,7 +154,13 @@ class World:
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
         snapshot = TickSnapshot(
-            self.frame, self.elapsed_s, self.scene, self.network.geo_reference, self.vehicles, collided
+            self.frame,
+            self.elapsed_s,
+            self.scene,
+            self.network.geo_reference,
+            Daylight.of(self.weather),
+            self.vehicles,
+            collided,
         )
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):

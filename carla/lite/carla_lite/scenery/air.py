@@ -10,11 +10,11 @@ from functools import cache
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import Lens, View
+from carla_lite.scenery.soft_warp import coarseness, cover, smooth, soft_warp
 
 CLOUD_M, CLOUD_PIXEL_M, CLOUD_TILE = 900.0, 14.0, 256
 """How high clouds are, how large a pixel of their texture is, and how many pixels it has before it repeats."""
@@ -32,8 +32,8 @@ class Air:
         colour = bright + (0.84 * daylight.zenith - bright) * daylight.clouds
         self._cloud: Image = np.empty((lens.height, lens.width, 3), np.uint8)
         self._cloud[:] = np.clip(np.rint(colour), 0, 255)
-        covered = np.arange(256) / 255.0
-        share = np.clip((covered - (1.0 - daylight.clouds)) / 0.35, 0.0, 1.0) * (0.5 + 0.4 * daylight.clouds)
+        clouded = np.arange(256) / 255.0
+        share = np.clip((clouded - (1.0 - daylight.clouds)) / 0.35, 0.0, 1.0) * (0.5 + 0.4 * daylight.clouds)
         self._share: Image = np.rint(255.0 * share).astype(np.uint8)
 
     def draw_sky(self, image: Image, horizon: int, view: View) -> None:
@@ -44,17 +44,11 @@ class Air:
             self._draw_glow(image[:horizon], view)
         if self._daylight.clouds == 0.0:
             return
-        rows = image[:horizon]
+        size = image.shape[1], horizon
         to_sky = view.ground_homography(-CLOUD_M, CLOUD_PIXEL_M, 0.0, 0.0)
-        cover = cv2.warpPerspective(
-            noise_texture(),
-            to_sky,
-            (rows.shape[1], horizon),
-            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-            borderMode=cv2.BORDER_WRAP,
-        )
-        share = cv2.LUT(cover, self._share).astype(np.float32) * self._fading(horizon)
-        cv2.blendLinear(self._cloud[:horizon], rows, share, 1.0 - share, rows)
+        share = cv2.LUT(soft_warp(noise_texture(), to_sky, size), self._share)
+        share = cv2.multiply(share, self._fading(horizon, share.shape), None, 1.0 / 255.0)
+        cover(image[:horizon], self._cloud[:horizon], smooth(np.asarray(share, np.uint8), size))
 
     def draw_rain(self, image: Image, frame: int) -> None:
         """Draw one frame's rain over the whole picture."""
@@ -65,11 +59,12 @@ class Air:
         top, left = (frame * 2654435761 >> 8) % height, (frame * 2246822519 >> 8) % width
         cv2.add(image, self._rain[top : top + height, left : left + width], image)
 
-    def _fading(self, horizon: int) -> NDArray[np.float32]:
-        """Return the share (rows, 1) that is left of clouds towards the horizon, where haze hides them."""
-        elevation = (horizon - np.arange(horizon)) / self._lens.focal
-        faded: NDArray[np.float32] = ((1.0 - np.exp(-elevation / 0.12)) / 255.0).astype(np.float32)[:, None]
-        return faded
+    def _fading(self, horizon: int, shape: tuple[int, ...]) -> Image:
+        """Return the share (of 255) that is left of clouds towards the horizon, where haze hides them."""
+        elevation = (horizon - coarseness(self._lens.width) * np.arange(shape[0])) / self._lens.focal
+        faded = np.clip(1.0 - np.exp(-elevation / 0.12), 0.0, 1.0) * 255.0
+        rows: Image = np.repeat(faded.astype(np.uint8)[:, None], shape[1], axis=1)
+        return rows
 
     def _draw_glow(self, rows: Image, view: View) -> None:
         u, v, depth = (view.matrix @ self._daylight.sun).tolist()

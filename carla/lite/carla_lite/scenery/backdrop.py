@@ -19,6 +19,7 @@ from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.ground_light import FULL, GroundLight
 from carla_lite.scenery.paint import GRASS, LEVELS, SHADOW, GroundImage, Image
 from carla_lite.scenery.projection import Lens, View
+from carla_lite.scenery.soft_warp import coarseness, cover, smooth, soft_warp
 from carla_lite.scenery.strokes import SUB, Stroke
 
 GROUND_END_M = 600.0
@@ -76,13 +77,15 @@ class Backdrop:
             self.bands = self._bands(below, focal, scale)
 
     def _wet(self, depth: FloatArray, width: int) -> None:
-        """Make what wet ground at these depths mirrors, how much of it, and how much of that is puddles."""
-        down = np.arctan2(self.above_m, depth)
-        self._mirrored = _rows_of(0.92 * self._daylight.sky(down), width)
-        self._gleam = np.float32(self._daylight.wet * (0.16 + 0.8 * (1.0 - np.sin(down)) ** 3))[:, None] / np.float32(
-            255
-        )
-        self._puddly = np.float32(np.clip(PUDDLES_M / depth, 0.0, 1.0))[:, None]
+        """Make what wet ground at these depths mirrors, how much of it, and how much of that in puddles and between."""
+        wet = self._daylight.wet
+        self._mirrored = _rows_of(0.92 * self._daylight.sky(np.arctan2(self.above_m, depth)), width)
+        depth = depth[:: coarseness(width)]
+        gleam = wet * (0.16 + 0.8 * (1.0 - np.sin(np.arctan2(self.above_m, depth))) ** 3)
+        puddles = np.clip((np.arange(256) / 255.0 - 1.0 + 0.5 * wet) / 0.08, 0.0, 1.0) * 0.7 + 0.3
+        near = np.clip(PUDDLES_M / depth, 0.0, 1.0)[:, None]
+        shares = 255.0 * gleam[:, None] * (puddles.mean() + (puddles - puddles.mean()) * near)
+        self._gleam: Image = np.clip(np.rint(shares), 0, 255).astype(np.uint8)  # (coarse row, noise)
 
     def _bands(self, depth: FloatArray, focal: float, scale: float) -> list[_Band]:
         """Return the rows grouped by the level whose pixels are as large as theirs."""
@@ -141,30 +144,29 @@ class Backdrop:
     ) -> None:
         """Take ClearNoon's shadows out and put this weather's light in."""
         top = min(band.first for band in bands)
-        gain, shadow = np.empty_like(image), np.empty(image.shape[:2], np.uint8)
-        self._warp(light.light, [_Band(top, len(image), 0)], view, gain, light.open_ground)
+        rows, size = image[top:], (image.shape[1], len(image) - top)
+        shadow = np.empty(image.shape[:2], np.uint8)
         self._warp(light.shadow, bands, view, shadow, (0,))
-        gain, rows = gain[top:], image[top:]
-        cv2.multiply(gain, cv2.cvtColor(cv2.LUT(shadow[top:], _SHADOWLESS), cv2.COLOR_GRAY2BGR), gain, 1.0 / 128.0)
+        shown = light.light
+        to_light = view.ground_homography(self.above_m, shown.metres_per_pixel, shown.x_min, shown.y_min) @ _below(top)
+        gain = soft_warp(shown.levels[0], to_light, size, light.open_ground)
         if beams:
-            shone = np.zeros_like(image)
+            step = coarseness(size[0])
+            shone = np.zeros_like(gain)
             for _, outline, colour in beams:
-                cv2.fillConvexPoly(shone, outline, colour, cv2.LINE_8, SUB)
-            soft = 2 * (image.shape[1] // 60) + 1
-            cv2.add(gain, cv2.blur(shone, (soft, soft))[top:], gain)
+                cv2.fillConvexPoly(shone, (outline - (0, top << SUB)) // step, colour, cv2.LINE_8, SUB)
+            cv2.add(gain, cv2.blur(shone, (3, 3)), gain)
+        gain = smooth(gain, size)
+        cv2.multiply(gain, cv2.cvtColor(cv2.LUT(shadow[top:], _SHADOWLESS), cv2.COLOR_GRAY2BGR), gain, 1.0 / 128.0)
         cv2.multiply(rows, gain, rows, (1.0 - 0.3 * self._daylight.wet) / FULL)
 
     def _gleam_on(self, rows: Image, view: View) -> None:
         """Mirror the sky in wet ground: more of it at a flat angle, and in puddles."""
         to_tile = view.ground_homography(self.above_m, PUDDLE_PIXEL_M, 0.0, 0.0) @ _below(self.horizon)
-        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-        noise = cv2.warpPerspective(noise_texture(), to_tile, rows.shape[1::-1], None, flags, cv2.BORDER_WRAP)
-        puddles = (
-            np.clip((np.arange(256) / 255.0 - 1.0 + 0.5 * self._daylight.wet) / 0.08, 0.0, 1.0) * 180 + 75
-        ).astype(np.uint8)
-        mean = np.float32(puddles.mean())
-        share = self._gleam * (mean + (cv2.LUT(noise, puddles).astype(np.float32) - mean) * self._puddly)
-        cv2.blendLinear(self._mirrored, rows, share, 1.0 - share, rows)
+        size = rows.shape[1], rows.shape[0]
+        noise = soft_warp(noise_texture(), to_tile, size)
+        share = self._gleam[np.arange(len(noise))[:, None], noise]
+        cover(rows, self._mirrored, smooth(share, size))
 
     def _slanting(self, view: View) -> list[_Band]:
         """Return the rows above the level horizon in which a rolled camera sees ground at one side."""

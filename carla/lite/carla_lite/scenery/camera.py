@@ -19,7 +19,6 @@ from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import Lens, Pose, View
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.strokes import SUB, BoxActor, Stroke, actor_strokes, beam_strokes, still_strokes
-from carla_lite.scenery.vehicle_meshes import BEAMS
 
 __all__ = ["BoxActor", "Camera", "Pose"]
 
@@ -61,7 +60,7 @@ class Camera:
         light, beams = None, []
         if daylight is not NOON:
             light = scene.light(daylight)
-            beams = beam_strokes([actor for actor in beaming if actor.lights & BEAMS], view) if daylight.lamps else []
+            beams = beam_strokes(beaming, view) if daylight.lamps else []
         backdrop.draw(self._canvas, scene.ground, view, light, beams)
         vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)
         air = None if daylight is NOON else self._air(daylight)

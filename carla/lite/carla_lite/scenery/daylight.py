@@ -71,7 +71,7 @@ class Daylight:
 
     @cached_property
     def unlit(self) -> FloatArray:
-        """How bright lamps are that don't shine, and what else the sun doesn't shade, as a share (3,) of ClearNoon's."""
+        """How bright lamps are that don't shine and what else the sun doesn't shade: a share (3,) of ClearNoon's."""
         share: FloatArray = self.ambient / NOON.ambient
         return share
 

@@ -1,7 +1,7 @@
 """What falls on the ground in a weather other than ClearNoon, whose sun the ground's picture was painted in.
 
 Owns two pictures of the map from above: ClearNoon's shadows, to be taken out again, and the light of the present
-weather with the shadows of its own sun and the pools under the lamps. Never touches perspective: ``backdrop`` warps them.
+weather with the shadows of its own sun and the pools under the lamps. Never touches perspective: ``backdrop`` does.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.meshes import StaticMesh, windows
 from carla_lite.scenery.projection import NEAR_M, Pose, View
-from carla_lite.scenery.vehicle_meshes import Lights, Shape, vehicle_mesh
+from carla_lite.scenery.vehicle_meshes import BEAMS, Lights, Shape, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 
 SUB = 4  # fractional bits of polygon coordinates
@@ -31,7 +30,9 @@ LIMIT_PX = 1e5
 LEAST_GLARE_PX, GLARE_M = 0.7, 0.13
 LOW_BEAM_M, HIGH_BEAM_M = 24.0, 45.0
 BEAM_BGR = (58.0, 72.0, 78.0)
-_BEAM = ((0.0, -0.03), (0.8, -0.17), (0.95, -0.1), (1.0, 0.0), (0.95, 0.1), (0.8, 0.17), (0.0, 0.03))
+BEAM_SEEN_M = 90.0
+_BEAM_SHARES, _BEAM_GAINS = np.array((1.0, 0.75, 0.5)), (0.4, 0.7, 1.0)
+_BEAM = np.array(((0.0, -0.03), (0.8, -0.17), (0.95, -0.1), (1.0, 0.0), (0.95, 0.1), (0.8, 0.17), (0.0, 0.03)))
 _DISC = np.array([(math.cos(turn), math.sin(turn)) for turn in (k * math.tau / 10.0 for k in range(10))])
 _BOUNDS = np.array((0.0, 0.0, NEAR_M, 0.0, 0.0), np.float32)
 
@@ -176,18 +177,32 @@ def _glare(outline: Polygon, depth: float, view: View) -> Polygon:
 def beam_strokes(actors: Sequence[BoxActor], view: View) -> list[Stroke]:
     """Return what head lamps shine on: patches of the ground, each with the light that it has more (100: ClearNoon's),
     the weaker ones first."""
+    px, py, _ = view.position.tolist()
+    near = [
+        actor
+        for actor in actors
+        if actor.lights & BEAMS and abs(actor.pose.x - px) < BEAM_SEEN_M and abs(actor.pose.y - py) < BEAM_SEEN_M
+    ]
+    if not near:
+        return []
+    places = np.array([(a.pose.x, a.pose.y, a.pose.z - a.extent[2]) for a in near])
+    turns = np.array([a.pose.axes()[:2] for a in near])
+    long = np.array([HIGH_BEAM_M if a.lights & Lights.HIGH_BEAM else LOW_BEAM_M for a in near])
+    # (actor, patch, corner, along and across), then the same seen
+    corners = long[:, None, None, None] * _BEAM_SHARES[:, None, None] * _BEAM
+    corners[..., 0] += np.array([a.extent[0] for a in near])[:, None, None]
+    seen = view.project(places[:, None, None] + corners @ turns[:, None])
+    ahead = seen[..., 2] > NEAR_M
+    beyond = (seen[..., 0] < 0.0) | (seen[..., 0] > view.lens.width * seen[..., 2])
+    shown = ahead.any(axis=(1, 2)) & ~(beyond & ahead).all(axis=(1, 2))
     patches = []
-    for actor in actors:
-        pose, (length, _, height) = actor.pose, actor.extent
-        long = HIGH_BEAM_M if actor.lights & Lights.HIGH_BEAM else LOW_BEAM_M
-        (fx, fy, _), (rx, ry, _), _ = pose.axes()
-        for share, gain in ((1.0, 0.4), (0.75, 0.7), (0.5, 1.0)):
-            corners = [(length + share * x * long, share * y * long) for x, y in _BEAM]
-            places = [(pose.x + fx * u + rx * v, pose.y + fy * u + ry * v, pose.z - height) for u, v in corners]
-            outline = _clipped(view.project(np.array(places)))
-            if outline is not None:
-                patches.append((gain, outline, [gain * part for part in BEAM_BGR]))
-    return sorted(patches, key=itemgetter(0))
+    for which, gain in enumerate(_BEAM_GAINS):
+        colour = [gain * part for part in BEAM_BGR]
+        for outline, whole in zip(seen[shown, which], ahead[shown, which].all(axis=1).tolist(), strict=True):
+            pixels = _pixels(outline) if whole else _clipped(outline)
+            if pixels is not None:
+                patches.append((gain, pixels, colour))
+    return patches
 
 
 def _in_view(actors: Sequence[BoxActor], view: View) -> list[tuple[float, BoxActor]]:

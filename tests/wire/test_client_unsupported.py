@@ -68,13 +68,13 @@ def test_calls_without_effect_are_named_once_in_the_log_and_counted(start_faulty
     session = connect(faulty.server)
     car = session.car()
     for _ in range(3):
-        session.world.debug.draw_point(carla.Location())
+        session.world.debug.draw_hud_point(carla.Location())
         car.open_door(carla.VehicleDoor.All)
         session.world.unload_map_layer(carla.MapLayer.Buildings)
     session.world.tick()
     counts = dict(entry.split(":") for entry in faulty.status()["unsupported"].split(";"))
     assert counts == {
-        "draw_debug_shape": "3",
+        "draw_debug_shape on the HUD": "3",
         "open_vehicle_door": "3",
         "unload_map_layer": "3",
     }

@@ -106,6 +106,7 @@ class Vehicle(Actor):
         self.body = Body(blueprint.model)
         super().__init__(identity, place)
         self.light_state = 0
+        self._blinking_since_s = 0.0
         self.speed_limit_kmh = 30.0
         self.collides = True
         self.ackermann: Ackermann | None = None
@@ -132,6 +133,12 @@ class Vehicle(Actor):
     def drive(self, control: Control) -> None:
         """Hold this control until the next one, or for one tick if the blueprint's ``sticky_control`` is false."""
         self.ackermann, self.body.control, self._driven = None, control, True
+
+    def switch_lights(self, flags: int, elapsed_s: float) -> None:
+        """Set the flags of VehicleLightState; indicators that were off begin to blink now."""
+        if flags & ~self.light_state & _BLINKERS:
+            self._blinking_since_s = elapsed_s
+        self.light_state = flags
 
     def prepare(self) -> None:
         """Do what a client asked to be done before each step of the motion model."""
@@ -172,7 +179,7 @@ class Vehicle(Actor):
         model, body = self.body.model, self.body
         centre = Pose(body.x, body.y, body.z + model.box_centre_z_m, body.pitch, body.yaw, body.roll)
         lights = self.light_state & _SEEN_LIGHTS
-        if lights & _BLINKERS and elapsed_s % _BLINK_S >= 0.5 * _BLINK_S:
+        if lights & _BLINKERS and (elapsed_s - self._blinking_since_s) % _BLINK_S > 0.5 * _BLINK_S + 1e-6:
             lights &= ~_BLINKERS
         return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0], self._shape, lights)
 

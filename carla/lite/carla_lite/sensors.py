@@ -21,8 +21,7 @@ from carla_lite.motion.collisions import Contact
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
-from carla_lite.scenery.camera import BoxActor, Camera, Pose
-from carla_lite.scenery.daylight import Daylight
+from carla_lite.scenery.camera import BoxActor, Camera, Moment, Pose
 from carla_lite.scenery.scene import Scene
 
 Message = Sequence[Buffer]
@@ -41,7 +40,7 @@ class TickSnapshot:
     elapsed_s: float
     scene: Scene
     geo_reference: GeoReference
-    daylight: Daylight
+    moment: Moment
     vehicles: Sequence[Vehicle]
     collided: Sequence[tuple[Vehicle, Vehicle | None, Contact]]
 
@@ -193,7 +192,7 @@ class RgbCamera(Sensor):
             if not (self.hangs_on(vehicle) and vehicle.surrounds(where.x, where.y, where.z))
         ]
         beaming = [box for _, box in near]
-        image = self._camera.render(snapshot.scene, where, seen, snapshot.daylight, snapshot.frame, beaming)
+        image = self._camera.render(snapshot.scene, where, seen, snapshot.moment, beaming)
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 

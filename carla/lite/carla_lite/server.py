@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from carla_lite.maps import Maps
 
-# Four of these modules enter their functions in the table of methods.
-from carla_lite.methods import actor, commands, episode, table, vehicle  # noqa: F401
+# Five of these modules enter their functions in the table of methods.
+from carla_lite.methods import actor, commands, drawing, episode, table, vehicle  # noqa: F401
 from carla_lite.protocol.channel import listen
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams

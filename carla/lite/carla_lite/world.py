@@ -25,8 +25,9 @@ from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
-from carla_lite.scenery.camera import Pose
+from carla_lite.scenery.camera import Moment, Pose
 from carla_lite.scenery.daylight import CLEAR_NOON, Daylight
+from carla_lite.scenery.drawings import Drawing
 from carla_lite.scenery.scene import Scene
 from carla_lite.sensors import SENSORS, Message, Sensor, TickSnapshot
 from carla_lite.triggers import FRICTION_TRIGGER, FrictionTrigger
@@ -69,6 +70,7 @@ class World:
         self.episode += 1
         self.elapsed_s = 0.0
         self.weather: list[float] = list(CLEAR_NOON)
+        self.drawings: list[Drawing] = []
         self.actors: dict[int, Actor] = {}
         self.vehicles: list[Vehicle] = []
         self.sensors: list[Sensor] = []
@@ -145,6 +147,8 @@ class World:
         delta_s = self.settings.delta_s
         self.frame += 1
         self.elapsed_s += delta_s
+        if self.drawings:
+            self.drawings = [shape for shape in self.drawings if self.elapsed_s < shape.until_s + 1e-6]
         for trigger in self._triggers:
             trigger.act(self.vehicles)
         for vehicle in self.vehicles:
@@ -158,7 +162,7 @@ class World:
             self.elapsed_s,
             self.scene,
             self.network.geo_reference,
-            Daylight.of(self.weather),
+            Moment(Daylight.of(self.weather), self.drawings),
             self.vehicles,
             collided,
         )

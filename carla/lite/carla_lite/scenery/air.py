@@ -1,7 +1,7 @@
 """What is in the air: clouds, the glow around a low sun, and rain.
 
 Owns three textures made once by fixed seeds, and how they are laid over a picture: clouds and glow over its sky, rain
-over all. Rain falls anew with each frame's number, never with time.
+over all. Rain falls anew in each picture of a camera, by its number and never by time.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Air:
         share = cv2.multiply(share, self._fading(horizon, share.shape), None, 1.0 / 255.0)
         cover(image[:horizon], self._cloud[:horizon], smooth(np.asarray(share, np.uint8), size))
 
-    def draw_rain(self, image: Image, frame: int) -> None:
-        """Draw one frame's rain over the whole picture."""
+    def draw_rain(self, image: Image, number: int) -> None:
+        """Draw the rain of a camera's picture of this number over the whole picture."""
         if self._rain is None:
             return
         height, width = image.shape[:2]
-        # Two multiplicative hashes: neighbouring frames must not look like one texture that moves.
-        top, left = (frame * 2654435761 >> 8) % height, (frame * 2246822519 >> 8) % width
+        # Two multiplicative hashes: neighbouring pictures must not look like one texture that moves.
+        top, left = (number * 2654435761 >> 8) % height, (number * 2246822519 >> 8) % width
         cv2.add(image, self._rain[top : top + height, left : left + width], image)
 
     def _fading(self, horizon: int, shape: tuple[int, ...]) -> Image:

@@ -7,6 +7,7 @@ the wire.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
 import cv2
@@ -15,15 +16,24 @@ import numpy as np
 from carla_lite.scenery.air import Air
 from carla_lite.scenery.backdrop import Backdrop
 from carla_lite.scenery.daylight import NOON, Daylight
+from carla_lite.scenery.drawings import Drawing, drawing_strokes, write_strings
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import Lens, Pose, View
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.strokes import SUB, BoxActor, Stroke, actor_strokes, beam_strokes, still_strokes
 
-__all__ = ["BoxActor", "Camera", "Pose"]
+__all__ = ["BoxActor", "Camera", "Moment", "Pose"]
 
 _BACKDROPS = 128
 SMOOTH_FROM_PX = 200  # smaller images are for networks, and smooth edges cost as much as all the rest
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What all cameras see of one tick, beside what stands and moves."""
+
+    daylight: Daylight = NOON
+    drawings: Sequence[Drawing] = ()
 
 
 class Camera:
@@ -32,6 +42,8 @@ class Camera:
     def __init__(self, width: int, height: int, fov_deg: float) -> None:
         self.lens = Lens.of(width, height, fov_deg)
         self._canvas: Image = np.zeros((height, width, 3), np.uint8)
+        # Rain falls by it: a simulator's frames may have gone on for any time before the first picture.
+        self._pictures = 0
         self._last_air: tuple[Daylight, Air] | None = None
         self._backdrops: dict[tuple[int, int, float, Daylight], Backdrop] = {}
 
@@ -40,8 +52,7 @@ class Camera:
         scene: Scene,
         pose: Pose,
         actors: Sequence[BoxActor],
-        daylight: Daylight = NOON,
-        frame: int = 0,
+        moment: Moment = Moment(),
         beaming: Sequence[BoxActor] = (),
     ) -> Image:
         """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time.
@@ -50,11 +61,11 @@ class Camera:
             scene: what stands still.
             pose: of the camera.
             actors: what moves and is seen.
-            daylight: light and air.
-            frame: whose rain falls.
+            moment: light, air, and what clients have drawn.
             beaming: whose head lamps light the ground, seen or not.
         """
-        view = View(pose, self.lens)
+        self._pictures += 1
+        view, daylight = View(pose, self.lens), moment.daylight
         above_m = pose.z - scene.height(pose.x, pose.y)
         backdrop = self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel, daylight)
         light, beams = None, []
@@ -66,11 +77,14 @@ class Camera:
         air = None if daylight is NOON else self._air(daylight)
         if air is not None:
             air.draw_sky(self._canvas, backdrop.horizon, view)
-        self._fill(
-            still_strokes(vista, scene.mesh, view, daylight.lamps), actor_strokes(actors, vista.walls, view, daylight)
-        )
+        moving = actor_strokes(actors, vista.walls, view, daylight)
+        if moment.drawings:
+            moving += drawing_strokes(moment.drawings, vista.walls, view)
+        self._fill(still_strokes(vista, scene.mesh, view, daylight.lamps), moving)
         if air is not None:
-            air.draw_rain(self._canvas, frame)
+            air.draw_rain(self._canvas, self._pictures)
+        if moment.drawings:
+            write_strings(self._canvas, moment.drawings, view)
         image: Image = np.empty((self.lens.height, self.lens.width, 4), np.uint8)
         cv2.cvtColor(self._canvas, cv2.COLOR_BGR2BGRA, image)
         return image

@@ -67,7 +67,7 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
     shown = np.flatnonzero((np.maximum.reduceat(seen, vista.starts) > _BOUNDS).all(axis=1))
     depth = seen[:, 2]
     ahead = np.minimum.reduceat(depth, vista.starts)[shown] > NEAR_M
-    pixels = _rounded(seen[:, :2] / np.maximum(depth, np.float32(NEAR_M))[:, None])
+    pixels = pixels_of(seen[:, :2] / np.maximum(depth, np.float32(NEAR_M))[:, None])
     strokes: list[Stroke] = []
     panes: list[_Pane] = []
     near = view.lens.focal >= WINDOWS_FROM_FOCAL
@@ -195,13 +195,15 @@ def beam_strokes(actors: Sequence[BoxActor], view: View) -> list[Stroke]:
     ahead = seen[..., 2] > NEAR_M
     beyond = (seen[..., 0] < 0.0) | (seen[..., 0] > view.lens.width * seen[..., 2])
     shown = ahead.any(axis=(1, 2)) & ~(beyond & ahead).all(axis=(1, 2))
+    seen, whole = seen[shown], ahead[shown].all(axis=2)
+    pixels = _pixels(seen)
     patches = []
     for which, gain in enumerate(_BEAM_GAINS):
         colour = [gain * part for part in BEAM_BGR]
-        for outline, whole in zip(seen[shown, which], ahead[shown, which].all(axis=1).tolist(), strict=True):
-            pixels = _pixels(outline) if whole else _clipped(outline)
-            if pixels is not None:
-                patches.append((gain, pixels, colour))
+        for i in range(len(seen)):
+            outline = pixels[i, which] if whole[i, which] else _clipped(seen[i, which])
+            if outline is not None:
+                patches.append((gain, outline, colour))
     return patches
 
 
@@ -225,10 +227,11 @@ def _in_view(actors: Sequence[BoxActor], view: View) -> list[tuple[float, BoxAct
 
 def _pixels(seen: FloatArray) -> Polygon:
     """Return drawing coordinates (..., 2) of projected points (..., 3) in front of the eye."""
-    return _rounded(seen[..., :2] / np.maximum(seen[..., 2:], NEAR_M))
+    return pixels_of(seen[..., :2] / np.maximum(seen[..., 2:], NEAR_M))
 
 
-def _rounded(places: FloatArray | Float32) -> Polygon:
+def pixels_of(places: FloatArray | Float32) -> Polygon:
+    """Return drawing coordinates (..., 2) of places in the image (..., 2), in pixels."""
     # In C order whatever the input's: OpenCV takes no other.
     cut = np.minimum(np.maximum(places, -LIMIT_PX), LIMIT_PX)
     rounded: Polygon = np.rint(cut * (1 << SUB)).astype(np.int32, order="C")

@@ -74,7 +74,7 @@ def test_calls_without_effect_are_named_once_in_the_log_and_counted(start_faulty
     session.world.tick()
     counts = dict(entry.split(":") for entry in faulty.status()["unsupported"].split(";"))
     assert counts == {
-        "draw_debug_shape on the HUD": "3",
+        "draw_hud_shape": "3",
         "open_vehicle_door": "3",
         "unload_map_layer": "3",
     }

@@ -179,7 +179,7 @@ class Vehicle(Actor):
         model, body = self.body.model, self.body
         centre = Pose(body.x, body.y, body.z + model.box_centre_z_m, body.pitch, body.yaw, body.roll)
         lights = self.light_state & _SEEN_LIGHTS
-        if lights & _BLINKERS and (elapsed_s - self._blinking_since_s) % _BLINK_S > 0.5 * _BLINK_S + 1e-6:
+        if lights & _BLINKERS and (elapsed_s - self._blinking_since_s + 1e-6) % _BLINK_S >= 0.5 * _BLINK_S:
             lights &= ~_BLINKERS
         return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0], self._shape, lights)
 

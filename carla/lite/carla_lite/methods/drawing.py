@@ -25,7 +25,7 @@ def draw_debug_shape(world: World, shape: list[Any]) -> None:
     """
     (kind, figures), (red, green, blue), life_s, *_ = shape
     if kind > _STRING:
-        world.report_unsupported("draw_debug_shape on the HUD")
+        world.report_unsupported("draw_hud_shape")
         return
     until_s = world.elapsed_s + life_s if life_s > 0.0 else math.inf
     world.drawings.append(_shape(kind, figures, Drawing((blue, green, red), until_s)))

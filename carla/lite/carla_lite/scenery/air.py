@@ -99,7 +99,7 @@ def noise_texture() -> Image:
 @cache
 def _glow(size: int, tenths: int) -> Image:
     """Return a disc of light with a halo, as what is added to the sky."""
-    away = np.hypot(*np.mgrid[-1.0 : 1.0 : size * 1j, -1.0 : 1.0 : size * 1j])  # type: ignore[misc]
+    away = np.hypot(*np.mgrid[-1.0 : 1.0 : size * 1j, -1.0 : 1.0 : size * 1j])
     halo = np.clip(1.0 - away, 0.0, 1.0) ** 2 * 0.55 + np.clip((0.1 - away) / 0.03, 0.0, 1.0)
     lit: Image = np.clip(np.rint(halo[..., None] * _GLOW_BGR * tenths / 10.0), 0, 255).astype(np.uint8)
     return lit

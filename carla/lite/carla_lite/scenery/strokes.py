@@ -195,13 +195,13 @@ def beam_strokes(actors: Sequence[BoxActor], view: View) -> list[Stroke]:
     ahead = seen[..., 2] > NEAR_M
     beyond = (seen[..., 0] < 0.0) | (seen[..., 0] > view.lens.width * seen[..., 2])
     shown = ahead.any(axis=(1, 2)) & ~(beyond & ahead).all(axis=(1, 2))
-    seen, whole = seen[shown], ahead[shown].all(axis=2)
+    seen, whole = seen[shown], np.asarray(ahead[shown].all(axis=2)).tolist()
     pixels = _pixels(seen)
-    patches = []
+    patches: list[Stroke] = []
     for which, gain in enumerate(_BEAM_GAINS):
         colour = [gain * part for part in BEAM_BGR]
         for i in range(len(seen)):
-            outline = pixels[i, which] if whole[i, which] else _clipped(seen[i, which])
+            outline = pixels[i, which] if whole[i][which] else _clipped(seen[i, which])
             if outline is not None:
                 patches.append((gain, outline, colour))
     return patches

@@ -14,13 +14,15 @@ from carla_lite.blueprints import Blueprint, VehicleBlueprint
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
-from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import BoxActor, Pose
-from carla_lite.scenery.vehicle_meshes import Shape
+from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights, Shape
 from carla_lite.vehicle_blueprints import BaseType
 
 # The state of a vehicle that is at no light, as in CARLA.
 _GREEN = 2
+_BLINK_S = 0.8
+# Plain numbers: flags are slow, and each tick asks.
+_SEEN_LIGHTS, _BLINKERS = int(~Lights(0)), int(BLINKERS)
 _UNPAINTED = "128,128,128"
 _SHAPES = {
     BaseType.CAR: Shape.SALOON,
@@ -106,6 +108,7 @@ class Vehicle(Actor):
         self.body = Body(blueprint.model)
         super().__init__(identity, place)
         self.light_state = 0
+        self._blinking_since_s = 0.0
         self.speed_limit_kmh = 30.0
         self.collides = True
         self.light: tuple[int, int] | None = None
@@ -138,6 +141,12 @@ class Vehicle(Actor):
     def drive(self, control: Control) -> None:
         """Hold this control until the next one, or for one tick if the blueprint's ``sticky_control`` is false."""
         self.ackermann, self.body.control, self._driven = None, control, True
+
+    def switch_lights(self, flags: int, elapsed_s: float) -> None:
+        """Set the flags of VehicleLightState; indicators that were off begin to blink now."""
+        if flags & ~self.light_state & _BLINKERS:
+            self._blinking_since_s = elapsed_s
+        self.light_state = flags
 
     def prepare(self) -> None:
         """Do what a client asked to be done before each step of the motion model."""
@@ -172,11 +181,14 @@ class Vehicle(Actor):
     def wheel_friction(self, values: list[float]) -> None:
         self.figures = physics_control.with_friction(self.figures, values)
 
-    def drawn(self) -> BoxActor:
-        """Return what cameras see of it."""
+    def drawn(self, elapsed_s: float) -> BoxActor:
+        """Return what cameras see of it; indicators are on for the first half of each blink."""
         model, body = self.body.model, self.body
         centre = Pose(body.x, body.y, body.z + model.box_centre_z_m, body.pitch, body.yaw, body.roll)
-        return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0], self._shape)
+        lights = self.light_state & _SEEN_LIGHTS
+        if lights & _BLINKERS and (elapsed_s - self._blinking_since_s + 1e-6) % _BLINK_S >= 0.5 * _BLINK_S:
+            lights &= ~_BLINKERS
+        return BoxActor(centre, model.extent, self._color, self.blueprint.semantic_tags[0], self._shape, lights)
 
     def surrounds(self, x: float, y: float, z: float) -> bool:
         """Return whether a point is in the vehicle, or so close above it that a camera there is on its roof."""
@@ -188,8 +200,9 @@ class Vehicle(Actor):
 
     def record(self, into: bytearray, offset: int) -> None:
         """Write this vehicle's part of the world message."""
-        body, asked = self.body, self.body.control
+        body, asked, degrees = self.body, self.body.control, math.degrees
         light, state = self.light or (0, _GREEN)
+        c, s = math.cos(body.yaw), math.sin(body.yaw)
         wire.VEHICLE_RECORD.pack_into(
             into,
             offset,
@@ -198,14 +211,18 @@ class Vehicle(Actor):
             body.x,
             body.y,
             body.z,
-            math.degrees(body.pitch),
-            math.degrees(body.yaw),
-            math.degrees(body.roll),
-            *body.world_velocity(),
+            degrees(body.pitch),
+            degrees(body.yaw),
+            degrees(body.roll),
+            c * body.vx - s * body.vy,
+            s * body.vx + c * body.vy,
+            body.vz,
             0.0,
             0.0,
-            math.degrees(body.yaw_rate),
-            *body.world_acceleration(),
+            degrees(body.yaw_rate),
+            c * body.ax - s * body.ay,
+            s * body.ax + c * body.ay,
+            0.0,
             asked.throttle,
             asked.steer,
             asked.brake,
@@ -223,27 +240,16 @@ class Vehicle(Actor):
 
 def compose(parent: Pose, relative: Pose) -> Pose:
     """Return the world pose of something at ``relative`` to ``parent`` (radians; Unreal's left-handed rotations)."""
-    (a, b, c), (d, e, f), (g, h, i) = axes(parent)
+    (a, b, c), (d, e, f), (g, h, i) = parent.axes()
     x, y, z = relative.x, relative.y, relative.z
     place = (parent.x + a * x + d * y + g * z, parent.y + b * x + e * y + h * z, parent.z + c * x + f * y + i * z)
     if relative.pitch == relative.yaw == relative.roll == 0.0:
         return Pose(*place, parent.pitch, parent.yaw, parent.roll)
     (fx, fy, fz), (_, _, rz), (_, _, uz) = (
-        (a * vx + d * vy + g * vz, b * vx + e * vy + h * vz, c * vx + f * vy + i * vz) for vx, vy, vz in axes(relative)
+        (a * vx + d * vy + g * vz, b * vx + e * vy + h * vz, c * vx + f * vy + i * vz) for vx, vy, vz in relative.axes()
     )
     pitch = math.atan2(fz, math.hypot(fx, fy))
     return Pose(*place, pitch, math.atan2(fy, fx), math.atan2(-rz, uz))
-
-
-def axes(pose: Pose) -> tuple[Vector, Vector, Vector]:
-    """Return the forward, right and up vectors of a rotation."""
-    cp, sp = math.cos(pose.pitch), math.sin(pose.pitch)
-    cy, sy = math.cos(pose.yaw), math.sin(pose.yaw)
-    cr, sr = math.cos(pose.roll), math.sin(pose.roll)
-    forward = (cp * cy, cp * sy, sp)
-    right = (cy * sp * sr - sy * cr, sy * sp * sr + cy * cr, -cp * sr)
-    up = (-cy * sp * cr - sy * sr, -sy * sp * cr + cy * sr, cp * cr)
-    return forward, right, up
 
 
 def _bgr(color: str) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgpack
 
-from carla_lite.actors import Identity, Vehicle, axes
+from carla_lite.actors import Identity, Vehicle
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
@@ -126,12 +126,12 @@ class Imu(_NoisySensor):
 def _unrotated(vector: Vector, pose: Pose) -> Vector:
     """Return a vector of the world's frame in a pose's own."""
     x, y, z = vector
-    forward, right, up = (a * x + b * y + c * z for a, b, c in axes(pose))
+    forward, right, up = (a * x + b * y + c * z for a, b, c in pose.axes())
     return forward, right, up
 
 
 def _rotated(vector: Vector, pose: Pose) -> Vector:
     """Return a vector of a pose's own frame in the world's."""
-    (a, b, c), (d, e, f), (g, h, i) = axes(pose)
+    (a, b, c), (d, e, f), (g, h, i) = pose.axes()
     x, y, z = vector
     return a * x + d * y + g * z, b * x + e * y + h * z, c * x + f * y + i * z

@@ -21,7 +21,7 @@ from carla_lite.motion.collisions import Contact
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
-from carla_lite.scenery.camera import Camera, Drawn, Pose
+from carla_lite.scenery.camera import Camera, Drawn, Moment, Pose
 from carla_lite.scenery.scene import Scene
 from carla_lite.signage import Signage
 from carla_lite.walkers import Walker
@@ -42,6 +42,7 @@ class TickSnapshot:
     elapsed_s: float
     scene: Scene
     geo_reference: GeoReference
+    moment: Moment
     moving: Sequence[Vehicle | Walker]
     collided: Sequence[tuple[Vehicle, Vehicle | Walker | None, Contact]]
     signage: Signage
@@ -49,7 +50,7 @@ class TickSnapshot:
     @cached_property
     def drawn(self) -> list[tuple[Vehicle | Walker, Drawn]]:
         """Everything that moves with what cameras see of it; made once for all cameras."""
-        return [(actor, actor.drawn()) for actor in self.moving]
+        return [(actor, actor.drawn(self.elapsed_s)) for actor in self.moving]
 
 
 class Sensor(Actor, ABC):
@@ -183,14 +184,19 @@ class RgbCamera(Sensor):
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield the image of this snapshot."""
         where = self.pose
+        near = [
+            (actor, figure)
+            for actor, figure in snapshot.drawn
+            if abs(figure.pose.x - where.x) < _SIGHT_M and abs(figure.pose.y - where.y) < _SIGHT_M
+        ]
         seen = [
             figure
-            for actor, figure in snapshot.drawn
-            if max(abs(figure.pose.x - where.x), abs(figure.pose.y - where.y)) < _SIGHT_M
-            and not (self.hangs_on(actor) and actor.surrounds(where.x, where.y, where.z))
+            for actor, figure in near
+            if not (self.hangs_on(actor) and actor.surrounds(where.x, where.y, where.z))
         ]
         signs = snapshot.signage.faces(where.x, where.y, self._camera.lens.focal)
-        image = self._camera.render(snapshot.scene, where, seen, signs)
+        beaming = [figure for _, figure in near]
+        image = self._camera.render(snapshot.scene, where, seen, signs, snapshot.moment, beaming)
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 

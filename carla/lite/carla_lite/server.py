@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from carla_lite.maps import Maps
 
-# Six of these modules enter their functions in the table of methods.
-from carla_lite.methods import actor, commands, episode, table, traffic_light, vehicle, walker  # noqa: F401
+# Seven of these modules enter their functions in the table of methods.
+from carla_lite.methods import actor, commands, drawing, episode, table, traffic_light, vehicle, walker  # noqa: F401
 from carla_lite.protocol.channel import Channel, listen
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams

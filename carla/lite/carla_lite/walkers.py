@@ -194,7 +194,7 @@ class Walker(Actor):
         """Return the BoundingBox struct."""
         return wire.bounding_box((0.0, 0.0, 0.0), (self.radius_m, self.radius_m, self.half_height_m))
 
-    def drawn(self) -> Person:
+    def drawn(self, _elapsed_s: float = 0.0) -> Person:
         """Return what cameras see of it."""
         lying = self._lies_s > 0.0
         walks = not lying and self.vx * self.vx + self.vy * self.vy > 0.01

@@ -26,7 +26,9 @@ from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
-from carla_lite.scenery.camera import Pose
+from carla_lite.scenery.camera import Moment, Pose
+from carla_lite.scenery.daylight import CLEAR_NOON, Daylight
+from carla_lite.scenery.drawings import Drawing
 from carla_lite.scenery.scene import Scene
 from carla_lite.sensors import SENSORS, Message, Sensor, TickSnapshot
 from carla_lite.signage import Signage
@@ -39,9 +41,6 @@ A = TypeVar("A", bound=Actor)
 
 _RECORD_BYTES = wire.VEHICLE_RECORD.size
 _HEAD_BYTES = wire.HEADER.size + wire.WORLD_HEAD.size
-
-# carla.WeatherParameters.ClearNoon
-_CLEAR_NOON = (5.0, 0.0, 0.0, 10.0, -1.0, 45.0, 2.0, 0.75, 0.1, 0.0, 1.0, 0.03, 0.0331, 0.0)
 
 _ABOVE = Pose(0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
 
@@ -75,7 +74,8 @@ class World:
         self.network, self.scene = network, scene
         self.episode += 1
         self.elapsed_s = 0.0
-        self.weather: list[float] = list(_CLEAR_NOON)
+        self.weather: list[float] = list(CLEAR_NOON)
+        self.drawings: list[Drawing] = []
         self.signage = Signage(network, self._new_id)
         self.actors: dict[int, Actor] = {sign.id: sign for sign in self.signage.signs}
         self.vehicles: list[Vehicle] = []
@@ -162,6 +162,8 @@ class World:
         self.frame += 1
         self.elapsed_s += delta_s
         self.signage.advance(delta_s)
+        if self.drawings:
+            self.drawings = [shape for shape in self.drawings if self.elapsed_s < shape.until_s + 1e-6]
         physics_s = self.settings.physics_s
         for trigger in self._triggers:
             trigger.act(self.vehicles)
@@ -179,7 +181,14 @@ class World:
         self.streams.publish(self.stream, self._message())
         moving: list[Vehicle | Walker] = [*self.vehicles, *self.walkers]
         snapshot = TickSnapshot(
-            self.frame, self.elapsed_s, self.scene, self.network.geo_reference, moving, collided, self.signage
+            self.frame,
+            self.elapsed_s,
+            self.scene,
+            self.network.geo_reference,
+            Moment(Daylight.of(self.weather), self.drawings),
+            moving,
+            collided,
+            self.signage,
         )
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):

@@ -11,6 +11,7 @@ from carla_lite.actors import Identity
 from carla_lite.blueprints import CATALOGUE
 from carla_lite.motion.physics import Body
 from carla_lite.scenery.camera import Pose
+from carla_lite.scenery.daylight import NOON
 from carla_lite.scenery.people import PHASES, Person
 from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.statics import StaticBox, StaticIndex
@@ -115,7 +116,7 @@ def panels(distance_m, strides=None, yaw=0.0, focal=400.0, number=1, **attribute
     pose = Pose(distance_m, 0.0, 0.93, 0.0, yaw, 0.0)
     shown = Person(pose, walker.extent, walker.look, strides)
     view = View(Pose(0.0, 0.0, 1.0, 0.0, 0.0, 0.0), Lens(640, 480, focal))
-    return actor_strokes([shown], NO_WALLS, view)
+    return actor_strokes([shown], NO_WALLS, view, NOON)
 
 
 def test_a_person_has_its_true_height_in_the_image_near_and_far():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -151,9 +152,13 @@ def get_weather_parameters(world: World) -> list[float]:
 
 @method
 def set_weather_parameters(world: World, weather: list[float]) -> None:
-    """Keep the weather; the picture does not show it."""
-    if any(abs(new - old) > 1e-4 for new, old in zip(weather, world.weather, strict=False)):  # single precision
-        world.report_unsupported("set_weather_parameters")
+    """Adopt the weather; cameras show it from the next tick on.
+
+    Raises:
+        RpcError: a field is not a finite number.
+    """
+    if not all(map(math.isfinite, weather)):
+        raise wire.RpcError(f"weather {weather} is none, expected finite numbers")
     world.weather = weather
 
 

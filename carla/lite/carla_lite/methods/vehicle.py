@@ -43,8 +43,8 @@ def get_vehicle_light_state(world: World, number: int) -> list[int]:
 
 @method
 def set_vehicle_light_state(world: World, number: int, flags: list[int]) -> None:
-    """Keep the lights' flags."""
-    world.actor(number, Vehicle).light_state = flags[0]
+    """Set the lights' flags, all of them: as in CARLA braking alone lights no lamp."""
+    world.actor(number, Vehicle).switch_lights(flags[0], world.elapsed_s)
 
 
 @method

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from carla_lite.motion.physics import Body
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.statics import StaticIndex
 
 RESTITUTION = 0.1
 FRICTION = 0.3
@@ -60,9 +61,9 @@ def resolve(bodies: Sequence[Body], scene: Scene) -> list[Contact]:
         if hit is not None and (bodies[a].simulate_physics or bodies[b].simulate_physics):
             contacts.append(Contact(a, b, 0, _collide(bodies[a], bodies[b], hit)))
             boxes[a], boxes[b] = _box_of(bodies[a]), _box_of(bodies[b])
-    for a, body in enumerate(bodies):
+    for a, (body, box) in enumerate(zip(bodies, boxes, strict=True)):
         if body.simulate_physics:
-            contacts.extend(_resolve_static(a, body, scene))
+            contacts.extend(_resolve_static(a, body, box, scene.statics))
     return contacts
 
 
@@ -77,38 +78,27 @@ def overlaps(body: Body, place: Pose, extent: tuple[float, float, float]) -> boo
     )
 
 
-def _resolve_static(index: int, body: Body, scene: Scene) -> list[Contact]:
+def _resolve_static(index: int, body: Body, box: _Box, statics: StaticIndex) -> list[Contact]:
     contacts = []
-    reach = math.hypot(body.model.half_length_m, body.model.half_width_m)
-    statics = scene.statics
-    for i in statics.touching(body.x - reach, body.y - reach, body.x + reach, body.y + reach):
-        static = statics.boxes[i]
-        if not static.solid:
+    for static in statics.solid_around(body.x, body.y, box.reach_m):
+        dx, dy, reach = static.x - box.x, static.y - box.y, static.reach_m + box.reach_m
+        if dx * dx + dy * dy > reach * reach:
             continue
-        other = _Box(
-            static.x,
-            static.y,
-            static.cos,
-            static.sin,
-            static.half_length_m,
-            static.half_width_m,
-            static.z - static.half_height_m,
-            static.z + static.half_height_m,
-            static.reach_m,
-        )
-        hit = _overlap(_box_of(body), other)
+        low, high = static.z - static.half_height_m, static.z + static.half_height_m
+        turned = static.x, static.y, static.cos, static.sin
+        hit = _overlap(box, _Box(*turned, static.half_length_m, static.half_width_m, low, high, static.reach_m))
         if hit is not None:
             contacts.append(Contact(index, None, static.tag, _collide(body, None, hit)))
+            box = _box_of(body)
     return contacts
 
 
 def _box_of(body: Body) -> _Box:
     model = body.model
-    length, width = model.half_length_m, model.half_width_m
     bottom = body.z + model.box_centre_z_m - model.half_height_m
     top = bottom + 2.0 * model.half_height_m
     cos, sin = math.cos(body.yaw), math.sin(body.yaw)
-    return _Box(body.x, body.y, cos, sin, length, width, bottom, top, math.hypot(length, width))
+    return _Box(body.x, body.y, cos, sin, model.half_length_m, model.half_width_m, bottom, top, model.reach_m)
 
 
 def _pairs(boxes: Sequence[_Box]) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import atan2, copysign, cos, pi, remainder, sin, sqrt, tau
 
 from carla_lite.motion.vehicles import GRAVITY_MPS2, MODEL3, STEERING_CURVE, VehicleModel
 
@@ -28,6 +29,8 @@ MAX_SPEED_MPS = 150.0
 MAX_YAW_RATE_RADPS = 20.0
 SLOW_MPS = 1e-3
 AIRBORNE_M = 0.1  # what springs reach down: a bump is no flight
+
+_STEERING = tuple((*low, *high) for low, high in pairwise(STEERING_CURVE))
 
 
 @dataclass(slots=True)
@@ -76,11 +79,6 @@ class Body:
         c, s = math.cos(self.yaw), math.sin(self.yaw)
         return c * self.vx - s * self.vy, s * self.vx + c * self.vy, self.vz
 
-    def world_acceleration(self) -> tuple[float, float, float]:
-        """Return the acceleration in the world's frame (m/s²), without gravity."""
-        c, s = math.cos(self.yaw), math.sin(self.yaw)
-        return c * self.ax - s * self.ay, s * self.ax + c * self.ay, 0.0
-
     def is_in(self, ground: Ground) -> bool:
         """Return whether a corner of its floor lies deeper in the ground than the springs reach."""
         length, width = self.model.half_length_m, self.model.half_width_m
@@ -111,38 +109,53 @@ def advance(body: Body, dt: float, ground: Ground) -> None:
         step(body, dt / substeps, ground)
 
 
-def step(body: Body, dt: float, ground: Ground) -> None:
+def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one set of equations, in one piece)
     """Move the body by one substep of ``dt`` ≤ 0.05 s; ``ground`` gives the height of the road at (x, y).
 
     Symbols: c, s cosine and sine of the front wheels' angle; a, b distances of the axles; X drive and brake force,
     N load, D lateral damping of an axle's contact (N s/m), the index f for the front and r for the rear axle.
+
+    Called for each car twice a tick and more: limits are written out where a call would cost more than the sum.
     """
     if not body.simulate_physics:
         return
     model, control = body.model, body.control
     m, inertia, a, b = model.mass_kg, model.yaw_inertia_kgm2, model.front_axle_m, model.rear_axle_m
     vx, vy, r = body.vx, body.vy, body.yaw_rate
+    wheelbase = a + b
     weight = m * GRAVITY_MPS2
     grounded = _follow_ground(body, dt, ground)
 
     body.steer_angle = delta = _steered(body, dt)
-    c, s = math.cos(delta), math.sin(delta)
+    c, s = cos(delta), sin(delta)
     drive = _drive_force(body) if grounded else 0.0
-    brake = _within(control.brake, 0.0, 1.0) * model.brake_force_n
+    brake = _within(control.brake, 0.0, 1.0) * model.brake_force_n if control.brake else 0.0
     hand = model.hand_brake_force_n if control.hand_brake else 0.0
 
     # Load moves from axle to axle with what the driver demands; the true force is cut to the friction limit below.
-    demand = drive - math.copysign(min(brake + hand, weight), vx) if abs(vx) > SLOW_MPS else 0.0
-    shift = _within(demand, -weight, weight) * model.mass_height_m / (a + b)
+    resist = brake + hand
+    demand = drive - copysign(resist if resist < weight else weight, vx) if abs(vx) > SLOW_MPS else 0.0
+    if not -weight <= demand <= weight:
+        demand = _within(demand, -weight, weight)
+    shift = demand * model.mass_height_m / wheelbase
     friction = model.tyre_friction if grounded else 0.0
-    limit_f = max(0.0, friction * (weight * b / (a + b) - shift))
-    limit_r = max(0.0, friction * (weight * a / (a + b) + shift))
-    grip_f = min(model.anti_lock_share * limit_f, model.slip_force_n)
-    grip_r = min(model.anti_lock_share * limit_r, model.slip_force_n)
-    drive_f = _within(drive * model.drive_front_share, -grip_f, grip_f)
-    drive_r = _within(drive * (1.0 - model.drive_front_share), -grip_r, grip_r)
-    brake_f = min(brake * model.brake_front_share, grip_f)
-    brake_r = min(brake * (1.0 - model.brake_front_share) + hand, min(limit_r, model.slip_force_n) if hand else grip_r)
+    limit_f = friction * (weight * b / wheelbase - shift)
+    limit_f = limit_f if limit_f > 0.0 else 0.0
+    limit_r = friction * (weight * a / wheelbase + shift)
+    limit_r = limit_r if limit_r > 0.0 else 0.0
+    share, slip_force = model.anti_lock_share, model.slip_force_n
+    grip_f, grip_r = share * limit_f, share * limit_r
+    grip_f = slip_force if slip_force < grip_f else grip_f
+    grip_r = slip_force if slip_force < grip_r else grip_r
+    drive_f, drive_r = drive * model.drive_front_share, drive * (1.0 - model.drive_front_share)
+    if not -grip_f <= drive_f <= grip_f:
+        drive_f = _within(drive_f, -grip_f, grip_f)
+    if not -grip_r <= drive_r <= grip_r:
+        drive_r = _within(drive_r, -grip_r, grip_r)
+    brake_f, brake_r = brake * model.brake_front_share, brake * (1.0 - model.brake_front_share) + hand
+    most_r = min(limit_r, slip_force) if hand else grip_r
+    brake_f = grip_f if grip_f < brake_f else brake_f
+    brake_r = most_r if most_r < brake_r else brake_r
 
     # Lateral: implicit in the new vy and r.
     speed_f = vy + a * r
@@ -158,33 +171,32 @@ def step(body: Body, dt: float, ground: Ground) -> None:
     b2 = inertia / dt * r + a * push
     determinant = a11 * a22 - a12 * a21
     new_vy = (b1 * a22 - a12 * b2) / determinant
-    new_r = _within((a11 * b2 - a21 * b1) / determinant, -MAX_YAW_RATE_RADPS, MAX_YAW_RATE_RADPS)
+    new_r = (a11 * b2 - a21 * b1) / determinant
+    if not -MAX_YAW_RATE_RADPS <= new_r <= MAX_YAW_RATE_RADPS:
+        new_r = _within(new_r, -MAX_YAW_RATE_RADPS, MAX_YAW_RATE_RADPS)
 
     # Longitudinal: forces that push first, then those that only ever resist, so that they stop the car and hold it.
     lateral_f = -df * (c * (new_vy + a * new_r) - s * vx)
     pushing = c * drive_f + drive_r - s * lateral_f - model.drag_n_per_mps2 * vx * abs(vx)
-    pushing -= weight * math.sin(body.pitch)
+    pushing -= weight * sin(body.pitch)
     free_vx = vx + dt * (pushing / m + new_r * new_vy)
     coasting = model.motor_drag_n_per_mps * abs(vx) if friction and drive == 0.0 else 0.0
     resisting = c * brake_f + brake_r + coasting + (model.rolling_resistance * weight if friction else 0.0)
     lost = dt * resisting / m
-    new_vx = 0.0 if abs(free_vx) <= lost else free_vx - math.copysign(lost, free_vx)
-    new_vx = _within(new_vx, -MAX_SPEED_MPS, MAX_SPEED_MPS)
+    new_vx = 0.0 if abs(free_vx) <= lost else free_vx - copysign(lost, free_vx)
+    if not -MAX_SPEED_MPS <= new_vx <= MAX_SPEED_MPS:
+        new_vx = _within(new_vx, -MAX_SPEED_MPS, MAX_SPEED_MPS)
 
     body.ax = (new_vx - vx) / dt - new_r * new_vy
     body.ay = (new_vy - vy) / dt + new_r * vx
     body.vx, body.vy, body.yaw_rate = new_vx, new_vy, new_r
-    _move(body, dt)
-
-
-def _move(body: Body, dt: float) -> None:
-    """Change place, yaw and motor speed by the new velocities, which act along the mean direction of the step."""
-    middle = body.yaw + 0.5 * dt * body.yaw_rate
-    cy, sy = math.cos(middle), math.sin(middle)
-    body.x += dt * (cy * body.vx - sy * body.vy)
-    body.y += dt * (sy * body.vx + cy * body.vy)
-    body.yaw = math.remainder(body.yaw + dt * body.yaw_rate, math.tau)
-    body.rpm = abs(body.vx) / body.model.wheel_radius_m * body.model.gear_ratio * 30.0 / math.pi
+    # Place, yaw and motor speed change by the new velocities, which act along the mean direction of the step.
+    middle = body.yaw + 0.5 * dt * new_r
+    cy, sy = cos(middle), sin(middle)
+    body.x += dt * (cy * new_vx - sy * new_vy)
+    body.y += dt * (sy * new_vx + cy * new_vy)
+    body.yaw = remainder(body.yaw + dt * new_r, tau)
+    body.rpm = abs(new_vx) / model.wheel_radius_m * model.gear_ratio * 30.0 / pi
 
 
 def _within(value: float, low: float, high: float) -> float:
@@ -197,16 +209,17 @@ def _within(value: float, low: float, high: float) -> float:
 
 def _steered(body: Body, dt: float) -> float:
     """Return the front wheels' new angle (rad): the asked one, reached at a limited rate."""
-    model = body.model
+    model, steer, angle = body.model, body.control.steer, body.steer_angle
     kmh = 3.6 * abs(body.vx)
     share = STEERING_CURVE[-1][1]
-    for (low, at_low), (high, at_high) in pairwise(STEERING_CURVE):
+    for low, at_low, high, at_high in _STEERING:
         if kmh < high:
             share = at_low + (at_high - at_low) * (kmh - low) / (high - low)
             break
-    wanted = _within(body.control.steer, -1.0, 1.0) * model.max_steer_rad * share
+    wanted = (steer if -1.0 <= steer <= 1.0 else _within(steer, -1.0, 1.0)) * model.max_steer_rad * share
     reach = model.steer_rate_radps * dt
-    return body.steer_angle + _within(wanted - body.steer_angle, -reach, reach)
+    change = wanted - angle
+    return angle + (change if -reach <= change <= reach else _within(change, -reach, reach))
 
 
 def _drive_force(body: Body) -> float:
@@ -216,23 +229,25 @@ def _drive_force(body: Body) -> float:
     """
     model, control = body.model, body.control
     if control.manual_gear_shift and not control.reverse:
-        body.gear = (control.gear > 0) - (control.gear < 0)
+        body.gear = gear = (control.gear > 0) - (control.gear < 0)
     else:
-        body.gear = -1 if control.reverse else 1
+        body.gear = gear = -1 if control.reverse else 1
     throttle = _within(control.throttle, 0.0, 1.0)
-    if throttle == 0.0 or body.gear == 0:
+    if throttle == 0.0 or gear == 0:
         return 0.0
-    speed = max(0.0, body.vx * body.gear)
-    top_speed = model.max_rpm * math.pi / 30.0 / model.gear_ratio * model.wheel_radius_m
-    force = min(model.peak_torque_nm * model.gear_ratio / model.wheel_radius_m, model.peak_power_w / max(speed, 1.0))
-    if body.gear < 0:
-        top_speed *= 0.2  # cars limit reverse to walking-to-town speed
-    return throttle * body.gear * force * _within((top_speed - speed) / (0.05 * top_speed), 0.0, 1.0)
+    speed = body.vx * gear
+    speed = speed if speed > 0.0 else 0.0
+    top_speed = model.top_speed_mps if gear > 0 else model.top_speed_mps * 0.2  # cars limit reverse to town speed
+    by_power = model.peak_power_w / (speed if speed > 1.0 else 1.0)
+    force = by_power if by_power < model.peak_force_n else model.peak_force_n
+    left = (top_speed - speed) / (0.05 * top_speed)
+    return throttle * gear * force * (left if 0.0 <= left <= 1.0 else _within(left, 0.0, 1.0))
 
 
 def _remaining(limit: float, used: float) -> float:
     """Return what the friction circle leaves for the other direction (N)."""
-    return math.sqrt(max(0.0, limit * limit - used * used))
+    left = limit * limit - used * used
+    return sqrt(left) if left > 0.0 else 0.0
 
 
 def _damping(lateral: float, forward: float, stiffness: float, available: float) -> float:
@@ -240,26 +255,26 @@ def _damping(lateral: float, forward: float, stiffness: float, available: float)
     lateral, forward = abs(lateral), abs(forward)
     if lateral < 1e-9:
         return min(stiffness, available * 1e3) / max(forward, 0.01)
-    return min(stiffness * math.atan2(lateral, forward), available) / lateral
+    force = stiffness * atan2(lateral, forward)
+    return (available if available < force else force) / lateral
 
 
 def _follow_ground(body: Body, dt: float, ground: Ground) -> bool:
     """Set height and pitch from the road below both axles, or fall freely; return whether the tyres touch."""
-    model = body.model
-    cy, sy = math.cos(body.yaw), math.sin(body.yaw)
-    front = ground(body.x + cy * model.front_axle_m, body.y + sy * model.front_axle_m)
-    rear = ground(body.x - cy * model.rear_axle_m, body.y - sy * model.rear_axle_m)
-    wheelbase = model.front_axle_m + model.rear_axle_m
-    height = (front * model.rear_axle_m + rear * model.front_axle_m) / wheelbase
+    a, b = body.model.front_axle_m, body.model.rear_axle_m
+    x, y, yaw = body.x, body.y, body.yaw
+    cy, sy = cos(yaw), sin(yaw)
+    front = ground(x + cy * a, y + sy * a)
+    rear = ground(x - cy * b, y - sy * b)
+    wheelbase = a + b
+    height = (front * b + rear * a) / wheelbase
     falling = max(body.vz - GRAVITY_MPS2 * dt, -MAX_SPEED_MPS) if body.gravity else body.vz
     if body.z + falling * dt > height + (AIRBORNE_M if body.gravity else -AIRBORNE_M):
         body.vz = falling
         body.z += falling * dt
         return False
     body.z = height
-    body.pitch = math.atan2(front - rear, wheelbase)
-    body.vz = body.vx * math.sin(
-        body.pitch
-    )  # not the step just made, which would throw up a car let down in the ground
+    body.pitch = pitch = atan2(front - rear, wheelbase)
+    body.vz = body.vx * sin(pitch)  # not the step just made, which would throw up a car let down in the ground
     body.roll = 0.0
     return True

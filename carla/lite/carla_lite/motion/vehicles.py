@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 GRAVITY_MPS2 = 9.81
 STEERING_CURVE: tuple[tuple[float, float], ...] = ((0.0, 1.0), (20.0, 0.9), (60.0, 0.8), (120.0, 0.7))
@@ -55,7 +56,22 @@ class VehicleModel:
         """Distance between the axles."""
         return self.front_axle_m + self.rear_axle_m
 
-    @property
+    @cached_property
+    def top_speed_mps(self) -> float:
+        """Speed at the motor's highest speed."""
+        return self.max_rpm * math.pi / 30.0 / self.gear_ratio * self.wheel_radius_m
+
+    @cached_property
+    def peak_force_n(self) -> float:
+        """Force at the wheels that the peak torque makes."""
+        return self.peak_torque_nm * self.gear_ratio / self.wheel_radius_m
+
+    @cached_property
+    def reach_m(self) -> float:
+        """Radius of the circle around the footprint."""
+        return math.hypot(self.half_length_m, self.half_width_m)
+
+    @cached_property
     def extent(self) -> tuple[float, float, float]:
         """Half sizes of the bounding box, as CARLA reports them (m)."""
         return self.half_length_m, self.half_width_m, self.half_height_m

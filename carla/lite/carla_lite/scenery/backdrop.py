@@ -7,17 +7,27 @@ hazy each is. Never touches boxes. Holds no pose: a camera keeps one backdrop fo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 
 from carla_lite.roads.reference_line import FloatArray
-from carla_lite.scenery.paint import GRASS, LEVELS, GroundImage, Image
+from carla_lite.scenery.air import noise_texture
+from carla_lite.scenery.daylight import Daylight
+from carla_lite.scenery.ground_light import FULL, GroundLight
+from carla_lite.scenery.paint import GRASS, LEVELS, SHADOW, GroundImage, Image
 from carla_lite.scenery.projection import Lens, View
-from carla_lite.scenery.sky import HAZE, haze_share, sky
+from carla_lite.scenery.soft_warp import coarseness, cover, smooth, soft_warp
+from carla_lite.scenery.strokes import SUB, Stroke
 
 GROUND_END_M = 600.0
+PUDDLE_PIXEL_M, PUDDLES_M = 0.15, 14.0
+"""How large a pixel of the puddles' texture is, and up to which distance they are seen as such."""
+
+# Brightness, 128 for 1, that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture.
+_SHADOWLESS = np.rint(128.0 / (1.0 - (1.0 - SHADOW) * np.arange(256) / 255.0)).astype(np.uint8)
 
 
 # From pixels of the finest level to those of level k, whose pixels are 2^k as wide; centres are whole numbers in both.
@@ -44,8 +54,8 @@ class _Band:
 class Backdrop:
     """Sky and ground seen ``above_m`` over the ground at ``pitch`` (rad); ``scale`` is the ground's metres a pixel."""
 
-    def __init__(self, lens: Lens, above_m: float, pitch: float, scale: float) -> None:
-        self.above_m = above_m
+    def __init__(self, lens: Lens, above_m: float, pitch: float, scale: float, daylight: Daylight) -> None:
+        self.above_m, self._daylight = above_m, daylight
         width, height, focal = lens.width, lens.height, lens.focal
         rows = np.arange(height) - (0.5 * height - 0.5)
         # Of the ray through each row's middle: the upward part, for one metre of depth.
@@ -54,15 +64,28 @@ class Backdrop:
         ground = np.flatnonzero(np.isfinite(depth))
         looks_down = math.cos(pitch) >= 0
         self.horizon = int(ground[0]) if len(ground) and looks_down else height
-        self.sky = _rows_of(sky(np.arctan2(-rows, focal) + pitch), width)
+        self.sky = _rows_of(daylight.sky(np.arctan2(-rows, focal) + pitch), width)
         self.bands: list[_Band] = []
         if self.horizon < height:
             below = depth[self.horizon :]
-            share = haze_share(below)
+            if daylight.wet > 0.0:
+                self._wet(below, width)
+            share = daylight.haze_shares(below)
             share = share[share > 0.02]  # less is not seen
             self.keep = _rows_of(np.repeat((1.0 - share)[:, None], 3, axis=1) * 255.0, width)
-            self.add = _rows_of(share[:, None] * HAZE, width)
+            self.add = _rows_of(share[:, None] * daylight.haze, width)
             self.bands = self._bands(below, focal, scale)
+
+    def _wet(self, depth: FloatArray, width: int) -> None:
+        """Make what wet ground at these depths mirrors, how much of it, and how much of that in puddles and between."""
+        wet = self._daylight.wet
+        self._mirrored = _rows_of(0.92 * self._daylight.sky(np.arctan2(self.above_m, depth)), width)
+        depth = depth[:: coarseness(width)]
+        gleam = wet * (0.16 + 0.8 * (1.0 - np.sin(np.arctan2(self.above_m, depth))) ** 3)
+        puddles = np.clip((np.arange(256) / 255.0 - 1.0 + 0.5 * wet) / 0.08, 0.0, 1.0) * 0.7 + 0.3
+        near = np.clip(PUDDLES_M / depth, 0.0, 1.0)[:, None]
+        shares = 255.0 * gleam[:, None] * (puddles.mean() + (puddles - puddles.mean()) * near)
+        self._gleam: Image = np.clip(np.rint(shares), 0, 255).astype(np.uint8)  # (coarse row, noise)
 
     def _bands(self, depth: FloatArray, focal: float, scale: float) -> list[_Band]:
         """Return the rows grouped by the level whose pixels are as large as theirs."""
@@ -80,27 +103,70 @@ class Backdrop:
             for a, b in zip(starts, ends, strict=True)
         ]
 
-    def draw(self, image: Image, ground: GroundImage, view: View) -> None:
-        """Fill the whole image with sky and ground."""
+    def draw(
+        self, image: Image, ground: GroundImage, view: View, light: GroundLight | None, beams: Sequence[Stroke] = ()
+    ) -> None:
+        """Fill the whole image with sky and ground; ``light`` is None at ClearNoon, ``beams`` are patches on the ground
+        with the light that they add."""
         image[: self.horizon] = self.sky[: self.horizon]
-        to_ground = view.ground_homography(self.above_m, ground.metres_per_pixel, ground.x_min, ground.y_min)
-        for band in self.bands + self._slanting(view):
-            rows = image[band.first : band.last]
-            cv2.warpPerspective(
-                ground.levels[band.level],
-                _LEVELS[band.level] @ to_ground @ _below(band.first),
-                (rows.shape[1], rows.shape[0]),
-                rows,
-                cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-                cv2.BORDER_CONSTANT,
-                GRASS,
-            )
+        bands = self.bands + self._slanting(view)
+        self._warp(ground, bands, view, image, GRASS)
+        if light is not None and bands:
+            self._relight(image, light, bands, view, beams)
+        if self.bands and self._daylight.wet > 0.0:
+            self._gleam_on(image[self.horizon :], view)
         if self.bands and len(self.keep):
             hazy = image[self.horizon : self.horizon + len(self.keep)]
             cv2.multiply(hazy, self.keep, hazy, 1.0 / 255.0)
             cv2.add(hazy, self.add, hazy)
         if abs(view.pose.roll) > 1e-3:
             self._tilted_sky(image, view)
+
+    def _warp(
+        self, picture: GroundImage, bands: Sequence[_Band], view: View, image: Image, border: Sequence[float]
+    ) -> None:
+        """Draw a picture of the ground as it is seen into some rows."""
+        to_ground = view.ground_homography(self.above_m, picture.metres_per_pixel, picture.x_min, picture.y_min)
+        for band in bands:
+            rows = image[band.first : band.last]
+            cv2.warpPerspective(
+                picture.levels[band.level],
+                _LEVELS[band.level] @ to_ground @ _below(band.first),
+                (rows.shape[1], rows.shape[0]),
+                rows,
+                cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+                cv2.BORDER_CONSTANT,
+                border,
+            )
+
+    def _relight(
+        self, image: Image, light: GroundLight, bands: Sequence[_Band], view: View, beams: Sequence[Stroke]
+    ) -> None:
+        """Take ClearNoon's shadows out and put this weather's light in."""
+        top = min(band.first for band in bands)
+        rows, size = image[top:], (image.shape[1], len(image) - top)
+        shadow = np.empty(image.shape[:2], np.uint8)
+        self._warp(light.shadow, bands, view, shadow, (0,))
+        shown = light.light
+        to_light = view.ground_homography(self.above_m, shown.metres_per_pixel, shown.x_min, shown.y_min) @ _below(top)
+        gain = soft_warp(shown.levels[0], to_light, size, light.open_ground)
+        if beams:
+            step = coarseness(size[0])
+            shone = np.zeros_like(gain)
+            for _, outline, colour in beams:
+                cv2.fillConvexPoly(shone, (outline - (0, top << SUB)) // step, colour, cv2.LINE_8, SUB)
+            cv2.add(gain, cv2.blur(shone, (3, 3)), gain)
+        gain = smooth(gain, size)
+        cv2.multiply(gain, cv2.cvtColor(cv2.LUT(shadow[top:], _SHADOWLESS), cv2.COLOR_GRAY2BGR), gain, 1.0 / 128.0)
+        cv2.multiply(rows, gain, rows, (1.0 - 0.3 * self._daylight.wet) / FULL)
+
+    def _gleam_on(self, rows: Image, view: View) -> None:
+        """Mirror the sky in wet ground: more of it at a flat angle, and in puddles."""
+        to_tile = view.ground_homography(self.above_m, PUDDLE_PIXEL_M, 0.0, 0.0) @ _below(self.horizon)
+        size = rows.shape[1], rows.shape[0]
+        noise = soft_warp(noise_texture(), to_tile, size)
+        share = self._gleam[np.arange(len(noise))[:, None], noise]
+        cover(rows, self._mirrored, smooth(share, size))
 
     def _slanting(self, view: View) -> list[_Band]:
         """Return the rows above the level horizon in which a rolled camera sees ground at one side."""
@@ -114,7 +180,7 @@ class Backdrop:
         upward = view.lens.focal * forward + columns[None] * right - rows[:, None] * up
         length = np.sqrt(view.lens.focal**2 + columns[None] ** 2 + rows[:, None] ** 2)
         above = upward >= -self.above_m / GROUND_END_M * view.lens.focal
-        image[above] = np.rint(sky(np.arcsin(np.clip(upward / length, -1.0, 1.0))[above]))
+        image[above] = np.rint(self._daylight.sky(np.arcsin(np.clip(upward / length, -1.0, 1.0))[above]))
 
 
 def _rows_of(colours: FloatArray, width: int) -> Image:

@@ -7,22 +7,43 @@ the wire.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
 import cv2
 import numpy as np
 
+from carla_lite.scenery.air import Air
 from carla_lite.scenery.backdrop import Backdrop
+from carla_lite.scenery.daylight import NOON, Daylight
+from carla_lite.scenery.drawings import Drawing, drawing_strokes, write_strings
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import Lens, Pose, View
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.sign_faces import NO_SIGNS, SignFaces
-from carla_lite.scenery.strokes import SUB, BoxActor, Drawn, Stroke, actor_strokes, sign_strokes, still_strokes
+from carla_lite.scenery.strokes import (
+    SUB,
+    BoxActor,
+    Drawn,
+    Stroke,
+    actor_strokes,
+    beam_strokes,
+    sign_strokes,
+    still_strokes,
+)
 
-__all__ = ["BoxActor", "Camera", "Drawn", "Pose"]
+__all__ = ["BoxActor", "Camera", "Drawn", "Moment", "Pose"]
 
 _BACKDROPS = 128
 SMOOTH_FROM_PX = 200  # smaller images are for networks, and smooth edges cost as much as all the rest
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What all cameras see of one tick, beside what stands and moves."""
+
+    daylight: Daylight = NOON
+    drawings: Sequence[Drawing] = ()
 
 
 class Camera:
@@ -31,19 +52,60 @@ class Camera:
     def __init__(self, width: int, height: int, fov_deg: float) -> None:
         self.lens = Lens.of(width, height, fov_deg)
         self._canvas: Image = np.zeros((height, width, 3), np.uint8)
-        self._backdrops: dict[tuple[int, int, float], Backdrop] = {}
+        # Rain falls by it: a simulator's frames may have gone on for any time before the first picture.
+        self._pictures = 0
+        self._last_air: tuple[Daylight, Air] | None = None
+        self._backdrops: dict[tuple[int, int, float, Daylight], Backdrop] = {}
 
-    def render(self, scene: Scene, pose: Pose, actors: Sequence[Drawn], signs: SignFaces = NO_SIGNS) -> Image:
-        """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time."""
-        view = View(pose, self.lens)
+    def render(
+        self,
+        scene: Scene,
+        pose: Pose,
+        actors: Sequence[Drawn],
+        signs: SignFaces = NO_SIGNS,
+        moment: Moment = Moment(),
+        beaming: Sequence[Drawn] = (),
+    ) -> Image:
+        """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time.
+
+        Args:
+            scene: what stands still.
+            pose: of the camera.
+            actors: what moves and is seen.
+            signs: heads and plates that may be seen.
+            moment: light, air, and what clients have drawn.
+            beaming: whose head lamps light the ground, seen or not.
+        """
+        self._pictures += 1
+        view, daylight = View(pose, self.lens), moment.daylight
         above_m = pose.z - scene.height(pose.x, pose.y)
-        self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel).draw(self._canvas, scene.ground, view)
-        vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal)
-        changing = actor_strokes(actors, vista.walls, view) + sign_strokes(signs, vista.walls, view)
-        self._fill(still_strokes(vista, scene.mesh, view), changing)
+        backdrop = self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel, daylight)
+        light, beams = None, []
+        if daylight is not NOON:
+            light = scene.light(daylight)
+            beams = beam_strokes(beaming, view) if daylight.lamps else []
+        backdrop.draw(self._canvas, scene.ground, view, light, beams)
+        vista = scene.vistas.at(pose.x, pose.y, pose.z, self.lens.focal, daylight)
+        air = None if daylight is NOON else self._air(daylight)
+        if air is not None:
+            air.draw_sky(self._canvas, backdrop.horizon, view)
+        moving = actor_strokes(actors, vista.walls, view, daylight)
+        moving += sign_strokes(signs, vista.walls, view, daylight)
+        if moment.drawings:
+            moving += drawing_strokes(moment.drawings, vista.walls, view)
+        self._fill(still_strokes(vista, scene.mesh, view, daylight.lamps), moving)
+        if air is not None:
+            air.draw_rain(self._canvas, self._pictures)
+        if moment.drawings:
+            write_strings(self._canvas, moment.drawings, view)
         image: Image = np.empty((self.lens.height, self.lens.width, 4), np.uint8)
         cv2.cvtColor(self._canvas, cv2.COLOR_BGR2BGRA, image)
         return image
+
+    def _air(self, daylight: Daylight) -> Air:
+        if self._last_air is None or self._last_air[0] is not daylight:
+            self._last_air = daylight, Air(self.lens, daylight)
+        return self._last_air[1]
 
     def _fill(self, still: list[Stroke], moving: list[Stroke]) -> None:
         """Fill the strokes from far to near; the sort keeps the order of equal keys, as panels of one car have."""
@@ -55,12 +117,12 @@ class Camera:
             else:
                 cv2.fillPoly(canvas, list(outline), colour, line, SUB)
 
-    def _backdrop(self, above_m: float, pitch: float, scale: float) -> Backdrop:
+    def _backdrop(self, above_m: float, pitch: float, scale: float, daylight: Daylight) -> Backdrop:
         """Return the backdrop for a height and pitch, to the centimetre and a twentieth of a pixel."""
         step = 0.05 / self.lens.focal
-        key = (max(1, round(100.0 * above_m)), round(pitch / step), scale)
+        key = (max(1, round(100.0 * above_m)), round(pitch / step), scale, daylight)
         if key not in self._backdrops:
             if len(self._backdrops) >= _BACKDROPS:
                 self._backdrops.pop(next(iter(self._backdrops)))
-            self._backdrops[key] = Backdrop(self.lens, key[0] / 100.0, key[1] * step, scale)
+            self._backdrops[key] = Backdrop(self.lens, key[0] / 100.0, key[1] * step, scale, daylight)
         return self._backdrops[key]

@@ -1,6 +1,6 @@
 """Still boxes as arrays that a camera projects at once: buildings with their windows, posts, crowns of trees.
 
-Owns the geometry and its shading by the sun. Never touches a camera's pose or pixels.
+Owns the geometry. Never touches light, a camera's pose or pixels.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from functools import lru_cache
 import numpy as np
 
 from carla_lite.roads.reference_line import FloatArray
-from carla_lite.scenery.paint import SUN
-from carla_lite.scenery.statics import TAG_BUILDING, StaticBox
+from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, StaticBox
 
-AMBIENT, DIFFUSE = 0.62, 0.48
 WINDOW_PITCH_M, FLOOR_M = 2.6, 3.1
 WINDOW_HALF_WIDTH_M, WINDOW_HALF_HEIGHT_M = 0.65, 0.75
 ROOF = (104, 112, 128)
@@ -25,12 +23,6 @@ CORNERS = np.array([(u, v, w) for w in (-1, 1) for u, v in ((1, 1), (-1, 1), (-1
 # Ahead, behind, right, left, top: corner indices around each face.
 FACES = np.array([(0, 3, 7, 4), (2, 1, 5, 6), (1, 0, 4, 5), (3, 2, 6, 7), (4, 7, 6, 5)])
 NORMALS = np.array([(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1)], dtype=np.float64)
-
-
-def shade(normals: FloatArray) -> FloatArray:
-    """Return the brightness (..., ) of faces with unit normals (..., 3) under the sun."""
-    lit: FloatArray = AMBIENT + DIFFUSE * np.maximum(normals @ SUN, 0.0)
-    return lit
 
 
 @dataclass(frozen=True)
@@ -43,10 +35,12 @@ class StaticMesh:
     halves: FloatArray  # (n, 3)
     turns: FloatArray  # (n, 2) cosine and sine of the yaw
     reaches: FloatArray  # (n,) radius of the footprint
+    normals: FloatArray  # (n, 5, 3) of the faces
     colours: FloatArray  # (n, 5, 3) BGR of the faces
     post_ends: FloatArray  # (p, 2, 3) bottom and top
     post_widths: FloatArray  # (p,)
     post_colours: FloatArray  # (p, 3)
+    lamps: FloatArray  # (l, 3) where posts have lamps
     crown_centres: FloatArray  # (k, 3)
     crown_radii: FloatArray  # (k,)
     crown_colours: FloatArray  # (k, 3)
@@ -59,7 +53,6 @@ class StaticMesh:
         posts = [box for box in boxes if box.tag != TAG_BUILDING and box.solid]
         rotations = np.array([_rotation(box) for box in buildings]).reshape(-1, 3, 3)
         centres, halves = _rows([b.centre for b in buildings]), _rows([b.extent for b in buildings])
-        brightness = shade(NORMALS @ rotations.transpose(0, 2, 1))
         fronts = np.repeat(_rows([b.colour for b in buildings])[:, None], 5, axis=1)
         fronts[:, 4] = ROOF
         post_centres, post_halves = _rows([b.centre for b in posts]), _rows([b.extent for b in posts])
@@ -71,10 +64,12 @@ class StaticMesh:
             halves,
             rotations[:, :2, 0],
             np.hypot(halves[:, 0], halves[:, 1]),
-            fronts * brightness[..., None],
+            NORMALS @ rotations.transpose(0, 2, 1),
+            fronts,
             np.stack([post_centres - up, post_centres + up], axis=1),
             2.0 * post_halves[:, 0],
             _rows([b.colour for b in posts]),
+            _rows([(b.x, b.y, b.z + b.half_height_m) for b in posts if b.tag == TAG_POLE]),
             _rows([b.centre for b in crowns]),
             _rows([b.extent for b in crowns])[:, 0],
             _rows([b.colour for b in crowns]),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from carla_lite.roads.lanes import Lane, Marking
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.daylight import SUN
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, StaticBox
 from carla_lite.scenery.zebra import painted_on
 
@@ -39,9 +40,6 @@ SURFACES = ((GRASS, 9.0), ((172, 178, 182), 3.0), ((206, 210, 212), 1.0), ((88, 
 ASPHALT = 3
 SHADOW = 0.62
 COLOURS = {"yellow": (60, 190, 232), "white": (235, 238, 240), "standard": (235, 238, 240)}
-
-# Unit vector to the sun, CARLA's frame; 58° above the horizon, so shadows reach the pavement but rarely the far lane.
-SUN = np.array([-0.33, -0.42, 0.845]) / np.linalg.norm([-0.33, -0.42, 0.845])
 
 
 @dataclass(frozen=True)
@@ -77,10 +75,24 @@ def paint(network: RoadNetwork, boxes: Sequence[StaticBox], seed: int) -> Ground
         window, covered = canvas.coverage(outline)
         covered[surfaces[window] != ASPHALT] = 0
         _cover(image[window], covered, COLOURS["white"])
-    shadow = canvas.mask(_shadows(boxes), soft=True)
+    shadow = canvas.mask(_shadows(boxes, SUN), soft=True)
     for rows in _blocks(shape[0]):
         cv2.copyTo(cv2.convertScaleAbs(image[rows], alpha=SHADOW), shadow[rows], image[rows])
     return GroundImage(tuple(_pyramid(image)), scale, x_min, y_min)
+
+
+def noon_shadow(ground: GroundImage, boxes: Sequence[StaticBox]) -> GroundImage:
+    """Return where the shadows in a picture of the ground are: one channel, 255 in them, of the same resolution."""
+    shape, place = ground.levels[0].shape[:2], (ground.x_min, ground.y_min)
+    mask = shadows(boxes, SUN, (shape[0], shape[1]), ground.metres_per_pixel, place)
+    return GroundImage(tuple(_pyramid(mask)), ground.metres_per_pixel, *place)
+
+
+def shadows(
+    boxes: Sequence[StaticBox], sun: FloatArray, shape: tuple[int, int], scale: float, place: tuple[float, float]
+) -> Image:
+    """Return 255 where one of the boxes is before the sun, seen from above with ``scale`` metres a pixel."""
+    return _Canvas(shape, scale, *place).mask(_shadows(boxes, sun), soft=True)
 
 
 def resolution_m(width_m: float, height_m: float) -> float:
@@ -175,17 +187,18 @@ def _ribbon(points: FloatArray, half: float) -> FloatArray:
     return np.concatenate([points + aside, (points - aside)[::-1]])
 
 
-def _shadows(boxes: Sequence[StaticBox]) -> Iterator[FloatArray]:
+def _shadows(boxes: Sequence[StaticBox], sun: FloatArray) -> Iterator[FloatArray]:
     """Yield the outline of each box's shadow on the ground."""
+    away = sun[:2] / sun[2]
     for box in boxes:
         corners = np.array(box.corners())
         if box.tag not in (TAG_BUILDING, TAG_POLE):  # crowns are drawn round
             turn = np.linspace(0.0, math.tau, 12, endpoint=False)
             circle = np.stack([np.cos(turn), np.sin(turn)], axis=1) * box.half_length_m
-            yield circle + (np.array((box.x, box.y)) - SUN[:2] / SUN[2] * box.z)
+            yield circle + (np.array((box.x, box.y)) - away * box.z)
             continue
-        bottom = (box.z - box.half_height_m) * SUN[:2] / SUN[2]
-        top = (box.z + box.half_height_m) * SUN[:2] / SUN[2]
+        bottom = (box.z - box.half_height_m) * away
+        top = (box.z + box.half_height_m) * away
         both = np.concatenate([corners - bottom, corners - top]).astype(np.float32)
         yield cv2.convexHull(both).reshape(-1, 2).astype(np.float64)
 

@@ -46,7 +46,7 @@ class Person:
         """Which of the ``PHASES`` of a stride; None stands."""
         return None if self.strides is None else int(self.strides * PHASES) % PHASES
 
-    def mesh(self, away: FloatArray) -> VehicleMesh:
+    def mesh(self, away: FloatArray, _fine: bool) -> VehicleMesh:
         """Return the figure for an eye at ``away`` from its middle (m, its own frame)."""
         side = round(math.atan2(away[1], away[0]) * SIDES / math.tau) % SIDES
         return _dressed(_figure(self.phase, self.look.wheelchair, side), self.look, self.extent[2])
@@ -111,15 +111,12 @@ class _Wheel:
 
 @dataclass(frozen=True)
 class _Figure:
-    """The geometry of a figure two units high, its middle at the origin."""
+    """The geometry of a figure two units high, its middle at the origin; as ``VehicleMesh`` but for the colours."""
 
-    points: FloatArray
-    starts: tuple[int, ...]
-    normals: FloatArray
-    offsets: FloatArray
+    rows: FloatArray
+    count: int
+    traits: FloatArray
     parts: NDArray[np.intp]
-    glowing: NDArray[np.bool_]
-    fine: NDArray[np.bool_]
 
 
 @lru_cache(maxsize=2 * (PHASES + 1) * SIDES)
@@ -140,30 +137,24 @@ def _figure(phase: int | None, wheelchair: bool, side: int) -> _Figure:
             parts.append(block.part)
     scaled = [2.0 * outline - (0.0, 0.0, 1.0) for outline in outlines]
     starts = np.concatenate([[0], np.cumsum([len(outline) for outline in scaled])])
-    shade = np.array(parts) == _SHADE
+    points = np.concatenate(scaled)
+    offsets = np.array([normal @ outline[0] for normal, outline in zip(normals, scaled, strict=True)])
+    corners = np.column_stack([points, np.ones(len(points))])
+    unshaded = np.array(parts) == _SHADE
+    traits = np.column_stack([np.zeros((len(parts), 3)), unshaded, starts[:-1], starts[1:]])
     return _Figure(
-        np.concatenate(scaled),
-        tuple(starts.tolist()),
-        np.array(normals),
-        np.array([normal @ outline[0] for normal, outline in zip(normals, scaled, strict=True)]),
-        np.array(parts),
-        shade,
-        np.zeros(len(parts), np.bool_),
+        np.concatenate([corners, np.column_stack([normals, -offsets])]), len(points), traits, np.array(parts)
     )
 
 
 def _dressed(figure: _Figure, look: Look, half_height_m: float) -> VehicleMesh:
     """Return a figure in its size and colours."""
     palette = (look.skin, look.hair, look.top, look.trousers, _SHOE, SHADOW, _CHAIR if look.wheelchair else TYRE)
-    return VehicleMesh(
-        figure.points * half_height_m,
-        figure.starts,
-        figure.normals,
-        figure.offsets * half_height_m,
-        np.array(palette, dtype=np.float64)[figure.parts],
-        figure.glowing,
-        figure.fine,
-    )
+    rows, traits = figure.rows.copy(), figure.traits.copy()
+    rows[: figure.count, :3] *= half_height_m
+    rows[figure.count :, 3] *= half_height_m
+    traits[:, :3] = np.array(palette, dtype=np.float64)[figure.parts]
+    return VehicleMesh(rows, figure.count, traits)
 
 
 @lru_cache(maxsize=(PHASES + 1) * 5)

@@ -15,9 +15,12 @@ from carla_lite.roads.reference_line import FloatArray
 NEAR_M = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which makes it three times as slow to make: one an actor a tick
 class Pose:
-    """A place and a direction: metres and radians, CARLA's frame (pitch up, yaw clockwise, roll to the right)."""
+    """A place and a direction: metres and radians, CARLA's frame (pitch up, yaw clockwise, roll to the right).
+
+    Never changed once it is made.
+    """
 
     x: float
     y: float
@@ -26,20 +29,18 @@ class Pose:
     yaw: float = 0.0
     roll: float = 0.0
 
-    def axes(self) -> FloatArray:
-        """Return (3, 3): the rows are the unit vectors forward, right and up in the world's frame.
+    def axes(self) -> tuple[tuple[float, float, float], ...]:
+        """Return the unit vectors forward, right and up in the world's frame.
 
         The columns of CARLA's ``Transform.get_matrix``.
         """
         cp, sp = math.cos(self.pitch), math.sin(self.pitch)
         cy, sy = math.cos(self.yaw), math.sin(self.yaw)
         cr, sr = math.cos(self.roll), math.sin(self.roll)
-        return np.array(
-            (
-                (cp * cy, cp * sy, sp),
-                (cy * sp * sr - sy * cr, sy * sp * sr + cy * cr, -cp * sr),
-                (-cy * sp * cr - sy * sr, -sy * sp * cr + cy * sr, cp * cr),
-            )
+        return (
+            (cp * cy, cp * sy, sp),
+            (cy * sp * sr - sy * cr, sy * sp * sr + cy * cr, -cp * sr),
+            (-cy * sp * cr - sy * sr, -sy * sp * cr + cy * sr, cp * cr),
         )
 
 
@@ -64,7 +65,7 @@ class View:
         self.pose, self.lens = pose, lens
         width, height, focal = lens.width, lens.height, lens.focal
         self.position = np.array((pose.x, pose.y, pose.z))
-        self.axes = pose.axes()
+        self.axes = np.array(pose.axes())
         # Pixel centres are whole numbers, as in OpenCV, so the image's middle is half a pixel less than half its size.
         self.u, self.v = 0.5 * width - 0.5, 0.5 * height - 0.5
         forward, right, up = self.axes

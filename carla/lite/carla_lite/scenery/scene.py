@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from carla_lite.roads.network import RoadNetwork
+from carla_lite.scenery.daylight import Daylight
+from carla_lite.scenery.ground_light import GroundLight, ground_light
 from carla_lite.scenery.meshes import StaticMesh
-from carla_lite.scenery.paint import GroundImage, paint
+from carla_lite.scenery.paint import GroundImage, noon_shadow, paint
 from carla_lite.scenery.statics import StaticBox, StaticIndex
 from carla_lite.scenery.streetscape import furnish
 from carla_lite.scenery.vista import Vistas
@@ -48,6 +50,21 @@ class Scene:
     def mesh(self) -> StaticMesh:
         """The boxes as arrays that a camera projects at once."""
         return StaticMesh.of(self.statics.boxes)
+
+    def light(self, daylight: Daylight) -> GroundLight:
+        """Return what lights the ground; that of the last weather is kept."""
+        if self._lights.get(daylight) is None:
+            self._lights.clear()
+            self._lights[daylight] = ground_light(self._noon_shadow, self.statics.boxes, daylight)
+        return self._lights[daylight]
+
+    @cached_property
+    def _lights(self) -> dict[Daylight, GroundLight]:
+        return {}
+
+    @cached_property
+    def _noon_shadow(self) -> GroundImage:
+        return noon_shadow(self.ground, self.statics.boxes)
 
     @cached_property
     def vistas(self) -> Vistas:

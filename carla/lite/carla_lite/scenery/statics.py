@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 CELL_M = 8.0
+SPOT_M = 4.0
 
 # CityObjectLabel of the CARLA client (wire protocol section 3.5): what a semantic camera and a collision report.
 TAG_ROAD = 1
@@ -37,10 +38,13 @@ class StaticBox:
     """Whether a vehicle can hit it; a tree's crown hangs above the road."""
     cos: float = field(init=False, repr=False)
     sin: float = field(init=False, repr=False)
+    reach_m: float = field(init=False, repr=False)
+    """Radius of the circle around the footprint."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cos", math.cos(self.yaw))
         object.__setattr__(self, "sin", math.sin(self.yaw))
+        object.__setattr__(self, "reach_m", math.hypot(self.half_length_m, self.half_width_m))
 
     @property
     def centre(self) -> tuple[float, float, float]:
@@ -51,11 +55,6 @@ class StaticBox:
     def extent(self) -> tuple[float, float, float]:
         """Half sizes along the box's own axes (m)."""
         return self.half_length_m, self.half_width_m, self.half_height_m
-
-    @property
-    def reach_m(self) -> float:
-        """Radius of the circle around the footprint."""
-        return math.hypot(self.half_length_m, self.half_width_m)
 
     def corners(self) -> tuple[tuple[float, float], ...]:
         """Return the footprint's four corners in the world's frame, clockwise from above, front right first."""
@@ -77,6 +76,7 @@ class StaticIndex:
             for cell in _cells(min(xs), min(ys), max(xs), max(ys)):
                 self._cells[cell].append(index)
         self._cells.default_factory = None
+        self._around: dict[tuple[float, float, float], tuple[StaticBox, ...]] = {}
 
     def at(self, x: float, y: float) -> Sequence[int]:
         """Return the ascending indices of boxes listed in the cell of a place: cheaper than a rectangle."""
@@ -88,6 +88,20 @@ class StaticIndex:
         for cell in _cells(x_min, y_min, x_max, y_max):
             found.update(self._cells.get(cell, ()))
         return sorted(found) if found else ()
+
+    def solid_around(self, x: float, y: float, reach: float) -> tuple[StaticBox, ...]:
+        """Return what can be hit within ``reach`` metres of (x, y), and some beyond, in the boxes' order.
+
+        Looked up once a spot of some metres, since every vehicle asks each tick.
+        """
+        column, row = x // SPOT_M, y // SPOT_M
+        found = self._around.get((column, row, reach))
+        if found is None:
+            left, low = column * SPOT_M - reach, row * SPOT_M - reach
+            listed = self.touching(left, low, left + SPOT_M + 2.0 * reach, low + SPOT_M + 2.0 * reach)
+            found = tuple(self.boxes[i] for i in listed if self.boxes[i].solid)
+            self._around[column, row, reach] = found
+        return found
 
     def near(self, x: float, y: float, radius: float) -> list[int]:
         """Return the ascending indices of boxes whose footprint comes within ``radius`` metres of (x, y)."""

@@ -6,12 +6,11 @@ Owns the shapes and the colours of their parts. Never touches cameras or pixels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
+from enum import Enum, IntFlag
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 
@@ -26,6 +25,7 @@ SHADOW: BGR = (52, 51, 50)
 TAIL_LIGHT: BGR = (40, 36, 214)
 HEAD_LIGHT: BGR = (232, 240, 244)
 PLATE: BGR = (222, 224, 224)
+INDICATOR: BGR = (0, 150, 255)
 JACKET: BGR = (66, 58, 54)
 TROUSERS: BGR = (92, 66, 44)
 HELMET: BGR = (40, 44, 52)
@@ -35,22 +35,52 @@ HELMET: BGR = (40, 44, 52)
 class VehicleMesh:
     """Convex panels in drawing order, metres around the box's centre; each is hidden when it faces away."""
 
-    points: FloatArray  # (p, 3)
-    starts: tuple[int, ...]
-    """First point of each panel, and the total at the end."""
-    normals: FloatArray  # (f, 3) outwards
-    offsets: FloatArray  # (f,) a place p is in front of panel i when normals[i] @ p > offsets[i]
-    colours: FloatArray  # (f, 3) BGR
-    glowing: NDArray[np.bool_]  # (f,) not shaded by the sun
-    fine: NDArray[np.bool_]  # (f,) left out when the car is small in the image
+    rows: FloatArray
+    """(p + f, 4): x, y, z and 1 of each point; then of each panel its outward normal and how far the middle is before
+    it, so that the product with a place's x, y, z and 1 is positive where that place is in front of the panel."""
+    count: int
+    """Of points, p."""
+    traits: FloatArray
+    """(f, 6) of each panel: BGR colour; 0 if the sun shades it, 1 if it doesn't, 2 if it is a lamp that shines; its
+    first point and the next panel's."""
+
+
+class Lights(IntFlag):
+    """CARLA's VehicleLightState, what of it is seen."""
+
+    POSITION = 1
+    LOW_BEAM = 2
+    HIGH_BEAM = 4
+    BRAKE = 8
+    RIGHT_BLINKER = 16
+    LEFT_BLINKER = 32
+    REVERSE = 64
+    FOG = 128
+
+
+BEAMS = Lights.LOW_BEAM | Lights.HIGH_BEAM
+BLINKERS = Lights.RIGHT_BLINKER | Lights.LEFT_BLINKER
+_Lit = tuple[tuple[Lights, BGR], ...]
+_HEAD: _Lit = ((BEAMS, (255, 255, 255)), (Lights.POSITION | Lights.FOG, (225, 242, 255)))
+_TAIL: _Lit = ((Lights.BRAKE, (100, 96, 255)), (Lights.POSITION | Lights.FOG | BEAMS, (52, 42, 238)))
 
 
 @dataclass(frozen=True)
 class _Panel:
     corners: Sequence[Corner]
     colour: BGR
-    glowing: bool = False
+    glowing: int = 0
     fine: bool = False
+    lit: _Lit = ()
+    """Its colours when it shines; the first whose light is on counts."""
+    only_lit: bool = False
+
+    def switched(self, on: int) -> _Panel | None:
+        """Return the panel as it looks with these lights on; None if it isn't seen then."""
+        for lights, colour in self.lit:
+            if on & lights:
+                return replace(self, colour=colour, glowing=2)
+        return None if self.only_lit else self
 
 
 class Shape(Enum):
@@ -65,10 +95,14 @@ class Shape(Enum):
     BICYCLE = "bicycle"
 
 
-@lru_cache(maxsize=256)
-def vehicle_mesh(shape: Shape, extent: tuple[float, float, float], colour: BGR) -> VehicleMesh:
-    """Return a vehicle of this shape with half sizes ``extent`` (m)."""
-    return _mesh(tuple(_PANELS[shape](colour)), extent)
+@lru_cache(maxsize=1024)
+def vehicle_mesh(
+    shape: Shape, extent: tuple[float, float, float], colour: BGR, fine: bool = True, lights: int = 0
+) -> VehicleMesh:
+    """Return a vehicle of this shape with half sizes ``extent`` (m) and with these ``Lights`` on; if not fine, as one
+    that is small in the image."""
+    panels = [panel.switched(lights) for panel in _PANELS[shape](colour) if fine or not panel.fine]
+    return _mesh([panel for panel in panels if panel is not None], extent)
 
 
 def _box(colour: BGR) -> Iterator[_Panel]:
@@ -132,12 +166,14 @@ def _bus(body: BGR) -> Iterator[_Panel]:
 
 def _motorcycle(body: BGR) -> Iterator[_Panel]:
     yield from _two_wheeler(body, wheel=0.3, frame=(0.2, 0.56), thick=0.26)
-    yield _patch(1.0, 0.0, 0.2, (0.44, 0.52), HEAD_LIGHT)
-    yield _patch(-0.95, 0.0, 0.16, (0.44, 0.5), TAIL_LIGHT)
+    yield _patch(1.0, 0.0, 0.2, (0.44, 0.52), HEAD_LIGHT, _HEAD)
+    yield _patch(-0.95, 0.0, 0.16, (0.44, 0.5), TAIL_LIGHT, _TAIL)
 
 
 def _bicycle(body: BGR) -> Iterator[_Panel]:
     yield from _two_wheeler(body, wheel=0.38, frame=(0.32, 0.46), thick=0.08)
+    yield _lamp(0.62, 0.0, 0.15, (0.48, 0.54), _HEAD)
+    yield _lamp(-0.9, 0.0, 0.12, (0.4, 0.46), _TAIL)
 
 
 def _two_wheeler(body: BGR, wheel: float, frame: tuple[float, float], thick: float) -> Iterator[_Panel]:
@@ -154,7 +190,7 @@ def _two_wheeler(body: BGR, wheel: float, frame: tuple[float, float], thick: flo
 
 def _underneath(wheels: Sequence[float], length: float, height: float) -> Iterator[_Panel]:
     """Yield the shadow, the dark floor and the wheels of a large vehicle."""
-    yield _Panel([(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, True)
+    yield _Panel([(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, 1)
     yield from _block((-0.98, 0.97), 0.96, (0.06, 0.14), UNDERSIDE)
     for side in (1.0, -1.0):
         for x in wheels:
@@ -162,7 +198,7 @@ def _underneath(wheels: Sequence[float], length: float, height: float) -> Iterat
 
 
 def _saloon(body: BGR) -> Iterator[_Panel]:
-    yield _Panel([(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, True)
+    yield _Panel([(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, 1)
     lower = [(0.96, 0.17), (1.0, 0.42), (0.42, 0.62), (-0.90, 0.68), (-1.0, 0.6), (-0.97, 0.17)]
     glass = [(0.34, 0.64), (0.02, 0.93), (-0.36, 0.95), (-0.74, 0.70)]
     pillar = [(0.42, 0.62), (0.05, 0.97), (-0.36, 1.0), (-0.88, 0.68)]
@@ -188,11 +224,19 @@ def _saloon(body: BGR) -> Iterator[_Panel]:
 
 def _lights(head: float, tail: float) -> Iterator[_Panel]:
     """Yield lamps and plates; ``head`` and ``tail`` are the heights at which the lamps begin."""
-    for side in (0.72, -0.72):
-        yield _patch(-1.0, side, 0.22, (tail, tail + 0.1), TAIL_LIGHT)
-        yield _patch(1.0, side, 0.2, (head, head + 0.08), HEAD_LIGHT)
+    for side, blinker in ((0.72, Lights.RIGHT_BLINKER), (-0.72, Lights.LEFT_BLINKER)):
+        yield _patch(-1.0, side, 0.22, (tail, tail + 0.1), TAIL_LIGHT, _TAIL)
+        yield _patch(1.0, side, 0.2, (head, head + 0.08), HEAD_LIGHT, _HEAD)
+        yield _lamp(-1.002, 0.8 * side, 0.1, (tail - 0.09, tail - 0.02), ((Lights.REVERSE, (244, 248, 250)),))
+        orange = ((blinker, INDICATOR),)
+        yield _lamp(-1.004, 1.2 * side, 0.13, (tail - 0.06, tail + 0.06), orange)
+        yield _lamp(1.004, 1.2 * side, 0.13, (head - 0.08, head + 0.04), orange)
+        yield _Panel([(x, 1.02 * side / 0.72, z) for x, z in _MIRROR_LAMP], INDICATOR, 1, True, orange, True)
     yield _patch(-1.0, 0.0, 0.26, (tail - 0.2, tail - 0.12), PLATE)
     yield _patch(1.0, 0.0, 0.26, (head - 0.13, head - 0.07), PLATE)
+
+
+_MIRROR_LAMP = ((0.5, 0.5), (0.44, 0.5), (0.44, 0.54), (0.5, 0.54))
 
 
 def _tumblehome(z: float) -> float:
@@ -217,10 +261,15 @@ def _slope(behind: Corner, ahead: Corner, colour: BGR) -> _Panel:
     return _Panel([(x0, y0, z0), (x1, y1, z1), (x1, -y1, z1), (x0, -y0, z0)], colour)
 
 
-def _patch(x: float, y: float, half: float, span: tuple[float, float], colour: BGR) -> _Panel:
+def _patch(x: float, y: float, half: float, span: tuple[float, float], colour: BGR, lit: _Lit = ()) -> _Panel:
     low, high = span
     corners = [(x, y + half, low), (x, y + half, high), (x, y - half, high), (x, y - half, low)]
-    return _Panel(corners, colour, glowing=True, fine=colour == PLATE)
+    return _Panel(corners, colour, 1, fine=colour == PLATE, lit=lit)
+
+
+def _lamp(x: float, y: float, half: float, span: tuple[float, float], lit: _Lit) -> _Panel:
+    """Return a lamp that is only seen when it shines."""
+    return replace(_patch(x, y, half, span, INDICATOR, lit), only_lit=True)
 
 
 def _mesh(panels: Sequence[_Panel], extent: tuple[float, float, float]) -> VehicleMesh:
@@ -230,15 +279,14 @@ def _mesh(panels: Sequence[_Panel], extent: tuple[float, float, float]) -> Vehic
     thirds = [outline[[0, len(outline) // 3, 2 * len(outline) // 3]] for outline in outlines]
     normals = np.array([np.cross(second - first, third - first) for first, second, third in thirds])
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    return VehicleMesh(
-        np.concatenate(outlines),
-        tuple(starts.tolist()),
-        normals,
-        np.array([normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]),
-        np.array([panel.colour for panel in panels], dtype=np.float64),
-        np.array([panel.glowing for panel in panels]),
-        np.array([panel.fine for panel in panels]),
+    offsets = [normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]
+    points = np.concatenate(outlines)
+    rows = np.concatenate(
+        [np.column_stack([points, np.ones(len(points))]), np.column_stack([normals, -np.array(offsets)])]
     )
+    glowing = [panel.glowing for panel in panels]
+    traits = np.column_stack([[panel.colour for panel in panels], glowing, starts[:-1], starts[1:]])
+    return VehicleMesh(rows, len(points), traits.astype(np.float64))
 
 
 def _outwards(outline: FloatArray) -> FloatArray:

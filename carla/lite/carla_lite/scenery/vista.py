@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
+from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.meshes import FACES, StaticMesh
-from carla_lite.scenery.paint import SUN
-from carla_lite.scenery.sky import hazed
 
 CELL_M = 5.0
 KEPT_BYTES = 64 << 20
@@ -29,6 +28,9 @@ SMALLEST_CROWN_PX = 0.8
 BUILDING_M = 10.0
 WINDOW_WALL_PX = 26.0
 FINE_FOCAL = 100.0
+
+LAMP_M, LEAST_LAMP_PX = 0.3, 0.8
+LAMP_BGR = np.array((196.0, 232.0, 255.0))
 
 IN_FRONT = -1e4
 """Added to the distance of what no building hides: it is drawn after all buildings."""
@@ -45,10 +47,18 @@ Float32 = NDArray[np.float32]
 class Walls:
     """The footprints of buildings that may hide something: n rectangles."""
 
-    centres: FloatArray  # (n, 2)
-    turns: FloatArray  # (n, 2) cosine and sine of the yaw
-    halves: FloatArray  # (n, 2)
+    frames: FloatArray  # (2n, 2) the axes along, then those across
+    middles: FloatArray  # (2n, 1) the centres in these frames
+    bounds: FloatArray  # (2n, 1) half sizes
     distances: FloatArray  # (n,) from the vista's origin
+
+    @classmethod
+    def of(cls, centres: FloatArray, turns: FloatArray, halves: FloatArray, distances: FloatArray) -> Walls:
+        """Return the footprints at ``centres`` (n, 2), turned by ``turns`` (n, 2), cosine and sine of the yaw."""
+        cos, sin = turns.T
+        frames = np.concatenate([turns, np.stack([-sin, cos], axis=1)])
+        middles = (frames * np.tile(centres, (2, 1))).sum(axis=1, keepdims=True)
+        return cls(frames, middles, halves[:, :2].T.reshape(-1, 1), distances)
 
     def hide(self, eye: FloatArray, points: FloatArray) -> FloatArray:
         """Return for places (m, ≥ 2) the distance of the farthest building before them, or -1 where none is.
@@ -57,18 +67,15 @@ class Walls:
         """
         if not len(self.distances):
             return np.full(len(points), -1.0)
-        cos, sin = self.turns[:, :1], self.turns[:, 1:]
-        from_x, from_y = (eye[:2] - self.centres).T[..., None]
-        to_x = points[None, :, 0] - self.centres[:, :1]
-        to_y = points[None, :, 1] - self.centres[:, 1:]
-        first, last = np.zeros(to_x.shape), np.ones(to_x.shape)
-        along = (from_x * cos + from_y * sin, to_x * cos + to_y * sin)
-        across = (from_y * cos - from_x * sin, to_y * cos - to_x * sin)
-        for (start, end), half in zip((along, across), self.halves.T[..., None], strict=True):
-            inverse = 1.0 / np.where(np.abs(end - start) < 1e-9, 1e-9, end - start)
-            enter, leave = (-half - start) * inverse, (half - start) * inverse
-            np.maximum(first, np.minimum(enter, leave), out=first)
-            np.minimum(last, np.maximum(enter, leave), out=last)
+        # Both axes of each footprint together: (2n, 1) from the eye, (2n, m) to the places, in the footprint's frame.
+        start = self.frames @ eye[:2, None] - self.middles
+        end = self.frames @ points[:, :2].T - self.middles
+        way = end - start
+        way[np.abs(way) < 1e-9] = 1e-9
+        near, far = (-self.bounds - start) / way, (self.bounds - start) / way
+        several = (2, len(self.distances), len(points))
+        first = np.maximum(np.minimum(near, far).reshape(several).max(axis=0), 0.0)
+        last = np.minimum(np.maximum(near, far).reshape(several).min(axis=0), 1.0)
         hidden: FloatArray = np.where(first < last, self.distances[:, None], -1.0).max(axis=0)
         return hidden
 
@@ -100,16 +107,16 @@ class Vistas:
 
     def __init__(self, mesh: StaticMesh) -> None:
         self._mesh = mesh
-        self._kept: OrderedDict[tuple[int, int, int, int], Vista] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int, int, int, Daylight], Vista] = OrderedDict()
         self._bytes = 0
 
-    def at(self, x: float, y: float, z: float, focal: float) -> Vista:
+    def at(self, x: float, y: float, z: float, focal: float, daylight: Daylight) -> Vista:
         """Return the vista of the cell around a place for cameras of about this focal length (pixels)."""
-        key = (math.floor(x / CELL_M), math.floor(y / CELL_M), math.floor(z / CELL_M), round(focal))
+        key = (math.floor(x / CELL_M), math.floor(y / CELL_M), math.floor(z / CELL_M), round(focal), daylight)
         vista = self._kept.get(key)
         if vista is None:
             eye = np.array([(index + 0.5) * CELL_M for index in key[:3]])
-            vista = self._kept[key] = _look_around(self._mesh, eye, focal)
+            vista = self._kept[key] = _look_around(self._mesh, eye, focal, daylight)
             self._bytes += vista.nbytes
             while self._bytes > KEPT_BYTES and len(self._kept) > 1:
                 self._bytes -= self._kept.popitem(last=False)[1].nbytes
@@ -126,7 +133,7 @@ class _Pieces:
     windowed: list[tuple[int, int] | None]
 
 
-def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float) -> Vista:
+def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float, daylight: Daylight) -> Vista:
     away = eye - mesh.centres
     farthest = min(FARTHEST_M, BUILDING_M * focal / SMALLEST_BUILDING_PX)
     near = np.flatnonzero(np.hypot(away[:, 0], away[:, 1]) - mesh.reaches < farthest)
@@ -134,10 +141,12 @@ def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float) -> Vista:
     seen_from = np.stack([away[:, 0] * cos + away[:, 1] * sin, away[:, 1] * cos - away[:, 0] * sin, away[:, 2]], axis=1)
     beyond = np.maximum(np.abs(seen_from[:, :2]) - half[:, :2], 0.0)
     distances = np.hypot(beyond[:, 0], beyond[:, 1])
-    walls = Walls(mesh.centres[near, :2], mesh.turns[near], half[:, :2], distances)
+    walls = Walls.of(mesh.centres[near, :2], mesh.turns[near], half[:, :2], distances)
 
-    groups = [_buildings(mesh, near, seen_from, distances, focal), _posts(mesh, eye, walls, focal)]
-    groups.extend(_crowns(mesh, eye, walls, focal))
+    groups = [_buildings(mesh, near, seen_from, distances, focal, daylight), _posts(mesh, eye, walls, focal, daylight)]
+    groups.extend(_crowns(mesh, eye, walls, focal, daylight))
+    if daylight.lamps > 0.0:
+        groups.append(_lamps(mesh, eye, walls, focal, daylight))
     keys = np.concatenate([group.keys for group in groups])
     order = np.argsort(-keys, kind="stable").tolist()
     outlines = [outline for group in groups for outline in group.points - eye]
@@ -157,7 +166,12 @@ def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float) -> Vista:
 
 
 def _buildings(
-    mesh: StaticMesh, near: NDArray[np.intp], seen_from: FloatArray, distances: FloatArray, focal: float
+    mesh: StaticMesh,
+    near: NDArray[np.intp],
+    seen_from: FloatArray,
+    distances: FloatArray,
+    focal: float,
+    daylight: Daylight,
 ) -> _Pieces:
     """Return the faces that some place in the cell sees; of one building, those turned to its middle come last."""
     half = mesh.halves[near]
@@ -169,10 +183,11 @@ def _buildings(
     which, face = which[turned], face[turned]
     detailed = (focal * 2.0 * half[:, 2] > WINDOW_WALL_PX * np.maximum(distances, 1.0))[which] & (face < 4)
     buildings = near[which]
+    colours = mesh.colours[buildings, face] * daylight.shade(mesh.normals[buildings, face] @ daylight.sun)
     return _Pieces(
         distances[which],
         mesh.corners[buildings[:, None], FACES[face]],
-        hazed(mesh.colours[buildings, face], distances[which]),
+        daylight.hazed(colours, distances[which]),
         [
             (building, wall) if shown else None
             for building, wall, shown in zip(buildings.tolist(), face.tolist(), detailed.tolist(), strict=True)
@@ -180,7 +195,7 @@ def _buildings(
     )
 
 
-def _posts(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float) -> _Pieces:
+def _posts(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> _Pieces:
     """Return lamp posts and trunks as upright strips turned to the eye; those behind a building are left out."""
     away = mesh.post_ends[:, 0] - eye
     distance = np.maximum(np.hypot(away[:, 0], away[:, 1]), 1e-3)
@@ -191,10 +206,27 @@ def _posts(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float) -> _Pi
     aside *= (0.5 * mesh.post_widths[near] / distance)[:, None]
     bottom, top = mesh.post_ends[near].transpose(1, 0, 2)
     outline = np.stack([bottom - aside, top - aside, top + aside, bottom + aside], axis=1)
-    return _Pieces(distance + IN_FRONT, outline, hazed(mesh.post_colours[near], distance), [None] * len(near))
+    colours = daylight.hazed(mesh.post_colours[near] * daylight.level, distance)
+    return _Pieces(distance + IN_FRONT, outline, colours, [None] * len(near))
 
 
-def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float) -> list[_Pieces]:
+def _lamps(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> _Pieces:
+    """Return street lamps that shine, as discs turned to the eye; those behind a building are left out."""
+    away = mesh.lamps - eye
+    distance = np.maximum(np.linalg.norm(away, axis=1), 1e-3)
+    near = np.flatnonzero(distance < FARTHEST_M)
+    near = near[walls.hide(eye, mesh.lamps[near]) < 0.0]
+    distance = distance[near]
+    right = np.stack([-away[near, 1], away[near, 0], np.zeros(len(near))], axis=1)
+    right /= np.maximum(np.hypot(away[near, 0], away[near, 1]), 1e-3)[:, None]
+    radius = np.maximum(LAMP_M, LEAST_LAMP_PX / focal * distance)[:, None, None]
+    round_ = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1)
+    disc = round_[:, :1] * right[:, None] + round_[:, 1:] * np.array((0.0, 0.0, 1.0))
+    seen = daylight.hazed(np.tile(daylight.lamps * LAMP_BGR, (len(near), 1)), 0.5 * distance)
+    return _Pieces(distance - 1.0 + IN_FRONT, mesh.lamps[near, None] + radius * disc, seen, [None] * len(near))
+
+
+def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> list[_Pieces]:
     """Return the crowns of trees as discs turned to the eye, brighter towards the sun: the darkest disc first."""
     away = mesh.crown_centres - eye
     distance = np.maximum(np.linalg.norm(away, axis=1), 1e-3)
@@ -204,7 +236,7 @@ def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float) -> li
     right = np.stack([-ahead[:, 1], ahead[:, 0], np.zeros(len(near))], axis=1)
     right /= np.maximum(np.hypot(ahead[:, 0], ahead[:, 1]), 1e-3)[:, None]
     up = np.cross(ahead, right)
-    sunny = right * (right @ SUN)[:, None] + up * (up @ SUN)[:, None]
+    sunny = right * (right @ daylight.sun)[:, None] + up * (up @ daylight.sun)[:, None]
     disc = _LEAFY[:, :1] * right[:, None] + _LEAFY[:, 1:] * up[:, None]
     key = np.where(behind >= 0.0, behind + 1e-2, distance - 0.5 + IN_FRONT)
     centres, radii = mesh.crown_centres[near, None], mesh.crown_radii[near, None, None]
@@ -212,7 +244,7 @@ def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float) -> li
         _Pieces(
             key,
             centres + radii * (part * disc + shift * sunny[:, None]),
-            hazed(np.minimum(mesh.crown_colours[near] * light, 255.0), distance),
+            daylight.hazed(np.minimum(mesh.crown_colours[near] * light, 255.0) * daylight.level, distance),
             [None] * len(near),
         )
         for part, shift, light in (_CROWN_LAYERS if focal > FINE_FOCAL else _CROWN_LAYERS[:2])

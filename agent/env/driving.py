@@ -24,6 +24,7 @@ from agent.env.route import Planner
 from agent.env.route_line import Route
 from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
 from agent.env.traffic import Traffic
+from agent.env.traffic_lights import LightAhead, LightWatch
 
 Action = NDArray[np.float32]
 
@@ -69,6 +70,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._planner: Planner | None = None
         self._traffic: Traffic | None = None
         self._episode: Episode | None = None
+        self._lights: LightWatch | None = None
         self._stack: Frames | None = None
         self._frame = 0
 
@@ -122,7 +124,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         try:
             motion = self.car.drive(steer, pedal)
             self._see(motion)
-            events = self._events(self.car, episode)
+            events = self._events(self.car, episode, motion)
         except SimulatorLost:
             self._lose()
             episode.end = "simulator_lost"
@@ -177,7 +179,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._stack = self._episode = None
         self._see(motion)
         self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion)
-        self._events(self.car, self._episode)
+        self._lights = LightWatch(self.session, self.car.actor)
+        self._events(self.car, self._episode, motion)
         return self._observation(), self._episode.info()
 
     def _see(self, motion: Motion) -> None:
@@ -188,9 +191,9 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             observation.first_stack(grey) if self._stack is None else observation.next_stack(self._stack, grey)
         )
 
-    def _events(self, car: Car, episode: Episode) -> Events:
+    def _events(self, car: Car, episode: Episode, motion: Motion) -> Events:
         after = episode.start_frame
-        light = traffic_lights.ahead(car.actor)
+        light = LightAhead.NONE if self._lights is None else self._lights.look(motion)
         return Events(car.sensors.collision(after), car.sensors.lane_invasions(after), light)
 
     def _observation(self) -> Observation:

@@ -49,7 +49,7 @@ class Episode:
         self.distance_m = 0.0
         self.lane_invasions = 0
         self.red_lights = 0
-        """How often the car left the place before a light while that was red: the rear is then over the stop line."""
+        """How often the car's rear went over a stop line while the light was red."""
         self.collision: Collision | None = None
         self.terms: dict[str, float] = {}
         self.jerk_mps3 = 0.0

@@ -1,21 +1,26 @@
 """The map's traffic lights: whether they change, and how the agent's car stands to them.
 
-Owns what each drive finds them at. Sees a light only as the car's own record shows it, as a Traffic Manager does, and
-knows nothing of what an infraction costs.
+Owns what each drive finds them at. Learns from the car's own record which light it is before, as a Traffic Manager
+does, and knows nothing of what an infraction costs.
 """
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import Any
 
 import carla
 
+from agent.env.car import Motion
 from agent.env.session import Session
+
+# From the end of a light's place, which a car leaves with its rear, to the junction (protocol section 3.4).
+TO_LINE_M = 1.5
 
 
 class LightAhead(Enum):
-    """What stands before the car, where a vehicle has to stop for a light."""
+    """The light before the car, until its rear is over the stop line."""
 
     NONE = "none"
     OPEN = "open"
@@ -42,9 +47,32 @@ def prepare(session: Session, changing: bool) -> None:
                 light.set_state(carla.TrafficLightState.Green)
 
 
-def ahead(car: Any) -> LightAhead:
-    """Return what the newest frame shows of a vehicle."""
-    if not car.is_at_traffic_light():
-        return LightAhead.NONE
-    red = car.get_traffic_light_state() == carla.TrafficLightState.Red
-    return LightAhead.RED if red else LightAhead.OPEN
+class LightWatch:
+    """Follows one drive: which light the car is before, until its rear is over the stop line.
+
+    Args:
+        car: the vehicle.
+    """
+
+    def __init__(self, session: Session, car: Any) -> None:
+        self._session, self._car = session, car
+        self._light: Any = None
+        self._left: tuple[float, float] | None = None
+
+    def look(self, motion: Motion) -> LightAhead:
+        """Return what is before the car in the newest frame, whose ``motion`` this is.
+
+        Raises:
+            SimulatorLost: the simulator doesn't answer.
+        """
+        with self._session.answered():
+            if self._car.is_at_traffic_light():
+                self._light, self._left = self._car.get_traffic_light(), None
+            elif self._light is not None:
+                self._left = self._left or (motion.x_m, motion.y_m)
+                if math.dist(self._left, (motion.x_m, motion.y_m)) >= TO_LINE_M:
+                    self._light = None
+            if self._light is None:
+                return LightAhead.NONE
+            red = self._light.get_state() == carla.TrafficLightState.Red
+            return LightAhead.RED if red else LightAhead.OPEN

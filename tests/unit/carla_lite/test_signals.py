@@ -103,10 +103,26 @@ def test_a_sign_has_a_post_beside_the_road_and_none_on_it():
     assert face_of(over, 0.0, LampState.DARK).pose.z == 5.0
 
 
-def test_a_signal_without_a_number_is_named_with_its_road():
-    text = signalled().replace('s="1" t="0"', 's="far" t="0"', 1)
-    with pytest.raises(MapError, match=r"map broken, road \d+: attribute s='far' of <signalReference>"):
-        RoadNetwork.parse("broken", text)
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('s="1" t="0"', 's="far" t="0"', r"map broken, road \d+: attribute s='far' of <signalReference>"),
+        ('t="-9.5"', 't="aside"', "map broken: attribute t='aside' of <signal>"),
+        ('sequence="0"', 'sequence="first"', "map broken: attribute sequence='first' of <controller>"),
+    ],
+)
+def test_what_is_wrong_with_a_signal_is_said_in_a_sentence(right: str, wrong: str, message: str):
+    with pytest.raises(MapError, match=message):
+        RoadNetwork.parse("broken", signalled().replace(right, wrong, 3))
+
+
+def test_of_two_signals_with_one_id_the_first_stands():
+    first, second = (signal.id for signal in network_of("Lite01").signals.signals[:2])
+    found = RoadNetwork.parse("twice", signalled().replace(f'id="{second}"', f'id="{first}"')).signals
+    assert [signal.id for signal in found.signals].count(first) == 1
+    assert {light for group in found.groups for turn in group.controllers for light in turn} <= {
+        signal.id for signal in found.signals
+    }
 
 
 def test_a_map_without_signals_costs_no_second_reading(monkeypatch: pytest.MonkeyPatch):

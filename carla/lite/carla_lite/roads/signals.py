@@ -71,8 +71,6 @@ class Signal:
     y: float
     z: float
     yaw: float
-    height_m: float
-    width_m: float
     stops: tuple[Stop, ...]
 
 
@@ -114,7 +112,7 @@ def read(name: str, xodr: str, lanes: Sequence[Lane]) -> Signals:
     if "<signal" not in xodr:
         return Signals()
     root = ET.fromstring(xodr)
-    elements: list[tuple[Road, ET.Element]] = []
+    elements: dict[str, tuple[Road, ET.Element]] = {}
     references: dict[str, list[_Reference]] = defaultdict(list)
     for road_element in root.iterfind("road"):
         found = [*road_element.iterfind("signals/signal"), *road_element.iterfind("signals/signalReference")]
@@ -129,9 +127,12 @@ def read(name: str, xodr: str, lanes: Sequence[Lane]) -> Signals:
                     f"map {name}, road {road.road_id}: {error} is not what OpenDRIVE 1.4 expects, export the map again"
                 ) from None
             if element.tag == "signal" and element.get("type") in _TYPES and element.get("name") != _PAINTED:
-                elements.append((road, element))
-    signals = tuple(_signal(road, element, references[element.attrib["id"]], lanes) for road, element in elements)
-    return Signals(signals, tuple(_groups(root, [one.id for one in signals if one.type is SignalType.LIGHT])))
+                elements.setdefault(element.attrib["id"], (road, element))  # of two with one id CARLA takes the first
+    try:
+        signals = tuple(_signal(*elements[number], references[number], lanes) for number in elements)
+        return Signals(signals, tuple(_groups(root, [one.id for one in signals if one.type is SignalType.LIGHT])))
+    except ValueError as error:
+        raise MapError(f"map {name}: {error} is not what OpenDRIVE 1.4 expects, export the map again") from None
 
 
 def _reference(road: Road, element: ET.Element) -> _Reference:
@@ -147,9 +148,9 @@ def _reference(road: Road, element: ET.Element) -> _Reference:
 
 def _signal(road: Road, element: ET.Element, references: Sequence[_Reference], lanes: Sequence[Lane]) -> Signal:
     kind = _TYPES[element.attrib["type"]]
-    s, aside = np.array([number(element, "s")]), np.array([float(element.get("t", 0.0))])
+    s, aside = np.array([number(element, "s")]), np.array([_number(element, "t")])
     ((x, y, z),) = place(road, s, aside).tolist()
-    yaw = -(float(road.line(s)[3][0]) + float(element.get("hOffset", 0.0)))
+    yaw = -(float(road.line(s)[3][0]) + _number(element, "hOffset"))
     if kind is SignalType.LIGHT:
         x, y = x + _LIGHT_AHEAD_M * math.cos(yaw), y + _LIGHT_AHEAD_M * math.sin(yaw)
     return Signal(
@@ -158,12 +159,15 @@ def _signal(road: Road, element: ET.Element, references: Sequence[_Reference], l
         element.get("subtype", "") if kind is SignalType.SPEED_LIMIT else "",
         x,
         y,
-        z + float(element.get("zOffset", 0.0)),
+        z + _number(element, "zOffset"),
         math.remainder(yaw, math.tau),
-        float(element.get("height", 0.0)),
-        float(element.get("width", 0.0)),
         tuple(_stops(references, lanes)),
     )
+
+
+def _number(element: ET.Element, key: str) -> float:
+    """Return a number attribute that may be left out."""
+    return number(element, key) if key in element.attrib else 0.0
 
 
 def _stops(references: Sequence[_Reference], lanes: Sequence[Lane]) -> Iterator[Stop]:
@@ -233,7 +237,7 @@ def _groups(root: ET.Element, lights: Sequence[str]) -> Iterator[Group]:
     }
     taken: set[str] = set()
     for junction in root.iterfind("junction"):
-        ordered = sorted(junction.iterfind("controller"), key=lambda one: int(one.get("sequence", 0) or 0))
+        ordered = sorted(junction.iterfind("controller"), key=lambda one: _number(one, "sequence"))
         # CARLA knows one controller a light.
         turns = []
         for one in ordered:

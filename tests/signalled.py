@@ -1,4 +1,4 @@
-"""A generated town with traffic lights and signs written into its OpenDRIVE text, as CARLA's own towns have them."""
+"""A generated town with other traffic lights and signs than its own: one of each, in odd orders."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from carla_lite.towns import generator
 
 
 def signalled(name: str = "Lite01") -> str:
-    """Return the town with a light for each road into a junction, a controller each, and three signs."""
+    """Return the town with a light for each road into a junction, a controller each, and three signs, and no others."""
     root = ET.fromstring(generator.generate(name))
+    for parent in root.iter():
+        for tag in ("signals", "controller"):
+            for element in parent.findall(tag):
+                parent.remove(element)
     roads = {road.get("id"): road for road in root.iterfind("road")}
     controllers: list[ET.Element] = []
     for junction in root.iterfind("junction"):

@@ -79,6 +79,9 @@ class Sensor(Actor, ABC):
         self._due_s = (elapsed_s if late else self._due_s) + self._interval_s
         return True
 
+    def prepare(self, scene: Scene) -> None:
+        """Have done what takes long, before its first tick."""
+
     @abstractmethod
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield this snapshot's messages, each as flat buffers."""
@@ -180,6 +183,10 @@ class RgbCamera(Sensor):
         fov = self.number("fov", 1.0, 179.0)
         self._camera = Camera(width, height, fov)
         self._image_head = wire.IMAGE.pack(width, height, fov)
+
+    def prepare(self, scene: Scene) -> None:
+        """Have the ground painted: it takes about a second once a map."""
+        self._camera.prepare(scene)
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield the image of this snapshot."""

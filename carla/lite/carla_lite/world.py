@@ -135,6 +135,7 @@ class World:
         if name not in SENSORS:
             return self._add(Actor(identity, place))
         sensor = SENSORS[name](identity, place, self.streams.open(), self.streams.port)
+        sensor.prepare(self.scene)
         self.sensors.append(sensor)
         return self._add(sensor)
 

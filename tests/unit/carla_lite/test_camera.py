@@ -31,7 +31,7 @@ def flat(x: float, y: float) -> float:
 def scene(*boxes: StaticBox, ground: GroundImage | None = None) -> Scene:
     """Return a scene on black ground."""
     black = GroundImage(tuple(np.zeros((600 >> k, 600 >> k, 3), np.uint8) for k in range(6)), 1.0, -300.0, -300.0)
-    return Scene(ground or black, StaticIndex(boxes), flat)
+    return Scene(StaticIndex(boxes), flat, lambda: ground or black)
 
 
 def lined(y: float) -> Scene:
@@ -240,7 +240,7 @@ def test_a_picture_depends_on_nothing_rendered_before(town):
     for pose in there:
         used.render(world, pose, [car(pose.x + 8.0, pose.y)])
     fresh = Camera(84, 84, 100.0)
-    untouched = Scene(world.ground, world.statics, world.height)
+    untouched = Scene(world.statics, world.height, world.paint)
     for pose in there[::-1]:
         assert (used.render(world, pose, []) == fresh.render(untouched, pose, [])).all()
 

@@ -24,7 +24,7 @@ def flat(x: float, y: float) -> float:
 
 def scene(*boxes: StaticBox) -> Scene:
     ground = GroundImage((np.zeros((4, 4, 3), np.uint8),), 1.0, 0.0, 0.0)
-    return Scene(ground, StaticIndex(boxes), flat)
+    return Scene(StaticIndex(boxes), flat, lambda: ground)
 
 
 def wall(x: float, tag: int = TAG_BUILDING, solid: bool = True, z: float = 5.0) -> StaticBox:

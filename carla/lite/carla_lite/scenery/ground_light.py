@@ -14,7 +14,7 @@ import numpy as np
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import NOON, Daylight
 from carla_lite.scenery.paint import GroundImage, Image, shadows
-from carla_lite.scenery.statics import TAG_POLE, StaticBox
+from carla_lite.scenery.statics import StaticBox
 
 COARSE_M = 0.5
 FULL = 100
@@ -47,7 +47,7 @@ def ground_light(noon_shadow: GroundImage, boxes: Sequence[StaticBox], daylight:
     light = daylight.ambient + direct * (1.0 - dark[..., None] * np.float32(1.0 / 255.0))
     light /= full
     if daylight.lamps > 0.0:
-        _add_pools(light, [box for box in boxes if box.tag == TAG_POLE], place, daylight.lamps * LAMP_BGR)
+        _add_pools(light, [box for box in boxes if box.lamp], place, daylight.lamps * LAMP_BGR)
     picture: Image = np.clip(np.rint(light * FULL), 0, 255).astype(np.uint8)
     open_ground = tuple(((daylight.ambient + direct) / full * FULL).tolist())
     return GroundLight(GroundImage((picture,), COARSE_M, *place), noon_shadow, open_ground)

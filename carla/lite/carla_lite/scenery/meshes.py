@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from carla_lite.roads.reference_line import FloatArray
-from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, StaticBox
+from carla_lite.scenery.statics import TAG_BUILDING, StaticBox
 
 WINDOW_PITCH_M, FLOOR_M = 2.6, 3.1
 WINDOW_HALF_WIDTH_M, WINDOW_HALF_HEIGHT_M = 0.65, 0.75
@@ -69,7 +69,7 @@ class StaticMesh:
             np.stack([post_centres - up, post_centres + up], axis=1),
             2.0 * post_halves[:, 0],
             _rows([b.colour for b in posts]),
-            _rows([(b.x, b.y, b.z + b.half_height_m) for b in posts if b.tag == TAG_POLE]),
+            _rows([(b.x, b.y, b.z + b.half_height_m) for b in posts if b.lamp]),
             _rows([b.centre for b in crowns]),
             _rows([b.extent for b in crowns])[:, 0],
             _rows([b.colour for b in crowns]),

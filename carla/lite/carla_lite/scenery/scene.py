@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.scenery.daylight import Daylight
@@ -27,9 +27,9 @@ _built: OrderedDict[tuple[str, int], Scene] = OrderedDict()
 class Scene:
     """The still part of a world; ``height`` gives the road's height (m) at (x, y)."""
 
-    ground: GroundImage
     statics: StaticIndex
     height: Callable[[float, float], float]
+    paint: Callable[[], GroundImage]
 
     @classmethod
     def build(cls, network: RoadNetwork, seed: int) -> Scene:
@@ -37,7 +37,7 @@ class Scene:
         key = (network.xodr, seed)
         if key not in _built:
             boxes = furnish(network, seed)
-            _built[key] = cls(paint(network, boxes, seed), StaticIndex(boxes), network.ground)
+            _built[key] = cls(StaticIndex(boxes), network.ground, partial(paint, network, boxes, seed))
             if len(_built) > _KEPT:
                 _built.popitem(last=False)
         return _built[key]
@@ -45,6 +45,11 @@ class Scene:
     def near(self, x: float, y: float, radius: float) -> list[StaticBox]:
         """Return the boxes whose footprint comes within ``radius`` metres of (x, y), in a fixed order."""
         return [self.statics.boxes[i] for i in self.statics.near(x, y, radius)]
+
+    @cached_property
+    def ground(self) -> GroundImage:
+        """The ground as a picture: painted for the first camera, for it takes longer than all the rest."""
+        return self.paint()
 
     @cached_property
     def mesh(self) -> StaticMesh:

@@ -36,6 +36,8 @@ class StaticBox:
     tag: int
     solid: bool = True
     """Whether a vehicle can hit it; a tree's crown hangs above the road."""
+    lamp: bool = False
+    """Whether a street lamp shines at its top by night."""
     cos: float = field(init=False, repr=False)
     sin: float = field(init=False, repr=False)
     reach_m: float = field(init=False, repr=False)

@@ -176,7 +176,7 @@ def _lamps(street: FloatArray, plan: Plan) -> Iterator[StaticBox]:
     for index in range(spacing // 3, len(street) - 2, spacing):
         x, y, z, yaw = _off_street(street, index, 1.2)
         if plan.take(_square(x, y, 0.3), POST_CLEARANCE_M):
-            yield StaticBox(x, y, z + 3.0, 0.09, 0.09, 3.0, yaw, LAMP_COLOUR, TAG_POLE)
+            yield StaticBox(x, y, z + 3.0, 0.09, 0.09, 3.0, yaw, LAMP_COLOUR, TAG_POLE, lamp=True)
 
 
 def _trees(street: FloatArray, plan: Plan, rng: np.random.Generator) -> Iterator[StaticBox]:

@@ -67,7 +67,10 @@ Policy = Annotated[
     typer.Option(metavar="A,B,…", help="Rungs of the ladder to use, in this order; names as in --launcher-config."),
 ]
 Map = Annotated[
-    str | None, typer.Option("--map", help="Map name or path of an .xodr file; wins over both configurations.")
+    str | None,
+    typer.Option(
+        "--map", help="Map name (Lite:seed=7 is one) or path of an .xodr file; wins over both configurations."
+    ),
 ]
 
 

@@ -29,7 +29,7 @@ def bright(daylight: Daylight) -> float:
 
 
 def test_clear_noon_in_single_precision_is_the_light_that_the_ground_was_painted_in():
-    assert Daylight.of(np.float32(CLEAR_NOON).tolist()) is NOON
+    assert Daylight.of(np.array(CLEAR_NOON, np.float32).tolist()) is NOON
     assert NOON.level.tolist() == [1.0, 1.0, 1.0]
     assert NOON.unlit.tolist() == [1.0, 1.0, 1.0]
 

@@ -26,8 +26,9 @@ GROUND_END_M = 600.0
 PUDDLE_PIXEL_M, PUDDLES_M = 0.15, 14.0
 """How large a pixel of the puddles' texture is, and up to which distance they are seen as such."""
 
-# Brightness, 128 for 1, that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture.
-_SHADOWLESS = np.rint(128.0 / (1.0 - (1.0 - SHADOW) * np.arange(256) / 255.0)).astype(np.uint8)
+# Brightness that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture; and 128 times that.
+_SHADOWLESS = 1.0 / (1.0 - (1.0 - SHADOW) * np.arange(256) / 255.0)
+_LIGHTER = np.rint(128.0 * _SHADOWLESS).astype(np.uint8)
 
 
 # From pixels of the finest level to those of level k, whose pixels are 2^k as wide; centres are whole numbers in both.
@@ -147,6 +148,12 @@ class Backdrop:
         rows, size = image[top:], (image.shape[1], len(image) - top)
         shadow = np.empty(image.shape[:2], np.uint8)
         self._warp(light.shadow, bands, view, shadow, (0,))
+        wet = 1.0 - 0.3 * self._daylight.wet
+        if light.light is None:
+            tones = np.clip(np.rint(_SHADOWLESS[:, None] * np.array(light.open_ground)), 0, 255).astype(np.uint8)
+            gain = cv2.LUT(cv2.cvtColor(shadow[top:], cv2.COLOR_GRAY2BGR), tones[:, None])
+            cv2.multiply(rows, gain, rows, wet / FULL)
+            return
         shown = light.light
         to_light = view.ground_homography(self.above_m, shown.metres_per_pixel, shown.x_min, shown.y_min) @ _below(top)
         gain = soft_warp(shown.levels[0], to_light, size, light.open_ground)
@@ -157,8 +164,9 @@ class Backdrop:
                 cv2.fillConvexPoly(shone, (outline - (0, top << SUB)) // step, colour, cv2.LINE_8, SUB)
             cv2.add(gain, cv2.blur(shone, (3, 3)), gain)
         gain = smooth(gain, size)
-        cv2.multiply(gain, cv2.cvtColor(cv2.LUT(shadow[top:], _SHADOWLESS), cv2.COLOR_GRAY2BGR), gain, 1.0 / 128.0)
-        cv2.multiply(rows, gain, rows, (1.0 - 0.3 * self._daylight.wet) / FULL)
+        bright = cv2.LUT(cv2.cvtColor(shadow[top:], cv2.COLOR_GRAY2BGR), _LIGHTER)
+        cv2.multiply(gain, bright, gain, 1.0 / 128.0)
+        cv2.multiply(rows, gain, rows, wet / FULL)
 
     def _gleam_on(self, rows: Image, view: View) -> None:
         """Mirror the sky in wet ground: more of it at a flat angle, and in puddles."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 
 from carla_lite.roads.reference_line import FloatArray
@@ -20,6 +21,7 @@ COARSE_M = 0.5
 FULL = 100
 """The value that means as bright as at ClearNoon."""
 LAMP_REACH_M = 11.0
+LEAST_SUN = 0.02
 LAMP_BGR = np.array((0.42, 0.62, 0.74))
 
 
@@ -27,7 +29,8 @@ LAMP_BGR = np.array((0.42, 0.62, 0.74))
 class GroundLight:
     """``light`` is BGR, 100 for ClearNoon's; ``shadow`` is one channel, 255 where the ground's picture has a shadow."""
 
-    light: GroundImage
+    light: GroundImage | None
+    """None where it is the same everywhere."""
     shadow: GroundImage
     open_ground: tuple[float, ...]
     """The light where no map is."""
@@ -35,30 +38,30 @@ class GroundLight:
 
 def ground_light(noon_shadow: GroundImage, boxes: Sequence[StaticBox], daylight: Daylight) -> GroundLight:
     """Return the light on a map's ground."""
-    rows, columns = noon_shadow.levels[0].shape[:2]
-    fine = noon_shadow.metres_per_pixel
-    shape = (int(rows * fine / COARSE_M) + 1, int(columns * fine / COARSE_M) + 1)
-    place = noon_shadow.x_min, noon_shadow.y_min
-    dark = np.zeros(shape, np.uint8)
-    if daylight.diffuse.max() > 0.02:
-        dark = shadows(boxes, daylight.sun, shape, COARSE_M, place)
-    full = NOON.shade(NOON.sun[2])
     direct = daylight.diffuse * daylight.sun[2]
-    light = daylight.ambient + direct * (1.0 - dark[..., None] * np.float32(1.0 / 255.0))
-    light /= full
-    if daylight.lamps > 0.0:
-        _add_pools(light, [box for box in boxes if box.lamp], place, daylight.lamps * LAMP_BGR)
-    picture: Image = np.clip(np.rint(light * FULL), 0, 255).astype(np.uint8)
-    open_ground = tuple(((daylight.ambient + direct) / full * FULL).tolist())
+    # Of each share of shadow; a table, because the map has millions of pixels.
+    light = (daylight.ambient + direct * (1.0 - np.arange(256)[:, None] / 255.0)) * FULL / NOON.shade(NOON.sun[2])
+    open_ground, table = tuple(light[0].tolist()), np.clip(np.rint(light), 0, 255).astype(np.uint8)[:, None]
+    shadowy = daylight.diffuse.max() > LEAST_SUN
+    if not shadowy and not daylight.lamps:
+        return GroundLight(None, noon_shadow, open_ground)
+    rows, columns = noon_shadow.levels[0].shape[:2]
+    fine, place = noon_shadow.metres_per_pixel, (noon_shadow.x_min, noon_shadow.y_min)
+    shape = (int(rows * fine / COARSE_M) + 1, int(columns * fine / COARSE_M) + 1)
+    dark = shadows(boxes, daylight.sun, shape, COARSE_M, place) if shadowy else np.zeros(shape, np.uint8)
+    picture: Image = np.asarray(cv2.LUT(cv2.cvtColor(dark, cv2.COLOR_GRAY2BGR), table), np.uint8)
+    if daylight.lamps:
+        _add_pools(picture, [box for box in boxes if box.lamp], place, daylight.lamps * LAMP_BGR)
     return GroundLight(GroundImage((picture,), COARSE_M, *place), noon_shadow, open_ground)
 
 
-def _add_pools(light: FloatArray, lamps: Sequence[StaticBox], place: tuple[float, float], colour: FloatArray) -> None:
+def _add_pools(light: Image, lamps: Sequence[StaticBox], place: tuple[float, float], colour: FloatArray) -> None:
     reach = round(LAMP_REACH_M / COARSE_M)
     away = np.hypot(*np.mgrid[-reach : reach + 1, -reach : reach + 1]) / reach
-    pool = np.clip(1.0 - away * away, 0.0, 1.0)[..., None] ** 2 * colour
+    pool = np.rint(FULL * np.clip(1.0 - away * away, 0.0, 1.0)[..., None] ** 2 * colour).astype(np.uint8)
     rows, columns = light.shape[:2]
     for lamp in lamps:
         column, row = round((lamp.x - place[0]) / COARSE_M), round((lamp.y - place[1]) / COARSE_M)
         if reach <= column < columns - reach and reach <= row < rows - reach:
-            light[row - reach : row + reach + 1, column - reach : column + reach + 1] += pool
+            around = light[row - reach : row + reach + 1, column - reach : column + reach + 1]
+            cv2.add(around, pool, around)

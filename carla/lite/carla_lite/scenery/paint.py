@@ -42,6 +42,10 @@ SHADOW = 0.62
 COLOURS = {"yellow": (60, 190, 232), "white": (235, 238, 240), "standard": (235, 238, 240)}
 
 
+_TURN = np.linspace(0.0, math.tau, 12, endpoint=False)
+_CIRCLE = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1)
+
+
 @dataclass(frozen=True)
 class GroundImage:
     """BGR seen from above: rows along y, columns along x; level k has 2^k times the first one's metres per pixel."""
@@ -193,9 +197,7 @@ def _shadows(boxes: Sequence[StaticBox], sun: FloatArray) -> Iterator[FloatArray
     for box in boxes:
         corners = np.array(box.corners())
         if box.tag not in (TAG_BUILDING, TAG_POLE):  # crowns are drawn round
-            turn = np.linspace(0.0, math.tau, 12, endpoint=False)
-            circle = np.stack([np.cos(turn), np.sin(turn)], axis=1) * box.half_length_m
-            yield circle + (np.array((box.x, box.y)) - away * box.z)
+            yield _CIRCLE * box.half_length_m + (np.array((box.x, box.y)) - away * box.z)
             continue
         bottom = (box.z - box.half_height_m) * away
         top = (box.z + box.half_height_m) * away

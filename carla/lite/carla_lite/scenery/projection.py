@@ -86,10 +86,15 @@ class View:
             x: west edge of the picture (m).
             y: north edge of the picture (m).
         """
-        forward, right, up = self.axes
+        # Plain numbers: for nine of them an array costs more than the sums.
+        u, v, focal = self.u, self.v, self.lens.focal
         # Direction of the ray through pixel (u, v): rays @ (u, v, 1).
-        rays = np.stack([right, -up, self.lens.focal * forward - self.u * right + self.v * up], axis=1)
-        px, py, _ = self.position
-        to_x = ((px - x) * rays[2] - height * rays[0]) / scale - 0.5 * rays[2]
-        to_y = ((py - y) * rays[2] - height * rays[1]) / scale - 0.5 * rays[2]
-        return np.stack([to_x, to_y, rays[2]])
+        rays = [(r, -p, focal * f - u * r + v * p) for f, r, p in self.axes.T.tolist()]
+        px, py, _ = self.position.tolist()
+        to_x = [
+            ((px - x) * depth - height * ray) / scale - 0.5 * depth for ray, depth in zip(rays[0], rays[2], strict=True)
+        ]
+        to_y = [
+            ((py - y) * depth - height * ray) / scale - 0.5 * depth for ray, depth in zip(rays[1], rays[2], strict=True)
+        ]
+        return np.array((to_x, to_y, rays[2]))

@@ -203,7 +203,7 @@ class RgbCamera(Sensor):
         ]
         signs = snapshot.signage.faces(where.x, where.y, self._camera.lens.focal)
         beaming = [figure for _, figure in near]
-        image = self._camera.render(snapshot.scene, where, seen, signs, snapshot.moment, beaming)
+        image = self._camera.render(snapshot.scene, where, seen, snapshot.moment, signs, beaming)
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 

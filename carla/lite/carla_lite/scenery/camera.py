@@ -67,8 +67,8 @@ class Camera:
         scene: Scene,
         pose: Pose,
         actors: Sequence[Drawn],
-        signs: SignFaces = NO_SIGNS,
         moment: Moment = Moment(),
+        signs: SignFaces = NO_SIGNS,
         beaming: Sequence[Drawn] = (),
     ) -> Image:
         """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time.
@@ -77,8 +77,8 @@ class Camera:
             scene: what stands still.
             pose: of the camera.
             actors: what moves and is seen.
-            signs: heads and plates that may be seen.
             moment: light, air, and what clients have drawn.
+            signs: heads and plates that may be seen.
             beaming: whose head lamps light the ground, seen or not.
         """
         self._pictures += 1

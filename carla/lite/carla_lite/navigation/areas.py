@@ -77,7 +77,7 @@ def area_map(lanes: Sequence[Lane], crosswalks: Sequence[FloatArray]) -> AreaMap
 
     def is_walked(place: FloatArray) -> bool:
         column, row = ((place - low) / pixel_m).astype(int).tolist()
-        return 0 <= row < rows and 0 <= column < columns and labels[row, column] == Area.SIDEWALK
+        return 0 <= row < rows and 0 <= column < columns and bool(labels[row, column] == Area.SIDEWALK)
 
     crossed = mask((_drawn_out(outline[:, :2], is_walked) for outline in crosswalks), grow=False)
     labels[(crossed > 0) & (labels != Area.SIDEWALK)] = Area.CROSSWALK
@@ -91,7 +91,7 @@ def _drawn_out(outline: FloatArray, is_walked: Callable[[FloatArray], bool]) -> 
     length = max(float(np.linalg.norm(side)) for side in sides)
     along = max(sides, key=lambda side: float(np.linalg.norm(side))) / max(length, 1e-9)
     middle = corners.mean(axis=0)
-    reached = outline.copy()
+    reached: FloatArray = outline.copy()
     for way in (along, -along):
         end = middle + 0.5 * length * way
         steps = np.arange(-1.0, REACH_M, PIXEL_M).tolist()

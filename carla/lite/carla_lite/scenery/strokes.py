@@ -58,11 +58,8 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
     """Return the polygons of a vista that are in the image, from far to near; with ``lamps``, lit windows too."""
     if not vista.parts:
         return []
-    # Beside u, v and depth, how far inside the right and lower edge: a polygon is out of the image when all its corners
-    # are beyond one edge, whether before the eye or behind it.
-    planes = (
-        np.array(((1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, view.lens.width), (0, -1, view.lens.height))) @ view.matrix
-    )
+    # A polygon is out of the image when all its corners are beyond one edge, whether before the eye or behind it.
+    planes = view.planes
     seen = vista.points @ planes.T.astype(np.float32) + (planes @ (vista.origin - view.position)).astype(np.float32)
     shown = np.flatnonzero((np.maximum.reduceat(seen, vista.starts) > _BOUNDS).all(axis=1))
     depth = seen[:, 2]

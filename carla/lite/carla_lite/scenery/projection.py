@@ -65,12 +65,18 @@ class View:
         self.pose, self.lens = pose, lens
         width, height, focal = lens.width, lens.height, lens.focal
         self.position = np.array((pose.x, pose.y, pose.z))
-        self.axes = np.array(pose.axes())
+        forward, right, up = axes = pose.axes()
+        self.axes = np.array(axes)
         # Pixel centres are whole numbers, as in OpenCV, so the image's middle is half a pixel less than half its size.
-        self.u, self.v = 0.5 * width - 0.5, 0.5 * height - 0.5
-        forward, right, up = self.axes
+        self.u, self.v = u, v = 0.5 * width - 0.5, 0.5 * height - 0.5
         # Rows give u × depth, v × depth and depth.
-        self.matrix = np.stack([focal * right + self.u * forward, -focal * up + self.v * forward, forward])
+        across = [focal * r + u * f for r, f in zip(right, forward, strict=True)]
+        down = [-focal * p + v * f for p, f in zip(up, forward, strict=True)]
+        self.matrix = np.array((across, down, forward))
+        # The same, and how far inside the right and the lower edge, × depth.
+        inside_right = [width * f - a for f, a in zip(forward, across, strict=True)]
+        inside_lower = [height * f - d for f, d in zip(forward, down, strict=True)]
+        self.planes = np.array((across, down, forward, inside_right, inside_lower))
 
     def project(self, points: FloatArray) -> FloatArray:
         """Return (..., 3) u × depth, v × depth and depth (m) of points (..., 3) in the world's frame."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -37,7 +38,7 @@ BEAM_BGR = (58.0, 72.0, 78.0)
 BEAM_SEEN_M = 90.0
 _BEAM_SHARES, _BEAM_GAINS = np.array((1.0, 0.75, 0.5)), (0.4, 0.7, 1.0)
 _BEAM = np.array(((0.0, -0.03), (0.8, -0.17), (0.95, -0.1), (1.0, 0.0), (0.95, 0.1), (0.8, 0.17), (0.0, 0.03)))
-_DISC = np.array([(math.cos(turn), math.sin(turn)) for turn in (k * math.tau / 10.0 for k in range(10))])
+_ROUND = np.array([(math.cos(turn), math.sin(turn)) for turn in (k * math.tau / 10.0 for k in range(10))])
 _BOUNDS = np.array((0.0, 0.0, NEAR_M, 0.0, 0.0), np.float32)
 
 Polygon = NDArray[np.int32]
@@ -69,11 +70,8 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
     """Return the polygons of a vista that are in the image, from far to near; with ``lamps``, lit windows too."""
     if not vista.parts:
         return []
-    # Beside u, v and depth, how far inside the right and lower edge: a polygon is out of the image when all its corners
-    # are beyond one edge, whether before the eye or behind it.
-    planes = (
-        np.array(((1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, view.lens.width), (0, -1, view.lens.height))) @ view.matrix
-    )
+    # A polygon is out of the image when all its corners are beyond one edge, whether before the eye or behind it.
+    planes = view.planes
     seen = vista.points @ planes.T.astype(np.float32) + (planes @ (vista.origin - view.position)).astype(np.float32)
     shown = np.flatnonzero((np.maximum.reduceat(seen, vista.starts) > _BOUNDS).all(axis=1))
     depth = seen[:, 2]
@@ -191,7 +189,13 @@ def _solid_strokes(chosen: Sequence[tuple[float, float, Drawn]], view: View, day
 def _glare(outline: Polygon, depth: float, view: View) -> Polygon:
     """Return a disc around a lamp, never smaller than is seen."""
     radius = max(LEAST_GLARE_PX, GLARE_M * view.lens.focal / max(depth, NEAR_M))
-    disc: Polygon = np.rint(outline.mean(axis=0) + radius * (1 << SUB) * _DISC).astype(np.int32)
+    glare: Polygon = (outline[0] + outline[len(outline) // 2]) // 2 + _disc(round(radius * (1 << SUB)))
+    return glare
+
+
+@lru_cache(maxsize=256)
+def _disc(radius: int) -> Polygon:
+    disc: Polygon = np.rint(radius * _ROUND).astype(np.int32)
     return disc
 
 

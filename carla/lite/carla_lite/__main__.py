@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
+# numpy would load this at its first use, while a world is made; its compiled parts then swallow a signal's SystemExit.
+import numpy.random  # noqa: F401
 import typer
 
 from carla_lite.faults import spec

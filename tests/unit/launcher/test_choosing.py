@@ -48,6 +48,7 @@ def chosen(gpu: Gpu, docker: Docker, installed: bool, **asked: Any) -> tuple[str
         ({"simulator": SimulatorKind.LITE}, Gpu.OK, Docker.SILENT, False, ("process", "carla-lite")),
         ({"simulator": SimulatorKind.LITE}, Gpu.UNREADABLE, Docker.SILENT, False, ("process", "carla-lite")),
         ({"simulator": SimulatorKind.CARLA}, Gpu.OK, Docker.ANSWERS, False, ("compose", "carla")),
+        ({"simulator": SimulatorKind.CARLA}, Gpu.NONE, Docker.ANSWERS, False, ("compose", "carla")),
         ({"simulator_host": "gpu-box"}, Gpu.OK, Docker.SILENT, False, ("process", "elsewhere")),
         ({"simulator_host": "box", "device": "cpu"}, Gpu.UNREADABLE, Docker.SILENT, False, ("process", "elsewhere")),
     ],

@@ -383,6 +383,13 @@ def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_an
     assert isinstance(decide(Cause.LEAK, pool="vram:0", owner="chrome", exhausted_in_s=60), Nothing)
 
 
+@pytest.mark.parametrize("cause", [Cause.PRESSURE, Cause.FOREIGN_PROCESS])
+def test_before_memory_runs_out_something_gives_way_only_if_some_is_lacking(cause: Cause) -> None:
+    lacking = decide(cause, pool="vram:0", owner="chrome", deficit_mib=60)
+    assert lacking == Degrade((micro(128, 80),), PoolKind.VRAM, "something happened")
+    assert decide(cause, pool="vram:0", owner="chrome", deficit_mib=0, exhausted_in_s=10) == Nothing()
+
+
 DISK: Ladder = {
     PoolKind.DISK: (
         Step(

@@ -133,6 +133,9 @@ def test_in_the_pool_of_a_container_only_its_own_programs_steps_help() -> None:
     assert chosen(stands, PoolKind.RAM, 30, "ram") == ["restart_simulator"]
     assert chosen(stands, PoolKind.RAM, 30, "ram:agent") == ["micro_batches (td3.micro_batch = 64)"]
     assert chosen(stands, PoolKind.RAM, 30, "ram:simulator") == ["restart_simulator"]
+    elsewhere = Pool("ram:simulator", PoolKind.RAM, measured(9), measured(9))  # its owner is seen in one pool only
+    seen_once = dataclasses.replace(stands, reading=Reading((*stands.reading.pools, elsewhere)))
+    assert chosen(seen_once, PoolKind.RAM, 30, "ram:simulator") == ["restart_simulator"]
     grown_by_nothing = dataclasses.replace(stands, fresh_mib={PoolKind.RAM: 900})
     assert chosen(grown_by_nothing, PoolKind.RAM, 30, "ram:simulator") == []
 

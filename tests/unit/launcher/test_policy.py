@@ -310,6 +310,12 @@ def test_a_first_start_that_takes_too_long_is_tried_again_within_the_budget_and_
     assert last.ending.code == Exit.NO_SIMULATOR
 
 
+def test_a_simulator_that_was_healthy_once_and_hangs_for_good_spends_the_budget() -> None:
+    last = decide(Cause.SIMULATOR_HANG, LIMITS.simulator.restarts.budget + 1, exit_code=None)
+    assert isinstance(last, Stop)
+    assert last.ending.code == Exit.BUDGET_SPENT
+
+
 def test_somebody_elses_simulator_that_is_not_there_is_not_waited_for_again() -> None:
     finding = Finding(Cause.SIMULATOR_NOT_READY, "something happened")
     theirs = dataclasses.replace(ground(), simulator_ours=False)

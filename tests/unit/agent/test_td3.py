@@ -197,7 +197,7 @@ def test_loss_and_gradient_are_the_papers() -> None:
     y = bellman_target(twin.target, SMALL.gamma, batch, twin._smoothing_noise(8))
     q1, q2 = twin.online.critic(twin.online.encoder(batch.frames[:, :4]), batch.vector, batch.action)
     expected = functional.mse_loss(q1, y) + functional.mse_loss(q2, y)
-    expected.backward()  # type: ignore[no-untyped-call]
+    expected.backward()
     torch.testing.assert_close(td3.update(batch)["critic_loss"], expected.detach())
     for (name, ours), theirs in zip(td3.online.named_parameters(), twin.online.parameters(), strict=True):
         if not name.startswith("actor"):

@@ -183,6 +183,19 @@ def test_an_index_that_is_not_there_is_one_sentence_with_those_that_are(
     assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("cards", "refused"), [(1, True), (2, False), (0, False)])
+def test_an_index_is_refused_only_where_the_driver_says_how_many_cards_there_are(
+    monkeypatch: pytest.MonkeyPatch, cards: int, refused: bool
+) -> None:
+    monkeypatch.setattr(Nvml, "count", lambda: cards)
+    asked = RunOptions(gpu=Cards(1, 1))
+    if refused:
+        with pytest.raises(RefusedError, match="GPU 1 isn't in this machine, expected 0: "):
+            pick(asked)
+    else:
+        assert pick(asked) == Cards(1, 1)
+
+
 @pytest.mark.parametrize("text", ["0,x", "x", "0,1,2", "", "0,", "-1"])
 def test_what_names_no_cards_is_refused_with_the_value_and_what_was_expected(text: str) -> None:
     ended = CliRunner().invoke(app, ["plan", "--gpu", text], env={"COLUMNS": "300", "TERM": "dumb"})

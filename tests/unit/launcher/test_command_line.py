@@ -27,10 +27,11 @@ from launcher.cli import app
 from launcher.decide.ladder import Taken
 from launcher.observe.pools import PoolKind
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from launcher.resolve.prepare import Prepared, prepare
+from launcher.resolve.prepare import Prepared, _state, prepare
 from launcher.resolve.resuming import DEFAULT_CONFIG, requested
 from tests.conftest import REPOSITORY
 from tests.unit.beats import BEAT
+from tests.unit.launcher.planned import simulator
 
 LIMITS = config.load()
 
@@ -56,6 +57,9 @@ def test_a_new_run_begins_on_the_plans_rung_and_remembers_what_it_was_asked_for(
     assert (asked.policy, asked.device, asked.seed) == (("micro_batches",), "cpu", 3)
     assert (asked.runtime, asked.simulator) == (RuntimeKind.PROCESS, SimulatorKind.LITE)
     assert found.planned.situation.base["device"] == "cpu"
+    assert found.state.quality is None, "carla-lite knows none"
+    carla = replace(found.planned, situation=replace(found.planned.situation, simulator=simulator("Epic")))
+    assert _state(asked, None, found.spec, carla).quality == "Epic"
 
 
 def test_a_run_whose_launcher_was_killed_goes_on_with_its_rung_port_and_wishes_without_being_told(

@@ -133,6 +133,9 @@ def test_in_the_pool_of_a_container_only_its_own_programs_steps_help() -> None:
     assert chosen(stands, PoolKind.RAM, 30, "ram") == ["restart_simulator"]
     assert chosen(stands, PoolKind.RAM, 30, "ram:agent") == ["micro_batches (td3.micro_batch = 64)"]
     assert chosen(stands, PoolKind.RAM, 30, "ram:simulator") == ["restart_simulator"]
+    elsewhere = Pool("ram:simulator", PoolKind.RAM, measured(9), measured(9))  # its owner is seen in one pool only
+    seen_once = dataclasses.replace(stands, reading=Reading((*stands.reading.pools, elsewhere)))
+    assert chosen(seen_once, PoolKind.RAM, 30, "ram:simulator") == ["restart_simulator"]
     grown_by_nothing = dataclasses.replace(stands, fresh_mib={PoolKind.RAM: 900})
     assert chosen(grown_by_nothing, PoolKind.RAM, 30, "ram:simulator") == []
 
@@ -307,6 +310,12 @@ def test_a_first_start_that_takes_too_long_is_tried_again_within_the_budget_and_
     assert last.ending.code == Exit.NO_SIMULATOR
 
 
+def test_a_simulator_that_was_healthy_once_and_hangs_for_good_spends_the_budget() -> None:
+    last = decide(Cause.SIMULATOR_HANG, LIMITS.simulator.restarts.budget + 1, exit_code=None)
+    assert isinstance(last, Stop)
+    assert last.ending.code == Exit.BUDGET_SPENT
+
+
 def test_somebody_elses_simulator_that_is_not_there_is_not_waited_for_again() -> None:
     finding = Finding(Cause.SIMULATOR_NOT_READY, "something happened")
     theirs = dataclasses.replace(ground(), simulator_ours=False)
@@ -381,6 +390,13 @@ def test_a_leak_is_restarted_at_an_episodes_end_or_at_once_when_time_is_short_an
     hasty = decide(Cause.LEAK, pool="vram:0", owner="agent", exhausted_in_s=60)
     assert hasty == RestartAgent("something happened", failed=False, waits=False)
     assert isinstance(decide(Cause.LEAK, pool="vram:0", owner="chrome", exhausted_in_s=60), Nothing)
+
+
+@pytest.mark.parametrize("cause", [Cause.PRESSURE, Cause.FOREIGN_PROCESS])
+def test_before_memory_runs_out_something_gives_way_only_if_some_is_lacking(cause: Cause) -> None:
+    lacking = decide(cause, pool="vram:0", owner="chrome", deficit_mib=60)
+    assert lacking == Degrade((micro(128, 80),), PoolKind.VRAM, "something happened")
+    assert decide(cause, pool="vram:0", owner="chrome", deficit_mib=0, exhausted_in_s=10) == Nothing()
 
 
 DISK: Ladder = {

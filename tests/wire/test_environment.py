@@ -138,7 +138,7 @@ def test_standing_still_is_truncated_as_stuck(env: DrivingEnv) -> None:
 
 
 def test_leaving_the_road_terminates_and_counts_lines_crossed(env: DrivingEnv) -> None:
-    env.reset()
+    env.reset(seed=1)  # one beside whose start no post stands
     terminated, _, info = until_end(env, action(1.0, 0.5))
     assert terminated
     assert info["off_road"]

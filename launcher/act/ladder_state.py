@@ -229,7 +229,7 @@ class LadderState:
                 self._fresh_mib[kind] = held
         self._run_state.agent_context(context_mib(seen))
         beat = seen.agent.beat
-        if not self._fresh_known and beat is not None and beat.phase in ("warming", "collecting", "updating"):
+        if not self._fresh_known and beat is not None and beat.phase in ("collecting", "updating"):
             self._fresh_known = True
 
     def foreign_process_in_the_way(self, seen: Observation, holders: Holders) -> Finding | None:

@@ -28,7 +28,7 @@ FORBIDDEN = {
 WITH_PYDANTIC = {"contract.events", "contract.heartbeat", "contract.requests", "contract.section"}
 """The only modules of the contract that may import pydantic: the others run under ``python -S``, too."""
 
-WITHOUT_CIRCLES_OF_ROOMS = ("agent", "launcher")
+WITHOUT_CIRCLES_OF_ROOMS = ("agent", "launcher", "carla_lite")
 LOOKS_ONLY = {"launcher.observe": {"launcher.observe"}, "launcher.reserve": {"launcher.reserve", "launcher.observe"}}
 """The launcher's rooms that know nothing of its others."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,11 @@ class Session:
 
 
 Connect = Callable[..., Session]
+
+
+def spawned(actors: Iterable[Any]) -> list[str]:
+    """Return the kinds of what is there beside the map's own lights and signs."""
+    return [actor.type_id for actor in actors if not actor.type_id.startswith("traffic.")]
 
 
 @pytest.fixture

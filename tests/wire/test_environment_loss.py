@@ -22,6 +22,7 @@ from agent.env.session import NoSimulator, Session
 from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.routes import completed, evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, port_pair
+from tests.wire.conftest import spawned
 
 GO = np.array((0.0, 0.3), np.float32)
 # Far above what pytest lets a test take: whoever waits for the client's own time-out fails.
@@ -142,7 +143,7 @@ def test_close_leaves_no_actor_and_asynchronous_mode(start_server: StartServer) 
     env.close()
     world = other_client(server).get_world()
     assert not world.get_settings().synchronous_mode
-    assert [actor.type_id for actor in world.get_actors()] == ["spectator"]
+    assert spawned(world.get_actors()) == ["spectator"]
     assert world.get_spectator().get_transform() == spectator
 
 
@@ -169,7 +170,7 @@ def test_what_a_killed_collector_left_is_removed_and_nothing_else(start_server: 
     env = make(server.port)
     env.reset()
     env.session.tick()
-    kinds = sorted(actor.type_id for actor in env.session.world.get_actors() if actor.id != foreign.id)
+    kinds = sorted(spawned(actor for actor in env.session.world.get_actors() if actor.id != foreign.id))
     assert kinds == [
         "sensor.camera.rgb",
         "sensor.other.collision",
@@ -275,7 +276,7 @@ def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: St
         done = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True)
         reports.append(json.loads(done.stdout.splitlines()[-1]))
         left = other_client(server).get_world().get_actors()
-        assert [actor.type_id for actor in left] == ["spectator"]
+        assert spawned(left) == ["spectator"]
     assert reports[0]["cars"] == 6
     assert reports[0]["kinds"] == ["car"]
     assert sum(metres > 5.0 for metres in reports[0]["moved"]) >= 3

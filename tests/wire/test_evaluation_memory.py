@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 
 from agent.collector.evaluations import RunEvaluations
 from agent.collector.watchdog import WatchdogEnv
@@ -77,6 +78,7 @@ def test_an_evaluation_takes_what_was_rehearsed(start_server: StartServer, new_r
     assert abs(final["encoder_mib"] - rehearsed["encoder_mib"]) < 15
 
 
+@pytest.mark.long
 def test_a_second_collector_rehearses_nothing(start_server: StartServer, new_run: NewRun) -> None:
     run = new_run("run", start_server())
     run.start("--max-timesteps", "200", "--eval-freq", "150", "--num-eval-episodes", "1")

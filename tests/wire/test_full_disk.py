@@ -76,7 +76,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing(start_server: StartServer
         assert (run.beat["updates"], run.beat["exit_code"]) == (680, 0)
 
 
-@pytest.mark.parametrize("ending", ["finishes", "is stopped"])
+@pytest.mark.parametrize("ending", [pytest.param("finishes", marks=pytest.mark.long), "is stopped"])
 def test_a_disk_that_stays_full_ends_the_run_only_at_its_end(
     start_server: StartServer, tmp_path: Path, ending: str
 ) -> None:

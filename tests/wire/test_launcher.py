@@ -85,6 +85,7 @@ def test_a_launcher_that_is_killed_leaves_a_run_to_resume_and_no_process(launch:
     assert again.read("agent.json")["step"] == steps + 20
 
 
+@pytest.mark.long
 def test_a_launcher_that_comes_while_a_killed_ones_agent_still_stops_waits_for_it(launch: Launch) -> None:
     launched = launch(ENDLESS)
     launched.until_training()

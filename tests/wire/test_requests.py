@@ -113,6 +113,7 @@ def test_a_run_is_drained_while_it_waits_for_a_simulator(start_server: StartServ
     run.finish()
 
 
+@pytest.mark.long
 def test_an_evaluation_that_a_drain_breaks_off_is_repeated(start_server: StartServer, new_run: NewRun) -> None:
     run = new_run("run", start_server())
     run.start(

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import yaml
 
 from contract.exits import Exit
@@ -98,6 +99,7 @@ def everything(run: Run) -> dict[str, Any]:
     return {**replay, **tensors, "values": values, "evaluations": found}
 
 
+@pytest.mark.long
 def test_a_resumed_run_equals_the_one_that_went_on(start_server: StartServer, new_run: NewRun) -> None:
     left = {}
     for ending in (goes_on, stopped_in_order, killed, killed_and_given_another_rung):

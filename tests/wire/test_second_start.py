@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import yaml
 
 from launcher.act.runtime import Role
@@ -87,6 +88,7 @@ def test_a_run_whose_launcher_was_killed_goes_on_as_it_was_asked_for(launch: Lau
     }
 
 
+@pytest.mark.long
 def test_resume_goes_on_with_what_plain_training_or_a_broken_state_left(
     launch: Launch, start_server: StartServer, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import safetensors.numpy
 import yaml
 
@@ -66,6 +67,7 @@ def values(run: Launched) -> list[dict[str, Any]]:
     return [step["values"] for step in taken(run)]
 
 
+@pytest.mark.long
 def test_a_shortage_in_the_first_update_is_met_before_the_first_step(launch: Launch, tmp_path: Path) -> None:
     """The launcher takes the rung that the rehearsal found, and the run is, bit for bit, one that was told to."""
     run = launch(ENDLESS, *configured(tmp_path), environment=short_of_memory(updates=1))

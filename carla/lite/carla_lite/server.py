@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
+from carla_lite.actors.sensors import Message, Sensor, TickSnapshot
 from carla_lite.maps import Maps
 
 # Seven of these modules enter their functions in the table of methods.
@@ -19,7 +20,6 @@ from carla_lite.methods import actor, commands, drawing, episode, table, traffic
 from carla_lite.protocol.channel import Channel, listen
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams
-from carla_lite.sensors import Message, Sensor, TickSnapshot
 from carla_lite.world import World
 
 # The loop calls the hook at least this often.

@@ -14,10 +14,16 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from carla_lite import navigation_sensors, walker_hits  # noqa: F401 (enters its sensors in SENSORS)
-from carla_lite.actors import Actor, Identity, Vehicle, compose
-from carla_lite.blueprints import SPECTATOR, VehicleBlueprint, find
-from carla_lite.listed_blueprints import LISTED_ONLY
+from carla_lite.actors import navigation_sensors, walker_hits  # noqa: F401 (enters its sensors in SENSORS)
+from carla_lite.actors.actor import Actor, Identity, Vehicle, compose
+from carla_lite.actors.sensors import SENSORS, Message, Sensor, TickSnapshot
+from carla_lite.actors.signage import Signage
+from carla_lite.actors.traffic_lights import TrafficSign
+from carla_lite.actors.triggers import FRICTION_TRIGGER, FrictionTrigger
+from carla_lite.actors.walkers import AiController, Walker
+from carla_lite.blueprints.catalogue import SPECTATOR, VehicleBlueprint, find
+from carla_lite.blueprints.listed import LISTED_ONLY
+from carla_lite.blueprints.walkers import AI_CONTROLLER, WalkerBlueprint
 from carla_lite.maps import Maps
 from carla_lite.motion import collisions, physics
 from carla_lite.protocol import wire
@@ -26,16 +32,10 @@ from carla_lite.protocol.streams import Streams
 from carla_lite.protocol.wire import RpcError
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.speed_limits import SpeedLimits
-from carla_lite.scenery.camera import Moment, Pose
+from carla_lite.scenery.camera import Conditions, Pose
 from carla_lite.scenery.daylight import CLEAR_NOON, Daylight
 from carla_lite.scenery.drawings import Drawing
 from carla_lite.scenery.scene import Scene
-from carla_lite.sensors import SENSORS, Message, Sensor, TickSnapshot
-from carla_lite.signage import Signage
-from carla_lite.traffic_lights import TrafficSign
-from carla_lite.triggers import FRICTION_TRIGGER, FrictionTrigger
-from carla_lite.walker_blueprints import AI_CONTROLLER, WalkerBlueprint
-from carla_lite.walkers import AiController, Walker
 
 A = TypeVar("A", bound=Actor)
 
@@ -186,7 +186,7 @@ class World:
             self.elapsed_s,
             self.scene,
             self.network.geo_reference,
-            Moment(Daylight.of(self.weather), self.drawings),
+            Conditions(Daylight.of(self.weather), self.drawings),
             moving,
             collided,
             self.signage,

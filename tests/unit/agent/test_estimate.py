@@ -122,7 +122,14 @@ def test_the_peak_of_an_update_lies_within_the_band(
 
 
 @pytest.mark.parametrize(("batch", "rows"), [(64, 64), (64, 20)])
-@pytest.mark.parametrize("network", [{}, SMALL, WIDE_HEADS], ids=["full", "small", "heads"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param({}, id="full", marks=pytest.mark.long),
+        pytest.param(SMALL, id="small"),
+        pytest.param(WIDE_HEADS, id="heads"),
+    ],
+)
 def test_the_peak_in_float16_which_the_cpu_unfolds_lies_within_15_percent(
     network: dict[str, object], batch: int, rows: int
 ) -> None:

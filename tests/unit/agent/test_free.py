@@ -205,7 +205,7 @@ def test_a_device_that_does_not_work_is_one_sentence(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("told", "device", "host"),
+    ("reported", "device", "host"),
     [
         ('{"gpu": 0, "held_mib": 512}', GIB // 2, 0),
         ('{"gpu": null, "held_mib": 512}', 0, GIB // 2),

@@ -29,7 +29,8 @@ FILES = {
 
 
 @pytest.mark.timeout(900)  # beside others; alone half a minute
-@pytest.mark.parametrize("cap", ["AVX2", pytest.param("AVX512_CORE", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("cap", ["AVX2", "AVX512_CORE"])
 def test_what_the_instruction_set_decides_holds_under_a_cap(cap: str) -> None:
     lacking = NEEDED[cap] - {name for name, has in torch.cpu.get_capabilities().items() if has is True}
     if lacking:

@@ -85,7 +85,9 @@ def test_learns_what_the_vector_tells() -> None:
     assert after < 0.12
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "precision", ["bfloat16", *(pytest.param(name, marks=pytest.mark.long) for name in ("float32", "float16"))]
+)
 def test_learns_what_only_the_image_tells(precision: str) -> None:
     def seen(target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return _images(target), np.zeros((len(target), 53), dtype=np.float32)

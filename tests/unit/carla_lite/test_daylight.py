@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from carla_lite.roads import network as roads
-from carla_lite.scenery.camera import BoxActor, Camera, Moment, Pose
+from carla_lite.scenery.camera import BoxActor, Camera, Conditions, Pose
 from carla_lite.scenery.daylight import CLEAR_NOON, NOON, Daylight
 from carla_lite.scenery.drawings import Drawing, arrow, box, line
 from carla_lite.scenery.scene import Scene
@@ -98,13 +98,13 @@ def test_without_its_sun_the_ground_has_no_shadow_left(scene: Scene):
 def test_a_camera_that_saw_every_weather_sees_noon_as_one_that_saw_none(scene: Scene, eye: Pose):
     used, fresh = Camera(84, 84, 100.0), Camera(84, 84, 100.0)
     for altitude in (45, 15, -30):
-        used.render(scene, eye, [], Moment(weather(altitude=altitude, rain=80.0, puddles=70.0)))
+        used.render(scene, eye, [], Conditions(weather(altitude=altitude, rain=80.0, puddles=70.0)))
     assert (used.render(scene, eye, []) == fresh.render(scene, eye, [])).all()
 
 
 @pytest.mark.parametrize("size", [(84, 84), (640, 360)])
 def test_rain_is_that_of_the_pictures_number(scene: Scene, eye: Pose, size: tuple[int, int]):
-    storm = Moment(weather(rain=100.0, cloud=100.0))
+    storm = Conditions(weather(rain=100.0, cloud=100.0))
     runs = [
         [camera.render(scene, eye, [], storm) for _ in range(3)]
         for camera in (Camera(*size, 90.0), Camera(*size, 90.0))
@@ -138,7 +138,7 @@ def test_shapes_are_cut_into_pieces_that_join():
 def test_a_line_through_the_eye_is_cut_before_it(scene: Scene, eye: Pose):
     ahead = np.array(eye.axes()[0])
     ends = [tuple((np.array((eye.x, eye.y, eye.z - 0.5)) + along * ahead).tolist()) for along in (-6.0, 6.0)]
-    drawn = Moment(drawings=[Drawing((0, 255, 0), 1.0, line(*ends), 0.1)])
+    drawn = Conditions(drawings=[Drawing((0, 255, 0), 1.0, line(*ends), 0.1)])
     image = Camera(84, 84, 90.0).render(scene, eye, [], drawn)
     green = (image[..., :3] == (0, 255, 0)).all(axis=2)
     assert green[83].any()

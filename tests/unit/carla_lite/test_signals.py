@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from carla_lite.actors.signage import Signage
+from carla_lite.actors.traffic_lights import LightState
 from carla_lite.roads import signals
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.opendrive import MapError
@@ -19,8 +21,6 @@ from carla_lite.roads.signals import BEFORE_JUNCTION_M, SignalType
 from carla_lite.scenery.sign_faces import LampState, face_of
 from carla_lite.scenery.statics import TAG_POLE
 from carla_lite.scenery.streetscape import furnish
-from carla_lite.signage import Signage
-from carla_lite.traffic_lights import LightState
 from tests.signalled import signalled
 
 carla = pytest.importorskip("carla")

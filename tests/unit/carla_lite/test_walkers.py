@@ -7,8 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from carla_lite.actors import Identity
-from carla_lite.blueprints import CATALOGUE
+from carla_lite.actors.actor import Identity
+from carla_lite.actors.walker_hits import resolve
+from carla_lite.actors.walkers import LIES_S, Walker, WalkerControl
+from carla_lite.blueprints.catalogue import CATALOGUE
+from carla_lite.blueprints.walkers import WalkerBlueprint
 from carla_lite.motion.physics import Body
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.daylight import NOON
@@ -17,9 +20,6 @@ from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.statics import StaticBox, StaticIndex
 from carla_lite.scenery.strokes import actor_strokes
 from carla_lite.scenery.vista import Walls
-from carla_lite.walker_blueprints import WalkerBlueprint
-from carla_lite.walker_hits import resolve
-from carla_lite.walkers import LIES_S, Walker, WalkerControl
 
 STEP_S = 0.05
 NOTHING = StaticIndex()

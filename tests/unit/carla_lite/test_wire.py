@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carla_lite.actors import Actor, Identity, Vehicle, compose
-from carla_lite.blueprints import CATALOGUE, SPECTATOR, VehicleBlueprint
+from carla_lite.actors.actor import Actor, Identity, Vehicle, compose
+from carla_lite.blueprints.catalogue import CATALOGUE, SPECTATOR, VehicleBlueprint
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Pose
 

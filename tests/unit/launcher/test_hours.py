@@ -14,7 +14,7 @@ from launcher.observe.pools import PoolKind
 from tests.unit.launcher.hours import HOUR_S, Sweep, jump, live
 from tests.unit.launcher.machine import Machine, agent_mib
 
-SEEDS_A_TEST = 5
+SEEDS_A_TEST = 2
 
 
 def settled(tmp_path: Path) -> Machine:

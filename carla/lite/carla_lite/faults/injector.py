@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from carla_lite.actors.sensors import Message, Sensor, TickSnapshot
 from carla_lite.faults.fault import Fault, FaultError, Lasting
 from carla_lite.faults.kinds import Memory, Sight
-from carla_lite.sensors import Message, Sensor, TickSnapshot
 from carla_lite.server import Server
 
 

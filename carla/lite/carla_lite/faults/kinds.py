@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NoReturn
 
+from carla_lite.actors.sensors import Message, RgbCamera, Sensor
 from carla_lite.faults.carla_log import LINES
 from carla_lite.faults.fault import Fault, Lasting, above, key, whole
-from carla_lite.sensors import Message, RgbCamera, Sensor
 
 _SIGNALS = {name: int(signal.Signals[f"SIG{name}"]) for name in ("SEGV", "ABRT", "KILL", "BUS", "FPE", "ILL", "TERM")}
 # All that CARLA answers off its game thread: CarlaServer.cpp binds every other method to it (BIND_SYNC).

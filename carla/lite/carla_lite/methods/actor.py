@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from carla_lite.actors import Actor, Vehicle
+from carla_lite.actors.actor import Actor, Vehicle
+from carla_lite.actors.walkers import Walker
 from carla_lite.methods.table import method
 from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Pose
-from carla_lite.walkers import Walker
 from carla_lite.world import World
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from carla_lite.blueprints import CATALOGUE
+from carla_lite.blueprints.catalogue import CATALOGUE
 from carla_lite.methods.table import method
 from carla_lite.navigation import mesh as navigation_mesh
 from carla_lite.protocol import wire

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from carla_lite.actors.traffic_lights import LightState, TrafficLight
 from carla_lite.methods.table import method
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import RpcError
-from carla_lite.traffic_lights import LightState, TrafficLight
 from carla_lite.world import World
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from carla_lite.actors import Vehicle
+from carla_lite.actors.actor import Vehicle
 from carla_lite.methods.table import method
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Control

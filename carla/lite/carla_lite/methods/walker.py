@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from carla_lite.actors.walkers import Walker, WalkerControl
 from carla_lite.methods.table import method
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import Pose
-from carla_lite.walkers import Walker, WalkerControl
 from carla_lite.world import World
 
 

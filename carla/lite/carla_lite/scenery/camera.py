@@ -32,14 +32,14 @@ from carla_lite.scenery.strokes import (
     still_strokes,
 )
 
-__all__ = ["BoxActor", "Camera", "Drawn", "Moment", "Pose"]
+__all__ = ["BoxActor", "Camera", "Conditions", "Drawn", "Pose"]
 
 _BACKDROPS = 128
 SMOOTH_FROM_PX = 200  # smaller images are for networks, and smooth edges cost as much as all the rest
 
 
 @dataclass(frozen=True)
-class Moment:
+class Conditions:
     """What all cameras see of one tick, beside what stands and moves."""
 
     daylight: Daylight = NOON
@@ -67,7 +67,7 @@ class Camera:
         scene: Scene,
         pose: Pose,
         actors: Sequence[Drawn],
-        moment: Moment = Moment(),
+        conditions: Conditions = Conditions(),
         signs: SignFaces = NO_SIGNS,
         beaming: Sequence[Drawn] = (),
     ) -> Image:
@@ -77,12 +77,12 @@ class Camera:
             scene: what stands still.
             pose: of the camera.
             actors: what moves and is seen.
-            moment: light, air, and what clients have drawn.
+            conditions: light, air, and what clients have drawn.
             signs: heads and plates that may be seen.
             beaming: whose head lamps light the ground, seen or not.
         """
         self._pictures += 1
-        view, daylight = View(pose, self.lens), moment.daylight
+        view, daylight = View(pose, self.lens), conditions.daylight
         above_m = pose.z - scene.height(pose.x, pose.y)
         backdrop = self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel, daylight)
         light, beams = None, []
@@ -96,13 +96,13 @@ class Camera:
             air.draw_sky(self._canvas, backdrop.horizon, view)
         moving = actor_strokes(actors, vista.walls, view, daylight)
         moving += sign_strokes(signs, vista.walls, view, daylight)
-        if moment.drawings:
-            moving += drawing_strokes(moment.drawings, vista.walls, view)
+        if conditions.drawings:
+            moving += drawing_strokes(conditions.drawings, vista.walls, view)
         self._fill(still_strokes(vista, scene.mesh, view, daylight.lamps), moving)
         if air is not None:
             air.draw_rain(self._canvas, self._pictures)
-        if moment.drawings:
-            write_strings(self._canvas, moment.drawings, view)
+        if conditions.drawings:
+            write_strings(self._canvas, conditions.drawings, view)
         image: Image = np.empty((self.lens.height, self.lens.width, 4), np.uint8)
         cv2.cvtColor(self._canvas, cv2.COLOR_BGR2BGRA, image)
         return image

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.projection import Pose
-from carla_lite.scenery.vehicle_meshes import SHADOW, TYRE, VehicleMesh
-from carla_lite.walker_blueprints import Look
+from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, VehicleMesh
 
 PHASES, SIDES = 8, 8
 TAG_PEDESTRIAN = 12
@@ -26,6 +25,17 @@ _SKIN, _HAIR, _TOP, _TROUSERS, _SHOES, _SHADE, _STEEL = range(7)
 _SHOE, _CHAIR = (40, 40, 44), (128, 128, 130)
 
 Point = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Look:
+    """The colours of one figure, BGR, and whether it sits in a wheelchair."""
+
+    skin: BGR
+    hair: BGR
+    top: BGR
+    trousers: BGR
+    wheelchair: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from carla_lite.actors.walkers import Walker
 from carla_lite.motion.collisions import Contact
 from carla_lite.motion.physics import Body
-from carla_lite.walkers import Walker
 
 # A body is soft: the blow takes it to the car's speed, without a rebound.
 # Who walks against a parked car just stops; it takes this blow to fall.

@@ -13,12 +13,13 @@ from itertools import pairwise
 
 import msgpack
 
-from carla_lite.actors import Identity, Vehicle
+from carla_lite.actors.actor import Identity, Vehicle
+from carla_lite.actors.sensors import Message, Sensor, TickSnapshot, sensor
+from carla_lite.blueprints.sensor_attributes import floats, integers
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
-from carla_lite.sensors import Message, Sensor, TickSnapshot, floats, integers, sensor
 
 
 class _NoisySensor(Sensor):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from carla_lite.actors import Actor, Identity, Vehicle
-from carla_lite.blueprints import Attribute, Blueprint, Kind, register, role
+from carla_lite.actors.actor import Actor, Identity, Vehicle
+from carla_lite.blueprints.catalogue import Attribute, Blueprint, Kind, register, role
 from carla_lite.motion.collisions import overlaps
 from carla_lite.scenery.camera import Pose
 

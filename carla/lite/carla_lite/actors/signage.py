@@ -11,16 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from carla_lite.actors import Identity
-from carla_lite.blueprints import Blueprint
-from carla_lite.motion.collisions import overlaps
-from carla_lite.motion.physics import Body
-from carla_lite.protocol import wire
-from carla_lite.roads.network import RoadNetwork
-from carla_lite.roads.signals import Signal, SignalType
-from carla_lite.scenery.projection import Pose
-from carla_lite.scenery.sign_faces import NO_SIGNS, SignFaces
-from carla_lite.traffic_lights import (
+from carla_lite.actors.actor import Identity
+from carla_lite.actors.traffic_lights import (
     STOP_HEIGHT_M,
     STOP_LENGTH_M,
     STOP_SHARE,
@@ -29,6 +21,14 @@ from carla_lite.traffic_lights import (
     TrafficLight,
     TrafficSign,
 )
+from carla_lite.blueprints.catalogue import Blueprint
+from carla_lite.motion.collisions import overlaps
+from carla_lite.motion.physics import Body
+from carla_lite.protocol import wire
+from carla_lite.roads.network import RoadNetwork
+from carla_lite.roads.signals import Signal, SignalType
+from carla_lite.scenery.projection import Pose
+from carla_lite.scenery.sign_faces import NO_SIGNS, SignFaces
 
 _RECORD_BYTES = wire.LIGHT_RECORD.size
 # A vehicle is looked up by the cell of its middle: a stop is listed in every cell from which a long one reaches it.

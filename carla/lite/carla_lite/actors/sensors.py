@@ -15,20 +15,19 @@ from functools import cached_property
 
 import msgpack
 
-from carla_lite.actors import Actor, Identity, Vehicle
-from carla_lite.blueprints import Attribute, Blueprint, Kind, register, role
+from carla_lite.actors.actor import Actor, Identity, Vehicle
+from carla_lite.actors.signage import Signage
+from carla_lite.actors.walkers import Walker
+from carla_lite.blueprints.catalogue import Attribute, Blueprint, register, role
+from carla_lite.blueprints.sensor_attributes import FILM, LENS, ROLES, floats, integers
 from carla_lite.motion.collisions import Contact
 from carla_lite.protocol import wire
 from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
-from carla_lite.scenery.camera import Camera, Drawn, Moment, Pose
+from carla_lite.scenery.camera import Camera, Conditions, Drawn, Pose
 from carla_lite.scenery.scene import Scene
-from carla_lite.signage import Signage
-from carla_lite.walkers import Walker
 
 Message = Sequence[Buffer]
-
-ROLES = ("front", "back", "left", "right", "front_left", "front_right", "back_left", "back_right")
 
 # As far as a car is more than a dot on a small image.
 _SIGHT_M = 200.0
@@ -42,7 +41,7 @@ class TickSnapshot:
     elapsed_s: float
     scene: Scene
     geo_reference: GeoReference
-    moment: Moment
+    conditions: Conditions
     moving: Sequence[Vehicle | Walker]
     collided: Sequence[tuple[Vehicle, Vehicle | Walker | None, Contact]]
     signage: Signage
@@ -108,63 +107,6 @@ def sensor(name: str, *attributes: Attribute) -> Callable[[type[Sensor]], type[S
     return add
 
 
-def floats(**defaults: str) -> tuple[Attribute, ...]:
-    """Return numeric attributes with these defaults."""
-    return tuple(Attribute(name, Kind.FLOAT, value) for name, value in defaults.items())
-
-
-def integers(**defaults: str) -> tuple[Attribute, ...]:
-    """Return whole-number attributes with these defaults."""
-    return tuple(Attribute(name, Kind.INT, value) for name, value in defaults.items())
-
-
-# The lens and film of CARLA's camera (AddCommonPostProcessingEffectsParameters in ActorBlueprintFunctionLibrary.cpp):
-# accepted, so that scripts which set them run; the picture ignores them.
-LENS = floats(
-    lens_circle_falloff="5.0",
-    lens_circle_multiplier="0.0",
-    lens_k="-1.0",
-    lens_kcube="0.0",
-    lens_x_size="0.08",
-    lens_y_size="0.08",
-)
-FILM = (
-    Attribute("enable_postprocess_effects", Kind.BOOL, "true"),
-    Attribute("exposure_mode", Kind.STRING, "histogram", ("histogram", "manual"), restricted=True),
-    *integers(blade_count="5"),
-    *floats(
-        gamma="2.2",
-        motion_blur_intensity="0.45",
-        motion_blur_max_distortion="0.35",
-        motion_blur_min_object_screen_size="0.1",
-        lens_flare_intensity="0.1",
-        bloom_intensity="0.675",
-        exposure_compensation="0.0",
-        shutter_speed="200.0",
-        iso="100.0",
-        fstop="1.4",
-        exposure_min_bright="10.0",
-        exposure_max_bright="12.0",
-        exposure_speed_up="3.0",
-        exposure_speed_down="1.0",
-        calibration_constant="16.0",
-        focal_distance="1000.0",
-        blur_amount="1.0",
-        blur_radius="0.0",
-        min_fstop="1.2",
-        slope="0.88",
-        toe="0.55",
-        shoulder="0.26",
-        black_clip="0.0",
-        white_clip="0.04",
-        temp="6500.0",
-        tint="0.0",
-        chromatic_aberration_intensity="0.0",
-        chromatic_aberration_offset="0.0",
-    ),
-)
-
-
 @sensor(
     "sensor.camera.rgb",
     *integers(image_size_x="800", image_size_y="600"),
@@ -203,7 +145,7 @@ class RgbCamera(Sensor):
         ]
         signs = snapshot.signage.faces(where.x, where.y, self._camera.lens.focal)
         beaming = [figure for _, figure in near]
-        image = self._camera.render(snapshot.scene, where, seen, snapshot.moment, signs, beaming)
+        image = self._camera.render(snapshot.scene, where, seen, snapshot.conditions, signs, beaming)
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
-from carla_lite.actors import Actor, Identity
+from carla_lite.actors.actor import Actor, Identity
 from carla_lite.protocol import wire
 from carla_lite.roads.signals import Signal
 from carla_lite.scenery.projection import Pose

@@ -9,14 +9,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from carla_lite import physics_control
-from carla_lite.blueprints import Blueprint, VehicleBlueprint
+from carla_lite.actors import physics_control
+from carla_lite.blueprints.catalogue import Blueprint, VehicleBlueprint
+from carla_lite.blueprints.vehicles import BaseType
 from carla_lite.motion.ackermann import Ackermann
 from carla_lite.motion.physics import Body, Control
 from carla_lite.protocol import wire
 from carla_lite.scenery.camera import BoxActor, Pose
 from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights, Shape
-from carla_lite.vehicle_blueprints import BaseType
 
 # The state of a vehicle that is at no light, as in CARLA.
 _GREEN = 2

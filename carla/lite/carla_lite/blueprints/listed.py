@@ -6,8 +6,8 @@ or choose among them, before they know whether they will use them: they are foun
 
 from __future__ import annotations
 
-from carla_lite.blueprints import Attribute, Blueprint, Kind, register, role
-from carla_lite.sensors import FILM, LENS, ROLES, floats, integers
+from carla_lite.blueprints.catalogue import Attribute, Blueprint, Kind, register, role
+from carla_lite.blueprints.sensor_attributes import FILM, LENS, ROLES, floats, integers
 
 _PICTURE = (*integers(image_size_x="800", image_size_y="600"), *floats(sensor_tick="0.0", fov="90.0"), *LENS)
 _DVS = (

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carla_lite.blueprints import Attribute, Blueprint, Kind, register, role
+from carla_lite.blueprints.catalogue import Attribute, Blueprint, Kind, register, role
+from carla_lite.scenery.people import Look
+from carla_lite.scenery.vehicle_meshes import BGR
 
 AI_CONTROLLER = "controller.ai.walker"
 
@@ -17,7 +19,6 @@ _NUMBERS, _OLD = range(1, 53), range(1, 15)
 _CHILDREN = frozenset((*range(9, 15), 48, 49))
 _POLICE = frozenset((30, 32))
 
-BGR = tuple[int, int, int]
 _SKINS = ((150, 180, 226), (126, 158, 208), (86, 118, 172), (60, 82, 124))
 _HAIRS = ((34, 38, 44), (44, 66, 96), (90, 132, 168), (122, 126, 130), (28, 30, 62))
 _TOPS = (
@@ -35,17 +36,6 @@ _TOPS = (
 )
 _TROUSERS = ((96, 70, 48), (48, 46, 46), (86, 98, 112), (132, 128, 122), (62, 52, 74))
 _UNIFORM: BGR = (74, 44, 34)
-
-
-@dataclass(frozen=True)
-class Look:
-    """The colours of one figure, BGR, and whether it sits in a wheelchair."""
-
-    skin: BGR
-    hair: BGR
-    top: BGR
-    trousers: BGR
-    wheelchair: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
+from carla_lite.blueprints.vehicles import VEHICLES, BaseType, VehicleRow, model_of
 from carla_lite.motion.vehicles import MODEL3, VehicleModel
 from carla_lite.protocol.wire import RpcError
-from carla_lite.vehicle_blueprints import VEHICLES, BaseType, VehicleRow, model_of
 
 
 class Kind(IntEnum):

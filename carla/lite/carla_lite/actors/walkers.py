@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from carla_lite.actors import Actor, Identity
+from carla_lite.actors.actor import Actor, Identity
+from carla_lite.blueprints.walkers import WalkerBlueprint
 from carla_lite.motion.physics import Ground
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
@@ -18,7 +19,6 @@ from carla_lite.protocol.wire import Vector
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.people import Person
 from carla_lite.scenery.statics import StaticIndex
-from carla_lite.walker_blueprints import WalkerBlueprint
 
 # Of UE4's characters, as CARLA's are: faster than anybody walks, and the impulse of a jump.
 TOP_SPEED_MPS = 40.96

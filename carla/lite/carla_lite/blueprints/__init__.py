@@ -1,0 +1,1 @@
+"""What can be spawned: CARLA's blueprints with their attributes; a row a vehicle, with its source."""

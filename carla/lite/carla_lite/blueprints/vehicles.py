@@ -7,9 +7,9 @@ Sources: id, base type, special type, generation, lights and doors are those of 
 Scenic publishes them (tools/carla/snapshots/blueprints_0.9.16.json), to the centimetre; the Model 3's and its mass are
 in ``motion.vehicles``. Only the bus is narrower and lower as a body than what clients are told: CARLA's box counts its
 mirrors in (3.94 m) and would fill two lanes. Mass, power and wheelbase are those of the vehicle that a row names,
-rounded; of a motorcycle or bicycle with a rider of 75 kg. ``FOUND`` says which of them were looked up again and where;
-the others are the makers' figures as they are commonly quoted, unchecked. Colours, and the HGV's six wheels, are this
-project's reading: CARLA publishes none.
+rounded; of a motorcycle or bicycle with a rider of 75 kg. ``FOUND`` says which of them were looked up again and where
+(the press, mostly: of the makers' own, Toyota's and Dodge's were at hand); the others are the makers' figures as they
+are commonly quoted, unchecked. Colours, and the HGV's six wheels, are this project's reading: CARLA publishes none.
 """
 
 from __future__ import annotations
@@ -97,18 +97,18 @@ VEHICLES: tuple[VehicleRow, ...] = (
         "tesla.model3", (4.79, 2.16, 1.49), MODEL3.mass_kg, 211.0, 2.875, of="Tesla Model 3 (2019)", special="electric"
     ),
     _car("audi.a2", (3.71, 1.79, 1.55), 990.0, 55.0, 2.405, of="Audi A2 1.4 (2000)"),
-    _car("audi.etron", (4.86, 2.03, 1.65), 2565.0, 300.0, 2.928, of="Audi e-tron 55 (2019)", special="electric"),
+    _car("audi.etron", (4.86, 2.03, 1.65), 2490.0, 300.0, 2.928, of="Audi e-tron 55 (2019)", special="electric"),
     _car("audi.tt", (4.18, 1.99, 1.39), 1230.0, 169.0, 2.505, of="Audi TT 2.0 TFSI (2014)"),
     _car("bmw.grandtourer", (4.61, 2.24, 1.67), 1495.0, 141.0, 2.780, of="BMW 220i Gran Tourer (2015)"),
     _car("chevrolet.impala", (5.36, 2.03, 1.41), 1680.0, 205.0, 3.023, of="Chevrolet Impala (1967), by its size"),
     _car("citroen.c3", (3.99, 1.85, 1.62), 1075.0, 70.0, 2.466, of="Citroën C3 1.4 (2010)"),
     replace(
-        _car("dodge.charger_police", (4.97, 2.04, 1.54), 1840.0, 254.0, 3.048, of="Dodge Charger Pursuit (2010)"),
+        _car("dodge.charger_police", (4.97, 2.04, 1.54), 1840.0, 274.0, 3.048, of="Dodge Charger Pursuit (2010)"),
         special_type="emergency",
         colors=_POLICE,
     ),
     _car("ford.mustang", (4.72, 1.89, 1.30), 1500.0, 216.0, 2.743, of="Ford Mustang Mach 1 (1969), by its size"),
-    _car("jeep.wrangler_rubicon", (3.87, 1.91, 1.88), 1860.0, 209.0, 2.423, of="Jeep Wrangler Rubicon (2012)"),
+    _car("jeep.wrangler_rubicon", (3.87, 1.91, 1.88), 1860.0, 213.0, 2.423, of="Jeep Wrangler Rubicon (2012)"),
     _car("lincoln.mkz_2017", (4.90, 2.13, 1.51), 1696.0, 183.0, 2.850, of="Lincoln MKZ 2.0T (2017)"),
     _car("mercedes.coupe", (5.03, 2.15, 1.65), 1770.0, 245.0, 2.873, of="Mercedes-Benz E 400 Coupé (2017)"),
     _car("micro.microlino", (2.21, 1.48, 1.38), 535.0, 12.5, 1.565, of="Microlino (2022)", special="electric"),
@@ -116,8 +116,8 @@ VEHICLES: tuple[VehicleRow, ...] = (
     _car("nissan.micra", (3.63, 1.85, 1.50), 915.0, 59.0, 2.430, of="Nissan Micra 1.2 (2003)"),
     _car("nissan.patrol", (4.60, 1.93, 1.85), 2250.0, 116.0, 2.400, of="Nissan Patrol 3.0 Di three-door (2000)"),
     _car("seat.leon", (4.19, 1.82, 1.47), 1322.0, 132.0, 2.513, of="Seat León 1.8 20VT (1999)"),
-    _car("toyota.prius", (4.51, 2.01, 1.52), 1380.0, 100.0, 2.700, of="Toyota Prius (2009)", special="electric"),
-    _new(_CAR, "dodge.charger_2020", (5.01, 1.88, 1.53), 1935.0, 276.0, 3.052, of="Dodge Charger R/T (2020)"),
+    _car("toyota.prius", (4.51, 2.01, 1.52), 1350.0, 100.0, 2.700, of="Toyota Prius (2009)", special="electric"),
+    _new(_CAR, "dodge.charger_2020", (5.01, 1.88, 1.53), 1944.0, 276.0, 3.052, of="Dodge Charger R/T (2020)"),
     replace(
         _new(
             *(_CAR, "dodge.charger_police_2020", (5.24, 1.93, 1.64), 2000.0, 276.0, 3.058),
@@ -127,11 +127,11 @@ VEHICLES: tuple[VehicleRow, ...] = (
         colors=_POLICE,
     ),
     replace(
-        _new(_CAR, "ford.crown", (5.37, 1.80, 1.57), 1900.0, 178.0, 2.913, of="Ford Crown Victoria (2008)"),
+        _new(_CAR, "ford.crown", (5.37, 1.80, 1.57), 1840.0, 178.0, 2.913, of="Ford Crown Victoria (2008)"),
         special_type="taxi",
         colors=_TAXI,
     ),
-    _new(_CAR, "lincoln.mkz_2020", (4.89, 1.84, 1.49), 1720.0, 183.0, 2.850, of="Lincoln MKZ 2.0T (2020)"),
+    _new(_CAR, "lincoln.mkz_2020", (4.89, 1.84, 1.49), 1696.0, 183.0, 2.850, of="Lincoln MKZ 2.0T (2020)"),
     _new(_CAR, "mercedes.coupe_2020", (4.67, 1.81, 1.44), 1575.0, 190.0, 2.840, of="Mercedes-Benz C 300 Coupé (2019)"),
     _new(_CAR, "mini.cooper_s_2021", (4.55, 2.10, 1.77), 1295.0, 131.0, 2.567, of="Mini Cooper S five-door (2021)"),
     _new(_CAR, "nissan.patrol_2021", (5.57, 2.15, 2.05), 2750.0, 298.0, 3.075, of="Nissan Patrol 5.6 V8 (2021)"),
@@ -200,24 +200,52 @@ VEHICLES: tuple[VehicleRow, ...] = (
         told_m=(10.27, 3.94, 4.25),
     ),
     _two(
-        _MOTORCYCLE, "harley-davidson.low_rider", (2.35, 0.77, 1.65), 300.0, 64.0, 1.630, of="Harley Low Rider (2018)"
+        _MOTORCYCLE, "harley-davidson.low_rider", (2.35, 0.77, 1.65), 300.0, 63.0, 1.630, of="Harley Low Rider (2018)"
     ),
-    _two(_MOTORCYCLE, "kawasaki.ninja", (2.04, 0.80, 1.52), 194.0, 95.0, 1.400, of="Kawasaki Ninja ZX-6R (2019)"),
+    _two(_MOTORCYCLE, "kawasaki.ninja", (2.04, 0.80, 1.52), 196.0, 95.0, 1.400, of="Kawasaki Ninja ZX-6R (2019)"),
     _two(_MOTORCYCLE, "vespa.zx125", (1.82, 0.87, 1.59), 130.0, 7.9, 1.334, of="Vespa Primavera 125 (2018)"),
     _two(_MOTORCYCLE, "yamaha.yzf", (2.19, 0.87, 1.53), 190.0, 87.0, 1.375, of="Yamaha YZF-R6 (2017)"),
     _two(_BICYCLE, "bh.crossbike", (1.51, 0.87, 1.61), 13.0, 0.4, 1.05, of="a cross bike, its rider's peak power"),
     _two(_BICYCLE, "diamondback.century", (1.66, 0.58, 1.62), 9.0, 0.4, 1.0, of="Diamondback Century, likewise"),
-    _two(_BICYCLE, "gazelle.omafiets", (1.84, 0.66, 1.78), 19.0, 0.4, 1.13, of="Gazelle Omafiets, likewise"),
+    _two(_BICYCLE, "gazelle.omafiets", (1.84, 0.66, 1.78), 20.0, 0.4, 1.13, of="Gazelle Omafiets, likewise"),
 )
 
 
 FOUND = {
     "audi.a2": "power, and mass between 895 kg empty and 990 kg as sold: press at its launch and a road test of 2002",
-    "audi.etron": "power with boost and wheelbase (115.1 in): press at its launch, 2018",
+    "audi.etron": "mass, power with boost and wheelbase (115.1 in): press at its launch, 2018",
+    "audi.tt": "mass, power (230 PS) and wheelbase: press at its launch, 2014",
+    "bmw.grandtourer": "power (192 PS) and wheelbase: press at its launch, 2015",
+    "chevrolet.impala": "power (275 hp gross, 327 V8) and wheelbase (119 in): guides to the model year 1967",
+    "citroen.c3": "power (95 hp): press at its launch, 2009",
+    "dodge.charger_2020": "mass (4 286 lb), power (370 hp) and wheelbase (120 in): road test of 2020",
+    "dodge.charger_police": "power (368 hp, 5.7 V8): Dodge's press release for 2009",
+    "dodge.charger_police_2020": "power (370 hp, 5.7 V8): press at the launch of its all-wheel drive, 2013",
+    "ford.ambulance": "power (305 hp, 6.8 V10): road test of an E-450, 2017",
+    "ford.crown": "mass (4 057 lb) and wheelbase (114.7 in): Wikipedia, of the generation",
     "ford.mustang": "power (290 hp gross, 351-4V) and wheelbase (108 in): guides to the model year 1969",
-    "lincoln.mkz_2017": "mass: what a CARLA server reports",
-    "micro.microlino": "mass (535 kg): press at its launch, 2022",
+    "gazelle.omafiets": "mass, about 20 kg: an owner of one",
+    "harley-davidson.low_rider": "power (85 hp) and wheelbase (64.2 in): press at its launch, 2017, and a rider",
+    "jeep.wrangler_rubicon": "power (285 hp): road tests of 2012",
+    "kawasaki.ninja": "mass with fuel, power (95.4 kW) and wheelbase: press on its type approval, 2018",
+    "lincoln.mkz_2017": "mass: what a CARLA server reports; power (245 hp) and wheelbase (112.2 in): road test of 2016",
+    "lincoln.mkz_2020": "mass (3 739 lb), power (245 hp) and wheelbase (112.2 in): a site of specifications",
+    "mercedes.coupe": "power (333 PS) and wheelbase (2.87 m): press at its launch, 2017",
+    "mercedes.coupe_2020": "power (255 hp): road test of 2018; wheelbase: road test of 2016",
+    "mercedes.sprinter": "power: road test of 2017",
+    "micro.microlino": "mass (535 kg): press at its launch, 2022; power: Wikipedia",
+    "mini.cooper_s": "power (163 PS) and wheelbase (97.1 in): road tests of 2002",
+    "mini.cooper_s_2021": "power (178 PS): road test of 2021; wheelbase: press at its launch, 2014",
+    "nissan.patrol": "power: a copy of Wikipedia in a forum",
+    "nissan.patrol_2021": "power: road test of 2020",
+    "seat.leon": "power (180 PS): Wikipedia",
     "tesla.cybertruck": "mass (6 603 lb) and wheelbase: press at its launch, 2023",
+    "tesla.model3": "``motion.vehicles`` says",
+    "toyota.prius": "mass (grades G and S) and wheelbase: Toyota's history of its cars; power (134 hp): press, 2011",
+    "vespa.zx125": "power (10.7 PS) and wheelbase (1.34 m): press at its launches, 2013 and 2018",
+    "volkswagen.t2": "mass (1.3 t, of Brazil's last ones): road test of 2012; power and wheelbase: Wikipedia",
+    "volkswagen.t2_2021": "as volkswagen.t2",
+    "yamaha.yzf": "mass with fuel: press, 2018",
 }
 """Of a row by its id: which figures were looked up again, and where."""
 

@@ -13,15 +13,11 @@ from tests.soak.instants import CHAIN, Moment, Victim, chain
 from tests.soak.sweep import sweep, undisturbed
 from tests.soak.witness import Witness
 
-# The learner's sweep alone compares rows with an undisturbed run's as well.
-VICTIMS = [
-    pytest.param(victim, id=victim.value, marks=() if victim is Victim.LEARNER else pytest.mark.long)
-    for victim in Victim
-]
 
-
-@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.long
+@pytest.mark.parametrize("victim", list(Victim), ids=lambda victim: victim.value)
 def test_a_run_that_is_struck_again_and_again_loses_nothing_and_goes_on(victim: Victim, tmp_path: Path) -> None:
+    # The learner's sweep alone compares rows with an undisturbed run's as well.
     reference = undisturbed(tmp_path / "undisturbed", 120) if victim is Victim.LEARNER else None
     outcomes, problems = sweep(victim, 0, tmp_path, reference)
     assert len(outcomes) == CHAIN

@@ -39,7 +39,8 @@ def damage(checkpoint: Path) -> None:
     tensors.write_bytes(content)
 
 
-@pytest.mark.parametrize("spoil", [remove, pytest.param(damage, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("spoil", [remove, damage])
 def test_a_run_is_not_finished_without_its_final_checkpoint(
     start_server: StartServer, new_run: NewRun, spoil: Callable[[Path], None]
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_stop_on_request_ends_as_sigterm_does(start_server: StartServer, new_r
     assert run.events("stopped")[0]["cause"].startswith("request ")
 
 
+@pytest.mark.long
 def test_values_change_in_the_running_process_or_are_refused(start_server: StartServer, new_run: NewRun) -> None:
     run = new_run("run", start_server())
     run.start("--max-timesteps", "600", "--set", "training.checkpoint_every_steps=100000")

@@ -54,6 +54,7 @@ def test_a_killed_agent_resumes_with_every_finished_transition(start_server: Sta
     assert (run.beat["step"], run.beat["updates"]) == (600, 580)
 
 
+@pytest.mark.long
 def test_a_stopped_run_leaves_a_checkpoint_and_goes_on(start_server: StartServer, new_run: NewRun) -> None:
     run = new_run("run", start_server())
     process = run.start("--max-timesteps", "800")

@@ -51,7 +51,7 @@ def ends_with_it(world: World) -> None:
         program.end(75 if program.role is Role.AGENT else 143)
 
 
-OTHERWISE = ((ends_with_it, 0), (outlives, 1), (ends_with_it, 2), (outlives, 3))
+OTHERWISE = (*((ends_with_it, share) for share in (0, 2, 3)), *((outlives, share) for share in (1, 2, 3)))
 
 
 def test_the_story_has_everything_in_it(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_story_has_everything_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fate", "share"),
     [
-        *((outlives, 0), (ends_with_it, 1), (outlives, 2), (ends_with_it, 3)),  # each point once, and once in `long`
+        *((outlives, 0), (ends_with_it, 1)),  # half of the points; all of them, both ways, with `long`
         *(pytest.param(fate, share, marks=pytest.mark.long) for fate, share in OTHERWISE),
     ],
 )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.projection import Pose
-from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, VehicleMesh
+from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, VehicleMesh, packed
 
 PHASES, SIDES = 8, 8
 TAG_PEDESTRIAN = 12
@@ -121,11 +121,9 @@ class _Wheel:
 
 @dataclass(frozen=True)
 class _Figure:
-    """The geometry of a figure two units high, its middle at the origin; as ``VehicleMesh`` but for the colours."""
+    """A figure two units high, its middle at the origin, without colours: each panel is a part, whose they are."""
 
-    rows: FloatArray
-    count: int
-    traits: FloatArray
+    mesh: VehicleMesh
     parts: NDArray[np.intp]
 
 
@@ -146,25 +144,19 @@ def _figure(phase: int | None, wheelchair: bool, side: int) -> _Figure:
             normals.append((normal if outwards else -normal) / max(float(np.linalg.norm(normal)), 1e-12))
             parts.append(block.part)
     scaled = [2.0 * outline - (0.0, 0.0, 1.0) for outline in outlines]
-    starts = np.concatenate([[0], np.cumsum([len(outline) for outline in scaled])])
-    points = np.concatenate(scaled)
-    offsets = np.array([normal @ outline[0] for normal, outline in zip(normals, scaled, strict=True)])
-    corners = np.column_stack([points, np.ones(len(points))])
     unshaded = np.array(parts) == _SHADE
-    traits = np.column_stack([np.zeros((len(parts), 3)), unshaded, starts[:-1], starts[1:]])
-    return _Figure(
-        np.concatenate([corners, np.column_stack([normals, -offsets])]), len(points), traits, np.array(parts)
-    )
+    uncoloured = np.column_stack([np.zeros((len(parts), 3)), unshaded])
+    return _Figure(packed(scaled, np.array(normals), uncoloured), np.array(parts))
 
 
 def _dressed(figure: _Figure, look: Look, half_height_m: float) -> VehicleMesh:
     """Return a figure in its size and colours."""
     palette = (look.skin, look.hair, look.top, look.trousers, _SHOE, SHADOW, _CHAIR if look.wheelchair else TYRE)
-    rows, traits = figure.rows.copy(), figure.traits.copy()
-    rows[: figure.count, :3] *= half_height_m
-    rows[figure.count :, 3] *= half_height_m
+    rows, count, traits = figure.mesh.rows.copy(), figure.mesh.count, figure.mesh.traits.copy()
+    rows[:count, :3] *= half_height_m
+    rows[count:, 3] *= half_height_m
     traits[:, :3] = np.array(palette, dtype=np.float64)[figure.parts]
-    return VehicleMesh(rows, figure.count, traits)
+    return VehicleMesh(rows, count, traits)
 
 
 @lru_cache(maxsize=(PHASES + 1) * 5)

@@ -275,17 +275,21 @@ def _lamp(x: float, y: float, half: float, span: tuple[float, float], lit: _Lit)
 def _mesh(panels: Sequence[_Panel], extent: tuple[float, float, float]) -> VehicleMesh:
     scaled = [np.array(panel.corners, dtype=np.float64) * (1, 1, 2) - (0, 0, 1) for panel in panels]
     outlines = [_outwards(corners * extent) for corners in scaled]
-    starts = np.concatenate([[0], np.cumsum([len(outline) for outline in outlines])])
     thirds = [outline[[0, len(outline) // 3, 2 * len(outline) // 3]] for outline in outlines]
     normals = np.array([np.cross(second - first, third - first) for first, second, third in thirds])
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    return packed(outlines, normals, np.array([(*panel.colour, panel.glowing) for panel in panels]))
+
+
+def packed(outlines: Sequence[FloatArray], normals: FloatArray, looks: FloatArray) -> VehicleMesh:
+    """Return the mesh of panels: outlines (n, 3) each, outward normals (f, 3), and colour and glow (f, 4)."""
+    starts = np.concatenate([[0], np.cumsum([len(outline) for outline in outlines])])
     offsets = [normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]
     points = np.concatenate(outlines)
     rows = np.concatenate(
         [np.column_stack([points, np.ones(len(points))]), np.column_stack([normals, -np.array(offsets)])]
     )
-    glowing = [panel.glowing for panel in panels]
-    traits = np.column_stack([[panel.colour for panel in panels], glowing, starts[:-1], starts[1:]])
+    traits = np.column_stack([looks, starts[:-1], starts[1:]])
     return VehicleMesh(rows, len(points), traits.astype(np.float64))
 
 

@@ -128,7 +128,7 @@ class RgbCamera(Sensor):
 
     def prepare(self, scene: Scene) -> None:
         """Have the ground painted: it takes about a second once a map."""
-        self._camera.prepare(scene)
+        _ = scene.ground
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield the image of this snapshot."""

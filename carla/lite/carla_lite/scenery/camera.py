@@ -57,11 +57,6 @@ class Camera:
         self._last_air: tuple[Daylight, Air] | None = None
         self._backdrops: dict[tuple[int, int, float, Daylight], Backdrop] = {}
 
-    @staticmethod
-    def prepare(scene: Scene) -> None:
-        """Have the scene's ground painted, if this is its first camera."""
-        assert scene.ground.levels
-
     def render(
         self,
         scene: Scene,

@@ -25,15 +25,17 @@ LONGEST_STALL_S = 1800.0
 CHANGES = ("rung_taken", "rung_left", "rung_adopted", "simulator_restart", "agent_restart")
 
 
-def take(machine: Machine, kind: PoolKind, low_mib: float, high_mib: float) -> None:
-    machine.foreign_process = {kind: machine.rng.uniform(low_mib, high_mib)}
-    machine.foreign_process_leaves_s = machine.clock.now_s + machine.rng.uniform(60, 1800)
-
-
 def take_a_little(machine: Machine) -> None:
     """Leave so little less than the reserve that the smallest rung is enough."""
     spare_mib = machine._free(PoolKind.RAM) - machine.config.memory.reserve_mib[PoolKind.RAM]
-    take(machine, PoolKind.RAM, spare_mib + 1, spare_mib + 3)
+    machine.take(PoolKind.RAM, spare_mib + 1, spare_mib + 3)
+
+
+def fill_the_disk(machine: Machine) -> None:
+    """End the agent while its ring is sparse; the disk fills after the launcher's look, before the next agent's own."""
+    machine.learned.disk_mib = 0.0
+    machine.fills_disk_at_start = True
+    end_agent(machine, 134)
 
 
 def never_get_ready(machine: Machine) -> None:
@@ -89,11 +91,12 @@ FAULTS: dict[str, Callable[[Machine], None]] = {
     "agent killed for memory": lambda machine: end_agent(machine, 137, oom_killed=True),
     "agent hangs": hang_agent,
     "agent leaks": lambda machine: leak(machine, Role.AGENT, 5, 100),
-    "foreign process on the card": lambda machine: take(machine, PoolKind.VRAM, 100, 900),
-    "foreign process takes the card": lambda machine: take(machine, PoolKind.VRAM, 900, 1500),
+    "foreign process on the card": lambda machine: machine.take(PoolKind.VRAM, 100, 900),
+    "foreign process takes the card": lambda machine: machine.take(PoolKind.VRAM, 900, 1500),
     "foreign process in a little RAM": take_a_little,
-    "foreign process in RAM": lambda machine: take(machine, PoolKind.RAM, 4000, 8500),
-    "foreign process on the disk": lambda machine: take(machine, PoolKind.DISK, 58_000, 59_400),
+    "foreign process in RAM": lambda machine: machine.take(PoolKind.RAM, 4000, 8500),
+    "foreign process on the disk": lambda machine: machine.take(PoolKind.DISK, 58_000, 59_400),
+    "disk full at a start": fill_the_disk,
     "clock jumps": jump,
 }
 LAST = {"GPU lost": lose_gpu, "lavapipe": misconfigure}

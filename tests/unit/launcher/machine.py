@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from contract.events import CannotFit, MemoryPool
+from contract.exits import Exit
 from contract.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
 from launcher import config
 from launcher.act.runtime import Child, Role, Start
@@ -101,11 +103,13 @@ class Machine(World):
     leak_mib_s: dict[Role, float] = field(default_factory=dict)
     simulator_hangs: bool = False
     next_start_sticks: bool = False
+    fills_disk_at_start: bool = False
     collector_hangs_since_s: float | None = None
     agent_hangs: bool = False
     gpu: Gpu = Gpu.OK
     wall_jump_s: float = 0.0
     signs: list[tuple[Sign, str]] = field(default_factory=list)
+    agent_events: list[Mapping[str, Any]] = field(default_factory=list)
     oom_kills: int = 0
     collector_restarts: int = 0
     moved_s: float = 0.0
@@ -181,6 +185,11 @@ class Machine(World):
 
     # Harm
 
+    def take(self, kind: PoolKind, low_mib: float, high_mib: float) -> None:
+        """Have a foreign process hold so much for a minute to half an hour."""
+        self.foreign_process = {kind: self.rng.uniform(low_mib, high_mib)}
+        self.foreign_process_leaves_s = self.clock.now_s + self.rng.uniform(60, 1800)
+
     def crash_simulator(self, sign: Sign | None = None, oom_killed: bool = False) -> None:
         for program in self.living(Role.SIMULATOR):
             if sign is not None:
@@ -197,10 +206,30 @@ class Machine(World):
             self.agent_hangs = False
             self.collector_hangs_since_s = self.clock.now_s if self.simulator_hangs else None
             self.leak_mib_s[Role.AGENT] = 0.0
-            self.learned.disk_mib = agent_mib(program.overrides)[PoolKind.DISK]
+            self._take_disk(program)
             self.went_back |= self.learned.updates - self.learned.saved_updates > CHECKPOINT_EVERY_STEPS + STEPS_PER_S
             self.learned.updates = self.learned.saved_updates
         return program
+
+    def _take_disk(self, agent: Program) -> None:
+        """Lay the run's files out, or refuse before anything is written, as an agent does on a disk too full."""
+        if self.fills_disk_at_start:
+            self.fills_disk_at_start = False
+            self.take(PoolKind.DISK, 59_300, 59_900)
+        held_mib, wanted_mib = self.learned.disk_mib, agent_mib(agent.overrides)[PoolKind.DISK]
+        needed_mib, free_mib = wanted_mib - held_mib, self._free(PoolKind.DISK)
+        if needed_mib <= free_mib:
+            self.learned.disk_mib = wanted_mib
+            return
+        refused = CannotFit(
+            pool=MemoryPool.DISK,
+            folder=str(self.run.path),
+            needed_mib=needed_mib,
+            free_mib=max(0.0, free_mib),
+            reserve_mib=0.0,
+        )
+        self.agent_events.append(refused.model_dump(mode="json"))
+        agent.end(Exit.OUT_OF_MEMORY)
 
     def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
         if self.agent_hangs or self._age_s(self.last(Role.AGENT)) < WARM_AFTER_S:
@@ -219,6 +248,7 @@ class Machine(World):
 
     def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
         signs, self.signs = tuple(self.signs), []
+        events, self.agent_events = tuple(self.agent_events), []
         running = simulator is not None and simulator.poll() is None
         beat = self.beat(agent)
         return Observation(
@@ -230,6 +260,7 @@ class Machine(World):
                 self.end(agent),
                 beat,
                 beat_age_s=self.clock.now_s - self.moved_s if self.agent_hangs else 0.0,
+                events=events,
                 pid=0 if agent is None else agent.pid,
             ),
         )

@@ -5,7 +5,6 @@ Knows a run by its directory and the simulator by its control port; what becomes
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -15,7 +14,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from contract.heartbeat import read_heartbeat
+from contract.paths import RunPaths
+from contract.readers import inner, read_object
 
 FOREIGN_S = 30.0
 LEAK_MIB_PER_MIN = 1_200
@@ -36,13 +38,13 @@ class Scene:
     """Where faults are injected.
 
     Attributes:
-        run: the run's directory.
+        run: where its files are.
         control_port: of carla-lite.
         launcher: returns the launcher's process id.
         foreign_mib: returns what a foreign process must take for the RAM pool to fall below its reserve.
     """
 
-    run: Path
+    run: RunPaths
     control_port: int
     launcher: Callable[[], int]
     foreign_mib: Callable[[], int]
@@ -56,9 +58,10 @@ class Scene:
         if victim == "launcher":
             return self.launcher()
         if victim == "collector":
-            pid = (_read(self.run / "agent.json").get("collector") or {}).get("pid")
+            beat = read_heartbeat(self.run.heartbeat)
+            pid = beat.collector.pid if beat else None
         else:
-            pid = (_read(self.run / "launcher.json").get("agent" if victim == "learner" else victim) or {}).get("pid")
+            pid = inner(read_object(self.run.launcher_state), "agent" if victim == "learner" else victim).get("pid")
         if not pid or not Path(f"/proc/{pid}").exists():
             raise NotRunningError(victim)
         return int(pid)
@@ -120,11 +123,3 @@ def instants(seed: int, shortest_s: float, longest_s: float) -> Iterator[tuple[f
     while True:
         for kind in draw.sample(sorted(FAULTS), len(FAULTS)):
             yield round(draw.uniform(shortest_s, longest_s), 1), kind
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

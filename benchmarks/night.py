@@ -26,6 +26,8 @@ from fault_injection import FAULTS, NotRunningError, Scene, instants
 from measuring import machine, spread
 from progress import Peaks, Rows
 
+from contract.heartbeat import read_heartbeat
+from contract.paths import RunPaths
 from contract.readers import inner, read_lines, read_object
 from launcher import config
 from launcher.ports import free_port_pair
@@ -83,8 +85,8 @@ class Night:
 
     def __init__(self, runs: Path, steps: int) -> None:
         runs.mkdir(parents=True, exist_ok=True)
-        self.run = runs / "night"
-        self.rows = Rows(self.run / "replay")
+        self.run = RunPaths(runs / "night")
+        self.rows = Rows(self.run.replay)
         self.peaks = {role: Peaks() for role in ROLES}
         self.injected: list[Injected] = []
         self.launchers = 0
@@ -99,7 +101,7 @@ class Night:
             "--runs-dir",
             str(runs),
             "--run-name",
-            self.run.name,
+            self.run.path.name,
         ]
         self._asked = self._configured(runs)
         self._output = (runs / "launcher.log").open("a", encoding="utf-8")
@@ -125,7 +127,7 @@ class Night:
 
     def tell(self) -> None:
         """Note what became of each fault."""
-        launcher, agent = (read_lines(self.run / f"{who}-events.jsonl") for who in ("launcher", "agent"))
+        launcher, agent = read_lines(self.run.launcher_events), read_lines(self.run.agent_events)
         ends = [*(injected.time for injected in self.injected[1:]), time.time()]
         for injected, end in zip(self.injected, ends, strict=False):
             injected.named = [_told(row, injected.time) for row in _within(launcher, injected.time, end, NAMING)]
@@ -138,8 +140,9 @@ class Night:
 
     def _inject(self, kind: str) -> bool:
         """Return whether the victim was there."""
-        phase = str(read_object(self.run / "agent.json").get("phase"))
-        state = str(read_object(self.run / "launcher.json").get("state"))
+        beat = read_heartbeat(self.run.heartbeat)
+        phase = beat.phase.value if beat else "none"
+        state = str(read_object(self.run.launcher_state).get("state"))
         self.rows.seal()
         injected = Injected(kind, time.time(), "", self.rows.steps(), phase, state)
         try:
@@ -236,8 +239,8 @@ def main(
     raise typer.Exit(1 if problems else 0)
 
 
-def _counts(run: Path) -> dict[str, Any]:
-    state = read_object(run / "launcher.json")
+def _counts(run: RunPaths) -> dict[str, Any]:
+    state = read_object(run.launcher_state)
     return {name: state.get(name) for name in ("simulator_restarts", "agent_restarts")}
 
 

@@ -43,11 +43,16 @@ class RunMonitor:
 
     @property
     def saved_updates(self) -> int:
-        """Updates in the checkpoint that a resume begins with."""
-        if not (self._checkpoints / "latest").exists():
+        """Updates in the checkpoint that a resume begins with: the one named latest, or the only one, not yet named."""
+        named = self._checkpoints / "latest"
+        whole = (
+            [named.read_text().strip()]
+            if named.exists()
+            else sorted(path.name for path in self._checkpoints.glob("step-*"))
+        )
+        if not whole:
             return 0
-        latest = self._checkpoints / (self._checkpoints / "latest").read_text().strip()
-        return int(json.loads((latest / "values.json").read_text())["updates"])
+        return int(json.loads((self._checkpoints / whole[-1] / "values.json").read_text())["updates"])
 
     @property
     def collectors(self) -> list[int]:

@@ -77,10 +77,10 @@ def struck_and_resumed(run: Run, delay_s: float) -> list[int]:
     return left
 
 
-def test_the_checkpoint_before_is_whole_and_used(start_server: StartServer, forked_run: NewRun) -> None:
+def test_the_checkpoint_before_is_whole_and_used(start_server: StartServer, new_run: NewRun) -> None:
     chance = random.Random(14)
     delays = [LONGEST_S * (number + chance.random()) / STRIKES for number in range(STRIKES)]
-    run = forked_run("run", start_server(), settings=SETTINGS)
+    run = new_run("run", start_server(), settings=SETTINGS)
     run.start()
     left = [struck_and_resumed(run, delay_s) for delay_s in delays]
     half_way = [sizes for sizes in left if sizes]

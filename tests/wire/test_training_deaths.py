@@ -16,9 +16,9 @@ from tests.wire.trainee import program, running
 
 @pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_collector_that_dies_or_hangs_is_replaced(
-    start_server: StartServer, forked_run: NewRun, death: signal.Signals
+    start_server: StartServer, new_run: NewRun, death: signal.Signals
 ) -> None:
-    run = forked_run("run", start_server())
+    run = new_run("run", start_server())
     run.start(
         *("--max-timesteps", "400", "--set", "environment.traffic.vehicles=2"),
         *("--set", "simulator.timeout_s=1", "--set", "collector.hang_margin_s=0.5"),

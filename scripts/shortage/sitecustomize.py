@@ -1,21 +1,28 @@
-"""Takes memory from a learner at a chosen update: for verifications alone, on the path of Python's modules.
+"""Takes memory from a learner's updates: for verifications and tests alone, on the path of Python's modules.
 
 With this folder in PYTHONPATH each Python process imports this file at its start. It does nothing until a process
-imports ``agent.td3.td3``; there, before update number SHORTAGE_AT_UPDATE (the rehearsal's is 1), the card's allocator
-is held to what it has, and room for a quarter of the batch. On the CPU, which has no such limit, rows beyond that
-quarter are refused in the words of its allocator.
+imports ``agent.td3.td3``; the rehearsal's update there is number 1. One of two variables says what is taken:
+
+SHORTAGE_AT_UPDATE: before the update of this number the card's allocator is held to what it has, and room for a quarter
+of the batch. On the CPU, which has no such limit, rows beyond that quarter are refused in the words of its allocator.
+
+SHORTAGE_ROOM_MIB: the first SHORTAGE_UPDATES updates get a limit of addresses (RLIMIT_AS), so much beside what the
+learner keeps. What runs out is real memory in the real allocators; between updates there is no limit.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+AT_UPDATE, ROOM_MIB, UPDATES = "SHORTAGE_AT_UPDATE", "SHORTAGE_ROOM_MIB", "SHORTAGE_UPDATES"
 PATCHED = "agent.td3.td3"
 LIBRARIES_MIB = 96
 """For cuBLAS and cuDNN, which take their room at the first update."""
@@ -37,24 +44,51 @@ class Watch(MetaPathFinder):
 
         def execute_and_patch(module: ModuleType) -> None:
             execute(module)
-            patch(module.TD3)
+            (take_at_once if AT_UPDATE in os.environ else take_by_update)(module.TD3)
 
         spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
         return spec
 
 
-def patch(td3: Any) -> None:
-    """Have a class ``TD3`` run short before an update of a number."""
+def take_at_once(td3: Any) -> None:
+    """Have a class ``TD3`` run short for good before an update of a number."""
     update, number = td3.update, 0
 
     def update_or_run_short(self: Any, *arguments: Any) -> Any:
         nonlocal number
         number += 1
-        if number == int(os.environ["SHORTAGE_AT_UPDATE"]):
+        if number == int(os.environ[AT_UPDATE]):
             (limit_card if self.device.type == "cuda" else limit_rows)(self, len(arguments[0].reward) // 4)
         return update(self, *arguments)
 
     td3.update = update_or_run_short
+
+
+def take_by_update(td3: Any) -> None:
+    """Have a class ``TD3``'s first updates fail where they take more than so much."""
+    from agent.memory import heap
+
+    whole, done = td3.update, 0
+    room_mib, updates = float(os.environ[ROOM_MIB]), int(os.environ[UPDATES])
+
+    def update(*arguments: Any) -> Any:
+        nonlocal done
+        mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        aside = sum(map(len, heap._aside))  # given up at the first shortage, for what fails then to fit
+        if done < updates:
+            limit_addresses(round(mapped - aside + room_mib * 2**20))
+        try:
+            return whole(*arguments)
+        finally:
+            limit_addresses(resource.RLIM_INFINITY)
+            done += 1
+
+    td3.update = update
+
+
+def limit_addresses(count: int) -> None:
+    """Refuse addresses beyond so many of this process."""
+    resource.setrlimit(resource.RLIMIT_AS, (count, resource.RLIM_INFINITY))
 
 
 def limit_card(td3: Any, rows: int) -> None:
@@ -85,5 +119,5 @@ def limit_rows(td3: Any, rows: int) -> None:
     td3._gradient = gradient_or_refusal
 
 
-if "SHORTAGE_AT_UPDATE" in os.environ:
+if AT_UPDATE in os.environ or ROOM_MIB in os.environ:
     sys.meta_path.insert(0, Watch())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -153,6 +154,12 @@ def new_run(tmp_path: Path) -> Iterator[NewRun]:
     yield make
     for run in runs:
         run.kill()
+
+
+@pytest.fixture
+def forked_run(new_run: NewRun) -> NewRun:
+    """As ``new_run``, for tests that look at neither a training's start, environment, memory nor process tree."""
+    return functools.partial(new_run, forked=True)
 
 
 @pytest.fixture

@@ -81,9 +81,9 @@ def press(run: Launched, folder: Path) -> None:
 def short_of_memory(updates: int) -> dict[str, str]:
     """Return the environment in which a learner's first updates, the rehearsed one included, run out of memory."""
     return {
-        "PYTHONPATH": str(Path(__file__).parent / "short"),
-        "SHORT_ROOM_MIB": str(ROOM_MIB),
-        "SHORT_UPDATES": str(updates),
+        "PYTHONPATH": str(REPOSITORY / "scripts" / "shortage"),
+        "SHORTAGE_ROOM_MIB": str(ROOM_MIB),
+        "SHORTAGE_UPDATES": str(updates),
         "MALLOC_ARENA_MAX": "1",  # no thread reserves addresses for a heap of its own at some moment or other
     }
 

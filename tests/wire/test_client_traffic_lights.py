@@ -12,31 +12,16 @@ import carla
 import numpy as np
 import pytest
 
-from tests.conftest import Server, StartServer, port_pair, serve
-from tests.signalled import signalled
+from tests.conftest import Server, StartServer, port_pair
 from tests.wire.conftest import DELTA_S, Session, session_of
 
 PROCESS = Path(__file__).with_name("traffic_process.py")
 RED, YELLOW, GREEN, OFF = (getattr(carla.TrafficLightState, name) for name in ("Red", "Yellow", "Green", "Off"))
 
 
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("maps") / "Signalled.xodr"
-    path.write_text(signalled(), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def lit_server(town: Path) -> Iterator[Server]:
-    server = serve(str(town))
-    yield server
-    server.end()
-
-
 @pytest.fixture
-def lit(lit_server: Server) -> Iterator[Session]:
-    session = session_of("127.0.0.1", lit_server.port)
+def lit(module_server: Server) -> Iterator[Session]:
+    session = session_of("127.0.0.1", module_server.port)
     session.world.freeze_all_traffic_lights(False)
     session.world.reset_all_traffic_lights()
     session.world.tick()
@@ -60,7 +45,7 @@ def before(session: Session, light: carla.TrafficLight, metres: float = 0.0) -> 
 def test_a_light_is_found_by_its_landmark_its_junction_and_its_lane(lit: Session):
     world, lights = lit.world, lights_of(lit)
     landmarks = {landmark.id: landmark for landmark in world.get_map().get_all_landmarks()}
-    assert len(lights) >= 20
+    assert len(lights) >= 10
     for light in lights:
         landmark = landmarks[light.get_opendrive_id()]
         assert landmark.transform.location.distance(light.get_location()) < 1e-2
@@ -79,8 +64,8 @@ def test_a_light_is_found_by_its_landmark_its_junction_and_its_lane(lit: Session
 def test_signs_are_actors_with_the_number_in_their_names(lit: Session):
     signs = {actor.type_id: actor for actor in lit.world.get_actors().filter("traffic.*")}
     assert {"traffic.stop", "traffic.yield", "traffic.speed_limit.60"} < set(signs)
-    landmark = next(one for one in lit.world.get_map().get_all_landmarks() if one.type == "206")
-    assert lit.world.get_traffic_sign(landmark).id == signs["traffic.stop"].id
+    stops = [one for one in lit.world.get_map().get_all_landmarks() if one.type == "206"]
+    assert signs["traffic.stop"].id in [lit.world.get_traffic_sign(landmark).id for landmark in stops]
     assert not signs["traffic.stop"].destroy()
 
 
@@ -91,7 +76,8 @@ def test_light_boxes_are_heads_above_the_road(lit: Session):
         assert box.location.distance_2d(light.get_location()) < 0.5
     heads = lit.world.get_level_bbs(carla.CityObjectLabel.TrafficLight)
     assert len(heads) == len(lights_of(lit))
-    assert len(lit.world.get_environment_objects(carla.CityObjectLabel.TrafficSigns)) == 3
+    signs = [actor for actor in lit.world.get_actors().filter("traffic.*") if "light" not in actor.type_id]
+    assert len(lit.world.get_environment_objects(carla.CityObjectLabel.TrafficSigns)) == len(signs)
 
 
 def test_the_cycle_is_carlas_and_is_frozen_reset_and_set(lit: Session):
@@ -177,7 +163,7 @@ def test_a_camera_before_a_light_sees_which_lamp_is_lit(lit: Session):
     assert rows == sorted(rows)
 
 
-def test_a_reload_and_another_start_show_the_same_lights(lit: Session, start_server: StartServer, town: Path):
+def test_a_reload_and_another_start_show_the_same_lights(lit: Session, start_server: StartServer):
     def course(world: carla.World) -> list[tuple[str, str, float]]:
         world.reset_all_traffic_lights()
         lights = sorted(world.get_actors().filter("traffic.traffic_light"), key=lambda light: light.id)
@@ -189,11 +175,11 @@ def test_a_reload_and_another_start_show_the_same_lights(lit: Session, start_ser
 
     first = course(lit.world)
     assert course(lit.client.reload_world(False)) == first
-    assert course(session_of("127.0.0.1", start_server(str(town)).port).world) == first
+    assert course(session_of("127.0.0.1", start_server().port).world) == first
 
 
-def test_a_traffic_manager_stops_at_red_and_goes_at_green(start_server: StartServer, town: Path):
-    server = start_server(str(town))
+def test_a_traffic_manager_stops_at_red_and_goes_at_green(start_server: StartServer):
+    server = start_server()
     arguments = [str(number) for number in (server.port, port_pair(), 8, 900)]
     ended = subprocess.run(
         [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=120, check=False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import carla
 import pytest
 
@@ -12,19 +10,9 @@ from agent.env.driving import DrivingEnv
 from agent.env.route import held_out_routes
 from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.routes import completed, evaluate
-from tests.conftest import Server, serve
-from tests.signalled import signalled
+from tests.conftest import Server
 
 RED, GREEN = carla.TrafficLightState.Red, carla.TrafficLightState.Green
-
-
-@pytest.fixture(scope="module")
-def lit_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path = tmp_path_factory.mktemp("maps") / "Signalled.xodr"
-    path.write_text(signalled(), encoding="utf-8")
-    server = serve(str(path))
-    yield server
-    server.end()
 
 
 def make(server: Server, lights: bool) -> DrivingEnv:
@@ -36,8 +24,8 @@ def seen(env: DrivingEnv) -> list[carla.TrafficLightState]:
     return [light.get_state() for light in env.session.world.get_actors().filter("traffic.traffic_light")]
 
 
-def test_lights_are_green_for_good_unless_asked_for(lit_server: Server):
-    env = make(lit_server, lights=False)
+def test_lights_are_green_for_good_unless_asked_for(module_server: Server):
+    env = make(module_server, lights=False)
     try:
         env.reset(seed=1)
         for _ in range(250):
@@ -47,8 +35,8 @@ def test_lights_are_green_for_good_unless_asked_for(lit_server: Server):
         env.close()
 
 
-def test_lights_that_change_begin_anew_with_each_drive(lit_server: Server):
-    env = make(lit_server, lights=True)
+def test_lights_that_change_begin_anew_with_each_drive(module_server: Server):
+    env = make(module_server, lights=True)
     try:
         env.reset(seed=1)
         first = seen(env)
@@ -62,11 +50,11 @@ def test_lights_that_change_begin_anew_with_each_drive(lit_server: Server):
         env.close()
 
 
-def test_an_evaluation_counts_the_red_lights_that_a_driver_runs(lit_server: Server):
+def test_an_evaluation_counts_the_red_lights_that_a_driver_runs(module_server: Server):
     """The one that drives by numbers doesn't look at lights."""
     counts = []
     for lights in (False, True):
-        env = make(lit_server, lights)
+        env = make(module_server, lights)
         try:
             (route,) = held_out_routes(env.planner, env.config.route, 1, seed=3, min_turns=1)
             evaluation = completed(evaluate(env, PidPurePursuit(), [route], "pid"))

@@ -42,7 +42,7 @@ def refused(run: Run, *extra: str) -> str:
 
 def test_a_run_can_t_begin_on_a_full_or_read_only_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path, mib=ENOUGH_MIB) as disk:
-        run = Run(disk / "run", port=1)
+        run = Run(disk / "run", port=1, forked=True)
         filler = fill(disk)
         assert "can't be written (No space left on device): free some space" in refused(run)
         filler.unlink()
@@ -61,7 +61,7 @@ def filled(disk: Path, left_kib: int) -> Iterator[None]:
 
 def test_a_disk_that_is_full_for_a_while_costs_nothing(start_server: StartServer, tmp_path: Path) -> None:
     with small_disk(tmp_path, mib=ENOUGH_MIB) as disk:
-        run = Run(disk / "run", start_server().port, WIDE)
+        run = Run(disk / "run", start_server().port, WIDE, forked=True)
         run.start("--max-timesteps", "700")
         run.wait(lambda: len(run.events("checkpoint")) >= 2)
         with filled(disk, left_kib=512):
@@ -81,7 +81,7 @@ def test_a_disk_that_stays_full_ends_the_run_only_at_its_end(
     start_server: StartServer, tmp_path: Path, ending: str
 ) -> None:
     with small_disk(tmp_path, mib=ENOUGH_MIB) as disk:
-        run = Run(disk / "run", start_server().port, WIDE)
+        run = Run(disk / "run", start_server().port, WIDE, forked=True)
         steps = ("--max-timesteps", "400" if ending == "finishes" else "20000")
         process = run.start(*steps)
         run.wait(lambda: len(run.events("checkpoint")) >= 2)

@@ -71,8 +71,10 @@ def gone_on(run: Run, on_disk: tuple[int, int], values: dict[str, Any], *extra: 
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
-def test_changes_that_cost_no_learning(start_server: StartServer, new_run: NewRun, end: Callable[[Run], None]) -> None:
-    run = new_run("run", start_server(), settings=SETTINGS)
+def test_changes_that_cost_no_learning(
+    start_server: StartServer, forked_run: NewRun, end: Callable[[Run], None]
+) -> None:
+    run = forked_run("run", start_server(), settings=SETTINGS)
     on_disk = ended(run, end, steps=70)
     values = {
         "device": "cpu",
@@ -89,8 +91,8 @@ def test_changes_that_cost_no_learning(start_server: StartServer, new_run: NewRu
     assert len(list((run.path / "checkpoints").glob("step-*"))) == 1
 
 
-def test_changes_of_the_experiment(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server(), settings=SETTINGS)
+def test_changes_of_the_experiment(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server(), settings=SETTINGS)
     on_disk = ended(run, stopped, steps=70)
     values = {"td3.batch_size": 4, "environment.traffic.vehicles": 2, "training.updates_per_step": 0.5}
     gone_on(run, on_disk, values)
@@ -102,9 +104,11 @@ def test_changes_of_the_experiment(start_server: StartServer, new_run: NewRun) -
 
 
 def test_a_smaller_replay_keeps_the_newest_rows_and_a_larger_one_all(
-    start_server: StartServer, new_run: NewRun
+    start_server: StartServer, forked_run: NewRun
 ) -> None:
-    run = new_run("run", start_server(), settings={**SETTINGS, "training": {**SETTINGS["training"], "lockstep": False}})
+    run = forked_run(
+        "run", start_server(), settings={**SETTINGS, "training": {**SETTINGS["training"], "lockstep": False}}
+    )
     fast = ("--set", "training.updates_per_step=0.05", "--set", "training.warmup_steps=1200")
     run.start("--max-timesteps", "20000", *fast)
     run.wait(lambda: run.steps >= 1300 and bool(run.events("checkpoint")))
@@ -125,10 +129,10 @@ def test_a_smaller_replay_keeps_the_newest_rows_and_a_larger_one_all(
     assert Replay.open(run.path / "replay").capacity == 2000
 
 
-def test_a_smaller_observation_and_back(start_server: StartServer, new_run: NewRun) -> None:
+def test_a_smaller_observation_and_back(start_server: StartServer, forked_run: NewRun) -> None:
     server = start_server()
     evaluated = {"every_steps": 0, "final_episodes": 1, "baselines": False, "video": True}
-    run = new_run("run", server, settings={**SETTINGS, "evaluation": evaluated})
+    run = forked_run("run", server, settings={**SETTINGS, "evaluation": evaluated})
     on_disk = ended(run, stopped, steps=70)
     smaller = {"environment.camera.width": 64, "environment.camera.height": 64}
     resumed = gone_on(run, on_disk, smaller)

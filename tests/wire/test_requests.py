@@ -41,8 +41,8 @@ def traces_of_us(connect: Connect, server: Server) -> tuple[bool, list[str]]:
     return world.get_settings().synchronous_mode, vehicles
 
 
-def test_a_checkpoint_is_written_on_request_in_warm_up_and_later(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_a_checkpoint_is_written_on_request_in_warm_up_and_later(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server())
     run.start("--max-timesteps", "500", "--set", "training.warmup_steps=150")
     run.wait(lambda: run.steps >= 10)
     early = ask(run, "checkpoint")
@@ -57,10 +57,10 @@ def test_a_checkpoint_is_written_on_request_in_warm_up_and_later(start_server: S
 
 
 def test_a_drain_gives_the_simulator_back_and_a_resume_goes_on(
-    start_server: StartServer, new_run: NewRun, connect: Connect
+    start_server: StartServer, forked_run: NewRun, connect: Connect
 ) -> None:
     server = start_server()
-    run = new_run("run", server)
+    run = forked_run("run", server)
     run.start("--max-timesteps", "400", "--set", "environment.traffic.vehicles=2")
     run.wait(lambda: run.steps >= 60)
     learner, collector = run.beat["pid"], run.beat["collector"]["pid"]
@@ -82,9 +82,9 @@ def test_a_drain_gives_the_simulator_back_and_a_resume_goes_on(
     assert run.beat["collector_restarts"] == 0
 
 
-def test_a_simulator_may_be_restarted_while_the_run_is_drained(start_server: StartServer, new_run: NewRun) -> None:
+def test_a_simulator_may_be_restarted_while_the_run_is_drained(start_server: StartServer, forked_run: NewRun) -> None:
     server = start_server()
-    run = new_run("run", server)
+    run = forked_run("run", server)
     run.start("--max-timesteps", "300", "--set", "simulator.patience_s=30")
     run.wait(lambda: run.steps >= 50)
     drained = ask(run, "drain")
@@ -100,9 +100,9 @@ def test_a_simulator_may_be_restarted_while_the_run_is_drained(start_server: Sta
     assert (run.steps, run.beat["updates"]) == (300, 280)
 
 
-def test_a_run_is_drained_while_it_waits_for_a_simulator(start_server: StartServer, new_run: NewRun) -> None:
+def test_a_run_is_drained_while_it_waits_for_a_simulator(start_server: StartServer, forked_run: NewRun) -> None:
     port = port_pair()
-    run = new_run("run", Server(port, None))  # type: ignore[arg-type]
+    run = forked_run("run", Server(port, None))  # type: ignore[arg-type]
     run.start("--max-timesteps", "60")
     run.wait(lambda: run.beat["phase"] == "waiting_for_simulator")
     begun_s = time.monotonic()
@@ -114,8 +114,8 @@ def test_a_run_is_drained_while_it_waits_for_a_simulator(start_server: StartServ
 
 
 @pytest.mark.long
-def test_an_evaluation_that_a_drain_breaks_off_is_repeated(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_an_evaluation_that_a_drain_breaks_off_is_repeated(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server())
     run.start(
         *("--max-timesteps", "80", "--eval-freq", "40", "--num-eval-episodes", "12"),
         *("--set", "environment.max_steps=200", "--set", "environment.stuck_s=60"),
@@ -130,8 +130,8 @@ def test_an_evaluation_that_a_drain_breaks_off_is_repeated(start_server: StartSe
     assert [event["step"] for event in run.events("evaluated")] == [40, 80]
 
 
-def test_a_hung_collector_does_not_hold_up_a_drain(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_a_hung_collector_does_not_hold_up_a_drain(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server())
     run.start("--max-timesteps", "200", "--set", "collector.stop_grace_s=0.5")
     run.wait(lambda: run.steps >= 40)
     collector = run.beat["collector"]["pid"]
@@ -143,8 +143,8 @@ def test_a_hung_collector_does_not_hold_up_a_drain(start_server: StartServer, ne
     assert run.steps == 200
 
 
-def test_a_collector_killed_meanwhile_costs_no_request(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_a_collector_killed_meanwhile_costs_no_request(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server())
     run.start("--max-timesteps", "300")
     run.wait(lambda: run.steps >= 40)
     os.kill(run.beat["collector"]["pid"], signal.SIGKILL)
@@ -154,8 +154,8 @@ def test_a_collector_killed_meanwhile_costs_no_request(start_server: StartServer
 
 
 @pytest.mark.parametrize("drained", [False, True])
-def test_a_stop_on_request_ends_as_sigterm_does(start_server: StartServer, new_run: NewRun, drained: bool) -> None:
-    run = new_run("run", start_server())
+def test_a_stop_on_request_ends_as_sigterm_does(start_server: StartServer, forked_run: NewRun, drained: bool) -> None:
+    run = forked_run("run", start_server())
     process = run.start("--max-timesteps", "2000")
     run.wait(lambda: run.steps >= 40)
     if drained:
@@ -168,8 +168,8 @@ def test_a_stop_on_request_ends_as_sigterm_does(start_server: StartServer, new_r
 
 
 @pytest.mark.long
-def test_values_change_in_the_running_process_or_are_refused(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_values_change_in_the_running_process_or_are_refused(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server())
     run.start("--max-timesteps", "600", "--set", "training.checkpoint_every_steps=100000")
     run.wait(lambda: run.steps >= 40)
     refused = ask(run, "apply", td3__micro_batch=2, td3__batch_size=4)
@@ -184,8 +184,8 @@ def test_values_change_in_the_running_process_or_are_refused(start_server: Start
     assert run.events("applied")[0]["values"] == {"td3.micro_batch": 2, "training.checkpoint_every_steps": 50}
 
 
-def test_a_person_asks_and_is_told_what_became_of_it(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_a_person_asks_and_is_told_what_became_of_it(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server())
     process = run.start("--max-timesteps", "5000")
     run.wait(lambda: run.steps >= 40)
     command = ("-m", "agent", "request", "--run-dir", str(run.path), "--wait")

@@ -93,7 +93,7 @@ def test_resume_goes_on_with_what_plain_training_or_a_broken_state_left(
     launch: Launch, start_server: StartServer, tmp_path: Path
 ) -> None:
     (tmp_path / "runs").mkdir()
-    plain = Run(tmp_path / "runs" / "test", start_server().port, SMALL)
+    plain = Run(tmp_path / "runs" / "test", start_server().port, SMALL, forked=True)
     plain.train()
     before = saved(plain.path)
     refused = launch(None)

@@ -1,6 +1,6 @@
 """Memory that really runs out for an agent under its launcher (RLIMIT_AS): in its first update, and in mid-run.
 
-The limit is set in the learner, as an update begins (``short/sitecustomize.py``): no test has to meet a moment.
+The limit is set in the learner, as an update begins (``scripts/shortage``): no test has to meet a moment.
 """
 
 from __future__ import annotations

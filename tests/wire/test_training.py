@@ -16,7 +16,7 @@ from tests.wire.trainee import Run, program
 @pytest.fixture(scope="module")
 def trained(module_server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
     """A run that is finished, and what it said; tests only read it."""
-    run = Run(tmp_path_factory.mktemp("trained") / "whole", module_server.port)
+    run = Run(tmp_path_factory.mktemp("trained") / "whole", module_server.port, forked=True)
     said = run.train(
         *("--eval-freq", "60", "--num-eval-episodes", "1", "--set", "evaluation.baselines=true"),
         *("--set", "evaluation.video=true", "--set", "environment.max_steps=30"),
@@ -61,16 +61,16 @@ def test_lockstep_runs_of_one_seed_are_equal_bit_for_bit(start_server: StartServ
     assert all((first.tensors[name] == second.tensors[name]).all() for name in first.tensors)
 
 
-def test_another_seed_is_another_run(module_server: Server, new_run: NewRun) -> None:
-    runs = [new_run(name, module_server) for name in ("first", "second")]
+def test_another_seed_is_another_run(module_server: Server, forked_run: NewRun) -> None:
+    runs = [forked_run(name, module_server) for name in ("first", "second")]
     for seed, run in enumerate(runs):
         run.train("--seed", str(seed), "--max-timesteps", "30", "--set", "training.lockstep=true")
     first, second = ((run.path / "replay" / "rows.bin").read_bytes() for run in runs)
     assert first != second
 
 
-def test_a_missing_map_is_one_sentence_naming_those_there_are(module_server: Server, new_run: NewRun) -> None:
-    run = new_run("run", module_server)
+def test_a_missing_map_is_one_sentence_naming_those_there_are(module_server: Server, forked_run: NewRun) -> None:
+    run = forked_run("run", module_server)
     process = run.start("--map", "Nowhere07")
     out, _ = process.communicate(timeout=60)
     assert process.returncode == Exit.BAD_CONFIG, out

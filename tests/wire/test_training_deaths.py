@@ -55,8 +55,8 @@ def test_a_killed_agent_resumes_with_every_finished_transition(start_server: Sta
 
 
 @pytest.mark.long
-def test_a_stopped_run_leaves_a_checkpoint_and_goes_on(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_a_stopped_run_leaves_a_checkpoint_and_goes_on(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server())
     process = run.start("--max-timesteps", "800")
     run.wait(lambda: run.steps >= 60)
     collector = run.beat["collector"]["pid"]
@@ -71,9 +71,9 @@ def test_a_stopped_run_leaves_a_checkpoint_and_goes_on(start_server: StartServer
     assert run.steps == 800
 
 
-def test_training_survives_the_death_of_its_simulator(start_server: StartServer, new_run: NewRun) -> None:
+def test_training_survives_the_death_of_its_simulator(start_server: StartServer, forked_run: NewRun) -> None:
     server = start_server()
-    run = new_run("run", server)
+    run = forked_run("run", server)
     run.start("--max-timesteps", "500")
     run.wait(lambda: run.steps >= 60)
     server.kill()
@@ -84,8 +84,8 @@ def test_training_survives_the_death_of_its_simulator(start_server: StartServer,
     assert run.steps == 500 > steps
 
 
-def test_a_collector_that_never_gets_a_step_done_ends_the_run(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_a_collector_that_never_gets_a_step_done_ends_the_run(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server())
     process = run.start("--set", "collector.attempts=2", "--set", "collector.start_limit_s=0.01")
     out, _ = process.communicate(timeout=60)
     assert process.returncode == Exit.CRASH
@@ -93,8 +93,8 @@ def test_a_collector_that_never_gets_a_step_done_ends_the_run(start_server: Star
     assert "Traceback" not in out
 
 
-def test_a_run_is_never_overwritten_and_never_shared(start_server: StartServer, new_run: NewRun) -> None:
-    run = new_run("run", start_server())
+def test_a_run_is_never_overwritten_and_never_shared(start_server: StartServer, forked_run: NewRun) -> None:
+    run = forked_run("run", start_server())
     process = run.start("--max-timesteps", "3000")
     run.wait(lambda: run.steps >= 30)
     for extra, sentence in ((("--resume",), "is being trained by process"), ((), "already holds a run")):

@@ -17,6 +17,7 @@ import yaml
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from tests.conftest import REPOSITORY
+from tests.wire.forked import ForkedAgent
 
 SMALL: dict[str, Any] = {
     "environment": {"max_steps": 60, "route": {"min_length_m": 60, "max_length_m": 200}},
@@ -32,6 +33,8 @@ SMALL: dict[str, Any] = {
     "evaluation": {"every_steps": 0, "final_episodes": 0, "baselines": False, "video": False},
 }
 
+Training = subprocess.Popen[str] | ForkedAgent
+
 
 class Run:
     """One run directory and the training in it.
@@ -40,25 +43,32 @@ class Run:
         path: the run directory; its parent exists.
         port: of the simulator.
         settings: the configuration, over the defaults.
+        forked: its trainings are forked from a process that has torch loaded (``forked``).
     """
 
-    def __init__(self, path: Path, port: int, settings: Mapping[str, Any] = SMALL) -> None:
+    def __init__(self, path: Path, port: int, settings: Mapping[str, Any] = SMALL, forked: bool = False) -> None:
         self.path = path
         self.port = port
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Training | None = None
+        self._forked = forked
         self.config = path.with_suffix(".yaml")
         path.mkdir()
         self.config.write_text(yaml.safe_dump(dict(settings)))
 
-    def start(self, *extra: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "agent", "train", "--config", str(self.config)]
-        self.process = subprocess.Popen(
-            [*command, "--run-dir", str(self.path), *extra],
-            cwd=REPOSITORY,
-            env={**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(self.port)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+    def start(self, *extra: str) -> Training:
+        words = ["train", "--config", str(self.config), "--run-dir", str(self.path), *extra]
+        environment = {**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(self.port)}
+        self.process = (
+            ForkedAgent(words, REPOSITORY, environment)
+            if self._forked
+            else subprocess.Popen(
+                [sys.executable, "-m", "agent", *words],
+                cwd=REPOSITORY,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         )
         return self.process
 

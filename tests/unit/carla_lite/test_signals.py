@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from carla_lite.roads.signals import BEFORE_JUNCTION_M, SignalType
 from carla_lite.scenery.sign_faces import LampState, face_of
 from carla_lite.scenery.statics import TAG_POLE
 from carla_lite.scenery.streetscape import furnish
-from tests.signalled import signalled
+from carla_lite.towns.generator import generate
 
 carla = pytest.importorskip("carla")
 
@@ -31,7 +32,7 @@ MAPS = Path(__file__).resolve().parents[4] / "shared" / "maps"
 @lru_cache
 def network_of(name: str) -> RoadNetwork:
     if name.startswith("Lite"):
-        return RoadNetwork.parse(name, signalled(name))
+        return RoadNetwork.parse(name, generate(name))
     path = MAPS / f"{name}.xodr"
     if not path.is_file():
         pytest.skip(f"CARLA's own {name}.xodr is not beside the repository")
@@ -73,22 +74,40 @@ def test_each_lane_into_a_junction_stops_before_it(name: str):
 
 
 def test_a_maps_signals_are_what_carla_makes_actors_of():
-    kinds = [signal.type for signal in network_of("Lite01").signals.signals]
-    assert {kind: kinds.count(kind) for kind in SignalType if kind is not SignalType.LIGHT} == {
-        SignalType.STOP: 1,
-        SignalType.YIELD: 1,
-        SignalType.SPEED_LIMIT: 1,
+    network = network_of("Lite01")
+    kinds = [signal.type for signal in network.signals.signals]
+    numbers = {
+        SignalType.LIGHT: "1000001",
+        SignalType.STOP: "206",
+        SignalType.YIELD: "205",
+        SignalType.SPEED_LIMIT: "274",
     }
-    assert [sign.blueprint.id for sign in signage(network_of("Lite01")).signs if ".speed" in sign.blueprint.id] == [
-        "traffic.speed_limit.60"
-    ]
+    assert {kind: kinds.count(kind) for kind in SignalType} == {
+        kind: network.xodr.count(f' type="{number}"') for kind, number in numbers.items()
+    }
+    assert {sign.blueprint.id for sign in signage(network).signs} == {
+        *("traffic.traffic_light", "traffic.stop", "traffic.yield"),
+        *(f"traffic.speed_limit.{kmh}" for kmh in (30, 40, 50, 60)),
+    }
 
 
 def test_lights_without_a_controller_are_groups_by_themselves():
-    text = re.sub(r"<controller [^>]*/>|<controller [^>]*[^/]>.*?</controller>", "", signalled(), flags=re.DOTALL)
+    text = re.sub(
+        r"<controller [^>]*/>|<controller [^>]*[^/]>.*?</controller>", "", generate("Lite01"), flags=re.DOTALL
+    )
     found = RoadNetwork.parse("uncontrolled", text).signals
     lights = [signal for signal in found.signals if signal.type is SignalType.LIGHT]
     assert [group.controllers for group in found.groups] == [((light.id,),) for light in lights]
+
+
+def test_the_arms_of_a_junction_have_their_turns_in_the_order_of_sequence_not_of_the_file():
+    network = network_of("Lite01")
+    root = ET.fromstring(network.xodr)
+    for junction in root.iterfind("junction"):
+        junction[:] = reversed(junction)
+    found = RoadNetwork.parse("backwards", ET.tostring(root, encoding="unicode")).signals
+    assert found.groups == network.signals.groups
+    assert any(len(group.controllers) > 2 for group in found.groups)
 
 
 def test_a_sign_has_a_post_beside_the_road_and_none_on_it():
@@ -106,19 +125,23 @@ def test_a_sign_has_a_post_beside_the_road_and_none_on_it():
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ('s="1" t="0"', 's="far" t="0"', r"map broken, road \d+: attribute s='far' of <signalReference>"),
-        ('t="-9.5"', 't="aside"', "map broken: attribute t='aside' of <signal>"),
-        ('sequence="0"', 'sequence="first"', "map broken: attribute sequence='first' of <controller>"),
+        ('s="0.6" t="0"', 's="far" t="0"', r"map broken, road \d+: attribute s='far' of <signalReference>"),
+        ('t="-7.8"', 't="aside"', "map broken: attribute t='aside' of <signal>"),
+        (
+            'type="0" sequence="0"',
+            'type="0" sequence="first"',
+            "map broken: attribute sequence='first' of <controller>",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_signal_is_said_in_a_sentence(right: str, wrong: str, message: str):
     with pytest.raises(MapError, match=message):
-        RoadNetwork.parse("broken", signalled().replace(right, wrong, 3))
+        RoadNetwork.parse("broken", generate("Lite01").replace(right, wrong, 3))
 
 
 def test_of_two_signals_with_one_id_the_first_stands():
     first, second = (signal.id for signal in network_of("Lite01").signals.signals[:2])
-    found = RoadNetwork.parse("twice", signalled().replace(f'id="{second}"', f'id="{first}"')).signals
+    found = RoadNetwork.parse("twice", generate("Lite01").replace(f'id="{second}"', f'id="{first}"')).signals
     assert [signal.id for signal in found.signals].count(first) == 1
     assert {light for group in found.groups for turn in group.controllers for light in turn} <= {
         signal.id for signal in found.signals

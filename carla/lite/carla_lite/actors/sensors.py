@@ -31,6 +31,8 @@ Message = Sequence[Buffer]
 
 # As far as a car is more than a dot on a small image.
 _SIGHT_M = 200.0
+# As far as a sign's lamp is a pixel on an image of 800 × 600.
+_SIGNS_M = 150.0
 
 
 @dataclass
@@ -138,14 +140,14 @@ class RgbCamera(Sensor):
             for actor, figure in snapshot.drawn
             if abs(figure.pose.x - where.x) < _SIGHT_M and abs(figure.pose.y - where.y) < _SIGHT_M
         ]
-        seen = [
+        seen: list[Drawn] = [
             figure
             for actor, figure in near
             if not (self.hangs_on(actor) and actor.surrounds(where.x, where.y, where.z))
         ]
-        signs = snapshot.signage.faces(where.x, where.y, self._camera.lens.focal)
+        seen += snapshot.signage.faces(where.x, where.y, min(self._camera.lens.focal, _SIGNS_M))
         beaming = [figure for _, figure in near]
-        image = self._camera.render(snapshot.scene, where, seen, snapshot.conditions, signs, beaming)
+        image = self._camera.render(snapshot.scene, where, seen, snapshot.conditions, beaming)
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 

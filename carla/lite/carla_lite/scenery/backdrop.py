@@ -16,8 +16,8 @@ import numpy as np
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.air import noise_texture
 from carla_lite.scenery.daylight import Daylight
-from carla_lite.scenery.ground_light import FULL, GroundLight
-from carla_lite.scenery.paint import GRASS, LEVELS, SHADOW, GroundImage, Image
+from carla_lite.scenery.ground_light import FULL, SHADOWLESS, GroundLight
+from carla_lite.scenery.paint import GRASS, LEVELS, GroundImage, Image
 from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.soft_warp import coarseness, cover, smooth, soft_warp
 from carla_lite.scenery.strokes import SUB, Stroke
@@ -26,9 +26,8 @@ GROUND_END_M = 600.0
 PUDDLE_PIXEL_M, PUDDLES_M = 0.15, 14.0
 """How large a pixel of the puddles' texture is, and up to which distance they are seen as such."""
 
-# Brightness that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture; and 128 times that.
-_SHADOWLESS = 1.0 / (1.0 - (1.0 - SHADOW) * np.arange(256) / 255.0)
-_LIGHTER = np.rint(128.0 * _SHADOWLESS).astype(np.uint8)
+# 128 times the brightness that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture.
+_LIGHTER = np.rint(128.0 * SHADOWLESS).astype(np.uint8)
 
 
 # From pixels of the finest level to those of level k, whose pixels are 2^k as wide; centres are whole numbers in both.
@@ -161,8 +160,7 @@ class Backdrop:
         self._warp(light.shadow, bands, view, shadow, (0,))
         wet = 1.0 - 0.3 * self._daylight.wet
         if light.light is None:
-            tones = np.clip(np.rint(_SHADOWLESS[:, None] * np.array(light.open_ground)), 0, 255).astype(np.uint8)
-            gain = cv2.LUT(cv2.cvtColor(shadow[top:], cv2.COLOR_GRAY2BGR), tones[:, None])
+            gain = cv2.LUT(cv2.cvtColor(shadow[top:], cv2.COLOR_GRAY2BGR), light.tones)
             cv2.multiply(rows, gain, rows, wet / FULL)
             return
         shown = light.light

@@ -20,7 +20,7 @@ from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.meshes import StaticMesh, windows
 from carla_lite.scenery.people import Person
-from carla_lite.scenery.projection import NEAR_M, Pose, View
+from carla_lite.scenery.projection import NEAR_M, Lens, Pose, View
 from carla_lite.scenery.sign_faces import SignFace
 from carla_lite.scenery.vehicle_meshes import BEAMS, Glow, Lights, Shape, VehicleMesh, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
@@ -33,6 +33,7 @@ WINDOWS_FROM_FOCAL = 150.0
 GLASS = (112.0, 96.0, 82.0)
 LIT_WINDOW = (118.0, 186.0, 228.0)
 LIMIT_PX = 1e5
+_LARGEST_M = 10.0  # of what moves, from its middle
 LEAST_GLARE_PX, GLARE_M = 0.7, 0.13
 LOW_BEAM_M, HIGH_BEAM_M = 24.0, 45.0
 BEAM_BGR = (58.0, 72.0, 78.0)
@@ -86,12 +87,12 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
     strokes: list[Stroke] = []
     panes: list[_Pane] = []
     near = view.lens.focal >= WINDOWS_FROM_FOCAL
-    for at, (i, whole) in enumerate(zip(shown.tolist(), ahead, strict=True)):
-        count = vista.corners[i]
-        outline = pixels[at, :count] if whole else _clipped(seen[at, :count])
+    keys, colours, counts = vista.keys, vista.colours, vista.corners
+    for at, (i, whole, corner) in enumerate(zip(shown.tolist(), ahead, pixels, strict=True)):
+        outline = corner[: counts[i]] if whole else _clipped(seen[at, : counts[i]])
         if outline is None:
             continue
-        strokes.append((vista.keys[i], outline, vista.colours[i]))
+        strokes.append((keys[i], outline, colours[i]))
         wall = vista.windowed[i]
         if wall is not None and near:
             panes.append((len(strokes), windows(mesh.boxes[wall[0]])[wall[1]], wall))
@@ -163,41 +164,42 @@ class _Composition:
         self.outlines = [(start, end) for start, end in bounds.tolist()]
 
 
-_composition = lru_cache(maxsize=16)(_Composition)
+_MOST_KEPT = 24  # things: those of a crowd change with each step that somebody takes
+_composition = lru_cache(maxsize=64)(_Composition)
 
 
 def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> list[Stroke]:
     """Return the panels of things with a mesh."""
     # Few calls on long arrays, since a call costs more than its sums: one product a thing gives its points in the
     # image and how its panels face the eye and the sun; the rest is done for all panels together.
-    axes = np.array([actor.pose.axes() for *_, actor in chosen])
-    away = view.position - [(actor.pose.x, actor.pose.y, actor.pose.z) for *_, actor in chosen]
-    seen_from = (axes @ away[..., None])[..., 0]
-    focal = view.lens.focal
-    meshes = tuple(
-        actor.mesh(eye, focal * actor.extent[2] >= FINE_CAR_PX * distance)
-        for (distance, _, actor), eye in zip(chosen, seen_from.tolist(), strict=True)
-    )
-    turns = np.zeros((len(chosen), 4, 5))
-    turns[:, :3, :3] = axes @ view.matrix.T
-    turns[:, :3, 3] = seen_from
-    turns[:, :3, 4] = axes @ daylight.sun
-    turns[:, 3, :3] = -away @ view.matrix.T
-    turns[:, 3, 3] = 1.0
-    group = _composition(meshes)
+    px, py, pz = view.pose.x, view.pose.y, view.pose.z
+    (sx, sy, sz), focal = daylight.sun.tolist(), view.lens.focal
+    frames, sides, of, meshes = [], [], [], []
+    for distance, key, actor in chosen:
+        pose = actor.pose
+        x, y, z = px - pose.x, py - pose.y, pz - pose.z
+        axes = pose.axes()
+        eye = [a * x + b * y + c * z for a, b, c in axes]
+        meshes.append(actor.mesh(eye, focal * actor.extent[2] >= FINE_CAR_PX * distance))
+        frames.append((*axes, (-x, -y, -z)))
+        sides.append(
+            (*((near, a * sx + b * sy + c * sz) for near, (a, b, c) in zip(eye, axes, strict=True)), (1.0, 0.0))
+        )
+        # The key, the share of its own colour, and the haze.
+        share = daylight.haze_share(distance)
+        of.append((key, 1.0 - share, *(share * tone for tone in daylight.haze_bgr)))
+    turns = np.empty((len(chosen), 4, 5))
+    turns[..., :3] = np.array(frames) @ view.matrix.T
+    turns[..., 3:] = sides
+    group = (_composition if len(meshes) <= _MOST_KEPT else _Composition)(tuple(meshes))
     products = np.empty((group.size, 5))
     for mesh, turn, span in zip(meshes, turns, group.spans, strict=True):
         np.matmul(mesh.rows, turn, products[span])
-    sides = products[group.panels, 3:]
-    facing = np.flatnonzero(sides[:, 0] > 0.0)
-    # Of each panel: the key, the share of its own colour, and the haze.
-    of = []
-    for distance, key, _ in chosen:
-        share = daylight.haze_share(distance)
-        of.append((key, 1.0 - share, *(share * tone for tone in daylight.haze_bgr)))
+    turned = products[group.panels]
+    facing = (turned[:, 3] > 0.0).nonzero()[0]
     own = np.array(of)[group.owners[facing]]
     glow = group.glow[facing]
-    light = daylight.shade(sides[facing, 1])
+    light = daylight.shade(turned[facing, 4])
     light[glow == _UNSHADED] = daylight.unlit
     if group.shines:
         light[glow >= _SIGNAL] = 1.0
@@ -207,8 +209,9 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> 
     seen = products[:, :3]
     pixels, whole = _pixels(seen), bool((turns[:, 3, 2] - group.reaches).min() > NEAR_M)
     strokes: list[Stroke] = []
+    outlines = group.outlines
     for panel, key, tone, glare in zip(facing.tolist(), own[:, 0].tolist(), tones, glares, strict=True):
-        start, end = group.outlines[panel]
+        start, end = outlines[panel]
         outline = pixels[start:end] if whole else _clipped(seen[start:end])
         if outline is None:
             continue
@@ -267,13 +270,22 @@ def beam_strokes(actors: Sequence[Drawn], view: View) -> list[Stroke]:
     return patches
 
 
+def _farthest_m(lens: Lens) -> float:
+    return min(FARTHEST_M, lens.focal / SMALLEST_CAR_PX * 1.5)
+
+
+def sight_m(lens: Lens) -> float:
+    """Return how far away what moves is seen at the image's edges."""
+    return _farthest_m(lens) * math.hypot(1.0, 0.5 * lens.width / lens.focal) + _LARGEST_M
+
+
 def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
     """Return the actors that may be in the image, and their distances (m)."""
     px, py, pz = view.pose.x, view.pose.y, view.pose.z
     (fx, fy, fz), (rx, ry, rz), _ = view.axes
     tangent = 0.5 * view.lens.width / view.lens.focal
     slack = math.hypot(1.0, tangent)
-    farthest = min(FARTHEST_M, view.lens.focal / SMALLEST_CAR_PX * 1.5)
+    farthest = _farthest_m(view.lens)
     chosen = []
     for actor in actors:
         pose = actor.pose

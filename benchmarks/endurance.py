@@ -108,7 +108,8 @@ class _Traffic:
         camera = self._world.spawn_actor(blueprint, where, self._cars[0])
         bumper = self._library.find("sensor.other.collision")
         collisions = self._world.spawn_actor(bumper, carla.Transform(), self._cars[0])
-        self.images = images = queue.Queue()
+        images: queue.Queue[carla.Image] = queue.Queue()
+        self.images = images
         camera.listen(images.put)
         collisions.listen(lambda _event: None)
         self._sensors = [camera, collisions]

@@ -107,7 +107,7 @@ class Body:
 def advance(body: Body, dt: float, ground: Ground) -> None:
     """Move the body by ``dt`` seconds in equal substeps of at most ``MAX_SUBSTEP_S``."""
     # Parked cars and those that wait are many: one that a step left as it was needs no other.
-    before = _standing(body, dt)
+    before = None if body.vx else _standing(body, dt)
     if before is not None and before == body.settled:
         return
     substeps = max(1, math.ceil(dt / MAX_SUBSTEP_S - 1e-9))

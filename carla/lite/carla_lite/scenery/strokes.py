@@ -80,9 +80,11 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
     planes[:, 3] = view.planes @ (vista.origin - view.position)
     corners = (planes @ vista.points).reshape(5, -1, len(vista.keys))
     # A polygon is out of the image when all its corners are beyond one edge, whether before the eye or behind it.
-    shown = np.flatnonzero((corners.max(axis=1) > _BOUNDS).all(axis=0))
+    # (ufuncs by themselves: the arrays' methods for this take twice as long.)
+    inside = np.maximum.reduce(corners, axis=1) > _BOUNDS
+    shown = np.logical_and.reduce(inside, axis=0).nonzero()[0]
     seen = corners[:3, :, shown].transpose(2, 1, 0)
-    ahead = (seen[..., 2].min(axis=1) > NEAR_M).tolist()
+    ahead = (np.minimum.reduce(seen[..., 2], axis=1) > NEAR_M).tolist()
     pixels = _pixels(seen)
     strokes: list[Stroke] = []
     panes: list[_Pane] = []

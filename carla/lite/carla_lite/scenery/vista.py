@@ -74,7 +74,7 @@ class Walls:
         enter, leave = middle - half, middle + half
         first = np.maximum(np.maximum(enter[:count], enter[count:]), 0.0)
         last = np.minimum(np.minimum(leave[:count], leave[count:]), 1.0)
-        hidden: FloatArray = np.where(first < last, self.distances, -1.0).max(axis=0)
+        hidden: FloatArray = np.maximum.reduce(np.where(first < last, self.distances, -1.0), axis=0)
         return hidden
 
 

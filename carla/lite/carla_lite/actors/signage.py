@@ -95,7 +95,7 @@ class Signage:
         """
         for place in self._places.get((body.x // _CELL_M, body.y // _CELL_M), ()):
             near = abs(body.x - place.pose.x) < _REACH_M and abs(body.y - place.pose.y) < _REACH_M
-            if near and overlaps(body, place.pose, place.extent) and math.cos(body.yaw - place.pose.yaw) > 0.0:
+            if near and math.cos(body.yaw - place.pose.yaw) > 0.0 and overlaps(body, place.pose, place.extent):
                 return place.light
         return None
 

@@ -149,7 +149,8 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     body.steer_angle = delta = _steered(body, dt)
     c, s = cos(delta), sin(delta)
     drive = _drive_force(body) if grounded else 0.0
-    brake = _within(control.brake, 0.0, 1.0) * model.brake_force_n if control.brake else 0.0
+    pressed = control.brake
+    brake = (pressed if 0.0 <= pressed <= 1.0 else _within(pressed, 0.0, 1.0)) * model.brake_force_n if pressed else 0.0
     hand = model.hand_brake_force_n if control.hand_brake else 0.0
 
     # Load moves from axle to axle with what the driver demands; the true force is cut to the friction limit below.
@@ -252,7 +253,8 @@ def _drive_force(body: Body) -> float:
         body.gear = gear = (control.gear > 0) - (control.gear < 0)
     else:
         body.gear = gear = -1 if control.reverse else 1
-    throttle = _within(control.throttle, 0.0, 1.0)
+    throttle = control.throttle
+    throttle = throttle if 0.0 <= throttle <= 1.0 else _within(throttle, 0.0, 1.0)
     if throttle == 0.0 or gear == 0:
         return 0.0
     speed = body.vx * gear

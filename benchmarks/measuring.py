@@ -43,3 +43,9 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     """Return median, lowest and highest, to two digits after the point."""
     figures = {"median": statistics.median(values), "min": min(values), "max": max(values)}
     return {name: round(value, 2) for name, value in figures.items()}
+
+
+def rss_mib(pid: int) -> float:
+    """Return the memory of a process that lies in RAM (MiB)."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)

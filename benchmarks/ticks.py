@@ -24,7 +24,7 @@ import carla
 import numpy as np
 import typer
 from lite_server import lite_process
-from measuring import machine, spread
+from measuring import machine, rss_mib, spread
 from rich.console import Console
 from rich.table import Table
 
@@ -128,7 +128,7 @@ def _measure(port: int, pid: int, started: float, ticks: int, repeats: int, case
         median_speed_mps=round(statistics.median(speeds), 2),
         distinct_images_share=round(len(hashes) / (ticks * repeats), 3),
         start_to_first_tick_s=round(first_tick_s, 2),
-        server_rss_mib=_rss_mib(pid),
+        server_rss_mib=rss_mib(pid),
         machine=machine("carla", "numpy", "opencv-python-headless", "msgpack"),
     )
 
@@ -136,11 +136,6 @@ def _measure(port: int, pid: int, started: float, ticks: int, repeats: int, case
 def _cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _rss_mib(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
 
 
 def _connect(port: int) -> tuple[carla.Client, carla.World]:

@@ -74,7 +74,7 @@ class World:
         self.network, self.scene = network, scene
         self.episode += 1
         self.elapsed_s = 0.0
-        self.weather: list[float] = list(CLEAR_NOON)
+        self.weather = list(CLEAR_NOON)
         self.drawings: list[Drawing] = []
         self.signage = Signage(network, self._new_id)
         self.actors: dict[int, Actor] = {sign.id: sign for sign in self.signage.signs}
@@ -84,6 +84,15 @@ class World:
         self._triggers: list[FrictionTrigger] = []
         self._limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
+
+    @property
+    def weather(self) -> list[float]:
+        """The WeatherParameters struct."""
+        return self._weather
+
+    @weather.setter
+    def weather(self, weather: list[float]) -> None:
+        self._weather, self._daylight = weather, Daylight.of(weather)
 
     def report_unsupported(self, name: str) -> None:
         """Count a call that changes nothing here, and log the first of its name: one that is asynchronous has no reply
@@ -186,7 +195,7 @@ class World:
             self.elapsed_s,
             self.scene,
             self.network.geo_reference,
-            Conditions(Daylight.of(self.weather), self.drawings),
+            Conditions(self._daylight, self.drawings),
             moving,
             collided,
             self.signage,

@@ -109,6 +109,26 @@ def test_a_standing_car_stands_still_to_the_last_bit(control: Control):
     assert (body.x, body.y, body.vx, body.vy, body.yaw_rate) == (3.0, 4.0, 0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("change", "moves"),
+    [
+        (lambda body: setattr(body, "control", Control(throttle=0.5)), lambda body: body.vx > 0.0),
+        (lambda body: setattr(body, "control", Control(steer=0.5)), lambda body: body.steer_angle > 0.0),
+        (lambda body: setattr(body, "z", 2.0), lambda body: body.z < 2.0),
+        (lambda body: body.push((5e3, 0.0, 0.0)), lambda body: body.x > 0.0),
+        (lambda body: setattr(body, "control", Control(reverse=True, throttle=0.5)), lambda body: body.vx < 0.0),
+    ],
+)
+def test_a_car_that_has_long_stood_moves_as_soon_as_something_changes(change, moves):
+    body = Body(control=Control(brake=1.0))
+    for _ in range(20):
+        advance(body, 0.1, flat)
+    assert body.settled is not None
+    change(body)
+    advance(body, 0.1, flat)
+    assert moves(body)
+
+
 def test_brakes_stop_the_car_without_rolling_back():
     body = Body(vx=8.0, control=Control(brake=0.5))
     for _ in range(100):

@@ -23,7 +23,7 @@ from carla_lite.scenery.vista import Walls
 
 STEP_S = 0.05
 NOTHING = StaticIndex()
-NO_WALLS = Walls(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0))
+NO_WALLS = Walls(np.zeros((0, 2)), np.zeros(0), np.zeros((0, 1)))
 
 
 def flat(_x, _y):

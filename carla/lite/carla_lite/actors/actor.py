@@ -52,13 +52,21 @@ class Actor:
         self.blueprint = identity.blueprint
         self.attributes = identity.attributes
         self.parent = identity.parent
+        self._composed_of: tuple[Pose, Pose] | None = None
+        self._composed = place
         self.place = place
         """Where it is, relative to the parent if it has one, as in CARLA's ``set_transform``."""
 
     @property
     def pose(self) -> Pose:
         """Where it is in the world."""
-        return self.place if self.parent is None else compose(self.parent.pose, self.place)
+        if self.parent is None:
+            return self.place
+        # Asked more than once a tick, and the parent may stand for long.
+        seen = self.parent.pose, self.place
+        if seen != self._composed_of:
+            self._composed_of, self._composed = seen, compose(*seen)
+        return self._composed
 
     def hangs_on(self, other: Actor) -> bool:
         """Return whether it is fixed to the other actor, directly or through a third."""
@@ -180,6 +188,11 @@ class Vehicle(Actor):
     @wheel_friction.setter
     def wheel_friction(self, values: list[float]) -> None:
         self.figures = physics_control.with_friction(self.figures, values)
+
+    @property
+    def at(self) -> Body:
+        """What has its x, y and z (m)."""
+        return self.body
 
     def drawn(self, elapsed_s: float) -> BoxActor:
         """Return what cameras see of it; indicators are on for the first half of each blink."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import msgpack
 
@@ -26,11 +25,14 @@ from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.scenery.camera import Camera, Conditions, Drawn, Pose
 from carla_lite.scenery.scene import Scene
+from carla_lite.scenery.strokes import BEAM_SEEN_M, sight_m
 
 Message = Sequence[Buffer]
 
 # As far as a car is more than a dot on a small image.
 _SIGHT_M = 200.0
+# As far as a sign's lamp is a pixel on an image of 800 × 600.
+_SIGNS_M = 150.0
 
 
 @dataclass
@@ -46,10 +48,20 @@ class TickSnapshot:
     collided: Sequence[tuple[Vehicle, Vehicle | Walker | None, Contact]]
     signage: Signage
 
-    @cached_property
-    def drawn(self) -> list[tuple[Vehicle | Walker, Drawn]]:
-        """Everything that moves with what cameras see of it; made once for all cameras."""
-        return [(actor, actor.drawn(self.elapsed_s)) for actor in self.moving]
+    _drawn: dict[int, Drawn] = field(default_factory=dict)
+
+    def drawn(self, where: Pose, reach_m: float) -> list[tuple[Vehicle | Walker, Drawn]]:
+        """Return what moves within a square around a place, with what cameras see of it; made once for all cameras."""
+        west, east, north, south = where.x - reach_m, where.x + reach_m, where.y - reach_m, where.y + reach_m
+        near = []
+        for actor in self.moving:
+            at = actor.at
+            if west < at.x < east and north < at.y < south:
+                figure = self._drawn.get(actor.id)
+                if figure is None:
+                    figure = self._drawn[actor.id] = actor.drawn(self.elapsed_s)
+                near.append((actor, figure))
+        return near
 
 
 class Sensor(Actor, ABC):
@@ -133,19 +145,17 @@ class RgbCamera(Sensor):
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield the image of this snapshot."""
         where = self.pose
-        near = [
-            (actor, figure)
-            for actor, figure in snapshot.drawn
-            if abs(figure.pose.x - where.x) < _SIGHT_M and abs(figure.pose.y - where.y) < _SIGHT_M
-        ]
-        seen = [
+        lens = self._camera.lens
+        by_night = snapshot.conditions.daylight.lamps > 0.0
+        near = snapshot.drawn(where, min(max(sight_m(lens), BEAM_SEEN_M if by_night else 0.0), _SIGHT_M))
+        seen: list[Drawn] = [
             figure
             for actor, figure in near
             if not (self.hangs_on(actor) and actor.surrounds(where.x, where.y, where.z))
         ]
-        signs = snapshot.signage.faces(where.x, where.y, self._camera.lens.focal)
+        seen += snapshot.signage.faces(where.x, where.y, min(lens.focal, _SIGNS_M))
         beaming = [figure for _, figure in near]
-        image = self._camera.render(snapshot.scene, where, seen, snapshot.conditions, signs, beaming)
+        image = self._camera.render(snapshot.scene, where, seen, snapshot.conditions, beaming)
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 

@@ -17,7 +17,6 @@ from carla_lite.actors.traffic_lights import (
     STOP_LENGTH_M,
     STOP_SHARE,
     Group,
-    LightState,
     TrafficLight,
     TrafficSign,
 )
@@ -28,14 +27,13 @@ from carla_lite.protocol import wire
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.signals import Signal, SignalType
 from carla_lite.scenery.projection import Pose
-from carla_lite.scenery.sign_faces import NO_SIGNS, SignFaces
+from carla_lite.scenery.sign_faces import SignFace
 
 _RECORD_BYTES = wire.LIGHT_RECORD.size
 # A vehicle is looked up by the cell of its middle: a stop is listed in every cell from which a long one reaches it.
 _CELL_M, _REACH_M = 4.0, 7.5
-# How far cameras see signs: as far as their focal length is pixels (``strokes``), but not beyond where a lamp is less
-# than a pixel on an image of 800 × 600. Each cell's signs are put together for small cameras and for others.
-_SIGHT_CELL_M, _NEAR_M, _FAR_M, _KEPT_SIGHTS = 25.0, 40.0, 150.0, 64
+# Of which the signs near to a camera are looked up once.
+_SIGHT_CELL_M, _KEPT_CELLS = 10.0, 256
 
 # CityObjectLabels (protocol, section 3.5).
 _TAG_POLE, _TAG_LIGHT, _TAG_SIGN = 6, 7, 8
@@ -48,22 +46,6 @@ class _Place:
     light: TrafficLight
     pose: Pose
     extent: tuple[float, float, float]
-
-
-class _Sight:
-    """Some signs, put together as a camera needs them, and again when one of them changes."""
-
-    def __init__(self, signs: list[TrafficSign]) -> None:
-        self._signs = signs
-        self._lights = [sign for sign in signs if isinstance(sign, TrafficLight)]
-        self._states: list[LightState] = []
-        self._faces = NO_SIGNS
-
-    def faces(self) -> SignFaces:
-        states = [light.state for light in self._lights]
-        if states != self._states or self._faces is NO_SIGNS:
-            self._states, self._faces = states, SignFaces.of([sign.face for sign in self._signs])
-        return self._faces
 
 
 class Signage:
@@ -83,7 +65,7 @@ class Signage:
         """The signs' part of the world message."""
         self._offsets = {sign.id: _RECORD_BYTES * index for index, sign in enumerate(self.signs)}
         self._places: dict[tuple[float, float], list[_Place]] = defaultdict(list)
-        self._sights: dict[tuple[float, float, float], _Sight] = {}
+        self._near: dict[tuple[float, float, float], list[TrafficSign]] = {}
         for sign in self.signs:
             self._enter(sign)
             sign.record(self.records, self._offsets[sign.id])
@@ -113,25 +95,22 @@ class Signage:
         """
         for place in self._places.get((body.x // _CELL_M, body.y // _CELL_M), ()):
             near = abs(body.x - place.pose.x) < _REACH_M and abs(body.y - place.pose.y) < _REACH_M
-            if near and overlaps(body, place.pose, place.extent) and math.cos(body.yaw - place.pose.yaw) > 0.0:
+            if near and math.cos(body.yaw - place.pose.yaw) > 0.0 and overlaps(body, place.pose, place.extent):
                 return place.light
         return None
 
-    def faces(self, x: float, y: float, focal: float) -> SignFaces:
-        """Return what a camera sees of the signs around a place; ``focal`` is its focal length in pixels."""
-        if not self.signs:
-            return NO_SIGNS
-        reach_m = _NEAR_M if focal <= _NEAR_M else _FAR_M
+    def faces(self, x: float, y: float, reach_m: float) -> list[SignFace]:
+        """Return what is to be seen of the signs within ``reach_m`` of a place, and of some beyond."""
         cell = x // _SIGHT_CELL_M, y // _SIGHT_CELL_M, reach_m
-        sight = self._sights.get(cell)
-        if sight is None:
+        near = self._near.get(cell)
+        if near is None:
             middle = (cell[0] + 0.5) * _SIGHT_CELL_M, (cell[1] + 0.5) * _SIGHT_CELL_M
             reach_m += 0.71 * _SIGHT_CELL_M
             near = [sign for sign in self.signs if math.dist(middle, (sign.signal.x, sign.signal.y)) < reach_m]
-            sight = self._sights[cell] = _Sight(near)
-            if len(self._sights) > _KEPT_SIGHTS:
-                del self._sights[next(iter(self._sights))]
-        return sight.faces()
+            self._near[cell] = near
+            if len(self._near) > _KEPT_CELLS:
+                del self._near[next(iter(self._near))]
+        return [sign.face for sign in near]
 
     def _enter(self, sign: TrafficSign) -> None:
         if not isinstance(sign, TrafficLight):

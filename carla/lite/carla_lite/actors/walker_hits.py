@@ -34,7 +34,7 @@ def resolve(bodies: Sequence[Body], walkers: Sequence[Walker]) -> list[WalkerHit
     if not bodies or not walkers:
         return []
     x, y = np.array([(walker.x, walker.y) for walker in walkers]).T
-    cars = [(body.x, body.y, math.hypot(body.model.half_length_m, body.model.half_width_m) + 0.5) for body in bodies]
+    cars = [(body.x, body.y, body.model.reach_m + 0.5) for body in bodies]
     car_x, car_y, reach = np.array(cars).T[..., None]
     near = (np.abs(car_x - x) < reach) & (np.abs(car_y - y) < reach)
     hits = []

@@ -194,6 +194,11 @@ class Walker(Actor):
         """Return the BoundingBox struct."""
         return wire.bounding_box((0.0, 0.0, 0.0), (self.radius_m, self.radius_m, self.half_height_m))
 
+    @property
+    def at(self) -> Walker:
+        """What has its x, y and z (m)."""
+        return self
+
     def drawn(self, _elapsed_s: float = 0.0) -> Person:
         """Return what cameras see of it."""
         lying = self._lies_s > 0.0

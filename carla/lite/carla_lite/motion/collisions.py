@@ -15,7 +15,7 @@ from typing import NamedTuple
 from carla_lite.motion.physics import Body
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.scene import Scene
-from carla_lite.scenery.statics import StaticIndex
+from carla_lite.scenery.statics import StaticBox, StaticIndex
 
 RESTITUTION = 0.1
 FRICTION = 0.3
@@ -84,9 +84,7 @@ def _resolve_static(index: int, body: Body, box: _Box, statics: StaticIndex) -> 
         dx, dy, reach = static.x - box.x, static.y - box.y, static.reach_m + box.reach_m
         if dx * dx + dy * dy > reach * reach:
             continue
-        low, high = static.z - static.half_height_m, static.z + static.half_height_m
-        turned = static.x, static.y, static.cos, static.sin
-        hit = _overlap(box, _Box(*turned, static.half_length_m, static.half_width_m, low, high, static.reach_m))
+        hit = _overlap(box, static)
         if hit is not None:
             contacts.append(Contact(index, None, static.tag, _collide(body, None, hit)))
             box = _box_of(body)
@@ -127,7 +125,7 @@ class _Hit(NamedTuple):
     y: float
 
 
-def _overlap(a: _Box, b: _Box) -> _Hit | None:
+def _overlap(a: _Box, b: _Box | StaticBox) -> _Hit | None:
     """Return the shallowest overlap of two boxes by the separating axis theorem, or None if they are apart."""
     dx, dy = a.x - b.x, a.y - b.y
     if math.hypot(dx, dy) > a.reach_m + b.reach_m or a.bottom > b.top or b.bottom > a.top:
@@ -145,14 +143,14 @@ def _overlap(a: _Box, b: _Box) -> _Hit | None:
     return _Hit(best[1], best[2], best[0], x, y)
 
 
-def _radius(box: _Box, x: float, y: float) -> float:
+def _radius(box: _Box | StaticBox, x: float, y: float) -> float:
     """Return half the box's extent along the unit axis (x, y)."""
     along = abs(box.cos * x + box.sin * y)
     across = abs(box.cos * y - box.sin * x)
     return box.half_length_m * along + box.half_width_m * across
 
 
-def _contact_point(a: _Box, b: _Box) -> tuple[float, float]:
+def _contact_point(a: _Box, b: _Box | StaticBox) -> tuple[float, float]:
     """Return the mean of the corners of one box inside the other, or the middle between the centres if none is."""
     inside = [*_corners_inside(a, b), *_corners_inside(b, a)]
     if not inside:
@@ -160,7 +158,7 @@ def _contact_point(a: _Box, b: _Box) -> tuple[float, float]:
     return sum(x for x, _ in inside) / len(inside), sum(y for _, y in inside) / len(inside)
 
 
-def _corners_inside(of: _Box, within: _Box) -> list[tuple[float, float]]:
+def _corners_inside(of: _Box | StaticBox, within: _Box | StaticBox) -> list[tuple[float, float]]:
     found = []
     for u, v in ((1, 1), (-1, 1), (-1, -1), (1, -1)):
         along, across = u * of.half_length_m, v * of.half_width_m

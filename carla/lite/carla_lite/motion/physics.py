@@ -73,6 +73,8 @@ class Body:
     control: Control = field(default_factory=Control)
     simulate_physics: bool = True
     gravity: bool = True
+    settled: tuple[object, ...] | None = field(default=None, compare=False, repr=False)
+    """As what ``advance`` left it at rest, if another step would do the same."""
 
     def world_velocity(self) -> tuple[float, float, float]:
         """Return the velocity in the world's frame (m/s)."""
@@ -104,9 +106,27 @@ class Body:
 
 def advance(body: Body, dt: float, ground: Ground) -> None:
     """Move the body by ``dt`` seconds in equal substeps of at most ``MAX_SUBSTEP_S``."""
+    # Parked cars and those that wait are many: one that a step left as it was needs no other.
+    before = None if body.vx else _standing(body, dt)
+    if before is not None and before == body.settled:
+        return
     substeps = max(1, math.ceil(dt / MAX_SUBSTEP_S - 1e-9))
     for _ in range(substeps):
         step(body, dt / substeps, ground)
+    body.settled = before if before is not None and _standing(body, dt) == before else None
+
+
+def _standing(body: Body, dt: float) -> tuple[object, ...] | None:
+    """Return all that a step of a body at rest depends on and changes; None if it moves."""
+    if body.vx or body.vy or body.vz or body.yaw_rate:
+        return None
+    asked = body.control
+    return (
+        *(dt, body.x, body.y, body.z, body.pitch, body.yaw, body.roll, body.ax, body.ay, body.steer_angle),
+        *(body.gear, body.rpm, body.simulate_physics, body.gravity, body.model),
+        *(asked.throttle, asked.steer, asked.brake, asked.hand_brake),
+        *(asked.reverse, asked.manual_gear_shift, asked.gear),
+    )
 
 
 def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one set of equations, in one piece)
@@ -129,7 +149,8 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     body.steer_angle = delta = _steered(body, dt)
     c, s = cos(delta), sin(delta)
     drive = _drive_force(body) if grounded else 0.0
-    brake = _within(control.brake, 0.0, 1.0) * model.brake_force_n if control.brake else 0.0
+    pressed = control.brake
+    brake = (pressed if 0.0 <= pressed <= 1.0 else _within(pressed, 0.0, 1.0)) * model.brake_force_n if pressed else 0.0
     hand = model.hand_brake_force_n if control.hand_brake else 0.0
 
     # Load moves from axle to axle with what the driver demands; the true force is cut to the friction limit below.
@@ -232,7 +253,8 @@ def _drive_force(body: Body) -> float:
         body.gear = gear = (control.gear > 0) - (control.gear < 0)
     else:
         body.gear = gear = -1 if control.reverse else 1
-    throttle = _within(control.throttle, 0.0, 1.0)
+    throttle = control.throttle
+    throttle = throttle if 0.0 <= throttle <= 1.0 else _within(throttle, 0.0, 1.0)
     if throttle == 0.0 or gear == 0:
         return 0.0
     speed = body.vx * gear

@@ -16,8 +16,8 @@ import numpy as np
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.air import noise_texture
 from carla_lite.scenery.daylight import Daylight
-from carla_lite.scenery.ground_light import FULL, GroundLight
-from carla_lite.scenery.paint import GRASS, LEVELS, SHADOW, GroundImage, Image
+from carla_lite.scenery.ground_light import FULL, SHADOWLESS, GroundLight
+from carla_lite.scenery.paint import GRASS, LEVELS, GroundImage, Image
 from carla_lite.scenery.projection import Lens, View
 from carla_lite.scenery.soft_warp import coarseness, cover, smooth, soft_warp
 from carla_lite.scenery.strokes import SUB, Stroke
@@ -26,9 +26,8 @@ GROUND_END_M = 600.0
 PUDDLE_PIXEL_M, PUDDLES_M = 0.15, 14.0
 """How large a pixel of the puddles' texture is, and up to which distance they are seen as such."""
 
-# Brightness that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture; and 128 times that.
-_SHADOWLESS = 1.0 / (1.0 - (1.0 - SHADOW) * np.arange(256) / 255.0)
-_LIGHTER = np.rint(128.0 * _SHADOWLESS).astype(np.uint8)
+# 128 times the brightness that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture.
+_LIGHTER = np.rint(128.0 * SHADOWLESS).astype(np.uint8)
 
 
 # From pixels of the finest level to those of level k, whose pixels are 2^k as wide; centres are whole numbers in both.
@@ -52,6 +51,20 @@ class _Band:
     level: int
 
 
+class _Bands:
+    """Some bands, with what turns the way from the image to the picture into that from each band to its level."""
+
+    def __init__(self, parts: Sequence[_Band]) -> None:
+        self.parts = tuple(parts)
+        self._before = np.array([_LEVELS[band.level] for band in parts]).reshape(-1, 3, 3)
+        self._after = np.array([_below(band.first) for band in parts]).reshape(-1, 3, 3)
+
+    def ways(self, to_ground: FloatArray) -> FloatArray:
+        """Return (n, 3, 3), all bands in one product: a call costs more than its sums."""
+        ways: FloatArray = self._before @ to_ground @ self._after
+        return ways
+
+
 class Backdrop:
     """Sky and ground seen ``above_m`` over the ground at ``pitch`` (rad); ``scale`` is the ground's metres a pixel."""
 
@@ -66,7 +79,7 @@ class Backdrop:
         looks_down = math.cos(pitch) >= 0
         self.horizon = int(ground[0]) if len(ground) and looks_down else height
         self.sky = _rows_of(daylight.sky(np.arctan2(-rows, focal) + pitch), width)
-        self.bands: list[_Band] = []
+        self.bands = _Bands(())
         if self.horizon < height:
             below = depth[self.horizon :]
             if daylight.wet > 0.0:
@@ -75,7 +88,7 @@ class Backdrop:
             share = share[share > 0.02]  # less is not seen
             self.keep = _rows_of(np.repeat((1.0 - share)[:, None], 3, axis=1) * 255.0, width)
             self.add = _rows_of(share[:, None] * daylight.haze, width)
-            self.bands = self._bands(below, focal, scale)
+            self.bands = _Bands(self._bands(below, focal, scale))
 
     def _wet(self, depth: FloatArray, width: int) -> None:
         """Make what wet ground at these depths mirrors, how much of it, and how much of that in puddles and between."""
@@ -110,29 +123,28 @@ class Backdrop:
         """Fill the whole image with sky and ground; ``light`` is None at ClearNoon, ``beams`` are patches on the ground
         with the light that they add."""
         image[: self.horizon] = self.sky[: self.horizon]
-        bands = self.bands + self._slanting(view)
+        slanting = self._slanting(view)
+        bands = _Bands([*self.bands.parts, *slanting]) if slanting else self.bands
         self._warp(ground, bands, view, image, GRASS)
-        if light is not None and bands:
+        if light is not None and bands.parts:
             self._relight(image, light, bands, view, beams)
-        if self.bands and self._daylight.wet > 0.0:
+        if self.bands.parts and self._daylight.wet > 0.0:
             self._gleam_on(image[self.horizon :], view)
-        if self.bands and len(self.keep):
+        if self.bands.parts and len(self.keep):
             hazy = image[self.horizon : self.horizon + len(self.keep)]
             cv2.multiply(hazy, self.keep, hazy, 1.0 / 255.0)
             cv2.add(hazy, self.add, hazy)
         if abs(view.pose.roll) > 1e-3:
             self._tilted_sky(image, view)
 
-    def _warp(
-        self, picture: GroundImage, bands: Sequence[_Band], view: View, image: Image, border: Sequence[float]
-    ) -> None:
+    def _warp(self, picture: GroundImage, bands: _Bands, view: View, image: Image, border: Sequence[float]) -> None:
         """Draw a picture of the ground as it is seen into some rows."""
         to_ground = view.ground_homography(self.above_m, picture.metres_per_pixel, picture.x_min, picture.y_min)
-        for band in bands:
+        for band, way in zip(bands.parts, bands.ways(to_ground), strict=True):
             rows = image[band.first : band.last]
             cv2.warpPerspective(
                 picture.levels[band.level],
-                _LEVELS[band.level] @ to_ground @ _below(band.first),
+                way,
                 (rows.shape[1], rows.shape[0]),
                 rows,
                 cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
@@ -140,18 +152,15 @@ class Backdrop:
                 border,
             )
 
-    def _relight(
-        self, image: Image, light: GroundLight, bands: Sequence[_Band], view: View, beams: Sequence[Stroke]
-    ) -> None:
+    def _relight(self, image: Image, light: GroundLight, bands: _Bands, view: View, beams: Sequence[Stroke]) -> None:
         """Take ClearNoon's shadows out and put this weather's light in."""
-        top = min(band.first for band in bands)
+        top = min(band.first for band in bands.parts)
         rows, size = image[top:], (image.shape[1], len(image) - top)
         shadow = np.empty(image.shape[:2], np.uint8)
         self._warp(light.shadow, bands, view, shadow, (0,))
         wet = 1.0 - 0.3 * self._daylight.wet
         if light.light is None:
-            tones = np.clip(np.rint(_SHADOWLESS[:, None] * np.array(light.open_ground)), 0, 255).astype(np.uint8)
-            gain = cv2.LUT(cv2.cvtColor(shadow[top:], cv2.COLOR_GRAY2BGR), tones[:, None])
+            gain = cv2.LUT(cv2.cvtColor(shadow[top:], cv2.COLOR_GRAY2BGR), light.tones)
             cv2.multiply(rows, gain, rows, wet / FULL)
             return
         shown = light.light
@@ -183,7 +192,7 @@ class Backdrop:
 
     def _tilted_sky(self, image: Image, view: View) -> None:
         """Cover what a rolled camera sees above its slanting horizon."""
-        forward, right, up = view.axes[:, 2]  # upward parts
+        forward, right, up = (axis[2] for axis in view.axes)  # upward parts
         columns, rows = np.arange(view.lens.width) - view.u, np.arange(view.lens.height) - view.v
         upward = view.lens.focal * forward + columns[None] * right - rows[:, None] * up
         length = np.sqrt(view.lens.focal**2 + columns[None] ** 2 + rows[:, None] ** 2)

@@ -20,7 +20,6 @@ from carla_lite.scenery.drawings import Drawing, drawing_strokes, write_strings
 from carla_lite.scenery.paint import Image
 from carla_lite.scenery.projection import Lens, Pose, View
 from carla_lite.scenery.scene import Scene
-from carla_lite.scenery.sign_faces import NO_SIGNS, SignFaces
 from carla_lite.scenery.strokes import (
     SUB,
     BoxActor,
@@ -28,13 +27,13 @@ from carla_lite.scenery.strokes import (
     Stroke,
     actor_strokes,
     beam_strokes,
-    sign_strokes,
     still_strokes,
 )
 
 __all__ = ["BoxActor", "Camera", "Conditions", "Drawn", "Pose"]
 
 _BACKDROPS = 128
+THREADS_FROM_PX, ALL_THREADS = 200_000, -1
 SMOOTH_FROM_PX = 200  # smaller images are for networks, and smooth edges cost as much as all the rest
 
 
@@ -52,6 +51,8 @@ class Camera:
     def __init__(self, width: int, height: int, fov_deg: float) -> None:
         self.lens = Lens.of(width, height, fov_deg)
         self._canvas: Image = np.zeros((height, width, 3), np.uint8)
+        # OpenCV's threads wait for their parts of a small image longer than these take, at the cost of a whole core.
+        self._threads = ALL_THREADS if width * height >= THREADS_FROM_PX else 1
         # Rain falls by it: a simulator's frames may have gone on for any time before the first picture.
         self._pictures = 0
         self._last_air: tuple[Daylight, Air] | None = None
@@ -63,7 +64,6 @@ class Camera:
         pose: Pose,
         actors: Sequence[Drawn],
         conditions: Conditions = Conditions(),
-        signs: SignFaces = NO_SIGNS,
         beaming: Sequence[Drawn] = (),
     ) -> Image:
         """Return the image: (height, width, 4) BGRA, C-contiguous, a new array each time.
@@ -71,12 +71,12 @@ class Camera:
         Args:
             scene: what stands still.
             pose: of the camera.
-            actors: what moves and is seen.
+            actors: vehicles, people, and the heads and plates of signs that may be seen.
             conditions: light, air, and what clients have drawn.
-            signs: heads and plates that may be seen.
             beaming: whose head lamps light the ground, seen or not.
         """
         self._pictures += 1
+        cv2.setNumThreads(self._threads)
         view, daylight = View(pose, self.lens), conditions.daylight
         above_m = pose.z - scene.height(pose.x, pose.y)
         backdrop = self._backdrop(above_m, pose.pitch, scene.ground.metres_per_pixel, daylight)
@@ -90,7 +90,6 @@ class Camera:
         if air is not None:
             air.draw_sky(self._canvas, backdrop.horizon, view)
         moving = actor_strokes(actors, vista.walls, view, daylight)
-        moving += sign_strokes(signs, vista.walls, view, daylight)
         if conditions.drawings:
             moving += drawing_strokes(conditions.drawings, vista.walls, view)
         self._fill(still_strokes(vista, scene.mesh, view, daylight.lamps), moving)

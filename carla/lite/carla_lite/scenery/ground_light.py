@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import cv2
 import numpy as np
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import NOON, Daylight
-from carla_lite.scenery.paint import GroundImage, Image, shadows
+from carla_lite.scenery.paint import SHADOW, GroundImage, Image, shadows
 from carla_lite.scenery.statics import StaticBox
 
 COARSE_M = 0.5
+# Brightness that takes a share of ClearNoon's shadow (0 to 255) out of the ground's picture.
+SHADOWLESS = 1.0 / (1.0 - (1.0 - SHADOW) * np.arange(256) / 255.0)
 FULL = 100
 """The value that means as bright as at ClearNoon."""
 LAMP_REACH_M = 11.0
@@ -34,6 +37,12 @@ class GroundLight:
     shadow: GroundImage
     open_ground: tuple[float, ...]
     """The light where no map is."""
+
+    @cached_property
+    def tones(self) -> Image:
+        """(256, 1, 3) the light that takes each share of ClearNoon's shadow out, where it is the same everywhere."""
+        tones: Image = np.clip(np.rint(SHADOWLESS[:, None] * self.open_ground), 0, 255).astype(np.uint8)[:, None]
+        return tones
 
 
 def ground_light(noon_shadow: GroundImage, boxes: Sequence[StaticBox], daylight: Daylight) -> GroundLight:

@@ -7,6 +7,7 @@ from; far away it is five flat shapes. Never touches cameras or pixels.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.projection import Pose
-from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, VehicleMesh, packed
+from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, Glow, VehicleMesh, packed
 
 PHASES, SIDES = 8, 8
 TAG_PEDESTRIAN = 12
@@ -56,19 +57,18 @@ class Person:
         """Which of the ``PHASES`` of a stride; None stands."""
         return None if self.strides is None else int(self.strides * PHASES) % PHASES
 
-    def mesh(self, away: FloatArray, _fine: bool) -> VehicleMesh:
+    def mesh(self, away: Sequence[float], _fine: bool) -> VehicleMesh:
         """Return the figure for an eye at ``away`` from its middle (m, its own frame)."""
         side = round(math.atan2(away[1], away[0]) * SIDES / math.tau) % SIDES
         return _dressed(_figure(self.phase, self.look.wheelchair, side), self.look, self.extent[2])
 
-    def silhouette(self, away: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the figure as seen from far away.
+    def silhouette(self, ahead: float, aside: float) -> tuple[FloatArray, FloatArray]:
+        """Return the figure as seen from far away, from so far ahead (or behind) and aside.
 
         Returns:
             Quads (5, 4, 2): how far from the feet to the crown, and across that in heights of the body; their colours
             (5, 3).
         """
-        ahead, aside = abs(float(away[0])), abs(float(away[1]))
         profile = aside / max(math.hypot(ahead, aside), 1e-6)
         return _quads(self.phase, round(4.0 * profile)), _quad_colours(self.look)
 
@@ -119,7 +119,7 @@ class _Wheel:
         return [rim + aside, rim - aside]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Figure:
     """A figure two units high, its middle at the origin, without colours: each panel is a part, whose they are."""
 
@@ -144,11 +144,12 @@ def _figure(phase: int | None, wheelchair: bool, side: int) -> _Figure:
             normals.append((normal if outwards else -normal) / max(float(np.linalg.norm(normal)), 1e-12))
             parts.append(block.part)
     scaled = [2.0 * outline - (0.0, 0.0, 1.0) for outline in outlines]
-    unshaded = np.array(parts) == _SHADE
-    uncoloured = np.column_stack([np.zeros((len(parts), 3)), unshaded])
+    glow = [Glow.UNSHADED if part == _SHADE else Glow.SUN for part in parts]
+    uncoloured = np.column_stack([np.zeros((len(parts), 3)), glow])
     return _Figure(packed(scaled, np.array(normals), uncoloured), np.array(parts))
 
 
+@lru_cache(maxsize=512)
 def _dressed(figure: _Figure, look: Look, half_height_m: float) -> VehicleMesh:
     """Return a figure in its size and colours."""
     palette = (look.skin, look.hair, look.top, look.trousers, _SHOE, SHADOW, _CHAIR if look.wheelchair else TYRE)

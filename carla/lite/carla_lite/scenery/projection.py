@@ -65,18 +65,17 @@ class View:
         self.pose, self.lens = pose, lens
         width, height, focal = lens.width, lens.height, lens.focal
         self.position = np.array((pose.x, pose.y, pose.z))
-        forward, right, up = axes = pose.axes()
-        self.axes = np.array(axes)
+        self.axes = forward, right, up = pose.axes()
         # Pixel centres are whole numbers, as in OpenCV, so the image's middle is half a pixel less than half its size.
         self.u, self.v = u, v = 0.5 * width - 0.5, 0.5 * height - 0.5
-        # Rows give u × depth, v × depth and depth.
+        # Plain numbers: for so few of them an array costs more than the sums.
         across = [focal * r + u * f for r, f in zip(right, forward, strict=True)]
         down = [-focal * p + v * f for p, f in zip(up, forward, strict=True)]
-        self.matrix = np.array((across, down, forward))
-        # The same, and how far inside the right and the lower edge, × depth.
         inside_right = [width * f - a for f, a in zip(forward, across, strict=True)]
         inside_lower = [height * f - d for f, d in zip(forward, down, strict=True)]
+        # Rows give u × depth, v × depth, depth, and how far inside the right and the lower edge, × depth.
         self.planes = np.array((across, down, forward, inside_right, inside_lower))
+        self.matrix = self.planes[:3]
 
     def project(self, points: FloatArray) -> FloatArray:
         """Return (..., 3) u × depth, v × depth and depth (m) of points (..., 3) in the world's frame."""
@@ -92,11 +91,10 @@ class View:
             x: west edge of the picture (m).
             y: north edge of the picture (m).
         """
-        # Plain numbers: for nine of them an array costs more than the sums.
         u, v, focal = self.u, self.v, self.lens.focal
+        px, py = self.pose.x, self.pose.y
         # Direction of the ray through pixel (u, v): rays @ (u, v, 1).
-        rays = [(r, -p, focal * f - u * r + v * p) for f, r, p in self.axes.T.tolist()]
-        px, py, _ = self.position.tolist()
+        rays = [(r, -p, focal * f - u * r + v * p) for f, r, p in zip(*self.axes, strict=True)]
         to_x = [
             ((px - x) * depth - height * ray) / scale - 0.5 * depth for ray, depth in zip(rays[0], rays[2], strict=True)
         ]

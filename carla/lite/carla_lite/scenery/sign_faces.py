@@ -10,17 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.roads.signals import Signal, SignalType
 from carla_lite.scenery.meshes import CORNERS, FACES, NORMALS
 from carla_lite.scenery.projection import Pose
 from carla_lite.scenery.statics import TAG_POLE, StaticBox
-from carla_lite.scenery.vehicle_meshes import BGR
+from carla_lite.scenery.vehicle_meshes import BGR, Glow, VehicleMesh, packed
 
 LAMP_M = 0.3
 """Diameter of a lamp."""
@@ -78,8 +76,12 @@ class SignFace:
     tag: int
     panels: tuple[Panel, ...]
 
+    def mesh(self, _away: Sequence[float], fine: bool) -> VehicleMesh:
+        """Return its panels, whichever side they are seen from; if not fine, as one that is small in the image."""
+        return _mesh(self.panels, fine)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Panel:
     """A convex piece around the middle of the sign, which looks along x."""
 
@@ -87,50 +89,15 @@ class Panel:
     normal: FloatArray  # (3,)
     colour: BGR
     glowing: bool = False
-    """Not shaded by the sun."""
     fine: bool = False
     """Left out when the sign is small in the image."""
 
 
-@dataclass(frozen=True)
-class SignFaces:
-    """n signs as f panels with p corners in the world's frame, in drawing order, that a camera projects at once."""
-
-    centres: FloatArray  # (n, 3)
-    half_heights: FloatArray  # (n,)
-    points: FloatArray  # (p, 3)
-    parts: tuple[slice, ...]
-    """The points of each panel."""
-    owners: NDArray[np.intp]  # (f,) the sign of each panel
-    normals: FloatArray  # (f, 3)
-    offsets: FloatArray  # (f,) a place is in front of panel i when normals[i] @ place > offsets[i]
-    colours: FloatArray  # (f, 3) BGR
-    glowing: NDArray[np.bool_]  # (f,)
-    fine: NDArray[np.bool_]  # (f,)
-
-    @classmethod
-    def of(cls, faces: Sequence[SignFace]) -> SignFaces:
-        """Return the arrays of some signs."""
-        panels = [(index, face, panel) for index, face in enumerate(faces) for panel in face.panels]
-        centres = np.array([(face.pose.x, face.pose.y, face.pose.z) for face in faces]).reshape(-1, 3)
-        outlines = [panel.outline @ face.pose.axes() + centres[index] for index, face, panel in panels]
-        normals = np.array([panel.normal @ face.pose.axes() for _, face, panel in panels]).reshape(-1, 3)
-        bounds = np.cumsum([0, *map(len, outlines)]).tolist()
-        return cls(
-            centres,
-            np.array([face.extent[2] for face in faces]),
-            np.concatenate(outlines or [np.zeros((0, 3))]),
-            tuple(slice(start, end) for start, end in pairwise(bounds)),
-            np.array([index for index, _, _ in panels], np.intp),
-            normals,
-            np.array([normal @ outline[0] for normal, outline in zip(normals, outlines, strict=True)]),
-            np.array([panel.colour for _, _, panel in panels], np.float64).reshape(-1, 3),
-            np.array([panel.glowing for _, _, panel in panels], bool),
-            np.array([panel.fine for _, _, panel in panels], bool),
-        )
-
-
-NO_SIGNS = SignFaces.of(())
+@lru_cache
+def _mesh(panels: tuple[Panel, ...], fine: bool) -> VehicleMesh:
+    shown = [panel for panel in panels if fine or not panel.fine]
+    looks = [(*panel.colour, Glow.SIGNAL if panel.glowing else Glow.SUN) for panel in shown]
+    return packed([panel.outline for panel in shown], np.array([panel.normal for panel in shown]), np.array(looks))
 
 
 def face_of(signal: Signal, ground_m: float, lamp: LampState) -> SignFace:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 CELL_M = 8.0
 SPOT_M = 4.0
+# By which a hit may move a vehicle before the next one is looked for.
+SLACK_M = 1.0
 
 # CityObjectLabel of the CARLA client (wire protocol section 3.5): what a semantic camera and a collision report.
 TAG_ROAD = 1
@@ -42,11 +44,15 @@ class StaticBox:
     sin: float = field(init=False, repr=False)
     reach_m: float = field(init=False, repr=False)
     """Radius of the circle around the footprint."""
+    bottom: float = field(init=False, repr=False)
+    top: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cos", math.cos(self.yaw))
         object.__setattr__(self, "sin", math.sin(self.yaw))
         object.__setattr__(self, "reach_m", math.hypot(self.half_length_m, self.half_width_m))
+        object.__setattr__(self, "bottom", self.z - self.half_height_m)
+        object.__setattr__(self, "top", self.z + self.half_height_m)
 
     @property
     def centre(self) -> tuple[float, float, float]:
@@ -78,7 +84,7 @@ class StaticIndex:
             for cell in _cells(min(xs), min(ys), max(xs), max(ys)):
                 self._cells[cell].append(index)
         self._cells.default_factory = None
-        self._around: dict[tuple[float, float, float], tuple[StaticBox, ...]] = {}
+        self._around: dict[tuple[float, float, int], tuple[StaticBox, ...]] = {}
 
     def at(self, x: float, y: float) -> Sequence[int]:
         """Return the ascending indices of boxes listed in the cell of a place: cheaper than a rectangle."""
@@ -92,15 +98,15 @@ class StaticIndex:
         return sorted(found) if found else ()
 
     def solid_around(self, x: float, y: float, reach: float) -> tuple[StaticBox, ...]:
-        """Return what can be hit within ``reach`` metres of (x, y), and some beyond, in the boxes' order.
+        """Return what can be hit within ``reach`` metres of (x, y), and a little beyond, in the boxes' order.
 
         Looked up once a spot of some metres, since every vehicle asks each tick.
         """
         column, row = x // SPOT_M, y // SPOT_M
+        reach = math.ceil(reach)  # few values, so that what is kept stays small
         found = self._around.get((column, row, reach))
         if found is None:
-            left, low = column * SPOT_M - reach, row * SPOT_M - reach
-            listed = self.touching(left, low, left + SPOT_M + 2.0 * reach, low + SPOT_M + 2.0 * reach)
+            listed = self.near((column + 0.5) * SPOT_M, (row + 0.5) * SPOT_M, reach + 0.75 * SPOT_M + SLACK_M)
             found = tuple(self.boxes[i] for i in listed if self.boxes[i].solid)
             self._around[column, row, reach] = found
         return found

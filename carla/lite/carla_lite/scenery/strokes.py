@@ -6,11 +6,12 @@ kind of camera could fill the same ones with tags or depths.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,9 @@ from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.meshes import StaticMesh, windows
 from carla_lite.scenery.people import Person
-from carla_lite.scenery.projection import NEAR_M, Pose, View
-from carla_lite.scenery.sign_faces import SignFaces
-from carla_lite.scenery.vehicle_meshes import BEAMS, Lights, Shape, VehicleMesh, vehicle_mesh
+from carla_lite.scenery.projection import NEAR_M, Lens, Pose, View
+from carla_lite.scenery.sign_faces import SignFace
+from carla_lite.scenery.vehicle_meshes import BEAMS, Glow, Lights, Shape, VehicleMesh, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 
 SUB = 4  # fractional bits of polygon coordinates
@@ -32,6 +33,7 @@ WINDOWS_FROM_FOCAL = 150.0
 GLASS = (112.0, 96.0, 82.0)
 LIT_WINDOW = (118.0, 186.0, 228.0)
 LIMIT_PX = 1e5
+_LARGEST_M = 10.0  # of what moves, from its middle
 LEAST_GLARE_PX, GLARE_M = 0.7, 0.13
 LOW_BEAM_M, HIGH_BEAM_M = 24.0, 45.0
 BEAM_BGR = (58.0, 72.0, 78.0)
@@ -39,7 +41,10 @@ BEAM_SEEN_M = 90.0
 _BEAM_SHARES, _BEAM_GAINS = np.array((1.0, 0.75, 0.5)), (0.4, 0.7, 1.0)
 _BEAM = np.array(((0.0, -0.03), (0.8, -0.17), (0.95, -0.1), (1.0, 0.0), (0.95, 0.1), (0.8, 0.17), (0.0, 0.03)))
 _ROUND = np.array([(math.cos(turn), math.sin(turn)) for turn in (k * math.tau / 10.0 for k in range(10))])
-_BOUNDS = np.array((0.0, 0.0, NEAR_M, 0.0, 0.0), np.float32)
+_BOUNDS = np.array((0.0, 0.0, NEAR_M, 0.0, 0.0), np.float32)[:, None]
+
+# Plain numbers, which numpy compares faster.
+_UNSHADED, _SIGNAL, _LAMP = int(Glow.UNSHADED), int(Glow.SIGNAL), int(Glow.LAMP)
 
 Polygon = NDArray[np.int32]
 Stroke = tuple[float, Polygon, Sequence[float]]
@@ -58,34 +63,38 @@ class BoxActor:
     lights: int = 0
     """Those of ``Lights`` that shine now."""
 
-    def mesh(self, _away: FloatArray, fine: bool) -> VehicleMesh:
+    def mesh(self, _away: Sequence[float], fine: bool) -> VehicleMesh:
         """Return its panels, whichever side they are seen from; if not fine, as one that is small in the image."""
         return vehicle_mesh(self.shape, self.extent, self.colour, fine, self.lights)
 
 
-Drawn: TypeAlias = BoxActor | Person
+Drawn: TypeAlias = BoxActor | Person | SignFace
 
 
 def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0) -> list[Stroke]:
     """Return the polygons of a vista that are in the image, from far to near; with ``lamps``, lit windows too."""
-    if not vista.parts:
+    if not vista.keys:
         return []
+    planes = np.empty((5, 4), np.float32)
+    planes[:, :3] = view.planes
+    planes[:, 3] = view.planes @ (vista.origin - view.position)
+    corners = (planes @ vista.points).reshape(5, -1, len(vista.keys))
     # A polygon is out of the image when all its corners are beyond one edge, whether before the eye or behind it.
-    planes = view.planes
-    seen = vista.points @ planes.T.astype(np.float32) + (planes @ (vista.origin - view.position)).astype(np.float32)
-    shown = np.flatnonzero((np.maximum.reduceat(seen, vista.starts) > _BOUNDS).all(axis=1))
-    depth = seen[:, 2]
-    ahead = np.minimum.reduceat(depth, vista.starts)[shown] > NEAR_M
-    pixels = pixels_of(seen[:, :2] / np.maximum(depth, np.float32(NEAR_M))[:, None])
+    # (ufuncs by themselves: the arrays' methods for this take twice as long.)
+    inside = np.maximum.reduce(corners, axis=1) > _BOUNDS
+    shown = np.logical_and.reduce(inside, axis=0).nonzero()[0]
+    seen = corners[:3, :, shown].transpose(2, 1, 0)
+    ahead = (np.minimum.reduce(seen[..., 2], axis=1) > NEAR_M).tolist()
+    pixels = _pixels(seen)
     strokes: list[Stroke] = []
     panes: list[_Pane] = []
     near = view.lens.focal >= WINDOWS_FROM_FOCAL
-    for i, whole in zip(shown.tolist(), ahead.tolist(), strict=True):
-        part = vista.parts[i]
-        outline = pixels[part] if whole else _clipped(seen[part])
+    keys, colours, counts = vista.keys, vista.colours, vista.corners
+    for at, (i, whole, corner) in enumerate(zip(shown.tolist(), ahead, pixels, strict=True)):
+        outline = corner[: counts[i]] if whole else _clipped(seen[at, : counts[i]])
         if outline is None:
             continue
-        strokes.append((vista.keys[i], outline, vista.colours[i]))
+        strokes.append((keys[i], outline, colours[i]))
         wall = vista.windowed[i]
         if wall is not None and near:
             panes.append((len(strokes), windows(mesh.boxes[wall[0]])[wall[1]], wall))
@@ -120,68 +129,96 @@ def _with_windows(strokes: list[Stroke], panes: Sequence[_Pane], view: View, lam
 
 
 def actor_strokes(actors: Sequence[Drawn], walls: Walls, view: View, daylight: Daylight) -> list[Stroke]:
-    """Return the panels of what moves and is in view."""
+    """Return the panels of what is in view of vehicles, people and signs."""
     shown = _in_view(actors, view)
     if not shown:
         return []
     behind = walls.hide(view.position, np.array([(actor.pose.x, actor.pose.y) for _, actor in shown])).tolist()
-    strokes: list[Stroke] = []
-    solid: list[tuple[float, float, Drawn]] = []
+    flat: list[_Shown] = []
+    solid: list[_Shown] = []
     for (distance, actor), wall in zip(shown, behind, strict=True):
         key = wall + 1e-2 if wall >= 0.0 else distance + IN_FRONT
-        if isinstance(actor, Person) and view.lens.focal * actor.extent[2] < FLAT_PERSON_PX * distance:
-            strokes += _silhouette(actor, distance, key, view, daylight)
-        else:
-            solid.append((distance, key, actor))
+        small = isinstance(actor, Person) and view.lens.focal * actor.extent[2] < FLAT_PERSON_PX * distance
+        (flat if small else solid).append((distance, key, actor))
+    strokes = _flat_strokes(flat, view, daylight) if flat else []
     return strokes + _solid_strokes(solid, view, daylight) if solid else strokes
 
 
-def _solid_strokes(chosen: Sequence[tuple[float, float, Drawn]], view: View, daylight: Daylight) -> list[Stroke]:
-    """Return the panels of actors, given with their distances and keys."""
-    # Few calls on long arrays, since a call costs more than its sums: one product an actor gives its points in the
+_Shown = tuple[float, float, Any]
+"""Distance, key, and what is seen."""
+
+
+class _Composition:
+    """Some meshes one after the other, since it is the same ones that are in view for many pictures."""
+
+    def __init__(self, meshes: Sequence[VehicleMesh]) -> None:
+        ends = list(itertools.accumulate(len(mesh.rows) for mesh in meshes))
+        firsts = [0, *ends[:-1]]
+        self.size = ends[-1]
+        self.spans = [slice(first, end) for first, end in zip(firsts, ends, strict=True)]
+        self.panels = np.concatenate([np.arange(a + m.count, b) for a, b, m in zip(firsts, ends, meshes, strict=True)])
+        self.owners = np.repeat(np.arange(len(meshes)), [len(mesh.traits) for mesh in meshes])
+        traits = np.concatenate([mesh.traits for mesh in meshes])
+        self.colours, self.glow = traits[:, :3], traits[:, 3]
+        self.shines = bool((self.glow >= _SIGNAL).any())
+        self.reaches = np.array([mesh.reach_m for mesh in meshes])
+        bounds = traits[:, 4:].astype(np.intp) + np.array(firsts)[self.owners, None]
+        self.outlines = [(start, end) for start, end in bounds.tolist()]
+
+
+_MOST_KEPT = 24  # things: those of a crowd change with each step that somebody takes
+_composition = lru_cache(maxsize=64)(_Composition)
+
+
+def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> list[Stroke]:
+    """Return the panels of things with a mesh."""
+    # Few calls on long arrays, since a call costs more than its sums: one product a thing gives its points in the
     # image and how its panels face the eye and the sun; the rest is done for all panels together.
-    axes = np.array([actor.pose.axes() for *_, actor in chosen])
-    away = view.position - np.array([(actor.pose.x, actor.pose.y, actor.pose.z) for *_, actor in chosen])
-    seen_from = (axes @ away[..., None])[..., 0]
-    focal = view.lens.focal
-    meshes = [
-        actor.mesh(eye, focal * actor.extent[2] >= FINE_CAR_PX * distance)
-        for (distance, _, actor), eye in zip(chosen, seen_from, strict=True)
-    ]
-    turns = np.zeros((len(chosen), 4, 5))
-    turns[:, :3, :3] = axes @ view.matrix.T
-    turns[:, :3, 3] = seen_from
-    turns[:, :3, 4] = axes @ daylight.sun
-    turns[:, 3, :3] = -away @ view.matrix.T
-    turns[:, 3, 3] = 1.0
-    products = [mesh.rows @ turn for mesh, turn in zip(meshes, turns, strict=True)]
-    seen = np.concatenate([product[: mesh.count, :3] for mesh, product in zip(meshes, products, strict=True)])
-    sides = np.concatenate([product[mesh.count :, 3:] for mesh, product in zip(meshes, products, strict=True)])
-    facing = np.flatnonzero(sides[:, 0] > 0.0)
-    # Of each panel: its first point, its actor's key, the share of its own colour, and the haze.
-    of, first = [], 0
-    for (distance, key, _), mesh in zip(chosen, meshes, strict=True):
+    px, py, pz = view.pose.x, view.pose.y, view.pose.z
+    (sx, sy, sz), focal = daylight.sun.tolist(), view.lens.focal
+    frames, sides, of, meshes = [], [], [], []
+    for distance, key, actor in chosen:
+        pose = actor.pose
+        x, y, z = px - pose.x, py - pose.y, pz - pose.z
+        axes = pose.axes()
+        eye = [a * x + b * y + c * z for a, b, c in axes]
+        meshes.append(actor.mesh(eye, focal * actor.extent[2] >= FINE_CAR_PX * distance))
+        frames.append((*axes, (-x, -y, -z)))
+        sides.append(
+            (*((near, a * sx + b * sy + c * sz) for near, (a, b, c) in zip(eye, axes, strict=True)), (1.0, 0.0))
+        )
+        # The key, the share of its own colour, and the haze.
         share = daylight.haze_share(distance)
-        of.append((first, key, 1.0 - share, *(share * tone for tone in daylight.haze_bgr)))
-        first += mesh.count
-    own = np.repeat(np.array(of), [len(mesh.traits) for mesh in meshes], axis=0)[facing]
-    traits = np.concatenate([mesh.traits for mesh in meshes])[facing]
-    light = daylight.shade(sides[facing, 1])
-    light[traits[:, 3] > 0.0] = daylight.unlit
-    shining = traits[:, 3] > 1.0
-    if shining.any():
-        light[shining] = 1.0
-        own[shining, 2:] = 1.0, 0.0, 0.0, 0.0  # a lamp is seen through haze
-    tones = (np.minimum(traits[:, :3] * light, 255.0) * own[:, 2:3] + own[:, 3:]).tolist()
-    spans = (traits[:, 4:] + own[:, :1]).astype(np.intp).tolist()
-    pixels, whole = _pixels(seen), bool(seen[:, 2].min() > NEAR_M)
+        of.append((key, 1.0 - share, *(share * tone for tone in daylight.haze_bgr)))
+    turns = np.empty((len(chosen), 4, 5))
+    turns[..., :3] = np.array(frames) @ view.matrix.T
+    turns[..., 3:] = sides
+    group = (_composition if len(meshes) <= _MOST_KEPT else _Composition)(tuple(meshes))
+    products = np.empty((group.size, 5))
+    for mesh, turn, span in zip(meshes, turns, group.spans, strict=True):
+        np.matmul(mesh.rows, turn, products[span])
+    turned = products[group.panels]
+    facing = (turned[:, 3] > 0.0).nonzero()[0]
+    own = np.array(of)[group.owners[facing]]
+    glow = group.glow[facing]
+    light = daylight.shade(turned[facing, 4])
+    light[glow == _UNSHADED] = daylight.unlit
+    if group.shines:
+        light[glow >= _SIGNAL] = 1.0
+        own[glow == _LAMP, 1:] = 1.0, 0.0, 0.0, 0.0  # a lamp is seen through haze
+    glares = (glow >= (_SIGNAL if daylight.lamps else _LAMP)).tolist()
+    tones = (np.minimum(group.colours[facing] * light, 255.0) * own[:, 1:2] + own[:, 2:]).tolist()
+    seen = products[:, :3]
+    pixels, whole = _pixels(seen), bool((turns[:, 3, 2] - group.reaches).min() > NEAR_M)
     strokes: list[Stroke] = []
-    for (start, end), key, tone, lamp in zip(spans, own[:, 1].tolist(), tones, shining.tolist(), strict=True):
+    outlines = group.outlines
+    for panel, key, tone, glare in zip(facing.tolist(), own[:, 0].tolist(), tones, glares, strict=True):
+        start, end = outlines[panel]
         outline = pixels[start:end] if whole else _clipped(seen[start:end])
         if outline is None:
             continue
         strokes.append((key, outline, tone))
-        if lamp:
+        if glare:
             strokes.append((key, _glare(outline, float(seen[start:end, 2].max()), view), tone))
     return strokes
 
@@ -202,7 +239,7 @@ def _disc(radius: int) -> Polygon:
 def beam_strokes(actors: Sequence[Drawn], view: View) -> list[Stroke]:
     """Return what head lamps shine on: patches of the ground, each with the light that it has more (100: ClearNoon's),
     the weaker ones first."""
-    px, py, _ = view.position.tolist()
+    px, py = view.pose.x, view.pose.y
     near = [
         actor
         for actor in actors
@@ -235,13 +272,22 @@ def beam_strokes(actors: Sequence[Drawn], view: View) -> list[Stroke]:
     return patches
 
 
+def _farthest_m(lens: Lens) -> float:
+    return min(FARTHEST_M, lens.focal / SMALLEST_CAR_PX * 1.5)
+
+
+def sight_m(lens: Lens) -> float:
+    """Return how far away what moves is seen at the image's edges."""
+    return _farthest_m(lens) * math.hypot(1.0, 0.5 * lens.width / lens.focal) + _LARGEST_M
+
+
 def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
     """Return the actors that may be in the image, and their distances (m)."""
-    px, py, pz = view.position.tolist()
-    (fx, fy, fz), (rx, ry, rz), _ = view.axes.tolist()
+    px, py, pz = view.pose.x, view.pose.y, view.pose.z
+    (fx, fy, fz), (rx, ry, rz), _ = view.axes
     tangent = 0.5 * view.lens.width / view.lens.focal
     slack = math.hypot(1.0, tangent)
-    farthest = min(FARTHEST_M, view.lens.focal / SMALLEST_CAR_PX * 1.5)
+    farthest = _farthest_m(view.lens)
     chosen = []
     for actor in actors:
         pose = actor.pose
@@ -253,54 +299,34 @@ def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
     return chosen
 
 
-def sign_strokes(signs: SignFaces, walls: Walls, view: View, daylight: Daylight) -> list[Stroke]:
-    """Return the panels of heads and plates that are in view: all signs in one go, for they stand still."""
-    if not signs.parts:
-        return []
-    towards = signs.centres - view.position
-    distance = np.sqrt(np.square(towards).sum(axis=1))
-    tangent = 0.5 * view.lens.width / view.lens.focal
-    depth, aside = towards @ view.axes[0], np.abs(towards @ view.axes[1])
-    near = (depth > 0.0) & (distance < min(FARTHEST_M, view.lens.focal)) & (aside < depth * tangent + 1.0)
-    if not near.any():
-        return []
-    detailed = view.lens.focal * signs.half_heights >= FINE_CAR_PX * distance
-    shown = near[signs.owners] & (signs.normals @ view.position > signs.offsets)
-    panels = np.flatnonzero(shown & (detailed[signs.owners] | ~signs.fine))
-    owners = signs.owners[panels]
-    behind = np.full(len(near), -1.0)
-    behind[near] = walls.hide(view.position, signs.centres[near])
-    keys = np.where(behind >= 0.0, behind + 1e-2, distance + IN_FRONT)[owners].tolist()
-    glowing = signs.glowing[panels]
-    light = np.where(glowing[:, None], 1.0, daylight.shade(signs.normals[panels] @ daylight.sun))
-    tones = daylight.hazed(np.minimum(signs.colours[panels] * light, 255.0), distance[owners]).tolist()
-    seen = view.project(signs.points)
-    pixels = _pixels(seen)
-    strokes: list[Stroke] = []
-    glares = (glowing & (daylight.lamps > 0.0)).tolist()
-    for panel, key, tone, glare in zip(panels.tolist(), keys, tones, glares, strict=True):
-        part = signs.parts[panel]
-        outline = pixels[part] if seen[part, 2].min() > NEAR_M else _clipped(seen[part])
-        if outline is not None:
-            strokes.append((key, outline, tone))
-            if glare:
-                strokes.append((key, _glare(outline, float(seen[part, 2].max()), view), tone))
-    return strokes
-
-
-def _silhouette(person: Person, distance: float, key: float, view: View, daylight: Daylight) -> list[Stroke]:
-    """Return a person who is small in the image as flat shapes between the feet and the crown."""
-    centre = np.array((person.pose.x, person.pose.y, person.pose.z))
-    axes = np.array(person.pose.axes())
-    up = axes[2] * person.extent[2]
-    feet, crown = view.project(np.stack([centre - up, centre + up]))
-    if min(feet[2], crown[2]) <= NEAR_M:
-        return []
-    foot, along = feet[:2] / feet[2], crown[:2] / crown[2] - feet[:2] / feet[2]
-    quads, colours = person.silhouette(axes @ (view.position - centre))
-    outlines = pixels_of(foot + quads @ np.stack([along, (-along[1], along[0])]))
-    tones = daylight.hazed(colours * daylight.unlit, np.full(len(colours), distance)).tolist()
-    return [(key, outline, tone) for outline, tone in zip(outlines, tones, strict=True)]
+def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> list[Stroke]:
+    """Return people who are small in the image as flat shapes between the feet and the crown."""
+    px, py, pz = view.pose.x, view.pose.y, view.pose.z
+    ends, quads, colours = [], [], []
+    for *_, person in chosen:
+        pose = person.pose
+        x, y, z = pose.x, pose.y, pose.z
+        forward, right, (ux, uy, uz) = pose.axes()
+        half = person.extent[2]
+        ends.append(((x - half * ux, y - half * uy, z - half * uz), (x + half * ux, y + half * uy, z + half * uz)))
+        ahead, aside = (abs(a * (px - x) + b * (py - y) + c * (pz - z)) for a, b, c in (forward, right))
+        shape, tones = person.silhouette(ahead, aside)
+        quads.append(shape)
+        colours.append(tones)
+    seen = view.project(np.array(ends))
+    places = seen[..., :2] / np.maximum(seen[..., 2:], NEAR_M)
+    foot, along = places[:, 0], places[:, 1] - places[:, 0]
+    basis = np.stack([along, along[:, ::-1] * (-1.0, 1.0)], axis=1)
+    outlines = pixels_of(foot[:, None, None] + np.array(quads) @ basis[:, None])
+    distances = np.array([distance for distance, *_ in chosen])
+    tones = daylight.hazed(np.array(colours) * daylight.unlit, distances[:, None]).tolist()
+    before = (seen[..., 2].min(axis=1) > NEAR_M).tolist()
+    return [
+        (key, outline, tone)
+        for (_, key, _), shape, own, whole in zip(chosen, outlines, tones, before, strict=True)
+        if whole
+        for outline, tone in zip(shape, own, strict=True)
+    ]
 
 
 def _pixels(seen: FloatArray) -> Polygon:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, IntFlag
-from functools import lru_cache
+from enum import Enum, IntEnum, IntFlag
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -31,7 +31,18 @@ TROUSERS: BGR = (92, 66, 44)
 HELMET: BGR = (40, 44, 52)
 
 
-@dataclass(frozen=True)
+class Glow(IntEnum):
+    """What lights a panel."""
+
+    SUN = 0
+    UNSHADED = 1
+    SIGNAL = 2
+    """Itself; it glares at night."""
+    LAMP = 3
+    """Itself, through any haze, and it always glares."""
+
+
+@dataclass(frozen=True, eq=False)
 class VehicleMesh:
     """Convex panels in drawing order, metres around the box's centre; each is hidden when it faces away."""
 
@@ -41,8 +52,12 @@ class VehicleMesh:
     count: int
     """Of points, p."""
     traits: FloatArray
-    """(f, 6) of each panel: BGR colour; 0 if the sun shades it, 1 if it doesn't, 2 if it is a lamp that shines; its
-    first point and the next panel's."""
+    """(f, 6) of each panel: BGR colour; ``Glow``; its first point and the next panel's."""
+
+    @cached_property
+    def reach_m(self) -> float:
+        """How far the points are from the middle at most."""
+        return float(np.linalg.norm(self.rows[: self.count, :3], axis=1).max())
 
 
 class Lights(IntFlag):
@@ -69,7 +84,7 @@ _TAIL: _Lit = ((Lights.BRAKE, (100, 96, 255)), (Lights.POSITION | Lights.FOG | B
 class _Panel:
     corners: Sequence[Corner]
     colour: BGR
-    glowing: int = 0
+    glowing: Glow = Glow.SUN
     fine: bool = False
     lit: _Lit = ()
     """Its colours when it shines; the first whose light is on counts."""
@@ -79,7 +94,7 @@ class _Panel:
         """Return the panel as it looks with these lights on; None if it isn't seen then."""
         for lights, colour in self.lit:
             if on & lights:
-                return replace(self, colour=colour, glowing=2)
+                return replace(self, colour=colour, glowing=Glow.LAMP)
         return None if self.only_lit else self
 
 
@@ -190,7 +205,9 @@ def _two_wheeler(body: BGR, wheel: float, frame: tuple[float, float], thick: flo
 
 def _underneath(wheels: Sequence[float], length: float, height: float) -> Iterator[_Panel]:
     """Yield the shadow, the dark floor and the wheels of a large vehicle."""
-    yield _Panel([(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, 1)
+    yield _Panel(
+        [(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, Glow.UNSHADED
+    )
     yield from _block((-0.98, 0.97), 0.96, (0.06, 0.14), UNDERSIDE)
     for side in (1.0, -1.0):
         for x in wheels:
@@ -198,7 +215,9 @@ def _underneath(wheels: Sequence[float], length: float, height: float) -> Iterat
 
 
 def _saloon(body: BGR) -> Iterator[_Panel]:
-    yield _Panel([(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, 1)
+    yield _Panel(
+        [(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, Glow.UNSHADED
+    )
     lower = [(0.96, 0.17), (1.0, 0.42), (0.42, 0.62), (-0.90, 0.68), (-1.0, 0.6), (-0.97, 0.17)]
     glass = [(0.34, 0.64), (0.02, 0.93), (-0.36, 0.95), (-0.74, 0.70)]
     pillar = [(0.42, 0.62), (0.05, 0.97), (-0.36, 1.0), (-0.88, 0.68)]
@@ -231,7 +250,9 @@ def _lights(head: float, tail: float) -> Iterator[_Panel]:
         orange = ((blinker, INDICATOR),)
         yield _lamp(-1.004, 1.2 * side, 0.13, (tail - 0.06, tail + 0.06), orange)
         yield _lamp(1.004, 1.2 * side, 0.13, (head - 0.08, head + 0.04), orange)
-        yield _Panel([(x, 1.02 * side / 0.72, z) for x, z in _MIRROR_LAMP], INDICATOR, 1, True, orange, True)
+        yield _Panel(
+            [(x, 1.02 * side / 0.72, z) for x, z in _MIRROR_LAMP], INDICATOR, Glow.UNSHADED, True, orange, True
+        )
     yield _patch(-1.0, 0.0, 0.26, (tail - 0.2, tail - 0.12), PLATE)
     yield _patch(1.0, 0.0, 0.26, (head - 0.13, head - 0.07), PLATE)
 
@@ -264,7 +285,7 @@ def _slope(behind: Corner, ahead: Corner, colour: BGR) -> _Panel:
 def _patch(x: float, y: float, half: float, span: tuple[float, float], colour: BGR, lit: _Lit = ()) -> _Panel:
     low, high = span
     corners = [(x, y + half, low), (x, y + half, high), (x, y - half, high), (x, y - half, low)]
-    return _Panel(corners, colour, 1, fine=colour == PLATE, lit=lit)
+    return _Panel(corners, colour, Glow.UNSHADED, fine=colour == PLATE, lit=lit)
 
 
 def _lamp(x: float, y: float, half: float, span: tuple[float, float], lit: _Lit) -> _Panel:

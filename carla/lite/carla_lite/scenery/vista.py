@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,18 +46,17 @@ Float32 = NDArray[np.float32]
 class Walls:
     """The footprints of buildings that may hide something: n rectangles."""
 
-    frames: FloatArray  # (2n, 2) the axes along, then those across
-    middles: FloatArray  # (2n, 1) the centres in these frames
-    bounds: FloatArray  # (2n, 1) half sizes
-    distances: FloatArray  # (n,) from the vista's origin
+    frames: FloatArray  # (2n, 2) the axes along, then those across, in units of the half sizes
+    middles: FloatArray  # (2n,) the centres in these frames
+    distances: FloatArray  # (n, 1) from the vista's origin
 
     @classmethod
     def of(cls, centres: FloatArray, turns: FloatArray, halves: FloatArray, distances: FloatArray) -> Walls:
         """Return the footprints at ``centres`` (n, 2), turned by ``turns`` (n, 2), cosine and sine of the yaw."""
         cos, sin = turns.T
-        frames = np.concatenate([turns, np.stack([-sin, cos], axis=1)])
-        middles = (frames * np.tile(centres, (2, 1))).sum(axis=1, keepdims=True)
-        return cls(frames, middles, halves[:, :2].T.reshape(-1, 1), distances)
+        frames = np.concatenate([turns, np.stack([-sin, cos], axis=1)]) / halves[:, :2].T.reshape(-1, 1)
+        middles = (frames * np.tile(centres, (2, 1))).sum(axis=1)
+        return cls(frames, middles, distances[:, None])
 
     def hide(self, eye: FloatArray, points: FloatArray) -> FloatArray:
         """Return for places (m, ≥ 2) the distance of the farthest building before them, or -1 where none is.
@@ -67,28 +65,29 @@ class Walls:
         """
         if not len(self.distances):
             return np.full(len(points), -1.0)
-        # Both axes of each footprint together: (2n, 1) from the eye, (2n, m) to the places, in the footprint's frame.
-        start = self.frames @ eye[:2, None] - self.middles
-        end = self.frames @ points[:, :2].T - self.middles
-        way = end - start
-        way[np.abs(way) < 1e-9] = 1e-9
-        near, far = (-self.bounds - start) / way, (self.bounds - start) / way
-        several = (2, len(self.distances), len(points))
-        first = np.maximum(np.minimum(near, far).reshape(several).max(axis=0), 0.0)
-        last = np.minimum(np.maximum(near, far).reshape(several).min(axis=0), 1.0)
-        hidden: FloatArray = np.where(first < last, self.distances[:, None], -1.0).max(axis=0)
+        # Both axes of each footprint together, in its frame: where the way is halfway through between its two edges,
+        # and how far from there they are.
+        count = len(self.distances)
+        share = 1.0 / (self.frames @ (points[:, :2] - eye[:2]).T + 1e-30)
+        middle = (self.middles - self.frames @ eye[:2])[:, None] * share
+        half = np.abs(share)
+        enter, leave = middle - half, middle + half
+        first = np.maximum(np.maximum(enter[:count], enter[count:]), 0.0)
+        last = np.minimum(np.minimum(leave[:count], leave[count:]), 1.0)
+        hidden: FloatArray = np.maximum.reduce(np.where(first < last, self.distances, -1.0), axis=0)
         return hidden
 
 
 @dataclass(frozen=True)
 class Vista:
-    """Convex polygons from far to near; ``points`` are relative to ``origin``."""
+    """f convex polygons from far to near."""
 
     origin: FloatArray  # (3,)
-    points: Float32  # (p, 3)
-    starts: NDArray[np.intp]  # (f,) first point of each polygon
-    parts: tuple[slice, ...]
-    """The points of each polygon."""
+    points: Float32
+    """(4, c · f) x, y and z relative to the origin, and 1: the first corner of each polygon, then the second of each…
+    Polygons of fewer than c corners repeat their last one."""
+    corners: tuple[int, ...]
+    """How many corners each polygon has."""
     keys: tuple[float, ...]
     """What orders each polygon, descending."""
     colours: tuple[tuple[float, float, float], ...]
@@ -99,7 +98,7 @@ class Vista:
     @property
     def nbytes(self) -> int:
         """Roughly the memory it takes."""
-        return self.points.nbytes + 300 * len(self.parts)
+        return self.points.nbytes + 300 * len(self.keys)
 
 
 class Vistas:
@@ -149,15 +148,17 @@ def _look_around(mesh: StaticMesh, eye: FloatArray, focal: float, daylight: Dayl
         groups.append(_lamps(mesh, eye, walls, focal, daylight))
     keys = np.concatenate([group.keys for group in groups])
     order = np.argsort(-keys, kind="stable").tolist()
-    outlines = [outline for group in groups for outline in group.points - eye]
     colours = np.concatenate([group.colours for group in groups]).tolist()
     windowed = [wall for group in groups for wall in group.windowed]
-    bounds = [0, *np.cumsum([len(outlines[i]) for i in order], dtype=np.intp).tolist()]
+    most = max(group.points.shape[1] for group in groups)
+    sizes = [group.points.shape[1] for group in groups for _ in group.windowed]
+    padded = [group.points[:, np.minimum(np.arange(most), group.points.shape[1] - 1)] - eye for group in groups]
+    points = np.ones((4, most, len(order)), np.float32)
+    points[:3] = np.concatenate(padded)[order].transpose(2, 1, 0)
     return Vista(
         eye,
-        np.concatenate([outlines[i] for i in order] or [np.zeros((0, 3))]).astype(np.float32),
-        np.array(bounds[:-1], np.intp),
-        tuple(slice(start, end) for start, end in pairwise(bounds)),
+        points.reshape(4, -1),
+        tuple(sizes[i] for i in order),
         tuple(keys[order].tolist()),
         tuple(tuple(colours[i]) for i in order),
         tuple(windowed[i] for i in order),

@@ -16,6 +16,7 @@ from functools import cached_property
 import msgpack
 
 from carla_lite.actors.actor import Actor, Identity, Vehicle
+from carla_lite.actors.props import Prop
 from carla_lite.actors.signage import Signage
 from carla_lite.actors.walkers import Walker
 from carla_lite.blueprints.catalogue import Attribute, Blueprint, register, role
@@ -42,12 +43,12 @@ class TickSnapshot:
     scene: Scene
     geo_reference: GeoReference
     conditions: Conditions
-    moving: Sequence[Vehicle | Walker]
-    collided: Sequence[tuple[Vehicle, Vehicle | Walker | None, Contact]]
+    moving: Sequence[Vehicle | Walker | Prop]
+    collided: Sequence[tuple[Vehicle, Vehicle | Walker | Prop | None, Contact]]
     signage: Signage
 
     @cached_property
-    def drawn(self) -> list[tuple[Vehicle | Walker, Drawn]]:
+    def drawn(self) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
         """Everything that moves with what cameras see of it; made once for all cameras."""
         return [(actor, actor.drawn(self.elapsed_s)) for actor in self.moving]
 

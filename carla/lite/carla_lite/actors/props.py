@@ -21,6 +21,9 @@ from carla_lite.scenery.camera import BoxActor, Pose
 from carla_lite.scenery.statics import StaticBox
 from carla_lite.scenery.vehicle_meshes import Shape
 
+# Tyres roll over what is lower.
+LOW_M = 0.15
+
 
 class Prop(Actor):
     """A thing; its origin is in the middle of its underside, and it stands upright however it is turned."""
@@ -28,7 +31,7 @@ class Prop(Actor):
     def __init__(self, identity: Identity, blueprint: PropBlueprint, place: Pose) -> None:
         self._size_m, self._colour = blueprint.size_m, blueprint.colour
         self._tag, self._mass_kg = blueprint.semantic_tags[0], blueprint.mass_kg
-        self.collides = True
+        self.collides = blueprint.size_m[2] > LOW_M
         self.simulate_physics = False
         super().__init__(identity, place)
 

@@ -7,47 +7,30 @@ state lives in ``traffic_lights``.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from carla_lite.actors.actor import Identity
+from carla_lite.actors.stops import Stops
 from carla_lite.actors.traffic_lights import (
-    STOP_HEIGHT_M,
-    STOP_LENGTH_M,
-    STOP_SHARE,
     Group,
     LightState,
     TrafficLight,
     TrafficSign,
 )
 from carla_lite.blueprints.catalogue import Blueprint
-from carla_lite.motion.collisions import overlaps
 from carla_lite.motion.physics import Body
 from carla_lite.protocol import wire
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.signals import Signal, SignalType
-from carla_lite.scenery.projection import Pose
 from carla_lite.scenery.sign_faces import NO_SIGNS, SignFaces
 
 _RECORD_BYTES = wire.LIGHT_RECORD.size
-# A vehicle is looked up by the cell of its middle: a stop is listed in every cell from which a long one reaches it.
-_CELL_M, _REACH_M = 4.0, 7.5
 # How far cameras see signs: as far as their focal length is pixels (``strokes``), but not beyond where a lamp is less
 # than a pixel on an image of 800 × 600. Each cell's signs are put together for small cameras and for others.
 _SIGHT_CELL_M, _NEAR_M, _FAR_M, _KEPT_SIGHTS = 25.0, 40.0, 150.0, 64
 
 # CityObjectLabels (protocol, section 3.5).
 _TAG_POLE, _TAG_LIGHT, _TAG_SIGN = 6, 7, 8
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a vehicle is at a light."""
-
-    light: TrafficLight
-    pose: Pose
-    extent: tuple[float, float, float]
 
 
 class _Sight:
@@ -82,10 +65,12 @@ class Signage:
         self.records = bytearray(_RECORD_BYTES * len(self.signs))
         """The signs' part of the world message."""
         self._offsets = {sign.id: _RECORD_BYTES * index for index, sign in enumerate(self.signs)}
-        self._places: dict[tuple[float, float], list[_Place]] = defaultdict(list)
+        self._stops: Stops[TrafficLight] = Stops()
         self._sights: dict[tuple[float, float, float], _Sight] = {}
         for sign in self.signs:
-            self._enter(sign)
+            if isinstance(sign, TrafficLight):
+                for stop in sign.signal.stops:
+                    self._stops.add(sign, stop)
             sign.record(self.records, self._offsets[sign.id])
 
     def advance(self, delta_s: float) -> None:
@@ -107,15 +92,8 @@ class Signage:
             light.record(self.records, self._offsets[light.id])
 
     def light_at(self, body: Body) -> TrafficLight | None:
-        """Return the light before which a vehicle stands or drives.
-
-        One that comes out of the junction beside it and cuts the corner isn't before it, though it touches the place.
-        """
-        for place in self._places.get((body.x // _CELL_M, body.y // _CELL_M), ()):
-            near = abs(body.x - place.pose.x) < _REACH_M and abs(body.y - place.pose.y) < _REACH_M
-            if near and overlaps(body, place.pose, place.extent) and math.cos(body.yaw - place.pose.yaw) > 0.0:
-                return place.light
-        return None
+        """Return the light before which a vehicle stands or drives."""
+        return self._stops.at(body)
 
     def faces(self, x: float, y: float, focal: float) -> SignFaces:
         """Return what a camera sees of the signs around a place; ``focal`` is its focal length in pixels."""
@@ -133,15 +111,6 @@ class Signage:
                 del self._sights[next(iter(self._sights))]
         return sight.faces()
 
-    def _enter(self, sign: TrafficSign) -> None:
-        if not isinstance(sign, TrafficLight):
-            return
-        for stop in sign.signal.stops:
-            extent = STOP_LENGTH_M, STOP_SHARE * stop.lane_width_m, STOP_HEIGHT_M
-            place = _Place(sign, Pose(stop.x, stop.y, stop.z, 0.0, stop.yaw), extent)
-            for cell in _cells(stop.x, stop.y):
-                self._places[cell].append(place)
-
 
 def _sign(signal: Signal, number: int, ground_m: float, index: int) -> TrafficSign:
     if signal.type is SignalType.LIGHT:
@@ -150,10 +119,3 @@ def _sign(signal: Signal, number: int, ground_m: float, index: int) -> TrafficSi
     name = f"speed_limit.{signal.limit}" if signal.type is SignalType.SPEED_LIMIT else signal.type.value
     blueprint = Blueprint(f"traffic.{name}", semantic_tags=(_TAG_POLE, _TAG_SIGN))
     return TrafficSign(Identity(number, blueprint, {}), signal, ground_m)
-
-
-def _cells(x: float, y: float) -> Iterator[tuple[float, float]]:
-    """Yield the cells from whose places a vehicle reaches this one."""
-    for column in range(math.floor((x - _REACH_M) / _CELL_M), math.floor((x + _REACH_M) / _CELL_M) + 1):
-        for row in range(math.floor((y - _REACH_M) / _CELL_M), math.floor((y + _REACH_M) / _CELL_M) + 1):
-            yield float(column), float(row)

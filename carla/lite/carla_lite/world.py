@@ -58,6 +58,8 @@ class World:
         self.streams = streams
         self.maps = maps
         self.traffic_managers: dict[int, str] = {}
+        self.batch_answered_s = 0.0
+        """When the last batch was done, by the monotonic clock."""
         self.stream = streams.open(self._message)
         self.settings = wire.default_settings()
         self.hooked: Callable[[Sensor, TickSnapshot], Iterable[Message]] | None = None

@@ -42,7 +42,7 @@ def test_every_prop_that_the_library_lists_can_be_spawned(session):
 def test_a_prop_stops_a_car_and_is_named_by_its_collision_sensor(session):
     car = session.car()
     machine = prop(session, "vendingmachine", ahead(session, 15.0))
-    events = queue.Queue()
+    events: queue.Queue[carla.CollisionEvent] = queue.Queue()
     session.sensor("sensor.other.collision", car, events.put)
     car.apply_control(carla.VehicleControl(throttle=1.0))
     ticks(session, 120)

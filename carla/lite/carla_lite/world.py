@@ -17,7 +17,6 @@ from typing import TypeVar
 from carla_lite.actors import navigation_sensors, props, walker_hits  # noqa: F401 (enters its sensors in SENSORS)
 from carla_lite.actors.actor import Actor, Identity, Vehicle, compose
 from carla_lite.actors.props import Prop
-from carla_lite.actors.right_of_way import RightOfWay
 from carla_lite.actors.sensors import SENSORS, Message, Sensor, TickSnapshot
 from carla_lite.actors.signage import Signage
 from carla_lite.actors.traffic_lights import TrafficSign
@@ -89,7 +88,6 @@ class World:
         self.sensors: list[Sensor] = []
         self._triggers: list[FrictionTrigger] = []
         self._limits = SpeedLimits(network)
-        self._right_of_way = RightOfWay(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
 
     def report_unsupported(self, name: str) -> None:
@@ -175,9 +173,7 @@ class World:
             vehicle.prepare()
             physics.advance(vehicle.body, physics_s, self.network.ground)
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
-            light = self.signage.light_at(vehicle.body)
-            vehicle.light = None if light is None else (light.id, light.state)
-        self._right_of_way.advance(self.vehicles, self.elapsed_s)
+        self.signage.tell(self.vehicles, self.elapsed_s)
         for walker in self.walkers:
             walker.step(physics_s, self.network.ground, self.scene.statics)
         for gone in [walker.id for walker in self.walkers if walker.is_gone]:

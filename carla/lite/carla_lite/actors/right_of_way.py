@@ -8,14 +8,13 @@ by one. Moves nothing and knows no message.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from carla_lite.actors.actor import Vehicle
-from carla_lite.actors.stops import Stops
 from carla_lite.motion.physics import Body
 from carla_lite.roads.lanes import Lane
 from carla_lite.roads.network import RoadNetwork
@@ -33,7 +32,7 @@ _JUNCTION_M = 80.0  # no junction is wider
 
 
 @dataclass
-class _Sign:
+class GiveWaySign:
     """A sign, and the vehicles that it has told to wait: each with the time from which it may be let go (s)."""
 
     signal: Signal
@@ -71,31 +70,24 @@ class RightOfWay:
     """The stop and yield signs of one episode."""
 
     def __init__(self, network: RoadNetwork) -> None:
-        self._signs = [_Sign(one, network) for one in network.signals.signals if one.type in _STOP_S]
-        self._stops: Stops[_Sign] = Stops()
-        for sign in self._signs:
-            for stop in sign.signal.stops:
-                self._stops.add(sign, stop)
+        self.signs = [GiveWaySign(one, network) for one in network.signals.signals if one.type in _STOP_S]
+        self._held: list[GiveWaySign] = []
 
-    def advance(self, vehicles: Sequence[Vehicle], elapsed_s: float) -> None:
-        """Tell the vehicles at a sign whether to wait, and the others that nothing holds them."""
-        if not self._signs:
-            return
-        at = {vehicle.id: sign for vehicle in vehicles if (sign := self._stops.at(vehicle.body)) is not None}
-        for sign in self._signs:
-            if sign.waiting:
-                sign.waiting = {one: until_s for one, until_s in sign.waiting.items() if at.get(one) is sign}
-        for vehicle in vehicles:
-            own = at.get(vehicle.id)
-            if own is not None:
-                own.waiting.setdefault(vehicle.id, elapsed_s + _STOP_S[own.signal.type])
-        for sign in {id(one): one for one in at.values()}.values():
+    def advance(self, at: Mapping[int, GiveWaySign], vehicles: Sequence[Vehicle], elapsed_s: float) -> set[int]:
+        """Take which vehicles are at a sign now; return the ids of those that have to wait there."""
+        if not (at or self._held):
+            return set()
+        for number, sign in at.items():
+            sign.waiting.setdefault(number, elapsed_s + _STOP_S[sign.signal.type])
+        now = list({id(sign): sign for sign in at.values()}.values())
+        for sign in (*now, *self._held):
+            sign.waiting = {one: until_s for one, until_s in sign.waiting.items() if at.get(one) is sign}
+        self._held = now
+        for sign in now:
             if sign.is_busy(vehicles):
                 again_s = elapsed_s + _AGAIN_S[sign.signal.type]
                 sign.waiting = {one: max(until_s, again_s) for one, until_s in sign.waiting.items()}
-        for vehicle in vehicles:
-            own = at.get(vehicle.id)
-            vehicle.gives_way = own is not None and own.waiting[vehicle.id] > elapsed_s + 1e-6
+        return {number for number, sign in at.items() if sign.waiting[number] > elapsed_s + 1e-6}
 
 
 def _begins_at(lane: Lane, stop: Stop) -> bool:

@@ -1,24 +1,19 @@
 """All traffic lights and signs of a world: made from its map, moved on by its ticks, found by place.
 
-Owns their part of the world message, which light a vehicle is at, and which signs a camera can see. Each light's own
-state lives in ``traffic_lights``.
+Owns their part of the world message, which light or sign a vehicle is at, and which signs a camera can see. Each
+light's own state lives in ``traffic_lights``, who has to wait at a sign in ``right_of_way``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from carla_lite.actors.actor import Identity
+from carla_lite.actors.actor import Identity, Vehicle
+from carla_lite.actors.right_of_way import GiveWaySign, RightOfWay
 from carla_lite.actors.stops import Stops
-from carla_lite.actors.traffic_lights import (
-    Group,
-    LightState,
-    TrafficLight,
-    TrafficSign,
-)
+from carla_lite.actors.traffic_lights import Group, LightState, TrafficLight, TrafficSign
 from carla_lite.blueprints.catalogue import Blueprint
-from carla_lite.motion.physics import Body
 from carla_lite.protocol import wire
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.signals import Signal, SignalType
@@ -65,13 +60,14 @@ class Signage:
         self.records = bytearray(_RECORD_BYTES * len(self.signs))
         """The signs' part of the world message."""
         self._offsets = {sign.id: _RECORD_BYTES * index for index, sign in enumerate(self.signs)}
-        self._stops: Stops[TrafficLight] = Stops()
+        self._stops: Stops[TrafficLight | GiveWaySign] = Stops()
+        self._right_of_way = RightOfWay(network)
         self._sights: dict[tuple[float, float, float], _Sight] = {}
         for sign in self.signs:
-            if isinstance(sign, TrafficLight):
-                for stop in sign.signal.stops:
-                    self._stops.add(sign, stop)
             sign.record(self.records, self._offsets[sign.id])
+        for owner in (*lights.values(), *self._right_of_way.signs):
+            for stop in owner.signal.stops:
+                self._stops.add(owner, stop)
 
     def advance(self, delta_s: float) -> None:
         """Let the lights' cycles go on."""
@@ -91,9 +87,19 @@ class Signage:
         for light in group.lights:
             light.record(self.records, self._offsets[light.id])
 
-    def light_at(self, body: Body) -> TrafficLight | None:
-        """Return the light before which a vehicle stands or drives."""
-        return self._stops.at(body)
+    def tell(self, vehicles: Sequence[Vehicle], elapsed_s: float) -> None:
+        """Let each vehicle know which light it is at, and whether a stop or yield sign tells it to wait."""
+        at: dict[int, GiveWaySign] = {}
+        for vehicle in vehicles:
+            before = self._stops.at(vehicle.body)
+            vehicle.light, vehicle.gives_way = None, False
+            if isinstance(before, TrafficLight):
+                vehicle.light = before.id, before.state
+            elif before is not None:
+                at[vehicle.id] = before
+        waiting = self._right_of_way.advance(at, vehicles, elapsed_s)
+        for vehicle in vehicles if waiting else ():
+            vehicle.gives_way = vehicle.id in waiting
 
     def faces(self, x: float, y: float, focal: float) -> SignFaces:
         """Return what a camera sees of the signs around a place; ``focal`` is its focal length in pixels."""

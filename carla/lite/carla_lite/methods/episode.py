@@ -184,6 +184,13 @@ def update_lights_state(world: World, _client: str, lights: list[Any], *_discard
 
 
 @method
+def update_day_night_cycle(world: World, _client: str, active: bool) -> None:
+    """Let lamps follow the sun, as they always do here."""
+    if not active:
+        world.report_unsupported("update_day_night_cycle")
+
+
+@method
 def is_traffic_manager_running(world: World, port: int) -> bool:
     """Return whether a Traffic Manager registered this port."""
     return port in world.traffic_managers

@@ -93,6 +93,9 @@ def shove(body: Body, static: StaticBox) -> tuple[float, float] | None:
 def _resolve_static(index: int, body: Body, box: _Box, statics: StaticIndex) -> list[Contact]:
     contacts = []
     for static in statics.solid_around(body.x, body.y, box.reach_m):
+        dx, dy, reach = static.x - box.x, static.y - box.y, static.reach_m + box.reach_m
+        if dx * dx + dy * dy > reach * reach:
+            continue
         hit = _overlap_static(box, static)
         if hit is not None:
             contacts.append(Contact(index, None, static.tag, _collide(body, None, hit)))
@@ -101,9 +104,6 @@ def _resolve_static(index: int, body: Body, box: _Box, statics: StaticIndex) -> 
 
 
 def _overlap_static(box: _Box, static: StaticBox) -> _Hit | None:
-    dx, dy, reach = static.x - box.x, static.y - box.y, static.reach_m + box.reach_m
-    if dx * dx + dy * dy > reach * reach:
-        return None
     low, high = static.z - static.half_height_m, static.z + static.half_height_m
     turned = static.x, static.y, static.cos, static.sin
     return _overlap(box, _Box(*turned, static.half_length_m, static.half_width_m, low, high, static.reach_m))

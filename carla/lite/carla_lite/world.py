@@ -7,6 +7,7 @@ Owns the episode, the actors and the order inside a tick: controls â†’ motion â†
 from __future__ import annotations
 
 import copy
+import math
 import secrets
 import time
 from collections import Counter
@@ -234,8 +235,14 @@ class World:
     def _is_blocked(self, vehicle: Vehicle) -> bool:
         if vehicle.body.is_in(self.network.ground):
             return True
+        body, reach_m = vehicle.body, vehicle.body.model.reach_m
+        near = [
+            other.body
+            for other in self.vehicles
+            if math.dist((body.x, body.y), (other.body.x, other.body.y)) <= reach_m + other.body.model.reach_m
+        ]
         # `resolve` moves what it finds overlapping: give it copies.
-        bodies = [copy.copy(body) for body in (vehicle.body, *(other.body for other in self.vehicles))]
+        bodies = [copy.copy(one) for one in (body, *near)]
         if any(walker_hits.touches(vehicle.body, walker) for walker in self.walkers):
             return True
         if props.is_blocked(vehicle.body, self.props):

@@ -65,7 +65,8 @@ class Signage:
         self._sights: dict[tuple[float, float, float], _Sight] = {}
         for sign in self.signs:
             sign.record(self.records, self._offsets[sign.id])
-        for owner in (*lights.values(), *self._right_of_way.signs):
+        holding: list[TrafficLight | GiveWaySign] = [*lights.values(), *self._right_of_way.signs]
+        for owner in holding:
             for stop in owner.signal.stops:
                 self._stops.add(owner, stop)
 

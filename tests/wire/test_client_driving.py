@@ -284,3 +284,17 @@ def test_the_scenery_is_listed_with_its_labels(session):
     assert houses
     assert all(house.type == carla.CityObjectLabel.Buildings for house in houses)
     assert len(session.world.get_level_bbs(carla.CityObjectLabel.Buildings)) == len(houses)
+
+
+@pytest.mark.any_simulator
+def test_cars_are_kept_below_the_ground_until_they_are_wanted(session):
+    standing = session.car()
+    below = standing.get_transform()
+    below.location.z = -500.0
+    kept = session.world.spawn_actor(session.blueprint("vehicle.tesla.model3"), below)
+    session.actors.append(kept)
+    session.world.tick()
+    kept.set_simulate_physics(False)
+    for _ in range(5):
+        session.world.tick()
+    assert kept.get_location().z == pytest.approx(-500.0, abs=1.0)

@@ -89,6 +89,7 @@ def test_what_is_supported_is_not_counted(start_faulty, connect):
     session = connect(faulty.server)
     car = session.car()
     session.world.set_weather(carla.WeatherParameters.HardRainNoon)
+    session.world.get_lightmanager().set_day_night_cycle(True)
     car.apply_control(carla.VehicleControl(throttle=0.5))
     session.world.tick()
     assert faulty.status()["unsupported"] == ""

@@ -15,8 +15,18 @@ from typing import Any, Protocol
 from carla_lite.actors.sensors import Message, Sensor, TickSnapshot
 from carla_lite.maps import Maps
 
-# Seven of these modules enter their functions in the table of methods.
-from carla_lite.methods import actor, commands, drawing, episode, table, traffic_light, vehicle, walker  # noqa: F401
+# All these modules but ``table`` enter their functions in the table of methods.
+from carla_lite.methods import (  # noqa: F401
+    actor,
+    commands,
+    drawing,
+    episode,
+    rays,
+    table,
+    traffic_light,
+    vehicle,
+    walker,
+)
 from carla_lite.protocol.channel import Channel, listen
 from carla_lite.protocol.rpc import DeferredReply, RpcServer
 from carla_lite.protocol.streams import Streams

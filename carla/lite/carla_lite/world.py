@@ -7,6 +7,7 @@ Owns the episode, the actors and the order inside a tick: controls â†’ motion â†
 from __future__ import annotations
 
 import copy
+import math
 import secrets
 import time
 from collections import Counter
@@ -14,8 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from carla_lite.actors import navigation_sensors, walker_hits  # noqa: F401 (enters its sensors in SENSORS)
+from carla_lite.actors import navigation_sensors, props, walker_hits  # noqa: F401 (enters its sensors in SENSORS)
 from carla_lite.actors.actor import Actor, Identity, Vehicle, compose
+from carla_lite.actors.props import Prop
 from carla_lite.actors.sensors import SENSORS, Message, Sensor, TickSnapshot
 from carla_lite.actors.signage import Signage
 from carla_lite.actors.traffic_lights import TrafficSign
@@ -23,6 +25,7 @@ from carla_lite.actors.triggers import FRICTION_TRIGGER, FrictionTrigger
 from carla_lite.actors.walkers import AiController, Walker
 from carla_lite.blueprints.catalogue import SPECTATOR, VehicleBlueprint, find
 from carla_lite.blueprints.listed import LISTED_ONLY
+from carla_lite.blueprints.props import MESH, PropBlueprint
 from carla_lite.blueprints.walkers import AI_CONTROLLER, WalkerBlueprint
 from carla_lite.maps import Maps
 from carla_lite.motion import collisions, physics
@@ -55,6 +58,8 @@ class World:
         self.streams = streams
         self.maps = maps
         self.traffic_managers: dict[int, str] = {}
+        self.batch_answered_s = 0.0
+        """When the last batch was done, by the monotonic clock."""
         self.stream = streams.open(self._message)
         self.settings = wire.default_settings()
         self.hooked: Callable[[Sensor, TickSnapshot], Iterable[Message]] | None = None
@@ -80,6 +85,7 @@ class World:
         self.actors: dict[int, Actor] = {sign.id: sign for sign in self.signage.signs}
         self.vehicles: list[Vehicle] = []
         self.walkers: list[Walker] = []
+        self.props: list[Prop] = []
         self.sensors: list[Sensor] = []
         self._triggers: list[FrictionTrigger] = []
         self._limits = SpeedLimits(network)
@@ -136,17 +142,11 @@ class World:
             where = compose(parent.pose, place) if parent else place
             return self._spawn_walker(Walker(Identity(self._new_id(), blueprint, attributes), blueprint, where))
         identity = Identity(self._new_id(), blueprint, attributes, parent)
-        if name == AI_CONTROLLER:
-            return self._add(AiController(identity, place))
-        if name == FRICTION_TRIGGER:
-            self._triggers.append(FrictionTrigger(identity, place))
-            return self._add(self._triggers[-1])
-        if name not in SENSORS:
-            return self._add(Actor(identity, place))
-        sensor = SENSORS[name](identity, place, self.streams.open(), self.streams.port)
-        sensor.prepare(self.scene)
-        self.sensors.append(sensor)
-        return self._add(sensor)
+        if name in SENSORS:
+            return self._spawn_sensor(SENSORS[name](identity, place, self.streams.open(), self.streams.port))
+        if name == MESH:
+            self.report_unsupported(name)
+        return self._add(self._thing(identity, place))
 
     def destroy(self, number: int) -> bool:
         """Remove an actor and all that hangs on it; return whether it was there. Signs and the spectator stay."""
@@ -159,6 +159,8 @@ class World:
                 self.vehicles.remove(actor)
             if isinstance(actor, Walker):
                 self.walkers.remove(actor)
+            if isinstance(actor, Prop):
+                self.props.remove(actor)
             if isinstance(actor, Sensor):
                 self.sensors.remove(actor)
             if isinstance(actor, FrictionTrigger):
@@ -181,15 +183,14 @@ class World:
             vehicle.prepare()
             physics.advance(vehicle.body, physics_s, self.network.ground)
             vehicle.speed_limit_kmh = self._limits.at(vehicle.body.x, vehicle.body.y)
-            light = self.signage.light_at(vehicle.body)
-            vehicle.light = None if light is None else (light.id, light.state)
+        self.signage.tell(self.vehicles, self.elapsed_s)
         for walker in self.walkers:
             walker.step(physics_s, self.network.ground, self.scene.statics)
         for gone in [walker.id for walker in self.walkers if walker.is_gone]:
             self.destroy(gone)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
-        moving: list[Vehicle | Walker] = [*self.vehicles, *self.walkers]
+        moving: list[Vehicle | Walker | Prop] = [*self.vehicles, *self.walkers, *self.props]
         snapshot = TickSnapshot(
             self.frame,
             self.elapsed_s,
@@ -215,32 +216,60 @@ class World:
         return self._add(vehicle)
 
     def _spawn_walker(self, walker: Walker) -> Walker:
-        # As CARLA's spawner, which lifts who would stand in the ground.
-        walker.z = max(walker.z, self.network.height(walker.x, walker.y) + walker.half_height_m)
+        # As CARLA's spawner, which lifts who would stand in the ground; who is all below it, as scenario runners keep
+        # walkers for later, touches nothing.
+        stands = self.network.height(walker.x, walker.y) + walker.half_height_m
+        if walker.z > stands - 2.0 * walker.half_height_m:
+            walker.z = max(walker.z, stands)
         if walker_hits.is_blocked(walker, [vehicle.body for vehicle in self.vehicles], self.walkers):
             raise RpcError("Spawn failed because of collision at spawn position")
         self.walkers.append(walker)
         return self._add(walker)
 
+    def _spawn_sensor(self, sensor: Sensor) -> Sensor:
+        sensor.prepare(self.scene)
+        self.sensors.append(sensor)
+        return self._add(sensor)
+
+    def _thing(self, identity: Identity, place: Pose) -> Actor:
+        """Return an actor that neither drives nor walks nor senses."""
+        if isinstance(identity.blueprint, PropBlueprint):
+            self.props.append(Prop(identity, identity.blueprint, place))
+            return self.props[-1]
+        if identity.blueprint.id == FRICTION_TRIGGER:
+            self._triggers.append(FrictionTrigger(identity, place))
+            return self._triggers[-1]
+        return AiController(identity, place) if identity.blueprint.id == AI_CONTROLLER else Actor(identity, place)
+
     def _is_blocked(self, vehicle: Vehicle) -> bool:
         if vehicle.body.is_in(self.network.ground):
             return True
+        body, reach_m = vehicle.body, vehicle.body.model.reach_m
+        near = [
+            other.body
+            for other in self.vehicles
+            if math.dist((body.x, body.y), (other.body.x, other.body.y)) <= reach_m + other.body.model.reach_m
+        ]
         # `resolve` moves what it finds overlapping: give it copies.
-        bodies = [copy.copy(body) for body in (vehicle.body, *(other.body for other in self.vehicles))]
+        bodies = [copy.copy(one) for one in (body, *near)]
         if any(walker_hits.touches(vehicle.body, walker) for walker in self.walkers):
+            return True
+        if props.is_blocked(vehicle.body, self.props):
             return True
         return any(contact.index_a == 0 for contact in collisions.resolve(bodies, self.scene))
 
-    def _collide(self) -> list[tuple[Vehicle, Vehicle | Walker | None, collisions.Contact]]:
+    def _collide(self) -> list[tuple[Vehicle, Vehicle | Walker | Prop | None, collisions.Contact]]:
         solid = [vehicle for vehicle in self.vehicles if vehicle.collides]
         contacts = collisions.resolve([vehicle.body for vehicle in solid], self.scene)
         # Without an impulse they touch but already part: no event, as in CARLA.
         hits = [contact for contact in contacts if any(contact.impulse)]
         people = [walker for walker in self.walkers if walker.collides]
         met = walker_hits.resolve([vehicle.body for vehicle in solid], people)
+        struck = props.resolve([vehicle.body for vehicle in solid], [prop for prop in self.props if prop.collides])
         return [
             *((solid[c.index_a], None if c.index_b is None else solid[c.index_b], c) for c in hits),
             *((solid[hit.vehicle], people[hit.walker], hit.contact) for hit in met),
+            *((solid[i], prop, contact) for i, prop, contact in struck),
         ]
 
     def _message(self) -> Sequence[Buffer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from carla_lite.roads import network as roads
 from carla_lite.roads.network import MapError, RoadNetwork
+from carla_lite.roads.spawn_points import DROP_M, SpawnPoint, is_level
 
 FLAT = '<elevation s="0" a="0" b="0" c="0" d="0"/>'
 
@@ -118,6 +120,14 @@ def test_spawn_points_keep_their_distances(name: str) -> None:
     assert apart.min() >= 10.0
     assert np.linalg.norm(places[:, None] - junctions[None], axis=2).min() >= 6.0
     assert {point.z for point in network.spawn_points()} == {0.5}
+
+
+def test_no_spawn_point_is_where_another_roads_ground_would_reach_into_the_car() -> None:
+    beside_a_ramp = SpawnPoint(10.0, 0.0, DROP_M, 0.5 * math.pi)
+    assert is_level(beside_a_ramp, lambda _x, _y: 0.0)
+    assert is_level(beside_a_ramp, lambda x, _y: 2.0 if x > 12.0 else 0.0)
+    assert not is_level(beside_a_ramp, lambda x, _y: 2.0 if x > 11.0 else 0.0)
+    assert not is_level(beside_a_ramp, lambda _x, y: 2.0 if y < -5.0 else 0.0)
 
 
 def test_spawn_points_are_the_same_each_time() -> None:

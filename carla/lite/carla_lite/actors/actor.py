@@ -18,8 +18,8 @@ from carla_lite.protocol import wire
 from carla_lite.scenery.camera import BoxActor, Pose
 from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights, Shape
 
-# The state of a vehicle that is at no light, as in CARLA.
-_GREEN = 2
+# The states of a vehicle that is at no light, as in CARLA: at a sign it may have to wait.
+_RED, _GREEN = 0, 2
 _BLINK_S = 0.8
 # Plain numbers: flags are slow, and each tick asks.
 _SEEN_LIGHTS, _BLINKERS = int(~Lights(0)), int(BLINKERS)
@@ -121,6 +121,8 @@ class Vehicle(Actor):
         self.collides = True
         self.light: tuple[int, int] | None = None
         """Id and state of the traffic light that it is at."""
+        self.gives_way = False
+        """Whether a stop or yield sign tells it to wait."""
         self.ackermann: Ackermann | None = None
         self.constant_velocity: tuple[float, float] | None = None
         self._built = model = blueprint.model
@@ -214,7 +216,7 @@ class Vehicle(Actor):
     def record(self, into: bytearray, offset: int) -> None:
         """Write this vehicle's part of the world message."""
         body, asked, degrees = self.body, self.body.control, math.degrees
-        light, state = self.light or (0, _GREEN)
+        light, state = self.light or (0, _RED if self.gives_way else _GREEN)
         c, s = math.cos(body.yaw), math.sin(body.yaw)
         wire.VEHICLE_RECORD.pack_into(
             into,

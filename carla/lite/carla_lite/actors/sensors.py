@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgpack
 
 from carla_lite.actors.actor import Actor, Identity, Vehicle
+from carla_lite.actors.props import Prop
 from carla_lite.actors.signage import Signage
 from carla_lite.actors.walkers import Walker
 from carla_lite.blueprints.catalogue import Attribute, Blueprint, register, role
@@ -44,13 +45,13 @@ class TickSnapshot:
     scene: Scene
     geo_reference: GeoReference
     conditions: Conditions
-    moving: Sequence[Vehicle | Walker]
-    collided: Sequence[tuple[Vehicle, Vehicle | Walker | None, Contact]]
+    moving: Sequence[Vehicle | Walker | Prop]
+    collided: Sequence[tuple[Vehicle, Vehicle | Walker | Prop | None, Contact]]
     signage: Signage
 
     _drawn: dict[int, Drawn] = field(default_factory=dict)
 
-    def drawn(self, where: Pose, reach_m: float) -> list[tuple[Vehicle | Walker, Drawn]]:
+    def drawn(self, where: Pose, reach_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
         """Return what moves within a square around a place, with what cameras see of it; made once for all cameras."""
         west, east, north, south = where.x - reach_m, where.x + reach_m, where.y - reach_m, where.y + reach_m
         near = []

@@ -1,51 +1,30 @@
 """All traffic lights and signs of a world: made from its map, moved on by its ticks, found by place.
 
-Owns their part of the world message, which light a vehicle is at, and which signs a camera can see. Each light's own
-state lives in ``traffic_lights``.
+Owns their part of the world message, which light or sign a vehicle is at, and which signs a camera can see. Each
+light's own state lives in ``traffic_lights``, who has to wait at a sign in ``right_of_way``.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from carla_lite.actors.actor import Identity
-from carla_lite.actors.traffic_lights import (
-    STOP_HEIGHT_M,
-    STOP_LENGTH_M,
-    STOP_SHARE,
-    Group,
-    TrafficLight,
-    TrafficSign,
-)
+from carla_lite.actors.actor import Identity, Vehicle
+from carla_lite.actors.right_of_way import GiveWaySign, RightOfWay
+from carla_lite.actors.stops import Stops
+from carla_lite.actors.traffic_lights import Group, TrafficLight, TrafficSign
 from carla_lite.blueprints.catalogue import Blueprint
-from carla_lite.motion.collisions import overlaps
-from carla_lite.motion.physics import Body
 from carla_lite.protocol import wire
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.signals import Signal, SignalType
-from carla_lite.scenery.projection import Pose
 from carla_lite.scenery.sign_faces import SignFace
 
 _RECORD_BYTES = wire.LIGHT_RECORD.size
-# A vehicle is looked up by the cell of its middle: a stop is listed in every cell from which a long one reaches it.
-_CELL_M, _REACH_M = 4.0, 7.5
 # Of which the signs near to a camera are looked up once.
 _SIGHT_CELL_M, _KEPT_CELLS = 10.0, 256
 
 # CityObjectLabels (protocol, section 3.5).
 _TAG_POLE, _TAG_LIGHT, _TAG_SIGN = 6, 7, 8
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a vehicle is at a light."""
-
-    light: TrafficLight
-    pose: Pose
-    extent: tuple[float, float, float]
 
 
 class Signage:
@@ -64,11 +43,15 @@ class Signage:
         self.records = bytearray(_RECORD_BYTES * len(self.signs))
         """The signs' part of the world message."""
         self._offsets = {sign.id: _RECORD_BYTES * index for index, sign in enumerate(self.signs)}
-        self._places: dict[tuple[float, float], list[_Place]] = defaultdict(list)
+        self._stops: Stops[TrafficLight | GiveWaySign] = Stops()
+        self._right_of_way = RightOfWay(network)
         self._near: dict[tuple[float, float, float], list[TrafficSign]] = {}
         for sign in self.signs:
-            self._enter(sign)
             sign.record(self.records, self._offsets[sign.id])
+        holding: list[TrafficLight | GiveWaySign] = [*lights.values(), *self._right_of_way.signs]
+        for owner in holding:
+            for stop in owner.signal.stops:
+                self._stops.add(owner, stop)
 
     def advance(self, delta_s: float) -> None:
         """Let the lights' cycles go on."""
@@ -88,16 +71,19 @@ class Signage:
         for light in group.lights:
             light.record(self.records, self._offsets[light.id])
 
-    def light_at(self, body: Body) -> TrafficLight | None:
-        """Return the light before which a vehicle stands or drives.
-
-        One that comes out of the junction beside it and cuts the corner isn't before it, though it touches the place.
-        """
-        for place in self._places.get((body.x // _CELL_M, body.y // _CELL_M), ()):
-            near = abs(body.x - place.pose.x) < _REACH_M and abs(body.y - place.pose.y) < _REACH_M
-            if near and math.cos(body.yaw - place.pose.yaw) > 0.0 and overlaps(body, place.pose, place.extent):
-                return place.light
-        return None
+    def tell(self, vehicles: Sequence[Vehicle], elapsed_s: float) -> None:
+        """Let each vehicle know which light it is at, and whether a stop or yield sign tells it to wait."""
+        at: dict[int, GiveWaySign] = {}
+        for vehicle in vehicles:
+            before = self._stops.at(vehicle.body)
+            vehicle.light, vehicle.gives_way = None, False
+            if isinstance(before, TrafficLight):
+                vehicle.light = before.id, before.state
+            elif before is not None:
+                at[vehicle.id] = before
+        waiting = self._right_of_way.advance(at, vehicles, elapsed_s)
+        for vehicle in vehicles if waiting else ():
+            vehicle.gives_way = vehicle.id in waiting
 
     def faces(self, x: float, y: float, reach_m: float) -> list[SignFace]:
         """Return what is to be seen of the signs within ``reach_m`` of a place, and of some beyond."""
@@ -112,15 +98,6 @@ class Signage:
                 del self._near[next(iter(self._near))]
         return [sign.face for sign in near]
 
-    def _enter(self, sign: TrafficSign) -> None:
-        if not isinstance(sign, TrafficLight):
-            return
-        for stop in sign.signal.stops:
-            extent = STOP_LENGTH_M, STOP_SHARE * stop.lane_width_m, STOP_HEIGHT_M
-            place = _Place(sign, Pose(stop.x, stop.y, stop.z, 0.0, stop.yaw), extent)
-            for cell in _cells(stop.x, stop.y):
-                self._places[cell].append(place)
-
 
 def _sign(signal: Signal, number: int, ground_m: float, index: int) -> TrafficSign:
     if signal.type is SignalType.LIGHT:
@@ -129,10 +106,3 @@ def _sign(signal: Signal, number: int, ground_m: float, index: int) -> TrafficSi
     name = f"speed_limit.{signal.limit}" if signal.type is SignalType.SPEED_LIMIT else signal.type.value
     blueprint = Blueprint(f"traffic.{name}", semantic_tags=(_TAG_POLE, _TAG_SIGN))
     return TrafficSign(Identity(number, blueprint, {}), signal, ground_m)
-
-
-def _cells(x: float, y: float) -> Iterator[tuple[float, float]]:
-    """Yield the cells from whose places a vehicle reaches this one."""
-    for column in range(math.floor((x - _REACH_M) / _CELL_M), math.floor((x + _REACH_M) / _CELL_M) + 1):
-        for row in range(math.floor((y - _REACH_M) / _CELL_M), math.floor((y + _REACH_M) / _CELL_M) + 1):
-            yield float(column), float(row)

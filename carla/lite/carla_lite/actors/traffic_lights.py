@@ -11,14 +11,11 @@ from enum import IntEnum
 from typing import Any
 
 from carla_lite.actors.actor import Actor, Identity
+from carla_lite.actors.stops import STOP_HEIGHT_M, STOP_LENGTH_M, STOP_SHARE
 from carla_lite.protocol import wire
 from carla_lite.roads.signals import Signal
 from carla_lite.scenery.projection import Pose
 from carla_lite.scenery.sign_faces import LampState, SignFace, face_of
-
-# Half sizes (m) along and across the lane, and up, of the place before a light where a vehicle is at it
-# (TrafficLightComponent.cpp): across a quarter of the lane's width.
-STOP_LENGTH_M, STOP_HEIGHT_M, STOP_SHARE = 1.5, 1.0, 0.25
 
 
 class LightState(IntEnum):

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from carla_lite.actors.actor import Actor, Vehicle
+from carla_lite.actors.props import Prop
 from carla_lite.actors.walkers import Walker
 from carla_lite.methods.table import method
 from carla_lite.motion.physics import MAX_SPEED_MPS, MAX_YAW_RATE_RADPS, Body
@@ -146,16 +147,17 @@ def _yaw_rate(wanted_radps: float) -> float:
 
 @method
 def set_actor_simulate_physics(world: World, number: int, enabled: bool) -> None:
-    """Freeze a vehicle or a walker where it is, or let it move again."""
-    if body := _body(world, number):
+    """Freeze a vehicle, a walker or a prop where it is, or let it move again."""
+    actor = world.actor(number, Actor)
+    if body := actor if isinstance(actor, Prop) else _body(world, number):
         body.simulate_physics = enabled
 
 
 @method
 def set_actor_collisions(world: World, number: int, enabled: bool) -> None:
-    """Let a vehicle or a walker pass through others, or not."""
+    """Let a vehicle, a walker or a prop pass through others, or not."""
     actor = world.actor(number, Actor)
-    if isinstance(actor, Vehicle | Walker):
+    if isinstance(actor, Vehicle | Walker | Prop):
         actor.collides = enabled
 
 

@@ -5,6 +5,7 @@ Owns the numbering of commands (protocol, section 2.5) and the substitution of i
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from carla_lite.methods.table import Bare, call, failure, method
@@ -45,6 +46,7 @@ _COMMANDS = {
 def apply_batch(world: World, commands: list[Any], do_tick: bool = False) -> Bare:
     """Run the commands in order; one reply a command: the actor's id or the error."""
     replies = Bare(_reply(world, command) for command in commands)
+    world.batch_answered_s = time.monotonic()
     if do_tick:
         call(world, "tick_cue", [])
     return replies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,10 @@ from carla_lite.world import World
 
 # A client that asked for a token subscribes within a millisecond; one that never does must not stop the world.
 _SUBSCRIPTION_S = 0.2
+# The client's Traffic Manager waits for the next tick by a condition variable that is notified without its mutex
+# (TrafficManagerLocal.cpp): told of a tick before it waits, it sleeps for ever, and so does the client. CARLA's ticks
+# are too long for that; here it gets this long from the answer to its controls on.
+_TRAFFIC_MANAGER_S = 0.5e-3
 
 
 @method
@@ -53,7 +58,10 @@ def set_episode_settings(world: World, settings: list[Any]) -> int:
 def tick_cue(world: World) -> int:
     """Tick and return the frame's number, once every announced subscriber is there to see it."""
     world.streams.wait_for_announced(_SUBSCRIPTION_S)
-    return world.tick()
+    frame = world.tick()
+    if world.traffic_managers:
+        time.sleep(max(0.0, world.batch_answered_s + _TRAFFIC_MANAGER_S - time.monotonic()))
+    return frame
 
 
 @method
@@ -173,6 +181,13 @@ def update_lights_state(world: World, _client: str, lights: list[Any], *_discard
     """Accept the state of no light."""
     if lights:
         world.report_unsupported("update_lights_state")
+
+
+@method
+def update_day_night_cycle(world: World, _client: str, active: bool) -> None:
+    """Let lamps follow the sun, as they always do here."""
+    if not active:
+        world.report_unsupported("update_day_night_cycle")
 
 
 @method

@@ -78,17 +78,35 @@ def overlaps(body: Body, place: Pose, extent: tuple[float, float, float]) -> boo
     )
 
 
+def strike(body: Body, static: StaticBox) -> tuple[float, float, float] | None:
+    """Push a body out of a static box and return the impulse on it (N s, world frame), or None if they are apart."""
+    hit = _overlap_static(_box_of(body), static)
+    return None if hit is None else _collide(body, None, hit)
+
+
+def shove(body: Body, static: StaticBox) -> tuple[float, float] | None:
+    """Return how far a box has to give way to a body (m, world frame), or None if they are apart."""
+    hit = _overlap_static(_box_of(body), static)
+    return None if hit is None else (-hit.nx * hit.depth_m, -hit.ny * hit.depth_m)
+
+
 def _resolve_static(index: int, body: Body, box: _Box, statics: StaticIndex) -> list[Contact]:
     contacts = []
     for static in statics.solid_around(body.x, body.y, box.reach_m):
         dx, dy, reach = static.x - box.x, static.y - box.y, static.reach_m + box.reach_m
         if dx * dx + dy * dy > reach * reach:
             continue
-        hit = _overlap(box, static)
+        hit = _overlap_static(box, static)
         if hit is not None:
             contacts.append(Contact(index, None, static.tag, _collide(body, None, hit)))
             box = _box_of(body)
     return contacts
+
+
+def _overlap_static(box: _Box, static: StaticBox) -> _Hit | None:
+    low, high = static.z - static.half_height_m, static.z + static.half_height_m
+    turned = static.x, static.y, static.cos, static.sin
+    return _overlap(box, _Box(*turned, static.half_length_m, static.half_width_m, low, high, static.reach_m))
 
 
 def _box_of(body: Body) -> _Box:

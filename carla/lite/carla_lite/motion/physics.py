@@ -29,6 +29,7 @@ MAX_SPEED_MPS = 150.0
 MAX_YAW_RATE_RADPS = 20.0
 SLOW_MPS = 1e-3
 AIRBORNE_M = 0.1  # what springs reach down: a bump is no flight
+BURIED_M = 5.0  # who is deeper than this is below the ground, where programs keep cars for later, and falls on
 
 _STEERING = tuple((*low, *high) for low, high in pairwise(STEERING_CURVE))
 
@@ -82,12 +83,13 @@ class Body:
         return c * self.vx - s * self.vy, s * self.vx + c * self.vy, self.vz
 
     def is_in(self, ground: Ground) -> bool:
-        """Return whether a corner of its floor lies deeper in the ground than the springs reach."""
+        """Return whether a corner of its floor lies deeper in the ground than the springs reach, but not below it."""
         length, width = self.model.half_length_m, self.model.half_width_m
         c, s, climb = math.cos(self.yaw), math.sin(self.yaw), math.sin(self.pitch)
         corners = ((u * length, v * width) for u in (1, -1) for v in (1, -1))
         return any(
-            ground(self.x + c * u - s * v, self.y + s * u + c * v) > self.z + climb * u + AIRBORNE_M for u, v in corners
+            AIRBORNE_M < ground(self.x + c * u - s * v, self.y + s * u + c * v) - (self.z + climb * u) < BURIED_M
+            for u, v in corners
         )
 
     def set_world_velocity(self, vx: float, vy: float, vz: float = 0.0) -> None:
@@ -291,7 +293,7 @@ def _follow_ground(body: Body, dt: float, ground: Ground) -> bool:
     wheelbase = a + b
     height = (front * b + rear * a) / wheelbase
     falling = max(body.vz - GRAVITY_MPS2 * dt, -MAX_SPEED_MPS) if body.gravity else body.vz
-    if body.z + falling * dt > height + (AIRBORNE_M if body.gravity else -AIRBORNE_M):
+    if body.z + falling * dt > height + (AIRBORNE_M if body.gravity else -AIRBORNE_M) or body.z < height - BURIED_M:
         body.vz = falling
         body.z += falling * dt
         return False

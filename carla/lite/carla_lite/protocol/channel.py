@@ -7,6 +7,7 @@ go out through ``send``. Never blocks: a blocking write deadlocks with the clien
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 from collections import deque
@@ -99,7 +100,8 @@ class Channel:
         """End the connection; a second call does nothing."""
         if self._sock.fileno() < 0:
             return
-        self._selector.unregister(self._sock)
+        with contextlib.suppress(KeyError):  # a signal that ends the server may have come before the socket was closed
+            self._selector.unregister(self._sock)
         self._sock.close()
         self._backlog.clear()
         self.backlog_bytes = 0

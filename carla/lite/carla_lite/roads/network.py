@@ -81,7 +81,7 @@ class RoadNetwork:
 
     @cached_property
     def _spawn_points(self) -> tuple[SpawnPoint, ...]:
-        return spawn_points.choose(self.lanes)
+        return tuple(point for point in spawn_points.choose(self.lanes) if spawn_points.is_level(point, self.ground))
 
 
 @lru_cache(maxsize=4)

@@ -5,8 +5,9 @@ Owns only the choice, a pure function of the lanes: the same lanes give the same
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ CANDIDATE_STEP_M = 2.0
 MIN_LANE_WIDTH_M = 2.5
 # Cars are let down from a little above the road, as CARLA's own spawn points do.
 DROP_M = 0.5
+_LONG_M, _WIDE_M = 5.2, 1.5  # half a bus
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,16 @@ def candidates(lane: Lane) -> Iterator[SpawnPoint]:
             x, y, z = (float(value) for value in lane.centre[i])
             dx, dy = lane.centre[i + 1, :2] - lane.centre[i - 1, :2]
             yield SpawnPoint(x, y, z + DROP_M, float(np.arctan2(dy, dx)))
+
+
+def is_level(point: SpawnPoint, ground: Callable[[float, float], float]) -> bool:
+    """Return whether the longest vehicle can stand there: beside a bridge the ground under it may be another road's."""
+    c, s = math.cos(point.yaw), math.sin(point.yaw)
+    return all(
+        ground(point.x + c * u - s * v, point.y + s * u + c * v) < point.z
+        for u in (-_LONG_M, _LONG_M)
+        for v in (-_WIDE_M, _WIDE_M)
+    )
 
 
 class Places:

@@ -1,0 +1,110 @@
+"""Props: things that programs set down on streets, which stand where they were put.
+
+Owns a prop's box and what happens to vehicles that run into it. A prop is a wall until a client lets it simulate
+physics: then vehicles push it out of their way, and hardly feel it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from carla_lite.actors.actor import Actor, Identity
+from carla_lite.blueprints.props import PropBlueprint
+from carla_lite.motion import collisions
+from carla_lite.motion.collisions import Contact
+from carla_lite.motion.physics import Body
+from carla_lite.protocol import wire
+from carla_lite.protocol.wire import Vector
+from carla_lite.scenery.camera import BoxActor, Pose
+from carla_lite.scenery.statics import StaticBox
+from carla_lite.scenery.vehicle_meshes import Shape
+
+# Tyres roll over what is lower.
+LOW_M = 0.15
+
+
+class Prop(Actor):
+    """A thing; its origin is in the middle of its underside, and it stands upright however it is turned."""
+
+    def __init__(self, identity: Identity, blueprint: PropBlueprint, place: Pose) -> None:
+        self._size_m, self._colour = blueprint.size_m, blueprint.colour
+        self._tag, self._mass_kg = blueprint.semantic_tags[0], blueprint.mass_kg
+        self.collides = blueprint.size_m[2] > LOW_M
+        self.simulate_physics = False
+        super().__init__(identity, place)
+
+    @property
+    def place(self) -> Pose:
+        """Where its underside is; relative to its parent if it has one."""
+        return self._place
+
+    @place.setter
+    def place(self, place: Pose) -> None:
+        self._place = place
+        self._solid: StaticBox | None = None
+
+    @property
+    def at(self) -> Pose:
+        """Where it is in the world."""
+        return self.pose
+
+    @property
+    def solid(self) -> StaticBox:
+        """What a vehicle runs into."""
+        if self._solid is None or self.parent is not None:
+            length, width, height = self._size_m
+            at = self.pose
+            centre, halves = (at.x, at.y, at.z + 0.5 * height), (0.5 * length, 0.5 * width, 0.5 * height)
+            self._solid = StaticBox(*centre, *halves, at.yaw, self._colour, self._tag)
+        return self._solid
+
+    def box(self) -> list[Any]:
+        """Return the BoundingBox struct."""
+        length, width, height = self._size_m
+        return wire.bounding_box((0.0, 0.0, 0.5 * height), (0.5 * length, 0.5 * width, 0.5 * height))
+
+    def drawn(self, _elapsed_s: float = 0.0) -> BoxActor:
+        """Return what cameras see of it."""
+        box = self.solid
+        return BoxActor(Pose(*box.centre, 0.0, box.yaw, 0.0), box.extent, self._colour, self._tag, Shape.BOX)
+
+    def give_way(self, body: Body) -> Vector | None:
+        """Be pushed by a vehicle; return the impulse on it (N s), or None if it isn't here."""
+        way = collisions.shove(body, self.solid)
+        if way is None:
+            return None
+        x, y = way
+        at, far = self.place, math.hypot(x, y)
+        self.place = Pose(at.x + x, at.y + y, at.z, at.pitch, at.yaw, at.roll)
+        vx, vy, _ = body.world_velocity()
+        closing = max(0.0, (vx * x + vy * y) / far)
+        size = closing / (1.0 / self._mass_kg + 1.0 / body.model.mass_kg)
+        impulse = -size * x / far, -size * y / far, 0.0
+        body.push(impulse)
+        return impulse
+
+    def surrounds(self, x: float, y: float, z: float) -> bool:
+        """Return whether a point is inside it."""
+        box = self.solid
+        dx, dy = x - box.x, y - box.y
+        along, across = dx * box.cos + dy * box.sin, dy * box.cos - dx * box.sin
+        inside = abs(along) < box.half_length_m and abs(across) < box.half_width_m
+        return inside and abs(z - box.z) < box.half_height_m
+
+
+def is_blocked(body: Body, props: Sequence[Prop]) -> bool:
+    """Return whether a prop stands where a vehicle wants to."""
+    return any(prop.collides and collisions.shove(body, prop.solid) is not None for prop in props)
+
+
+def resolve(bodies: Sequence[Body], props: Sequence[Prop]) -> list[tuple[int, Prop, Contact]]:
+    """Keep vehicles and props apart; return the vehicle's index, the prop and the contact of those that closed in."""
+    found = []
+    for index, body in enumerate(bodies):
+        for prop in props:
+            impulse = prop.give_way(body) if prop.simulate_physics else collisions.strike(body, prop.solid)
+            if impulse is not None and any(impulse):
+                found.append((index, prop, Contact(index, None, 0, impulse)))
+    return found

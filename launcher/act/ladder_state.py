@@ -196,7 +196,8 @@ class LadderState:
         self._foreseen_s = now_s
         ground = self.ground(seen)
         frees: dict[str, dict[str, dict[str, float]]] = {}
-        for kind, steps in ground.open_steps().items():
+        here = {pool.kind for pool in seen.memory.pools}
+        for kind, steps in ((kind, steps) for kind, steps in ground.open_steps().items() if kind in here):
             for _, same in groupby(steps, key=lambda step: step.rung):
                 rung = list(same)
                 for step in (rung[0], rung[-1]):

@@ -16,7 +16,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from contract.exits import ExitError
 from contract.paths import RunPaths
@@ -31,8 +30,6 @@ FILES = {
 }
 PICTURE_S = 0.1
 """Between two pictures: as often as the collector writes them."""
-SLOW_S = 10.0
-"""Whoever doesn't take a part of an answer for so long gets no more."""
 MOST_STREAMS = 16
 TOUCH_S = 1.0
 LOOKING_S = 3.0
@@ -61,19 +58,6 @@ class Viewers:
                 self._run.live_wanted.touch()
 
 
-class PatientStream(StreamingResponse):
-    """A stream whose reader must not fall asleep."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send as long as it is taken."""
-
-        async def in_time(message: object) -> None:
-            await asyncio.wait_for(send(message), SLOW_S)  # type: ignore[arg-type]
-
-        with contextlib.suppress(asyncio.TimeoutError, OSError):
-            await super().__call__(scope, receive, in_time)
-
-
 def application(run: RunPaths, parts: Parts, viewers: Viewers) -> Starlette:
     """Return the page of a run, for whoever has got past the guard."""
 
@@ -100,7 +84,7 @@ def application(run: RunPaths, parts: Parts, viewers: Viewers) -> Starlette:
         if viewers.streams >= MOST_STREAMS:
             return PlainTextResponse("Too many look at the camera already.\n", 503)
         kind = f"multipart/x-mixed-replace; boundary={BOUNDARY.decode()}"
-        return PatientStream(_pictures(run.live_frame, viewers), media_type=kind)
+        return StreamingResponse(_pictures(run.live_frame, viewers), media_type=kind)
 
     async def press(request: Request) -> Response:
         try:

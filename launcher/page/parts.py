@@ -31,6 +31,9 @@ CURVES = {
     **{name: run_charts.CURVES[name] for name in ("eval/driving_score", "time/fps")},
 }
 FOREIGN_COLOURS = ("foreign-1", "foreign-2", "foreign-3", "foreign-4")
+OTHERS = {"unattributed": "unnamed", "free": "raised"}
+REST = ("others", "foreign-rest")
+"""Foreign processes beyond the biggest ones: their name together, and its colour."""
 
 Found = Mapping[str, Any]
 
@@ -142,11 +145,16 @@ def _pool(name: str, pool: Found) -> dict[str, Any]:
     total, free = number(pool.get("total")), number(pool.get("free"))
     if not total or free is None:
         return {"name": kind_of(name), "total": None, "parts": []}
-    shown, foreign = [], iter(FOREIGN_COLOURS)
+    held: dict[tuple[str, str], float] = {}
+    foreign = iter(FOREIGN_COLOURS)
     for part in bars.parts(pool, total, free):
-        named = {"unattributed": "unnamed", "free": "ground"}
-        colour = part.name if part.name in OURS else named.get(part.name) or next(foreign, "foreign-rest")
-        shown.append({"name": part.name, "mib": part.mib, "share": max(0.0, part.mib / total), "colour": colour})
+        key = (part.name, part.name if part.name in OURS else OTHERS.get(part.name) or next(foreign, REST[1]))
+        key = REST if key[1] == REST[1] else key
+        held[key] = held.get(key, 0.0) + part.mib
+    shown = [
+        {"name": name, "mib": mib, "share": max(0.0, mib / total), "colour": colour}
+        for (name, colour), mib in held.items()
+    ]
     return {"name": kind_of(name), "total": total, "used": total - free, "parts": shown}
 
 

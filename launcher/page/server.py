@@ -24,15 +24,18 @@ from launcher.page.parts import Parts
 
 REQUEST_S = 5.0
 """For the head of a request, from the connection's beginning or its last answer."""
+SLOW_S = 10.0
+"""For a reader to take what was sent."""
 MOST_CONNECTIONS = 128
 LAST_LOOK_S = 2.5
 """For pages that are open to see how the run ended."""
 
 
 class PunctualProtocol(H11Protocol):
-    """HTTP/1.1 with a client that must say what it wants in time."""
+    """HTTP/1.1 with a client that must say what it wants in time, and take what it gets."""
 
     _patience: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -53,9 +56,21 @@ class PunctualProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        if self._patience is not None:
-            self._patience.cancel()
+        for waiting in (self._patience, self._reading):
+            if waiting is not None:
+                waiting.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the reader."""
+        super().pause_writing()
+        self._reading = self.loop.call_later(SLOW_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Wait no longer: it reads."""
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
 
     def _wait(self) -> None:
         if self._patience is None:

@@ -87,7 +87,7 @@ class Browser:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=as_3_and_4,
+            preexec_fn=as_3_and_4,  # noqa: PLW1509 (nothing but dup2)
             close_fds=False,
             start_new_session=True,
         )

@@ -18,7 +18,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from agent.env.driving import DrivingEnv
+from agent.env.driving import Action, DrivingEnv
 from agent.env.observation import DriverState
 from agent.env.route_line import FloatArray, Route
 from contract.files import write_whole
@@ -60,7 +60,7 @@ class LiveView:
         self._mapped: object = None
         self._route: tuple[Route | None, list[list[float]]] = (None, [])
 
-    def show(self, env: DrivingEnv, action: FloatArray, reward: float, info: Mapping[str, Any]) -> None:
+    def show(self, env: DrivingEnv, action: Action, reward: float, info: Mapping[str, Any]) -> None:
         """Write the frame that a step came to, if somebody looks and the last one is long enough ago.
 
         Args:
@@ -86,7 +86,7 @@ class LiveView:
         except OSError:
             return False
 
-    def _write(self, env: DrivingEnv, action: FloatArray, reward: float, info: Mapping[str, Any], now_s: float) -> None:
+    def _write(self, env: DrivingEnv, action: Action, reward: float, info: Mapping[str, Any], now_s: float) -> None:
         assert env.car is not None
         picture = env.car.sensors.picture
         if picture is not None:

@@ -33,7 +33,7 @@ class MemoryReader:
         self._nvml = {index: Nvml(index) for index in cards.indices}
         self._names = OwnerNames(container_name, proc)
         self._ram = Ram(self._names, proc)
-        self._launcher = (os.getpid(),)
+        self._launcher: tuple[int, ...] = (os.getpid(),)
 
     def count_as_launcher(self, pid: int) -> None:
         """Count what another process holds as the launcher's."""

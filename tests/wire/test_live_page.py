@@ -51,7 +51,9 @@ def address_of(run: Launched) -> str:
 
 
 def pixels(png: bytes) -> np.ndarray:
-    return cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR)[100:500, :400]
+    found = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR)
+    assert found is not None
+    return np.asarray(found)[100:500, :400]
 
 
 def test_a_run_is_seen_and_stopped_in_a_browser(
@@ -87,7 +89,7 @@ def test_a_run_is_seen_and_stopped_in_a_browser(
     tab.until("document.querySelector('#rungs')?.innerText.includes('micro_batch')")
     press(run, tmp_path)
     tab.until("document.querySelector('#figures').innerText.includes('micro_batches (td3.micro_batch = 4)')")
-    tab.until("document.querySelector('#memory path[stroke=\"var(--down)\"]')")
+    tab.until("!!document.querySelector('#memory path[stroke=\"var(--down)\"]')")
 
     other = browser.tab()
     other.go(elsewhere)

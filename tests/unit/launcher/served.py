@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import re
 import socket
 import threading
@@ -12,14 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import uvicorn
-
 from contract.paths import RunPaths
 from launcher.page import server
 
 TOKEN = "a-token-that-only-its-user-knows"
+START = 1_795_364_585.0
 BEAT = {
-    **{"time": 1_795_364_585.0, "pid": 7, "phase": "updating", "step": 2151, "total_steps": 100_000, "updates": 10},
+    **{"time": START, "pid": 7, "phase": "updating", "step": 2151, "total_steps": 100_000, "updates": 10},
     **{"episode": 9, "device": "cpu", "batch": 64, "micro_batch": 64, "ticks": 3000, "tick_outstanding_s": 0.0},
     "collector_restarts": 0,
 }
@@ -42,7 +42,7 @@ def folder(path: Path) -> RunPaths:
     run.logs.mkdir()
     run.heartbeat.write_text(json.dumps(BEAT))
     run.launcher_events.write_text(row("run_started") + row("rung_taken", rung="no_video", cause="memory short"))
-    rows = [{"time": BEAT["time"] + n, "step": n, "phase": "updating", "pools": POOLS} for n in range(0, 100, 10)]
+    rows = [{"time": START + n, "step": n, "phase": "updating", "pools": POOLS} for n in range(0, 100, 10)]
     run.launcher_memory.write_text("".join(json.dumps(each) + "\n" for each in rows))
     run.metrics.write_text("".join(json.dumps({"step": n, "time/fps": 30 + n}) + "\n" for n in range(9)))
     run.live_frame.write_bytes(PICTURE)
@@ -50,7 +50,7 @@ def folder(path: Path) -> RunPaths:
 
 
 def row(event: str, **fields: Any) -> str:
-    return json.dumps({"time": BEAT["time"], "event": event, "cause": "", **fields}) + "\n"
+    return json.dumps({"time": START, "event": event, "cause": "", **fields}) + "\n"
 
 
 class Page:
@@ -60,26 +60,16 @@ class Page:
         self.run = run
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = int(self._listening.getsockname()[1])
-        self._uvicorn: list[uvicorn.Server] = []
+        lifeline, self._end = os.pipe()
+        self._lifeline = os.fdopen(lifeline)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
-        made = uvicorn.Server
-
-        def remembered(config: uvicorn.Config) -> uvicorn.Server:
-            self._uvicorn.append(made(config))
-            return self._uvicorn[-1]
-
-        server.uvicorn.Server = remembered  # type: ignore[misc,assignment]
-        try:
-            asyncio.run(server.serve(self.run, self._listening, TOKEN))
-        finally:
-            server.uvicorn.Server = made  # type: ignore[misc]
+        asyncio.run(server.serve(self.run, self._listening, TOKEN, self._lifeline))
 
     def close(self) -> None:
-        for each in self._uvicorn:
-            each.should_exit = True
+        os.close(self._end)
         self._thread.join()
 
     def ask(self, path: str, method: str = "GET", /, **headers: str) -> Reply:

@@ -26,9 +26,9 @@ from launcher.page import live_page
 from launcher.page.buttons import Buttons
 from launcher.page.parts import AFTER_EVENT_S, Parts
 from tests.conftest import REPOSITORY
-from tests.unit.launcher.served import BEAT, PICTURE, Page, folder, row
+from tests.unit.launcher.served import PICTURE, START, Page, folder, row
 
-NOW = BEAT["time"] + 100
+NOW = START + 100
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ class Rpc:
                 while True:
                     for reply in self._replies:
                         if reply[1] == number:
-                            return _value(method, reply)
+                            return _value(reply)
                     received = self._socket.recv(1 << 16)
                     if not received:
                         raise LostError("the server closed the connection")
@@ -107,7 +107,7 @@ class Messages:
         return found
 
 
-def _value(method: str, reply: list[Any]) -> Any:
+def _value(reply: list[Any]) -> Any:
     """Return T out of ``[1, id, nil, [[1, T]]]``, or nothing out of a call that returns none."""
     answer = reply[3]
     match answer:

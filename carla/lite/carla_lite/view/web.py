@@ -119,6 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, watch.town(), "image/jpeg")
         elif path == "/camera":
             self._stream()
+        elif path == "/favicon.ico":
+            self._answer(204, b"")
         else:
             self._answer(404, b"There is no such thing.\n")
 

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from contract.exits import ExitError
 from contract.paths import RunPaths
 from launcher.page.parts import Parts
+from launcher.page.viewers import Viewers
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT_STYLE = Path(__file__).parents[1] / "show" / "templates" / "style.css"
@@ -31,31 +32,7 @@ FILES = {
 PICTURE_S = 0.1
 """Between two pictures: as often as the collector writes them."""
 MOST_STREAMS = 16
-TOUCH_S = 1.0
-LOOKING_S = 3.0
 BOUNDARY = b"picture"
-
-
-class Viewers:
-    """Whether somebody looks: while that is so, the collector is asked for pictures."""
-
-    def __init__(self, run: RunPaths) -> None:
-        self.streams = 0
-        self._run = run
-        self._touched_s = self._looked_s = float("-inf")
-
-    @property
-    def looking(self) -> bool:
-        """Return whether a page has asked for something in the last seconds."""
-        return time.monotonic() - self._looked_s < LOOKING_S
-
-    def looked(self) -> None:
-        """Take note that somebody looks; where no agent has made the folder yet, there is nobody to ask."""
-        now_s = self._looked_s = time.monotonic()
-        if now_s - self._touched_s >= TOUCH_S:
-            self._touched_s = now_s
-            with contextlib.suppress(OSError):
-                self._run.live_wanted.touch()
 
 
 def application(run: RunPaths, parts: Parts, viewers: Viewers) -> Starlette:

@@ -13,14 +13,13 @@ import socket
 from typing import IO, Any
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from contract.paths import RunPaths
 from launcher import config
-from launcher.page.app import Viewers, application
-from launcher.page.buttons import Buttons
 from launcher.page.guard import Guard
-from launcher.page.parts import Parts
+from launcher.page.viewers import Viewers
 
 REQUEST_S = 5.0
 """For the head of a request, from the connection's beginning or its last answer."""
@@ -82,14 +81,36 @@ class PunctualProtocol(H11Protocol):
             self.transport.abort()
 
 
+class AtFirstLook:
+    """The page, made when it is first looked at: what draws it takes 60 MiB."""
+
+    def __init__(self, run: RunPaths, viewers: Viewers) -> None:
+        self._run, self._viewers = run, viewers
+        self._making = asyncio.Lock()
+        self._made: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        async with self._making:
+            if self._made is None:
+                self._made = await asyncio.to_thread(self._make)
+        await self._made(scope, receive, send)
+
+    def _make(self) -> ASGIApp:
+        from launcher.page.app import application
+        from launcher.page.buttons import Buttons
+        from launcher.page.parts import Parts
+
+        return application(self._run, Parts(self._run, Buttons(self._run, config.load())), self._viewers)
+
+
 async def serve(run: RunPaths, listening: socket.socket, token: str, lifeline: IO[Any] | None = None) -> None:
     """Serve a run's page on a socket that listens, until ``lifeline`` ends; without one, until a signal."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the streams that are cut off at the end
     viewers = Viewers(run)
-    app = application(run, Parts(run, Buttons(run, config.load())), viewers)
     server = uvicorn.Server(
         uvicorn.Config(
-            Guard(app, token, listening.getsockname()[1]),
+            Guard(AtFirstLook(run, viewers), token, listening.getsockname()[1]),
             http=PunctualProtocol,
             ws="none",
             lifespan="off",

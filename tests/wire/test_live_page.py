@@ -94,8 +94,9 @@ def test_a_run_is_seen_and_stopped_in_a_browser(
     other = browser.tab()
     other.go(elsewhere)
     other.until("document.title === 'elsewhere'")
-    stop = f"fetch('{plain}do/stop', {{method: 'POST', credentials: 'include', mode: 'no-cors'}}).then(() => 'asked')"
-    assert other.run(stop) == "asked"
+    ask_to_stop = f"fetch('{plain}do/stop', {{method: 'POST', credentials: 'include', mode: 'no-cors'}})"
+    # Whether it hears of a refusal is the browser's to choose; the answer may not be read from there.
+    assert other.run(f"{ask_to_stop}.then(() => 'asked', () => 'refused')") in ("asked", "refused")
     other.go("about:blank")
     run.until_stepping()
 

@@ -68,7 +68,6 @@ def test_a_run_is_seen_and_stopped_in_a_browser(
     stranger.go(f"{plain}?{token}x")
     assert "ends with a token" in stranger.until("document.body.innerText")
 
-    browser.problems.clear()  # the stranger's 401 among them
     tab = browser.tab()
     tab.see()
     tab.go(address)
@@ -110,7 +109,8 @@ def test_a_run_is_seen_and_stopped_in_a_browser(
     )
     assert run.beat["exit_code"] == 75
     assert (run.run / "checkpoints" / "latest").exists()
-    assert [text for text in browser.problems if "403" not in text and "REFUSED" not in text] == []
+    # Refusals and the end of the page's process are meant; what a script or the page's policy complains of is not.
+    assert [text for text in browser.problems if not text.startswith("Failed to load resource")] == []
 
 
 def test_a_persons_drain_lasts_until_a_person_ends_it(launch: Launch, tmp_path: Path, browser: Browser) -> None:

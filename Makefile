@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PARTS := lint unit wire stack $(if $(filter no,$(LONG)),,long)
 
 # What each purpose installs: extras of pyproject.toml. mypy reads the tests too, so lint has theirs.
-run_NEEDS := agent,lite,launcher
+run_NEEDS := agent,lite,launcher,web
 test_NEEDS := $(run_NEEDS),benchmark,test
 lint_NEEDS := $(test_NEEDS),lint
 READY_FOR := $(VENV)/ready-for-
@@ -23,7 +23,7 @@ PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 .NOTPARALLEL:
 
 run: $(READY_FOR)run  ## train a short run against carla-lite, evaluate it, leave a video and a report
-	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml
+	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml --dashboard-port 0
 
 ready: $(READY_FOR)test $(READY_FOR)lint  ## only the environment of every part of `test`
 

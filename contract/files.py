@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write to a temporary name beside it, then rename; what UTF-8 can't hold is written as ``?``.
+def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> None:
+    """Write to a temporary name beside it, then rename; of a text, what UTF-8 can't hold is written as ``?``.
 
     Nobody but its owner can write it.
 
     Args:
         path: of the file.
-        text: all of it.
+        content: all of it.
         durable: wait until it is on the disk; else a crash of the machine may leave an older one, or an empty one.
 
     Raises:
@@ -23,8 +23,8 @@ def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
     # Whatever the umask: what a later start believes and runs must not be open to the group.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode("utf-8", errors="replace") if isinstance(content, str) else content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -69,6 +69,31 @@ class RunPaths:
         return self.path / "videos"
 
     @property
+    def live(self) -> Path:
+        """The folder of what a person sees while it happens; worth nothing a moment later."""
+        return self.path / "live"
+
+    @property
+    def live_wanted(self) -> Path:
+        """Touched once a second by whoever looks; while it is fresh, the collector writes the three files beside it."""
+        return self.live / "wanted"
+
+    @property
+    def live_frame(self) -> Path:
+        """The agent's camera, a JPEG."""
+        return self.live / "frame.jpg"
+
+    @property
+    def live_state(self) -> Path:
+        """The car, its route and its reward, other actors and lights, in one frame."""
+        return self.live / "state.json"
+
+    @property
+    def live_map(self) -> Path:
+        """The map's lanes."""
+        return self.live / "map.json"
+
+    @property
     def collector_log(self) -> Path:
         """What the collector and the client library print."""
         return self.path / "collector.log"

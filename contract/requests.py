@@ -36,6 +36,13 @@ class RequestKind(StrEnum):
     STOP = "stop"
 
 
+class Asker(StrEnum):
+    """Who asks."""
+
+    PERSON = "person"
+    LAUNCHER = "launcher"
+
+
 class Result(StrEnum):
     """What became of a request."""
 
@@ -51,6 +58,8 @@ class Request(Section):
     kind: RequestKind
     values: Mapping[str, Any] = Field(default_factory=dict)
     """For apply: configuration keys with dots, and their new values."""
+    by: Asker = Asker.PERSON
+    """The launcher ends a drain of its own, never a person's."""
 
     @model_validator(mode="after")
     def _values_belong_to_apply(self) -> Request:
@@ -125,7 +134,7 @@ class Inbox:
             self._unwritten = answer
 
 
-def write_request(run: RunPaths, kind: str, values: Mapping[str, Any] | None = None) -> int:
+def write_request(run: RunPaths, kind: str, values: Mapping[str, Any] | None = None, by: Asker = Asker.PERSON) -> int:
     """Write the next request, in the place of one that isn't answered yet, and return its id.
 
     Raises:
@@ -134,7 +143,7 @@ def write_request(run: RunPaths, kind: str, values: Mapping[str, Any] | None = N
     """
     number = 1 + max(_id(_read(path)) or 0 for path in (run.request, run.answer))
     try:
-        request = Request.model_validate({"id": number, "kind": kind, "values": dict(values or {})})
+        request = Request.model_validate({"id": number, "kind": kind, "values": dict(values or {}), "by": by})
     except ValidationError as error:
         raise ExitError(_sentence(error), Exit.BAD_CONFIG) from None
     write_whole(run.request, request.model_dump_json() + "\n")
@@ -149,10 +158,22 @@ def send(run: RunPaths, kind: str, values: Mapping[str, Any]) -> int:
     """
     if not is_held(run.learner_lock):
         raise ExitError(f"{run.path}: no agent runs there; start it, or name another --run-dir.", Exit.BAD_CONFIG)
-    last = _id(_read(run.request)) or 0
-    if last > (_id(_read(run.answer)) or 0):
-        raise ExitError(f"{run.path}: request {last} isn't answered yet; wait for it.", Exit.BAD_CONFIG)
+    if is_open(run):
+        raise ExitError(
+            f"{run.path}: request {_id(_read(run.request))} isn't answered yet; wait for it.", Exit.BAD_CONFIG
+        )
     return write_request(run, kind, values)
+
+
+def is_open(run: RunPaths) -> bool:
+    """Return whether the newest request isn't answered yet."""
+    return (_id(_read(run.request)) or 0) > (_id(_read(run.answer)) or 0)
+
+
+def drained_by_person(run: RunPaths) -> bool:
+    """Return whether the newest request is a person's, to drain."""
+    newest = _parsed(run.request)
+    return isinstance(newest, Request) and newest.kind is RequestKind.DRAIN and newest.by is Asker.PERSON
 
 
 def answer_to(run: RunPaths, request_id: int) -> Answer | None:

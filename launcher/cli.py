@@ -23,6 +23,7 @@ from launcher import up as up_command
 from launcher.config import SHIPPED, STACK
 from launcher.observe.pools import Cards
 from launcher.options import RunOptions, RuntimeKind, SimulatorKind
+from launcher.page import live_page
 from launcher.resolve.resuming import DEFAULT_CONFIG, default_name
 from launcher.show import dashboard, report_process
 from launcher.show import doctor as doctor_command
@@ -111,6 +112,12 @@ Stack = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder of the Compose files. Default: the checkout, else the working folder."),
 ]
+DashboardPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=65535, help="Serve a live page of the run on 127.0.0.1, at this port; 0: a free one. Default: none."
+    ),
+]
 
 
 @app.command()
@@ -144,6 +151,7 @@ def up(
         str | None,
         typer.Option(metavar="CMD", help="A shell command that gets each event as JSON on its standard input."),
     ] = None,
+    dashboard_port: DashboardPort = None,
     simulator_arg: Annotated[
         list[str] | None, typer.Option(help="Passed on to the simulator; repeat for each word.")
     ] = None,
@@ -176,6 +184,7 @@ def up(
         port=port,
         gpu=gpu,
         max_timesteps=max_timesteps,
+        dashboard_port=dashboard_port,
         on_event=on_event,
         agent_args=agent_args or None,
         simulator_args=simulator_arg or None,
@@ -262,6 +271,18 @@ def status(
     else:
         with contextlib.suppress(KeyboardInterrupt):
             dashboard.follow(run)
+
+
+@app.command("dashboard")
+def serve_dashboard(
+    run_name: RunName = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Serve the live page of a run, one that goes on or one that has ended, until Ctrl-C."""
+    run = _existing(run_name, runs_dir)
+    with _refusals():
+        live_page.serve(run, port, _say)
 
 
 @app.command("report")

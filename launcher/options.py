@@ -64,6 +64,9 @@ class RunOptions(Section):
     )
     gpu: Cards | None = Field(None, description="By index; None takes the run's own cards, or Compose's variables.")
     max_timesteps: int | None = Field(None, ge=1, description="Of the agent; None leaves it to its configuration.")
+    dashboard_port: int | None = Field(
+        None, ge=0, le=65535, description="Of the live page on 127.0.0.1; 0 takes a free one, None serves none."
+    )
     on_event: str = Field("", description="A shell command that gets each event; empty for none.")
     agent_args: tuple[str, ...] = Field((), description="Passed on to the agent as they are.")
     simulator_args: tuple[str, ...] = Field((), description="Passed on to the simulator as they are.")

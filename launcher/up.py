@@ -26,6 +26,7 @@ from launcher.act.supervisor import Supervisor
 from launcher.config import LauncherConfig
 from launcher.decide.decisions import Ending
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.page import live_page
 from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.machine import compose_of
 from launcher.resolve.prepare import Prepared, prepare
@@ -43,6 +44,15 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
         ExitError: configuration, run directory or machine can't be used, no port is free, or another launcher runs
             there.
     """
+    with contextlib.ExitStack() as open_page:  # until the report is written: who looks sees how it ended
+        ending = _run(run_, options, resume, say, open_page)
+        if problem := write_report(run_):  # a full disk doesn't change how the run ended
+            say(problem)
+        summary.tell(run_, ending, say)
+    return ending
+
+
+def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page: contextlib.ExitStack) -> Ending:
     stop = StopRequests()
     stop.install(closing_terminal=True)
     limits = config.load(requested(run_, options, resume).options.launcher_config)  # before anything is written
@@ -52,6 +62,9 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
         for note in asked.notes:
             say(note)
         _refuse_taken_ports(prepared, asked)
+        page = open_page.enter_context(live_page.beside(run_, prepared.spec.options.dashboard_port, say))
+        if page is not None:
+            prepared.resolved.memory.count_as_launcher(page)
         with _cards_held(prepared) as cards:
             runtime = _runtime(prepared, limits, (lock.descriptor, *cards))
             try:
@@ -59,9 +72,6 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
                 _clear(runtime, say)
             finally:
                 runtime.close()
-    if problem := write_report(run_):  # a full disk doesn't change how the run ended
-        say(problem)
-    summary.tell(run_, ending, say)
     return ending
 
 

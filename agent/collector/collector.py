@@ -11,6 +11,7 @@ import os
 from collections import deque
 
 from agent.collector.evaluations import RunEvaluations
+from agent.collector.live import LiveView
 from agent.collector.rollout import Rollout
 from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig
@@ -44,7 +45,7 @@ class Collector:
         side = config.environment.camera.width
         self._policy = Policy(config.td3.network, side)
         self._replay = Replay.create(run.replay, config.replay.capacity, side)
-        self._env = WatchdogEnv(config, self._status, _leave if self._has_traffic else None)
+        self._env = WatchdogEnv(config, self._status, _leave if self._has_traffic else None, LiveView(run))
         self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.collector.live import LiveView
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import Observation
@@ -26,6 +27,7 @@ class WatchdogEnv(DrivingEnv):
     Args:
         status: the block in which calls are marked.
         on_lost: see ``Session``.
+        live: shows each step to whoever looks.
     """
 
     def __init__(
@@ -33,9 +35,10 @@ class WatchdogEnv(DrivingEnv):
         config: AgentConfig,
         status: Status,
         on_lost: Callable[[], None] | None = None,
+        live: LiveView | None = None,
     ) -> None:
         super().__init__(config.environment, config.simulator, config.seed, on_lost)
-        self._status = status
+        self._status, self._live = status, live
         self._ticks_before = status.ticks
         self._call_limit_s = config.simulator.timeout_s + config.collector.hang_margin_s
         self._connect_limit_s = config.simulator.patience_s + self._call_limit_s
@@ -59,6 +62,8 @@ class WatchdogEnv(DrivingEnv):
         """Drive one step."""
         with self._status.calling(self._call_limit_s):
             result = super().step(action)
+            if self._live is not None:  # it may ask the simulator, and so hang
+                self._live.show(self, action, result[1], result[4])
         self._status.ticks = self._ticks_before + self.session.ticks
         return result
 

@@ -77,6 +77,11 @@ class Planner:
         if not self.places:
             raise RouteError(f"Map {self.name} has no connected driving lanes: give another map.")
 
+    @property
+    def lanes(self) -> list[FloatArray]:
+        """Every driving lane's centre line, (n, 2) metres, in the direction of travel."""
+        return [piece.line[:, :2] for piece in self._pieces.values()]
+
     def sample(
         self, rng: np.random.Generator, config: RouteConfig, split: Split = "train", min_turns: int | None = None
     ) -> Route:

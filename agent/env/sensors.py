@@ -39,6 +39,8 @@ class FrameCamera:
     ) -> None:
         self._session = session
         self._arrivals: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.last: NDArray[np.uint8] | None = None
+        """The newest picture that was asked for, as :meth:`image` returned it."""
         blueprint = _blueprint(session.world, "sensor.camera.rgb")
         for key, value in (("image_size_x", width), ("image_size_y", height), ("fov", fov_deg)):
             blueprint.set_attribute(key, str(value))
@@ -52,7 +54,8 @@ class FrameCamera:
             SimulatorLost: it does not come.
         """
         message = self._session.receive(self._arrivals, frame)
-        return np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
+        self.last = np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
+        return self.last
 
     def grey(self, frame: int) -> GreyImage:
         """Return the (height, width) grey picture of ``frame``."""
@@ -110,6 +113,11 @@ class SensorRig:
     def grey(self, frame: int) -> GreyImage:
         """Return the front camera's grey image of ``frame``."""
         return self._camera.grey(frame)
+
+    @property
+    def picture(self) -> NDArray[np.uint8] | None:
+        """The front camera's newest image, (height, width, 4) BGRA; None before the first."""
+        return self._camera.last
 
     def collision(self, after_frame: int) -> Collision | None:
         """Return the first collision later than ``after_frame``; ask after the frame's image has come."""

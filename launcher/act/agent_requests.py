@@ -11,7 +11,7 @@ from contract import requests
 from contract.files import write_whole
 from contract.paths import RunPaths
 from contract.readers import read_lines
-from contract.requests import Answer
+from contract.requests import Answer, Asker
 
 
 class AgentRequests:
@@ -26,11 +26,15 @@ class AgentRequests:
         Raises:
             OSError: the run directory can't be written.
         """
-        return requests.write_request(self._run, kind, values)
+        return requests.write_request(self._run, kind, values, Asker.LAUNCHER)
 
     def answer(self, number: int) -> Answer | None:
         """Return the answer to a request, None while there is none."""
         return requests.answer_to(self._run, number)
+
+    def drained_by_person(self) -> bool:
+        """Return whether a person asked last, for a drain: the agent rests until a person has it go on."""
+        return requests.drained_by_person(self._run)
 
     def write_overrides(self, values: Mapping[str, Any]) -> None:
         """Write ``overrides.yaml`` whole; without values it goes.

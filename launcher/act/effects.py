@@ -64,6 +64,9 @@ class Requests(Protocol):
     def answer(self, number: int) -> Answer | None:
         """Return the answer, None while there is none."""
 
+    def drained_by_person(self) -> bool:
+        """Return whether a person asked last, for a drain."""
+
     def write_overrides(self, values: Mapping[str, Any]) -> None:
         """Write the values for the agent's next start."""
 

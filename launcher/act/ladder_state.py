@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from contract.events import LauncherEvent
@@ -29,6 +30,8 @@ from launcher.decide.room import taken_from_simulator
 from launcher.observe.observation import Observation
 from launcher.observe.pools import OwnerKind, PoolKind, Provenance
 
+FORESEEN_MIB = 16.0
+"""What a rung would free is written down again when it has changed by so much."""
 BEATS_SETTLE_S = 5.0
 """After a change the heartbeat may be a second old and tell of the time before it."""
 
@@ -47,6 +50,9 @@ def context_mib(seen: Observation) -> float | None:
         return None
     beyond = sum(each.mib or 0.0 for each in held) - beat.device_reserved_mib
     return round(beyond, 1) if beyond > 0 else None
+
+
+_Frees = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 class LadderState:
@@ -68,6 +74,7 @@ class LadderState:
         self._changed_s = float("-inf")
         self._fresh_mib: dict[PoolKind, float] = {}
         self._fresh_known = False
+        self._foreseen_s = float("-inf")
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -182,6 +189,23 @@ class LadderState:
         self._run_state.plan_bands(shown)
         self._journal.event(LauncherEvent.PLANNED_BANDS, "what the plan says for the present rung", bands_mib=shown)
 
+    def foresee(self, seen: Observation, now_s: float) -> None:
+        """Write down now and then what each rung would free, for people: its next step, and as far as it goes."""
+        if now_s - self._foreseen_s < self._config.memory.timeline_s:
+            return
+        self._foreseen_s = now_s
+        ground = self.ground(seen)
+        frees: dict[str, dict[str, dict[str, float]]] = {}
+        here = {pool.kind for pool in seen.memory.pools}
+        for kind, steps in ((kind, steps) for kind, steps in ground.open_steps().items() if kind in here):
+            for _, same in groupby(steps, key=lambda step: step.rung):
+                rung = list(same)
+                for step in (rung[0], rung[-1]):
+                    freed = {each.value: float(round(mib)) for each, mib in ground.frees((step,)).items() if round(mib)}
+                    frees.setdefault(kind.value, {})[str(step)] = freed
+        if _moved(frees, self._run_state.now.rungs_free_mib):
+            self._run_state.foresee(frees)
+
     def beats_tell_of_now(self, now_s: float) -> bool:
         """Return whether the heartbeat was certainly written after the last change."""
         return now_s - self._changed_s >= BEATS_SETTLE_S
@@ -259,3 +283,10 @@ class LadderState:
         """Return the name under which a ladder has these values; no ladder need have them."""
         found = next((step.rung for step in self._steps() if dict(step.values) == values), None)
         return found or ("micro_batches" if "td3.micro_batch" in values else "agent_cpu")
+
+
+def _moved(now: _Frees, before: _Frees) -> bool:
+    if {kind: list(steps) for kind, steps in now.items()} != {kind: list(steps) for kind, steps in before.items()}:
+        return True
+    pairs = [(freed, before[kind][step]) for kind, steps in now.items() for step, freed in steps.items()]
+    return any(abs(a.get(pool, 0.0) - b.get(pool, 0.0)) >= FORESEEN_MIB for a, b in pairs for pool in {*a, *b})

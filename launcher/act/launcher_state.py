@@ -55,6 +55,8 @@ class LauncherState:
         agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
         planned_bands_mib: the most that the plan has simulator and agent hold, by owner, pool and phase (of the agent:
             warming, updating, evaluating; of the simulator, empty for any).
+        rungs_free_mib: what each step that can be taken would free now, negative where it costs, by the kind of pool
+            in whose ladder it stands, its name, and the kind of pool.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -83,6 +85,7 @@ class LauncherState:
     incidents: int = 0
     incident: str = ""
     planned_bands_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    rungs_free_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     exit_code: int | None = None
     reason: str = ""
 

@@ -94,6 +94,11 @@ class RunState:
         """Say what simulator and agent should hold on this rung, by owner, pool and phase."""
         self._change(planned_bands_mib=bands_mib)
 
+    def foresee(self, frees_mib: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+        """Say what each rung would free, by ladder, step and kind of pool; write it."""
+        self._change(rungs_free_mib=frees_mib)
+        self._journal.save()
+
     # Measures
 
     def simulator_held(self, kind: PoolKind, quality: str | None, mib: float) -> None:

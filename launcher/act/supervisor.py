@@ -117,7 +117,9 @@ class Supervisor:
             self._effects.say(f"the agent computes on the CPU, for {why}: planned so from now on")
         if values := self._ladder.given_up(seen, self._processes.now_s):
             self._adopt(values, 0 if seen.agent.beat is None else seen.agent.beat.step)
-        if self._ladder.beats_tell_of_now(self._processes.now_s) and _is_drained(seen):
+        self._ladder.foresee(seen, self._processes.now_s)
+        rests = self._ladder.beats_tell_of_now(self._processes.now_s) and _is_drained(seen)
+        if rests and not self._effects.requests.drained_by_person():
             yield from self._processes.resume()
             return
         decision, incident = self._decision(seen)

@@ -146,10 +146,14 @@ class Ground:
         """
         target = lack.pool or lack.kind.value
         kinds = {target: lack.kind, **{pool.name: pool.kind for pool in self.reading.pools if pool.name != target}}
-        ladder = {kind: tuple(filter(self._can_be_taken, steps)) for kind, steps in self.ladder.items()}
+        ladder = self.open_steps()
         if lasting:
             ladder = {kind: tuple(step for step in steps if step.stays) for kind, steps in ladder.items()}
         return choose(ladder, kinds, lambda ways: [self._short_after(way, target, lack) for way in ways]) or ()
+
+    def open_steps(self) -> Ladder:
+        """Return the steps that can be taken from here, ``stop`` not among them."""
+        return {kind: tuple(filter(self._can_be_taken, steps)) for kind, steps in self.ladder.items()}
 
     def frees(self, way: Way) -> dict[PoolKind, float]:
         """Return what steps free together in each kind of pool, negative where they cost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -32,6 +33,11 @@ class MemoryReader:
         self._nvml = {index: Nvml(index) for index in cards.indices}
         self._names = OwnerNames(container_name, proc)
         self._ram = Ram(self._names, proc)
+        self._launcher: tuple[int, ...] = (os.getpid(),)
+
+    def count_as_launcher(self, pid: int) -> None:
+        """Count what another process holds as the launcher's."""
+        self._launcher = (*self._launcher, pid)
 
     def name_containers(self, container_name: ContainerName) -> None:
         """Have foreign processes' containers named by this from now on."""
@@ -43,7 +49,7 @@ class MemoryReader:
 
     def read(self, simulator_pids: Collection[int] = (), agent_pids: Collection[int] = ()) -> Reading:
         """Return all pools now. Raises nothing; what couldn't be read is missing, and ``problem`` says why."""
-        run = RunProcesses(simulator_pids, agent_pids)
+        run = RunProcesses(simulator_pids, agent_pids, self._launcher)
         looks = {index: nvml.read() for index, nvml in self._nvml.items()}
         vram = (self._vram(index, look.card, run) for index, look in looks.items() if look.card is not None)
         ram = self._ram.pools(run)

@@ -177,6 +177,7 @@ def program_name(pid: int, proc: Path = PROC) -> str:
     """Return a process's program without its folder; empty where there is no such process."""
     try:
         first = (proc / str(pid) / "cmdline").read_bytes().split(b"\0", 1)[0]
+        first = first.split(b" --", 1)[0]  # a browser's children write their whole command line as one word
         written = first or (proc / str(pid) / "comm").read_bytes()  # a kernel thread has no command line
     except OSError:
         return ""

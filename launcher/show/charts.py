@@ -265,9 +265,9 @@ def _flat(
 
 def _path(element: ET.Element, _shapes: Mapping[str, ET.Element]) -> ET.Element | None:
     style = _style(element.get("style", ""))
-    if style in ("", "fill:none"):
+    if style in ({}, {"fill": "none"}):
         return None
-    return ET.Element("path", {"d": _compact(element.get("d", "")), "style": style})
+    return ET.Element("path", {"d": _compact(element.get("d", "")), **style})
 
 
 def _use(element: ET.Element, shapes: Mapping[str, ET.Element]) -> ET.Element | None:
@@ -277,7 +277,7 @@ def _use(element: ET.Element, shapes: Mapping[str, ET.Element]) -> ET.Element | 
     if len(d) <= 3 or not (style := _style(f"{shape.get('style', '')};{element.get('style', '')}")):
         return None
     place = f"translate({float(element.get('x', 0)):.1f} {float(element.get('y', 0)):.1f})"
-    return ET.Element("path", {"d": _compact(shape.get("d", "")), "style": style, "transform": place})
+    return ET.Element("path", {"d": _compact(shape.get("d", "")), **style, "transform": place})
 
 
 def _text(element: ET.Element, _shapes: Mapping[str, ET.Element]) -> ET.Element:
@@ -296,15 +296,21 @@ def _tag(element: ET.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def _style(style: str) -> str:
-    """Return a style without what is taken for granted, its colours as variables of the style sheet."""
-    said: dict[str, Any] = dict(re.findall(r"([a-z-]+): *([^;]+)", style))
+def _style(style: str) -> dict[str, str]:
+    """Return a style as attributes, which a page that forbids inline styles shows too; colours are its variables.
+
+    What is taken for granted is left out.
+    """
+    said = dict(re.findall(r"([a-z-]+): *([^;]+)", style))
     for name in ("stroke-linejoin", "stroke-linecap", "stroke-miterlimit"):
         said.pop(name, None)
     if said.get("stroke-width") == "0":
         said = {name: value for name, value in said.items() if not name.startswith("stroke")}
-    kept = ";".join(f"{name}:{value}" for name, value in said.items())
-    return re.sub(r"#fe01([0-9a-f]{2})", lambda match: f"var(--{VARIABLES[int(match[1], 16)]})", kept)
+    return {name: re.sub(r"#fe01([0-9a-f]{2})", _variable, value) for name, value in said.items()}
+
+
+def _variable(colour: re.Match[str]) -> str:
+    return f"var(--{VARIABLES[int(colour[1], 16)]})"
 
 
 def _compact(d: str) -> str:

@@ -57,24 +57,27 @@ def view(found: Found) -> RenderableType:
 
 
 def table(found: Found) -> Table:
-    """Return the figures of ``status`` for people; what isn't known is left out."""
+    """Return the figures of ``status`` as a table."""
     shown = Table(title=f"run {found['run']}", show_header=False)
     shown.add_column(no_wrap=True)
     shown.add_column(overflow="fold")
-    beat = found["heartbeat"]
+    for name, value in figures(found).items():
+        shown.add_row(name, Text(value))
+    return shown
+
+
+def figures(found: Found) -> dict[str, str]:
+    """Return the figures of ``status`` for people, by name; what isn't known is left out."""
     rows = {
         "state": _state(found),
         "progress": _progress(found),
-        "agent": _agent(beat, found["heartbeat_age_s"]),
+        "agent": _agent(found["heartbeat"], found["heartbeat_age_s"]),
         "simulator": _simulator(found),
         "restarts": ", ".join(f"{who} {count:.0f}" for who, count in found["restarts"].items() if count is not None),
         "rung": _rungs(found),
         "planned": _planned(found),
     }
-    for name, value in rows.items():
-        if value:
-            shown.add_row(name, Text(value))
-    return shown
+    return {name: value for name, value in rows.items() if value}
 
 
 def ending(found: Found) -> str:

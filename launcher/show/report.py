@@ -15,20 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
 
 from contract.exits import Exit
 from contract.files import write_whole
 from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.paths import RunPaths
-from contract.readers import inner, number, points, read_lines, read_object, read_objects
+from contract.readers import inner, number, read_lines, read_object, read_objects
 from launcher.act.saved_config import saved_config
-from launcher.observe.pools import PoolKind
-from launcher.show import charts, history, sentences
+from launcher.show import history, run_charts, sentences
 from launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
 from launcher.show.history import IncidentReport, RunHistory, kind_of
-from launcher.show.incidents import RESTORE
-from launcher.show.layers import stacked
 from launcher.show.planned import most_held, planned_bands
 from launcher.show.report_phases import peaks_by_phase, shortages
 from launcher.show.run_time import RunTime
@@ -37,26 +33,6 @@ EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
 LONGEST = 160
 """Characters of a list or an object in an event; the file has the rest."""
-ON_THE_LADDER = {"rung_taken": "down", "rung_adopted": "down", "rung_left": "up"}
-RESTARTS = ("simulator_restart", "agent_restart")
-
-CURVES = {
-    "rollout/ep_rew_mean": "Return of training episodes (mean of the last 100)",
-    "rollout/route_completion": "Route completion in training",
-    "eval/route_completion": "Route completion on held-out routes",
-    "eval/driving_score": "Driving score on held-out routes (0 to 100)",
-    "train/critic_loss": "Critic loss",
-    "train/actor_loss": "Actor loss",
-    "time/fps": "Environment steps per second",
-}
-"""Scalar names as in TensorBoard."""
-MEMORY_CURVES = {
-    "memory/learner_mib": "RAM of the learner, MiB",
-    "memory/collector_mib": "RAM of the collector, MiB",
-    "memory/device_allocated_mib": "GPU memory in tensors, MiB",
-    "memory/device_reserved_mib": "GPU memory that the allocator holds, MiB",
-    "memory/device_used_mib": "GPU memory used by all processes, MiB",
-}
 COLUMNS = {
     "success": ("success", "{:.0%}"),
     "route_completion": ("completion", "{:.1%}"),
@@ -96,8 +72,8 @@ def write(run: RunPaths) -> Path:
     with _uncollected():
         found = history.examine(run)
         content = _content(run, found)
-        write_whole(run.report, _templates(escaped=True).get_template("report.html").render(content))
-        text = _templates(escaped=False).get_template("report.md").render(content)
+        write_whole(run.report, templates(escaped=True).get_template("report.html").render(content))
+        text = templates(escaped=False).get_template("report.md").render(content)
         write_whole(run.report.with_suffix(".md"), text.rstrip() + "\n")
     return run.report
 
@@ -114,9 +90,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _templates(escaped: bool) -> jinja2.Environment:
+def templates(*, escaped: bool, more: Sequence[Path] = ()) -> jinja2.Environment:
+    """Return the templates of this folder, and of ``more``, with the filters that they use."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader([Path(__file__).parent / "templates", *more]),
         autoescape=escaped,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -153,16 +130,16 @@ def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
         "outcome": _outcome(launcher, found),
         "overview": sentences.overview(found) if found else [],
         "facts": _facts(run, launcher, beat, found),
-        "memory": _memory(found) if found else None,
+        "memory": run_charts.memory(found) if found else None,
         "pools": _pools(found) if found else [],
         "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)] if found else [],
         "incidents": _incidents(found) if found else None,
         "driving": _driving(read_objects(run.evaluation_json)),
         "videos": [f"videos/{path.name}" for path in sorted(run.videos.glob("*.mp4"), reverse=True)],
-        "curves": _curves(metrics, CURVES),
+        "curves": run_charts.curves(metrics, run_charts.CURVES),
         "phases": peaks_by_phase(beat.peaks_mib if beat else {}, agent_events),
         "shortages": shortages(agent_events),
-        "memory_curves": _curves(metrics, MEMORY_CURVES),
+        "memory_curves": run_charts.curves(metrics, run_charts.MEMORY_CURVES),
         "events": _events(run),
         "config": _configuration(run),
     }
@@ -205,45 +182,6 @@ def _duration(launcher: Row) -> str | None:
 # Memory and incidents
 
 
-def _memory(run: RunHistory) -> dict[str, Any] | None:
-    """Return the charts of what happened and of each pool, on one time axis; None without a timeline."""
-    axis = RunTime(run.sessions)
-    stacks = {
-        name: stack
-        for name, samples in run.timeline.pools.items()
-        if (stack := stacked(samples, lambda moment_s: charts.column_of(axis, moment_s))) is not None
-    }
-    if not stacks:
-        return None
-    marks = list(_marks(run))
-    rungs = [mark for mark in marks if mark.lane == "ladder"]
-    drawn = [
-        {
-            "title": kind_of(name),
-            "svg": Markup(charts.memory_chart(kind_of(name), axis, stack, run.stood, rungs)),
-            "layers": list(reversed(stack.layers)),  # as they lie, highest first
-            "aside": name == PoolKind.DISK.value and all(each.pool != name for each in run.incidents),
-        }
-        for name, stack in stacks.items()
-    ]
-    return {"events": Markup(charts.events_chart(axis, marks, run.stood)), "signs": charts.LANES, "pools": drawn}
-
-
-def _marks(run: RunHistory) -> Iterator[charts.Mark]:
-    for report in run.incidents:
-        incident = report.incident
-        if incident.cause != RESTORE:
-            said = incident.sentences[0] if incident.sentences else ""
-            yield charts.Mark(incident.began_s, "faults", "fault", f"{cause(incident.cause)}: {said}")
-        for action in incident.actions:
-            if action.event in ON_THE_LADDER:
-                yield charts.Mark(action.time_s, "ladder", ON_THE_LADDER[action.event], action.words)
-            elif action.event in RESTARTS:
-                yield charts.Mark(action.time_s, "restarts", "restart", action.words)
-    for moment_s, what in run.passed:
-        yield charts.Mark(moment_s, "faults", "passed", cause(what))
-
-
 def _pools(run: RunHistory) -> list[dict[str, Any]]:
     """Return each pool's limit, the least that was free, and who held most of it."""
     pools = []
@@ -265,10 +203,11 @@ def _incidents(run: RunHistory) -> dict[str, Any] | None:
     axis = RunTime(run.sessions)
     costliest = sorted(run.incidents, key=lambda each: (-each.cost.stood_s, not each.incident.is_fault))
     shown = sorted(costliest[:INCIDENTS_SHOWN], key=lambda each: each.incident.began_s)
-    return {"count": len(run.incidents), "shown": [_incident(each, axis) for each in shown]}
+    return {"count": len(run.incidents), "shown": [incident_row(each, axis) for each in shown]}
 
 
-def _incident(report: IncidentReport, axis: RunTime) -> dict[str, Any]:
+def incident_row(report: IncidentReport, axis: RunTime) -> dict[str, Any]:
+    """Return an incident as a row of the table."""
     incident = report.incident
     return {
         "name": incident.name,
@@ -303,11 +242,6 @@ def _driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
             for row, totals in rows
         ],
     }
-
-
-def _curves(rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Markup]:
-    drawn = {title: charts.line_chart(title, points(rows, name)) for name, title in names.items()}
-    return {title: Markup(svg) for title, svg in drawn.items() if svg}
 
 
 # What happened

@@ -72,11 +72,11 @@ def test_where_all_passed_it_ends_with_0_and_says_which_parts_that_were(tmp_path
 @pytest.mark.parametrize(
     ("purpose", "extras"),
     [
-        ("run", "agent,lite,launcher"),
-        ("unit", "agent,lite,launcher,benchmark,test"),
-        ("soak", "agent,lite,launcher,benchmark,test"),
-        ("lint", "agent,lite,launcher,benchmark,test,lint"),
-        ("verify-gpu", "agent,lite,launcher,benchmark,test"),
+        ("run", "agent,lite,launcher,web"),
+        ("unit", "agent,lite,launcher,web,benchmark,test"),
+        ("soak", "agent,lite,launcher,web,benchmark,test"),
+        ("lint", "agent,lite,launcher,web,benchmark,test,lint"),
+        ("verify-gpu", "agent,lite,launcher,web,benchmark,test"),
     ],
 )
 def test_each_purpose_installs_what_it_needs_and_no_more(tmp_path: Path, purpose: str, extras: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ CARLA = f"{sys.executable} -m carla_lite --host 127.0.0.1 --port {{port}} --map 
 """What stands for a CARLA that is installed here; the figures of a card say what it holds there."""
 PRESSED_MIB = 2048
 """What a foreign process takes; 152 more are left beyond the reserve before, of which the run takes some 600."""
+
+MORE_MIB, LATE_S = 2048, 6.0
 
 WIDE: dict[str, Any] = {"batch_size": 1024, "network": {"channels": [4, 4, 4], "features": 16, "hidden": [4096]}}
 """An agent whose updates take far more than the rest of it."""
@@ -75,7 +78,18 @@ def press(run: Launched, folder: Path) -> None:
     program.symlink_to(sys.executable)
     with Hog(str(program), str(REPOSITORY / "tests" / "memory_hog.py")) as hog:
         assert hog.touch(PRESSED_MIB)
+        for _ in range(MORE_MIB // 256):  # what others of this machine gave back since the limits were made
+            if _gives_way(run):
+                return
+            assert hog.touch(256)
         run.until(lambda: bool(run.events("rung_taken")))
+
+
+def _gives_way(run: Launched) -> bool:
+    """Return whether the launcher gives way within a few seconds."""
+    by_s = time.monotonic() + LATE_S
+    run.until(lambda: bool(run.events("rung_taken")) or time.monotonic() > by_s)
+    return bool(run.events("rung_taken"))
 
 
 def short_of_memory(updates: int) -> dict[str, str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from contract.exits import Exit
+from contract.paths import RunPaths
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import Run, program
@@ -46,14 +50,36 @@ def test_a_run_trains_evaluates_and_leaves_its_directory(trained: tuple[Run, str
     assert "is finished" in run.train("--resume")
 
 
-def test_lockstep_runs_of_one_seed_are_equal_bit_for_bit(start_server: StartServer, new_run: NewRun) -> None:
-    runs = [new_run(name, start_server(seed=3)) for name in ("first", "second")]
-    for run in runs:
-        run.train(
-            *("--seed", "3", "--max-timesteps", "60", "--set", "training.lockstep=true"),
-            *("--set", "environment.traffic.vehicles=3", "--set", "environment.max_steps=25"),
-        )
-    first, second = runs
+@contextlib.contextmanager
+def looking_at(run: RunPaths) -> Iterator[None]:
+    """Say all the while that somebody looks."""
+    over = threading.Event()
+
+    def look() -> None:
+        run.live.mkdir(exist_ok=True)
+        while not over.wait(0.5):
+            run.live_wanted.touch()
+
+    looks = threading.Thread(target=look)
+    looks.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looks.join()
+
+
+def test_lockstep_runs_of_one_seed_are_equal_bit_for_bit_though_one_is_watched(
+    start_server: StartServer, new_run: NewRun
+) -> None:
+    first, second = runs = [new_run(name, start_server(seed=3)) for name in ("first", "second")]
+    with looking_at(RunPaths(second.path)):
+        for run in runs:
+            run.train(
+                *("--seed", "3", "--max-timesteps", "60", "--set", "training.lockstep=true"),
+                *("--set", "environment.traffic.vehicles=3", "--set", "environment.max_steps=25"),
+            )
+    assert [(run.path / "live" / "state.json").exists() for run in runs] == [False, True]
     assert first.steps == second.steps == 60
     for name in ("frames.u8", "rows.bin"):
         assert (first.path / "replay" / name).read_bytes() == (second.path / "replay" / name).read_bytes(), name

@@ -27,6 +27,7 @@ from carla_lite.maps import Maps
 from carla_lite.protocol.channel import listen
 from carla_lite.roads.network import KNOWN, MAP_NAMES, MapError
 from carla_lite.server import Server
+from carla_lite.view import launch
 
 # Whatever --host says: a process that can reach it can crash the server.
 LOOPBACK = "127.0.0.1"
@@ -84,6 +85,11 @@ def main(
             help=f"Only on {LOOPBACK} take lines of text: fault KIND:KEY=VALUE,… or clear or status. Off by default.",
         ),
     ] = None,
+    view: Annotated[
+        bool,
+        typer.Option("--view", help=f"Serve a window on {LOOPBACK}: the spectator's camera, and the town from above."),
+    ] = False,
+    view_port: Annotated[int, typer.Option(min=0, max=65535, help="Of the window; default: a free one.")] = 0,
 ) -> None:
     """Serve a CARLA world on the CPU to the unmodified carla client, version 0.9.16."""
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -96,6 +102,7 @@ def main(
     with contextlib.ExitStack() as ends:
         # Before the others: a client that waits for the RPC port can then use this one.
         control = None if control_port is None else ends.enter_context(_control(control_port))
+        window_socket = ends.enter_context(_window_socket(view_port)) if view else None
         injector.before_listening()
         try:
             server = ends.enter_context(Server(host, port, maps, seed))
@@ -106,6 +113,9 @@ def main(
         if control is not None or fault:
             injector.attach(server)
         print(f"carla-lite: {maps.first.name} on {host}:{port} (streams {port + 1}), seed {seed}", flush=True)
+        if window_socket is not None:
+            address = ends.enter_context(launch.window(window_socket, (host, port), seed))
+            print(f"carla-lite: window at {address}", flush=True)
         server.serve()
 
 
@@ -121,6 +131,13 @@ def _control(port: int) -> socket.socket:
         return listen(LOOPBACK, port)
     except OSError as error:
         _fail(f"can't listen on {LOOPBACK}:{port} ({error.strerror}); choose another with --control-port", _NO_PORT)
+
+
+def _window_socket(port: int) -> socket.socket:
+    try:
+        return launch.bind(port)
+    except OSError as error:
+        _fail(f"can't listen on {LOOPBACK}:{port} ({error.strerror}); choose another with --view-port", _NO_PORT)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -169,6 +169,7 @@ class World:
     laid: dict[str, Any] = field(default_factory=dict)
     planned: dict[BandKey, float] = field(default_factory=dict)
     drained: bool = False
+    person_drained: bool = False
     expected: list[Child] = field(default_factory=list)
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     unheard: set[int] = field(default_factory=set)
@@ -277,6 +278,9 @@ class World:
     def write_overrides(self, values: Mapping[str, Any]) -> None:
         with self.point("lay", quiet=True):
             self.laid = dict(values)
+
+    def drained_by_person(self) -> bool:
+        return self.person_drained
 
     def started_with(self) -> dict[str, Any]:
         return dict(self.last(Role.AGENT).overrides)

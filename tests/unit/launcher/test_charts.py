@@ -51,8 +51,8 @@ def places(path: ET.Element) -> list[tuple[float, float]]:
 
 def filled(svg: str, colours: set[str]) -> list[ET.Element]:
     """Return the shapes of a chart that are filled in one of the page's colours."""
-    wanted = {f"fill:var(--{colour})" for colour in colours}
-    return [path for path in ET.fromstring(svg).findall("path") if wanted & set(path.attrib["style"].split(";"))]
+    wanted = {f"var(--{colour})" for colour in colours}
+    return [path for path in ET.fromstring(svg).findall("path") if path.get("fill") in wanted]
 
 
 def drawn(samples: list[Sample]) -> tuple[RunTime, Stack]:
@@ -146,7 +146,7 @@ def test_a_rung_that_is_taken_is_a_line_in_the_memory_it_frees() -> None:
     rungs = [Mark(50.0, "ladder", "down", "x"), Mark(75.0, "ladder", "up", "x")]
     svg = ET.fromstring(memory_chart("RAM", axis, stack, [], rungs))
     for colour, share in (("down", 0.5), ("up", 0.75)):
-        (line,) = [path for path in svg.findall("path") if f"stroke:var(--{colour})" in path.attrib["style"]]
+        (line,) = [path for path in svg.findall("path") if path.get("stroke") == f"var(--{colour})"]
         assert places(line)[0][0] == pytest.approx(LEFT + share * (WIDTH - LEFT - RIGHT), abs=0.2)
 
 

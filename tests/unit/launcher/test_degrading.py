@@ -197,6 +197,26 @@ def test_what_the_agent_gave_up_by_itself_is_adopted_and_holds_for_its_next_star
     assert adopted["cause"] == "the agent ran out of memory"
 
 
+def test_a_person_who_drains_the_agent_is_left_to_resume_it_and_a_dead_launchers_drain_is_ended(world: World) -> None:
+    settle(world)
+    world.drained = world.person_drained = True
+    settle(world)
+    assert world.diary[2:] == []
+    world.person_drained = False
+    world.steps_while(lambda: world.drained)
+    assert world.diary[2:] == ["ask resume"]
+
+
+def test_what_each_rung_would_free_now_is_written_down_and_what_is_taken_is_left_out(world: World) -> None:
+    settle(world)
+    frees = read_object(world.run.launcher_state)["rungs_free_mib"]["vram"]
+    assert frees["agent_cpu (device = cpu)"]["vram"] == 600
+    assert frees["carla_low (Low)"]["vram"] == 700
+    press(world, 650)
+    settle(world)
+    assert "carla_low (Low)" not in read_object(world.run.launcher_state)["rungs_free_mib"]["vram"]
+
+
 def leak(exhausted_in_s: float) -> Finding:
     return Finding(
         Cause.LEAK, "the simulator grows by 20 MiB a minute", pool="vram:0", owner="simulator",

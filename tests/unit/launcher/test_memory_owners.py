@@ -105,3 +105,6 @@ def test_a_kernel_thread_is_named_by_its_task(tmp_path: Path) -> None:
     (tmp_path / "2" / "cmdline").write_bytes(b"")
     (tmp_path / "2" / "comm").write_text("kthreadd\n")
     assert program_name(2, tmp_path) == "kthreadd"
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "cmdline").write_bytes(b"/usr/lib/chromium/chromium --type=gpu --user-data-dir=/tmp/x --y\0")
+    assert program_name(3, tmp_path) == "chromium"

@@ -280,7 +280,7 @@ def test_a_curve_stays_inside_its_frame(points: list[tuple[float, float]]) -> No
     usable = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y) and max(abs(x), abs(y)) < 1e100]
     assert bool(svg) == (len(usable) >= 2)
     if svg:
-        (curve,) = [path for path in ET.fromstring(svg).findall("path") if "var(--accent)" in path.attrib["style"]][:1]
+        (curve,) = [path for path in ET.fromstring(svg).findall("path") if path.get("stroke") == "var(--accent)"][:1]
         for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", curve.attrib["d"]):
             assert 0 <= float(x) <= CURVE_WIDTH
             assert 0 <= float(y) <= CURVE_HEIGHT

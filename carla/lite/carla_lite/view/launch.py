@@ -1,0 +1,65 @@
+"""The window's process as the server has it: its port, its token, and the pipe with whose end it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from carla_lite.protocol.channel import listen
+
+LOOPBACK = "127.0.0.1"
+END_S = 3.0
+PACKAGES = Path(__file__).resolve().parents[2]
+
+
+def bind(port: int) -> socket.socket:
+    """Return the socket on which the window will be served.
+
+    Raises:
+        OSError: the port is in use.
+    """
+    return listen(LOOPBACK, port)
+
+
+@contextlib.contextmanager
+def window(listening: socket.socket, server: tuple[str, int], seed: int) -> Iterator[str]:
+    """Serve the window of a server while the block lasts, and give its address, token included.
+
+    Args:
+        listening: as :func:`bind` returned it; closed here.
+        server: host and RPC port that are listened on.
+        seed: of what stands beside the road.
+    """
+    host = LOOPBACK if server[0] in ("0.0.0.0", "") else server[0]
+    token = secrets.token_urlsafe(32)
+    paths = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH", ""))))
+    with listening:
+        address = f"http://{LOOPBACK}:{listening.getsockname()[1]}/?token={token}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "carla_lite.view", str(listening.fileno()), host, str(server[1]), str(seed)],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths},
+            pass_fds=(listening.fileno(),),
+            start_new_session=True,  # Ctrl-C is for the server
+            text=True,
+        )
+    assert process.stdin is not None
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(f"{token}\n")
+            process.stdin.flush()
+        yield address
+    finally:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,184 @@
+"""The window's HTTP server: the page, its pictures and places, and commands, for whoever has the token.
+
+The standard library's server is enough for a page on this machine. Who may pass: the one address with the token gives a
+cookie, all else needs it; Host must be this machine's, and what asks for something must come from this very page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import secrets
+import socket
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from carla_lite.view.watch import Watch
+
+HOSTS = ("127.0.0.1", "localhost")
+FOLDER = Path(__file__).parent / "page"
+FILES = {
+    "/": ("window.html", "text/html; charset=utf-8"),
+    "/window.css": ("window.css", "text/css"),
+    "/window.js": ("window.js", "text/javascript"),
+}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+# Where a link with the token is followed from another site, a redirect would come without the cookie; this doesn't.
+GOES_ON = b'<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>One moment</title>'
+MOST_CONNECTIONS = 64
+MOST_BODY_BYTES = 4096
+PATIENCE_S = 10.0
+"""For a request to come, and for an answer to be taken."""
+
+
+class Window(ThreadingHTTPServer):
+    """Serves one watch."""
+
+    daemon_threads = True
+
+    def __init__(self, listening: socket.socket, token: str, watch: Watch) -> None:
+        super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        listening.setblocking(True)
+        self.socket = listening
+        self.token, self.watch = token, watch
+        self.session = secrets.token_urlsafe(32)
+        self.cookie = f"carla-lite-{listening.getsockname()[1]}"
+        self._connections = 0
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, unless there are too many."""
+        if self._connections >= MOST_CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self._connections += 1
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections -= 1
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that has gone."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Window
+    timeout = PATIENCE_S
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answer what is looked at."""
+        parts = urlsplit(self.path)
+        if not self._is_ours(asks=False):
+            return
+        token = parse_qs(parts.query).get("token", [""])[0]
+        if parts.path == "/" and token and _same(token, self.server.token):
+            cookie = f"{self.server.cookie}={self.server.session}; HttpOnly; SameSite=Strict; Path=/"
+            self._answer(200, GOES_ON, "text/html", {"Set-Cookie": cookie})
+        elif self._is_admitted():
+            self._show(parts.path)
+
+    def do_POST(self) -> None:
+        """Do what is asked."""
+        if not (self._is_ours(asks=True) and self._is_admitted()):
+            return
+        length = self.headers.get("Content-Length", "")
+        if self.path != "/command" or not length.isdecimal() or int(length) > MOST_BODY_BYTES:
+            self._answer(404, b"There is no such thing.\n")
+            return
+        try:
+            asked = json.loads(self.rfile.read(int(length)))
+            self.server.watch.command(asked)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            self._answer(400, b"That is no command.\n")
+            return
+        self._answer(204, b"")
+
+    def _show(self, path: str) -> None:
+        watch = self.server.watch
+        if path in FILES:
+            name, kind = FILES[path]
+            self._answer(200, (FOLDER / name).read_bytes(), kind)
+        elif path == "/state":
+            watch.look()
+            self._answer(200, json.dumps(watch.state()).encode(), "application/json")
+        elif path == "/town":
+            self._answer(200, watch.town(), "image/jpeg")
+        elif path == "/camera":
+            self._stream()
+        elif path == "/favicon.ico":
+            self._answer(204, b"")
+        else:
+            self._answer(404, b"There is no such thing.\n")
+
+    def _stream(self) -> None:
+        watch = self.server.watch
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self._head(200, {"Content-Type": "multipart/x-mixed-replace; boundary=picture", "Connection": "close"})
+            self.wfile.write(b"--picture\r\n")
+            shown = 0
+            while True:
+                watch.look()
+                number, jpeg = watch.picture(shown, 1.0)
+                if number > shown:
+                    head = f"Content-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n".encode()
+                    self.wfile.write(head + jpeg + b"\r\n--picture\r\n")
+                    shown = number
+
+    def _is_ours(self, asks: bool) -> bool:
+        """Return whether no other site has a hand in it; answer if one has."""
+        host, origin, site = (self.headers.get(name) for name in ("Host", "Origin", "Sec-Fetch-Site"))
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            name = None
+        foreign = origin != f"http://{host}" if origin is not None else asks
+        if name in HOSTS and not foreign and not (asks and site not in (None, "same-origin")):
+            return True
+        self._answer(403, b"Another site's page may not ask for this.\n")
+        return False
+
+    def _is_admitted(self) -> bool:
+        try:
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
+        except CookieError:
+            found = None
+        if found is not None and _same(found.value, self.server.session):
+            return True
+        self._answer(401, b"Open the address that carla-lite printed: it ends with a token.\n")
+        return False
+
+    def _head(self, status: int, headers: dict[str, str]) -> None:
+        self.send_response_only(status)
+        for name, value in {**HEADERS, **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _answer(
+        self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8", more: dict[str, str] | None = None
+    ) -> None:
+        if status >= 400:
+            self.close_connection = True  # what may follow of the request isn't read
+        length = {} if status == 204 else {"Content-Length": str(len(body))}
+        closing = {"Connection": "close"} if self.close_connection else {}
+        with contextlib.suppress(OSError):
+            self._head(status, {"Content-Type": kind, **length, **closing, **(more or {})})
+            self.wfile.write(body)
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode())

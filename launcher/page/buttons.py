@@ -1,0 +1,77 @@
+"""The page's buttons: the same requests and the same way down as the commands, and what has become of the last one."""
+
+from __future__ import annotations
+
+import threading
+
+from contract import requests
+from contract.exits import Exit, ExitError
+from contract.locks import is_held
+from contract.paths import RunPaths
+from contract.requests import RequestKind
+from launcher import down
+from launcher.config import LauncherConfig
+
+REQUESTS = (RequestKind.CHECKPOINT, RequestKind.DRAIN, RequestKind.RESUME)
+STOP = "stop"
+
+
+class Buttons:
+    """Of one run."""
+
+    def __init__(self, run: RunPaths, limits: LauncherConfig) -> None:
+        self._run, self._limits = run, limits
+        self._pressing = threading.Lock()
+        self._asked: tuple[str, int] | None = None
+        self._stopping = ""
+
+    def open(self, phase: str) -> dict[str, bool]:
+        """Return which buttons can be pressed, by name.
+
+        Args:
+            phase: of the agent.
+        """
+        listens = is_held(self._run.learner_lock) and not requests.is_open(self._run) and not self._stopping
+        return {
+            "checkpoint": listens and phase != "drained",
+            "drain": listens and phase != "drained",
+            "resume": listens and phase == "drained",
+            STOP: (is_held(self._run.launcher_lock) or listens) and not self._stopping,
+        }
+
+    def press(self, what: str) -> str:
+        """Ask for what a button stands for; return what was asked, a sentence.
+
+        Raises:
+            ExitError: there is no such button, or nobody to ask; the message is one sentence for a person.
+            OSError: the run directory can't be written.
+        """
+        with self._pressing:
+            if what == STOP:
+                return self._stop()
+            if what not in REQUESTS:
+                raise ExitError(f"There is no button {what[:20]!r}.", Exit.USAGE)
+            self._asked = what, requests.send(self._run, what, {})
+            return self.said()
+
+    def said(self) -> str:
+        """Return what has become of the last button that was pressed here; empty before one was."""
+        if self._stopping or self._asked is None:
+            return self._stopping
+        what, number = self._asked
+        answer = requests.answer_to(self._run, number)
+        return f"{what} is asked for …" if answer is None else f"{what}: {answer.sentence}"
+
+    def _stop(self) -> str:
+        if is_held(self._run.launcher_lock):
+            self._stopping = "The run is being stopped: the agent writes its checkpoint first."
+            threading.Thread(target=self._down, daemon=True).start()
+        else:
+            self._asked = STOP, requests.send(self._run, RequestKind.STOP, {})
+        return self.said()
+
+    def _down(self) -> None:
+        try:
+            self._stopping = down.run(self._run, self._limits)
+        except ExitError as error:
+            self._stopping = str(error)

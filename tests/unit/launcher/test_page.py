@@ -1,0 +1,239 @@
+"""What the live page shows and does: parts from the run's files, pictures, buttons; its process from start to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.exits import ExitError
+from contract.locks import Lock
+from contract.paths import RunPaths
+from contract.requests import Answer, Asker, Inbox, Request, Result, drained_by_person
+from launcher import config
+from launcher.act.agent_requests import AgentRequests
+from launcher.page import live_page
+from launcher.page.buttons import Buttons
+from launcher.page.parts import AFTER_EVENT_S, Parts
+from tests.conftest import REPOSITORY
+from tests.unit.launcher.served import PICTURE, START, Page, folder, row
+
+NOW = START + 100
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    return folder(tmp_path / "night")
+
+
+@pytest.fixture
+def page(run: RunPaths) -> Iterator[Page]:
+    served = Page(run)
+    yield served
+    served.close()
+
+
+def parts_of(run: RunPaths) -> Parts:
+    return Parts(run, Buttons(run, config.load()))
+
+
+# What is shown
+
+
+def test_figures_memory_rungs_and_curves_are_drawn_from_the_files(run: RunPaths) -> None:
+    run.launcher_state.write_text(
+        json.dumps({"state": "running", "rungs_free_mib": {"ram": {"no_video (x = 1)": {"ram": 45.0, "disk": -2.0}}}})
+    )
+    shown = {name: part["html"] for name, part in parts_of(run).changed((), NOW)["parts"].items()}
+    assert "2\u202f151" in shown["figures"]
+    assert "blender &lt;b&gt; 64 MiB" in shown["figures"]
+    assert shown["memory"].count("<svg") > 3
+    assert "var(--simulator)" in shown["memory"]
+    assert "no_video (x = 1)" in shown["rungs"]
+    assert "RAM +45, Disk -2" in shown["rungs"]
+    assert "Environment steps per second" in shown["curves"]
+    assert "style=" not in "".join(shown.values())  # the page's policy forbids it
+
+
+def test_only_what_changed_is_sent_again_and_an_event_is_drawn_soon(run: RunPaths) -> None:
+    parts = parts_of(run)
+    first = parts.changed((), NOW)["parts"]
+    keys = {part["key"] for part in first.values()}
+    assert parts.changed(keys, NOW + 0.1)["parts"] == {}
+    with run.launcher_events.open("a") as events:
+        events.write(row("finding", diagnosis="pressure", pool="ram", incident="i1", sentence="short"))
+        events.write(row("rung_taken", rung="no_video", incident="i1", cause="memory short"))
+    later = parts.changed(keys, NOW + AFTER_EVENT_S + 0.1)["parts"]
+    assert {"memory", "incidents"} <= later.keys()
+    assert "curves" not in later
+
+
+@pytest.mark.parametrize(
+    "torn", [b"", b"{", b"[]", b"\xff\xfe{}\n", b'{"time": "x", "pools": 3, "rungs_free_mib": 1}\n']
+)
+def test_files_that_are_missing_or_torn_are_shown_as_far_as_they_go(run: RunPaths, torn: bytes) -> None:
+    files = (run.heartbeat, run.launcher_state, run.launcher_events, run.launcher_memory, run.metrics, run.request)
+    for path in files:
+        path.write_bytes(torn)
+    assert "figures" in parts_of(run).changed((), NOW)["parts"]
+    for path in files:
+        path.unlink(missing_ok=True)
+    assert "figures" in parts_of(run).changed((), NOW)["parts"]
+
+
+def test_whoever_looks_has_the_collector_asked_for_pictures_and_gets_each_new_one(page: Page) -> None:
+    assert not page.run.live_wanted.exists()
+    page.ask("/", cookie=page.cookie)
+    assert not page.run.live_wanted.exists()  # the page itself shows nothing yet
+    with socket.create_connection(("127.0.0.1", page.port), timeout=10) as looks:
+        looks.sendall(f"GET /camera HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {page.cookie}\r\n\r\n".encode())
+        got = b""
+        while PICTURE not in got:
+            got += looks.recv(4096)
+        assert b"multipart/x-mixed-replace" in got
+        page.run.live_frame.write_bytes(b"\xff\xd8 another one")
+        while b"another one" not in got:
+            got += looks.recv(4096)
+    assert time.time() - page.run.live_wanted.stat().st_mtime < 30
+
+
+# What is pressed
+
+
+def test_a_button_asks_as_the_command_does_and_tells_the_answer(run: RunPaths) -> None:
+    buttons, lock, inbox = Buttons(run, config.load()), Lock(run.learner_lock), Inbox(run)
+    assert buttons.open("updating") == {"checkpoint": True, "drain": True, "resume": False, "stop": True}
+    assert buttons.press("checkpoint") == "checkpoint is asked for …"
+    asked = inbox.poll()
+    assert isinstance(asked, Request)
+    assert (asked.kind, asked.by) == ("checkpoint", Asker.PERSON)
+    assert not buttons.open("updating")["drain"]  # one at a time
+    with pytest.raises(ExitError, match="isn't answered yet"):
+        buttons.press("drain")
+    done = "A checkpoint is written."
+    answer = Answer(id=asked.id, kind=asked.kind, result=Result.OK, sentence=done, steps=1, updates=1, checkpoint=None)
+    inbox.answer(answer)
+    assert buttons.said() == f"checkpoint: {done}"
+    assert buttons.open("drained") == {"checkpoint": False, "drain": False, "resume": True, "stop": True}
+    lock.release()
+
+
+def test_a_persons_drain_is_told_from_the_launchers(run: RunPaths) -> None:
+    lock = Lock(run.learner_lock)
+    launcher = AgentRequests(run)
+    assert not launcher.drained_by_person()
+    launcher.send("drain")
+    assert not drained_by_person(run)
+    Inbox(run).answer(Answer(id=1, kind="drain", result=Result.OK, sentence="", steps=0, updates=0, checkpoint=None))
+    Buttons(run, config.load()).press("drain")
+    assert launcher.drained_by_person()
+    lock.release()
+
+
+def test_without_anybody_to_ask_a_button_is_shut_and_says_why(page: Page) -> None:
+    parts = json.loads(page.ask("/parts", **page.own).body)
+    assert set(parts["buttons"].values()) == {False}
+    for what in ("checkpoint", "drain", "resume", "stop"):
+        refused = page.ask(f"/do/{what}", "POST", **page.own)
+        assert refused.status == 409
+        assert "no agent runs there" in json.loads(refused.body)["refused"]
+    assert page.ask("/do/format-disk", "POST", **page.own).status == 409
+
+
+# Beginning and end
+
+
+def test_a_port_that_is_taken_is_one_sentence_and_the_run_goes_on(run: RunPaths) -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with live_page.beside(run, port, said.append) as process:
+            assert process is None
+        with pytest.raises(live_page.NoPageError, match=f"Port {port} is taken by"):
+            live_page.serve(run, port, said.append)
+    assert len(said) == 1
+    assert said[0].startswith(f"Port {port} is taken by python")
+    assert "The run goes on without its page" in said[0]
+
+
+def test_without_its_packages_the_page_is_one_sentence(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(live_page, "NEEDED", ("starlette", "no_such_package"))
+    with live_page.beside(run, 0, said.append) as process:
+        assert process is None
+    assert "needs no_such_package: `pip install" in said[0]
+
+
+def test_without_a_port_nothing_is_started(run: RunPaths) -> None:
+    with live_page.beside(run, None, lambda _: pytest.fail("nothing to say")) as process:
+        assert process is None
+
+
+def opened(said: list[str]) -> urllib.request.OpenerDirector:
+    """Return what has shown the token once."""
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    opener.open(said[0].split()[-1], timeout=60).read()
+    return opener
+
+
+def test_the_page_lives_beside_the_run_and_shows_who_looks_how_it_ended(run: RunPaths) -> None:
+    said: list[str] = []
+    with live_page.beside(run, 0, said.append) as process:
+        assert process is not None
+        url = said[0].split()[-1].partition("?")[0]
+        opener = opened(said)
+        assert json.load(opener.open(f"{url}parts", timeout=60))["parts"]
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(url, timeout=60)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        opener.open(url, timeout=60)
+    assert (run.logs / "page.log").read_text() == ""
+
+
+def test_the_page_ends_with_a_launcher_that_is_killed(run: RunPaths) -> None:
+    program = (
+        "import pathlib, sys, time\n"
+        "from contract.paths import RunPaths\n"
+        "from launcher.page import live_page\n"
+        "say = lambda sentence: print(sentence, flush=True)\n"
+        "with live_page.beside(RunPaths(pathlib.Path(sys.argv[1])), 0, say) as page:\n"
+        "    print(page, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", program, str(run.path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+    assert launcher.stdout is not None
+    said, pid = launcher.stdout.readline(), int(launcher.stdout.readline())
+    opened([said])
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    launcher.stdout.close()
+    deadline_s = time.monotonic() + 60
+    while _lives(pid):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return "Z (zombie)" not in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def test_what_starts_the_page_loads_nothing_that_it_is_served_with() -> None:
+    program = "import launcher.cli, sys; print({'starlette', 'uvicorn', 'jinja2'} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "set()"

@@ -1,0 +1,228 @@
+"""carla-lite's window: what it shows, that a viewer moves the spectator for every client, and who is kept out."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import carla
+import cv2
+import numpy as np
+import pytest
+
+from tests.browser import browsing, needs_chromium
+from tests.conftest import REPOSITORY
+
+ADDRESS = re.compile(r"window at http://127\.0\.0\.1:(\d+)/\?token=(\S+)")
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Viewed:
+    """A server with a window, and requests to it."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = min(probe.getsockname()[1], 65_000)
+        command = [sys.executable, "-m", "carla_lite", "--port", str(self.port), "--view"]
+        self.process = subprocess.Popen(
+            command, cwd=REPOSITORY / "carla" / "lite", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if found := ADDRESS.search(line):
+                break
+        else:
+            raise AssertionError("no window")
+        self.window, self.token = int(found[1]), found[2]
+        self.address = f"http://127.0.0.1:{self.window}/?token={self.token}"
+
+    def ask(self, path: str, method: str = "GET", body: bytes = b"", /, **headers: str) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.window, timeout=30)
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        given = {"host": f"127.0.0.1:{self.window}", **({"content_length": str(len(body))} if body else {}), **headers}
+        for name, value in given.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        reply = Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        connection.close()
+        return reply
+
+    @property
+    def own(self) -> dict[str, str]:
+        cookie = self.ask(f"/?token={self.token}").headers["set-cookie"].split(";")[0]
+        return {"cookie": cookie, "origin": f"http://127.0.0.1:{self.window}", "sec_fetch_site": "same-origin"}
+
+    def until(self, found: Any) -> dict[str, Any]:
+        """Return the state in which something holds."""
+        deadline, own = time.monotonic() + 60, self.own
+        while True:
+            state = json.loads(self.ask("/state", **own).body)
+            if found(state):
+                return dict(state)
+            assert time.monotonic() < deadline, state
+            time.sleep(0.1)
+
+    def command(self, **asked: object) -> int:
+        return self.ask("/command", "POST", json.dumps(asked).encode(), **self.own).status
+
+
+@pytest.fixture(scope="module")
+def viewed() -> Iterator[Viewed]:
+    server = Viewed()
+    yield server
+    server.process.terminate()
+    server.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def world(viewed: Viewed) -> carla.World:
+    client = carla.Client("127.0.0.1", viewed.port)
+    client.set_timeout(30.0)
+    return client.get_world()
+
+
+def eventually(holds: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_viewer_sees_who_is_where_from_the_spectators_place(viewed: Viewed, world: carla.World) -> None:
+    blueprint = world.get_blueprint_library().find("vehicle.tesla.model3")
+    pose = world.get_map().get_spawn_points()[3]
+    car = world.spawn_actor(blueprint, pose)
+    state = viewed.until(lambda state: [actor[0] for actor in state.get("actors", ())] == [car.id])
+    (actor,) = state["actors"]
+    assert actor[1] == "vehicle.tesla.model3"
+    assert actor[4:6] == pytest.approx([pose.location.x, pose.location.y], abs=0.2)
+    assert state["town"]["name"] == "Lite01"
+    town = cv2.imdecode(np.frombuffer(viewed.ask("/town", **viewed.own).body, np.uint8), cv2.IMREAD_COLOR)
+    assert town is not None
+    assert min(town.shape[:2]) > 300
+    assert {light[2] for light in state["lights"]} <= {"red", "yellow", "green"}
+    car.destroy()
+    viewed.until(lambda state: state["actors"] == [])
+
+
+def test_moving_the_spectator_is_seen_by_every_client_and_the_other_way_round(
+    viewed: Viewed, world: carla.World
+) -> None:
+    spectator = world.get_spectator()
+    spectator.set_transform(carla.Transform(carla.Location(10.0, 20.0, 30.0), carla.Rotation(yaw=45.0)))
+    viewed.until(lambda state: state.get("camera") == [10.0, 20.0, 45.0])
+    assert viewed.command(yaw=0.5) == 204
+    eventually(lambda: abs(spectator.get_transform().rotation.yaw - 73.65) < 0.1)
+    assert viewed.command(forward=10.0, up=2.0) == 204
+    eventually(lambda: abs(spectator.get_location().z - 32.0) < 0.1 and spectator.get_location().x > 12.0)
+
+
+def test_a_followed_actor_is_kept_in_view_until_the_viewer_moves_on(viewed: Viewed, world: carla.World) -> None:
+    spectator = world.get_spectator()
+    blueprint = world.get_blueprint_library().find("vehicle.tesla.model3")
+    first, then = world.get_map().get_spawn_points()[5:7]
+    car = world.spawn_actor(blueprint, first)
+    viewed.until(lambda state: state.get("actors"))
+    assert viewed.command(follow=car.id) == 204
+    eventually(lambda: 6.0 < spectator.get_location().distance(car.get_location()) < 9.0)
+    car.set_transform(then)
+    eventually(lambda: 6.0 < spectator.get_location().distance(then.location) < 9.0)
+    assert viewed.command(up=50.0) == 204
+    viewed.until(lambda state: state["following"] is None)
+    car.destroy()
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b"7", b'{"yaw": "x"}', b'{"yaw": NaN}', b'{"x": 1e300, "y": 0}'])
+def test_what_is_no_command_is_refused_and_moves_nothing(viewed: Viewed, world: carla.World, body: bytes) -> None:
+    before = world.get_spectator().get_transform()
+    assert viewed.ask("/command", "POST", body, **viewed.own).status == 400
+    assert world.get_spectator().get_transform() == before
+
+
+@pytest.mark.parametrize("path", ["/", "/state", "/camera", "/town", "/window.js", "/command"])
+def test_strangers_and_other_sites_are_kept_out(viewed: Viewed, path: str) -> None:
+    method, own = ("POST" if path == "/command" else "GET"), viewed.own
+    for changed, status in (
+        ({"cookie": "other=1"}, 401),
+        ({"cookie": own["cookie"][:-1]}, 401),
+        ({"cookie": "", "referer": viewed.address}, 401),
+        ({"host": "evil.example"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+    ):
+        refused = viewed.ask(path, method, b"{}" if method == "POST" else b"", **{**own, **changed})
+        assert refused.status == status, changed
+        assert "set-cookie" not in refused.headers
+
+
+@pytest.mark.parametrize("path", ["/../server.py", "/%2e%2e/web.py", "//etc/passwd", "/window.js/../../web.py"])
+def test_no_path_leads_to_another_file(viewed: Viewed, path: str) -> None:
+    assert viewed.ask(path, **viewed.own).status == 404
+
+
+def test_a_tick_does_not_wait_for_a_viewer_that_does_not_read(viewed: Viewed, world: carla.World) -> None:
+    asleep = socket.create_connection(("127.0.0.1", viewed.window))
+    cookie = viewed.own["cookie"]
+    asleep.sendall(f"GET /camera HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n\r\n".encode())
+    first = world.wait_for_tick(30.0).frame
+    for _ in range(20):
+        last = world.wait_for_tick(30.0).frame
+    assert last >= first + 20
+    asleep.close()
+
+
+def test_another_map_is_shown_once_it_is_loaded() -> None:
+    server = Viewed()
+    client = carla.Client("127.0.0.1", server.port)
+    client.set_timeout(60.0)
+    server.until(lambda state: (state.get("town") or {}).get("name") == "Lite01")
+    client.load_world("Lite02")
+    server.until(lambda state: (state.get("town") or {}).get("name") == "Lite02")
+    server.process.terminate()
+    assert server.process.wait(30) == 0
+
+
+def test_a_port_that_is_taken_is_one_sentence(viewed: Viewed) -> None:
+    command = [sys.executable, "-m", "carla_lite", "--port", "2999", "--view", "--view-port", str(viewed.window)]
+    ended = subprocess.run(
+        command, cwd=REPOSITORY / "carla" / "lite", capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 69
+    assert ended.stderr.startswith(f"carla-lite: can't listen on 127.0.0.1:{viewed.window} (Address already in use")
+    assert ended.stderr.endswith("choose another with --view-port.\n")
+    assert ended.stderr.count("\n") == 1
+
+
+@needs_chromium
+def test_dragging_and_clicking_in_a_browser_move_the_spectator(viewed: Viewed, world: carla.World) -> None:
+    spectator = world.get_spectator()
+    car = world.spawn_actor(
+        world.get_blueprint_library().find("vehicle.tesla.model3"), world.get_map().get_spawn_points()[0]
+    )
+    with browsing() as browser:
+        tab = browser.tab()
+        tab.see(1400, 760)
+        tab.go(viewed.address)
+        tab.until("document.querySelector('#actors g') && document.getElementById('camera').naturalWidth")
+        yaw = spectator.get_transform().rotation.yaw
+        mouse = {"button": "left", "buttons": 1}
+        tab.call("Input.dispatchMouseEvent", type="mousePressed", x=300, y=250, clickCount=1, **mouse)
+        tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=420, y=250, **mouse)
+        tab.call("Input.dispatchMouseEvent", type="mouseReleased", x=420, y=250, clickCount=1, **mouse)
+        eventually(lambda: abs(spectator.get_transform().rotation.yaw - yaw) > 5.0)
+        tab.run("document.querySelector('#actors g').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+        eventually(lambda: spectator.get_location().distance(car.get_location()) < 9.0)
+        assert browser.problems == []
+    car.destroy()

@@ -50,6 +50,24 @@ class SimulatorConfig(Section):
     )
 
 
+Channels = Literal["grey", "rgb"]
+
+
+class NarrowConfig(Section):
+    """A second view with the first one's place and pixels, for what is far away."""
+
+    fov_deg: float = Field(45.0, gt=10, lt=170, description="Horizontal field of view.")
+    pitch_deg: float = Field(-2.0, ge=-89, le=89, description="Negative looks down.")
+    channels: Channels = Field("grey", description="One plane, or three.")
+
+
+class StackConfig(Section):
+    """Which of the frames that were seen make one observation."""
+
+    frames: int = Field(4, ge=1, le=8, description="How many, the newest last.")
+    every: int = Field(1, ge=1, le=10, description="Steps between two of them; more remember longer.")
+
+
 class CameraConfig(Section):
     """The front camera, relative to the vehicle's origin (metres, degrees)."""
 
@@ -61,6 +79,15 @@ class CameraConfig(Section):
     x_m: float = Field(1.2, description="Forward of the vehicle's origin.")
     z_m: float = Field(1.8, gt=0, description="Above the vehicle's origin.")
     pitch_deg: float = Field(-12.0, ge=-89, le=89, description="Negative looks down.")
+    channels: Channels = Field("grey", description="One plane, or three.")
+    narrow: NarrowConfig | None = Field(None, description="A second camera; {} for its defaults. Null: none.")
+    stack: StackConfig = StackConfig()
+
+    @property
+    def planes(self) -> int:
+        """Of one frame, of all views."""
+        views = (self,) if self.narrow is None else (self, self.narrow)
+        return sum(3 if view.channels == "rgb" else 1 for view in views)
 
     @model_validator(mode="after")
     def _square(self) -> CameraConfig:

@@ -21,6 +21,7 @@ from agent.cli import options
 from agent.exits import AgentError, exit_code, sentence
 from agent.memory import allocator
 from agent.run_directory import prepare
+from agent.td3.replay.frames import FrameStack
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.signals import StoppedAtOnce, StopRequests
@@ -77,8 +78,8 @@ def train(
 
             log = EventLog(run.agent_events).append
             admitted = admit(resolved, run, chosen, log)
-            side, reserve_mib = resolved.environment.camera.width, resolved.memory.reserve_mib
-            resize_replay(run.replay, resolved.replay.capacity, side, reserve_mib, log)
+            stack, reserve_mib = FrameStack.of(resolved.environment.camera), resolved.memory.reserve_mib
+            resize_replay(run.replay, resolved.replay.capacity, stack, reserve_mib, log)
             if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
                 out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
             if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):

@@ -24,6 +24,7 @@ from agent.evaluation.runner import EvaluationRunner
 from agent.evaluation.video import VideoSummary
 from agent.exits import AgentError, sentence
 from agent.td3.networks import Policy
+from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.resampling import adapted
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
@@ -83,8 +84,8 @@ def trained(
     resolved = options.resolve(config, run, settings, named)
     widths = architecture(resolved)
     found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)
-    side = resolved.environment.camera.width
-    policy, (tensors, _) = Policy(resolved.td3.network, side), adapted(found.tensors, side)
+    stack = FrameStack.of(resolved.environment.camera)
+    policy, (tensors, _) = Policy(resolved.td3.network, stack), adapted(found.tensors, stack.side)
     policy.load_state_dict({name: tensors[_ONLINE + name] for name in policy.state_dict()})
     return Trained(resolved, policy)
 

@@ -20,6 +20,7 @@ from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehears
 from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
 from agent.td3.networks import Policy
+from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from contract.heartbeat import CollectorState
@@ -41,9 +42,9 @@ class Collector:
         self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
         self._weights = WeightsFile(run.exchange / "weights.bin")
         self._weights_version = 0
-        side = config.environment.camera.width
-        self._policy = Policy(config.td3.network, side)
-        self._replay = Replay.create(run.replay, config.replay.capacity, side)
+        stack = FrameStack.of(config.environment.camera)
+        self._policy = Policy(config.td3.network, stack)
+        self._replay = Replay.create(run.replay, config.replay.capacity, stack)
         self._env = WatchdogEnv(config, self._status, _leave if self._has_traffic else None)
         self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))

@@ -15,7 +15,7 @@ import numpy as np
 from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.env.observation import Observation
+from agent.env.observation import Frames, Observation
 from agent.evaluation.drivers import Action, PolicyDriver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator
@@ -58,7 +58,7 @@ class Rollout:
         episode.action = self._action(episode)
         observation, reward, terminated, truncated, info = self._env.step(episode.action)
         if not info["simulator_lost"]:
-            frame, vector = observation["image"][-1], observation["vector"]
+            frame, vector = self._newest(observation), observation["vector"]
             self._replay.append(episode.action, reward, terminated, truncated, frame, vector)
             episode.observation = observation
             episode.length += 1
@@ -69,10 +69,14 @@ class Rollout:
     def _begin(self) -> _Episode:
         steps, seed = self._replay.steps, self._config.seed
         observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
-        self._replay.start_episode(observation["image"][-1], observation["vector"])
+        self._replay.start_episode(self._newest(observation), observation["vector"])
         noise = GaussianNoise(self._config.td3.exploration_noise, derived_seed(seed, Purpose.EXPLORATION, steps))
         self._episode = _Episode(observation, noise)
         return self._episode
+
+    def _newest(self, observation: Observation) -> Frames:
+        frame: Frames = observation["image"][-self._config.environment.camera.planes :]
+        return frame
 
     def _action(self, episode: _Episode) -> Action:
         steps, seen = self._replay.steps, episode.observation

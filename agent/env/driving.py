@@ -19,7 +19,7 @@ from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env import observation, traffic_lights
 from agent.env.car import Car, Motion
 from agent.env.episode import TERMINAL, Episode, Events
-from agent.env.observation import DriverState, Frames, Observation
+from agent.env.observation import DriverState, Observation, Stack
 from agent.env.route import Planner
 from agent.env.route_line import Route
 from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
@@ -62,7 +62,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self.session = Session(
             simulator or SimulatorConfig(), traffic=self.config.traffic.vehicles > 0, on_lost=on_lost
         )
-        self.observation_space = observation.space(self.config.camera.width)
+        self.observation_space = observation.space(self.config.camera)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.car: Car | None = None
         self._seed: int = seed
@@ -71,7 +71,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._traffic: Traffic | None = None
         self._episode: Episode | None = None
         self._lights: LightWatch | None = None
-        self._stack: Frames | None = None
+        self._stack: Stack | None = None
         self._frame = 0
 
     @property
@@ -185,11 +185,12 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     def _see(self, motion: Motion) -> None:
         assert self.car is not None
-        grey = self.car.sensors.grey(motion.frame)
+        picture = self.car.sensors.picture(motion.frame)
         self._frame = motion.frame
-        self._stack = (
-            observation.first_stack(grey) if self._stack is None else observation.next_stack(self._stack, grey)
-        )
+        if self._stack is None:
+            self._stack = Stack(self.config.camera.stack, picture)
+        else:
+            self._stack.add(picture)
 
     def _events(self, car: Car, episode: Episode, motion: Motion) -> Events:
         after = episode.start_frame
@@ -199,7 +200,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def _observation(self) -> Observation:
         assert self._stack is not None
         vector = observation.vector(self._running().state, self.config.route.point_spacing_m)
-        return {"image": self._stack, "vector": vector}
+        return {"image": self._stack.image, "vector": vector}
 
     def _running(self) -> Episode:
         if self._episode is None:

@@ -1,6 +1,9 @@
-"""What the agent sees: four grey frames, and a vector of speed, lane position and route points in the car's frame.
+"""What the agent sees: a few frames, and a vector of speed, lane position and route points in the car's frame.
 
 Pure: numbers in, arrays out. Every array returned is fresh, so that a replay may keep it. Knows no client.
+
+A frame has a plane (grey) or three (red, green, blue) of each view, the narrow one last. The image has the planes of
+``camera.stack.frames`` frames that lie ``every`` steps apart, the newest frame last: by default 4 grey planes.
 
 The vector's 53 entries, all clipped to [-2, 2]:
 
@@ -23,6 +26,7 @@ Past the route's end the points repeat its last one.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +34,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from agent.config import CameraConfig, StackConfig
 from agent.env.route_line import Projection, Route, wrapped
 
-FRAMES = 4
 ROUTE_POINTS = 25
 VECTOR_SIZE = 3 + 2 * ROUTE_POINTS
 SPEED_SCALE_MPS = 10.0
@@ -62,11 +66,16 @@ class DriverState:
         return wrapped(self.yaw - self.place.yaw)
 
 
-def space(side: int) -> spaces.Space[Observation]:
-    """Return the observation space: ``image`` uint8 (4, S, S), newest last; ``vector`` float32 (53,)."""
+def image_shape(camera: CameraConfig) -> tuple[int, int, int]:
+    """Return (C, S, S)."""
+    return camera.stack.frames * camera.planes, camera.height, camera.width
+
+
+def space(camera: CameraConfig) -> spaces.Space[Observation]:
+    """Return the observation space: ``image`` uint8 (C, S, S), newest last; ``vector`` float32 (53,)."""
     return spaces.Dict(
         {
-            "image": spaces.Box(0, 255, (FRAMES, side, side), np.uint8),
+            "image": spaces.Box(0, 255, image_shape(camera), np.uint8),
             "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
         }
     )
@@ -87,14 +96,19 @@ def vector(state: DriverState, spacing_m: float) -> Vector:
     return np.clip(values, -BOUND, BOUND, out=values)
 
 
-def first_stack(frame: Frames) -> Frames:
-    """Return a stack of (4, S, S) that repeats an episode's first frame."""
-    return np.repeat(frame[None], FRAMES, axis=0)
+class Stack:
+    """The frames of one drive that its images are made of; before the ``first`` there was nothing but that one."""
 
+    def __init__(self, config: StackConfig, first: Frames) -> None:
+        reach = (config.frames - 1) * config.every + 1
+        self._frames = deque([first] * reach, maxlen=reach)
+        self._every = config.every
 
-def next_stack(stack: Frames, frame: Frames) -> Frames:
-    """Return a new stack: the oldest frame gone, ``frame`` the newest."""
-    following = np.empty_like(stack)
-    following[:-1] = stack[1:]
-    following[-1] = frame
-    return following
+    def add(self, frame: Frames) -> None:
+        """Take a new frame, (planes, S, S)."""
+        self._frames.append(frame)
+
+    @property
+    def image(self) -> Frames:
+        """A new array (frames · planes, S, S), the newest last."""
+        return np.concatenate(list(self._frames)[:: self._every])

@@ -16,6 +16,7 @@ from agent import layered_yaml
 from agent.config import AgentConfig, ConfigError
 from agent.memory import sizes
 from agent.td3.kernels.arithmetic import CACHED_ROWS, computed, cpu_unfolds_float16
+from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.layout import bytes_for
 
 MIB = 2**20
@@ -133,12 +134,12 @@ def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
 
 
 def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Item, ...]:
-    network, side = config.td3.network, config.environment.camera.width
+    network, stack = config.td3.network, FrameStack.of(config.environment.camera)
     precision = computed(config.td3.precision, cuda)
     unfolds = precision == "float16" and not cuda and cpu_unfolds_float16()
     whole = sizes.parameter_bytes(_shapes(config))
     cached_rows = None if cuda else CACHED_ROWS
-    peak = sizes.update_bytes(network, batch, rows, precision, cached_rows, side, unfolds)
+    peak = sizes.update_bytes(network, batch, rows, precision, cached_rows, stack, unfolds)
     activations = max(0, peak - whole)  # what goes beyond the gradients, which are counted whole for all the time
     share = _FLOAT16_WORKSPACE if unfolds else _ONEDNN_WORKSPACE
     workspace = 0 if cuda else int(share * activations)
@@ -146,8 +147,8 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Ite
         Item(
             "sampled batch",
             "always",
-            host=sizes.batch_bytes(batch, side),
-            device=cuda * sizes.batch_bytes(rows, side),
+            host=sizes.batch_bytes(batch, stack),
+            device=cuda * sizes.batch_bytes(rows, stack),
         ),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         _placed("activations", "updating", activations, cuda),
@@ -170,12 +171,12 @@ def _files(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
 
 
 def _shapes(config: AgentConfig) -> sizes.Shapes:
-    return sizes.parameter_shapes(config.td3.network, config.environment.camera.width)
+    return sizes.parameter_shapes(config.td3.network, FrameStack.of(config.environment.camera))
 
 
 def replay_bytes(config: AgentConfig, capacity: int) -> int:
     """Return the bytes of a replay of this many rows of the configuration's frames."""
-    return bytes_for(capacity, config.environment.camera.width)
+    return bytes_for(capacity, config.environment.camera.width, config.environment.camera.planes)
 
 
 def _placed(name: str, phase: Phase, size: int, cuda: bool) -> Item:

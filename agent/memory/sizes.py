@@ -13,11 +13,10 @@ from itertools import pairwise
 from math import prod
 
 from agent.config import NetworkConfig
-from agent.td3.replay.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides
+from agent.td3.replay.frames import ACTION, DEFAULT, SIDE, VECTOR, FrameStack, convolved_sides
 
 FLOAT = 4  # bytes; parameters, gradients, moments and everything after the encoder
 KERNELS = (2 * 2, 4 * 4, 3 * 3)
-_WINDOW = STACK + 1  # frames of a sampled transition
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -27,15 +26,15 @@ def _convolved_cells(side: int = SIDE) -> tuple[int, ...]:
     return tuple(across * across for across in convolved_sides(side))
 
 
-def parameter_shapes(network: NetworkConfig, side: int = SIDE) -> Shapes:
+def parameter_shapes(network: NetworkConfig, stack: FrameStack = DEFAULT) -> Shapes:
     """Return the shape of each learned parameter under its name in ``TD3.online``."""
     first, second, third = network.channels
     features = network.features
     return {
-        **_layer("encoder.conv1", first, STACK * BLOCK * BLOCK, 2, 2),
+        **_layer("encoder.conv1", first, stack.channels, 2, 2),
         **_layer("encoder.conv2", second, first, 4, 4),
         **_layer("encoder.conv3", third, second, 3, 3),
-        **_layer("encoder.trunk", features, third * _convolved_cells(side)[-1]),
+        **_layer("encoder.trunk", features, third * _convolved_cells(stack.side)[-1]),
         **_norm("encoder.norm", features),
         **_mlp("actor.body", (features + VECTOR, *network.hidden, ACTION), norm=False),
         **_mlp("critic.q1", (features + VECTOR + ACTION, *network.hidden, 1), norm=True),
@@ -53,9 +52,9 @@ def page_locked(shapes: Shapes) -> int:
     return sum(1 << (FLOAT * prod(shape) - 1).bit_length() for shape in shapes.values())
 
 
-def batch_bytes(batch: int, side: int = SIDE) -> int:
+def batch_bytes(batch: int, stack: FrameStack = DEFAULT) -> int:
     """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, reward, terminated."""
-    return batch * (_WINDOW * side * side + FLOAT * (2 * VECTOR + ACTION + 1 + 1))
+    return batch * (len(stack.window) * stack.planes * stack.side**2 + FLOAT * (2 * VECTOR + ACTION + 1 + 1))
 
 
 def _layer(name: str, outputs: int, *inputs: int) -> Shapes:
@@ -99,7 +98,7 @@ def update_bytes(
     rows: int,
     precision: str,
     cached_rows: int | None,
-    side: int = SIDE,
+    stack: FrameStack = DEFAULT,
     unfolds: bool = False,
 ) -> int:
     """Return the bytes of gradients, activations and cast weights at the worst instant of an update.
@@ -112,10 +111,10 @@ def update_bytes(
         precision: of the encoder; other than float32 it takes 2 bytes a number.
         cached_rows: rows that go through the convolutions together on the CPU (``td3.kernels``); None for all, as
             on a GPU.
-        side: of the frames, pixels.
+        stack: what an image is made of.
         unfolds: whether convolutions copy their inputs into columns (``td3.kernels.arithmetic``).
     """
-    shapes = parameter_shapes(network, side)
+    shapes = parameter_shapes(network, stack)
     of_actor = parameter_bytes(shapes, "actor.")
     of_theta = parameter_bytes(shapes) - of_actor
     rows = min(rows, batch)
@@ -123,8 +122,8 @@ def update_bytes(
     standing = of_theta if rows < batch else 0
     inputs = FLOAT * (network.features + VECTOR + ACTION)  # of the critics, one copy for both
     second, first = _critic_steps(network), _critic_steps(network, beside=inputs)
-    cells = _convolved_cells(side)
-    convolutions = _convolutions_step(network, rows, precision, cached_rows, STACK * side * side, cells, unfolds)
+    cells = _convolved_cells(stack.side)
+    convolutions = _convolutions_step(network, rows, precision, cached_rows, stack, cells, unfolds)
     encoder = [_trunk_step(network, precision, cells[-1]), convolutions]
     critic = [*second, *first, _Step(inputs, 0), *encoder]
     actor = [*_critic_steps(network, learns=False), *_actor_steps(network)]
@@ -187,13 +186,13 @@ def _convolutions_step(
     rows: int,
     precision: str,
     cached_rows: int | None,
-    pixels: int,
+    stack: FrameStack,
     cells: tuple[int, ...],
     unfolds: bool,
 ) -> _Step:
     """The three outputs are kept; the frames are converted again, and the first two's gradients are a part's."""
     element = _element(precision)
-    inputs = (STACK * BLOCK * BLOCK, *network.channels)
+    inputs, pixels = (stack.channels, *network.channels), stack.frames * stack.planes * stack.side**2
     outputs = [channels * count for channels, count in zip(network.channels, cells, strict=True)]
     weights = sum(a * b * kernel for (a, b), kernel in zip(pairwise(inputs), KERNELS, strict=True))
     columns = [unfolds * a * k * count for a, k, count in zip(inputs, KERNELS, cells, strict=False)]

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 
 from agent.td3.accumulate import Attempt
-from agent.td3.replay.frames import ACTION, STACK, VECTOR, frame_shape
+from agent.td3.replay.frames import ACTION, VECTOR, FrameStack
 from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
 
@@ -44,7 +44,7 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     Raises:
         AgentError: it does not fit (exit 71).
     """
-    batch = _throw_away(batch_size, frame_shape(td3.side))
+    batch = _throw_away(batch_size, td3.stack)
 
     def named(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
@@ -62,9 +62,9 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     return _peaks(td3.device)
 
 
-def _throw_away(rows: int, frame: tuple[int, int, int]) -> Batch:
+def _throw_away(rows: int, stack: FrameStack) -> Batch:
     return Batch(
-        frames=torch.zeros(rows, STACK + 1, *frame, dtype=torch.uint8),
+        frames=torch.zeros(rows, len(stack.window), *stack.frame_shape, dtype=torch.uint8),
         vector=torch.zeros(rows, VECTOR),
         next_vector=torch.zeros(rows, VECTOR),
         action=torch.zeros(rows, ACTION),
@@ -76,7 +76,7 @@ def _throw_away(rows: int, frame: tuple[int, int, int]) -> Batch:
 @torch.inference_mode()
 def _act(td3: TD3, part: Batch) -> None:
     seen = part.to(td3.device)
-    td3.online.actor(td3.online.encoder(seen.frames[:, :STACK]), seen.vector)
+    td3.online.actor(td3.online.encoder(seen.frames[:, : td3.stack.frames]), seen.vector)
 
 
 def _peaks(device: torch.device) -> Peaks:

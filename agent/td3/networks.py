@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from agent.config import NetworkConfig
 from agent.td3.kernels.convolutions import convolved
 from agent.td3.kernels.linear import Linear
-from agent.td3.replay.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides, space_to_depth
+from agent.td3.replay.frames import ACTION, DEFAULT, VECTOR, FrameStack, convolved_sides
 
 _RELU_GAIN = 2**0.5
 # Heading errors and near route points arrive as hundredths; Adam's steps know no scale and would learn from them last.
@@ -34,13 +34,13 @@ class Encoder(nn.Module):
     critic's loss moves the encoder.
     """
 
-    def __init__(self, config: NetworkConfig, side: int = SIDE) -> None:
+    def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT) -> None:
         super().__init__()
         first, second, third = config.channels
-        self.conv1 = nn.Conv2d(STACK * BLOCK * BLOCK, first, kernel_size=2)  # 8×8 stride 4 over 4 channels, exactly
+        self.conv1 = nn.Conv2d(stack.channels, first, kernel_size=2)  # 8×8 stride 4 over all planes, exactly
         self.conv2 = nn.Conv2d(first, second, kernel_size=4, stride=2)
         self.conv3 = nn.Conv2d(second, third, kernel_size=3)
-        self.trunk = Linear(third * convolved_sides(side)[-1] ** 2, config.features)
+        self.trunk = Linear(third * convolved_sides(stack.side)[-1] ** 2, config.features)
         self.norm = nn.LayerNorm(config.features)
         for layer in (self.conv1, self.conv2, self.conv3):
             _orthogonal(layer, _RELU_GAIN)
@@ -51,7 +51,7 @@ class Encoder(nn.Module):
             layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Return features (B, features) float32 of frames (B, 4, 21, 21, 16) uint8."""
+        """Return features (B, features) float32 of frames (B, 4, 21, 21, 16 a plane) uint8."""
         # Pixels stay 0..255 (exact in bfloat16, too); the usual /255 is 8 thousand weights' work instead of 7 million
         # pixels'. Not folded into the stored weights: Adam's steps would be 255 times too long for them.
         weights = [self.conv1.weight * (1 / 255), self.conv2.weight, self.conv3.weight]
@@ -115,15 +115,16 @@ class Networks(nn.Module):
         precision: what the encoder computes in: float32, bfloat16 or float16.
     """
 
-    def __init__(self, config: NetworkConfig, side: int) -> None:
+    def __init__(self, config: NetworkConfig, stack: FrameStack) -> None:
         super().__init__()
-        self.encoder = Encoder(config, side)
+        self.stack = stack
+        self.encoder = Encoder(config, stack)
         self.actor = Actor(config)
         self.critic = Critic(config)
         self.precision = "float32"
 
     def features(self, frames: Tensor) -> Tensor:
-        """Return f(s), (B, features) float32, of frames (B, 4, 21, 21, 16) uint8."""
+        """Return f(s), (B, features) float32, of frames (B, 4, 21, 21, 16 a plane) uint8."""
         dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
         with torch.autocast(frames.device.type, dtype=dtype, enabled=self.precision != "float32"):
             found: Tensor = self.encoder(frames)
@@ -133,16 +134,17 @@ class Networks(nn.Module):
 class Policy(nn.Module):
     """Encoder and actor together: everything that driving needs."""
 
-    def __init__(self, config: NetworkConfig, side: int = SIDE) -> None:
+    def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT) -> None:
         super().__init__()
-        self.encoder = Encoder(config, side)
+        self.stack = stack
+        self.encoder = Encoder(config, stack)
         self.actor = Actor(config)
 
     @torch.inference_mode()
     def act(self, image: NDArray[np.uint8], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the deterministic action (2,) float32 for one observation: image (4, S, S), vector (53,)."""
+        """Return the deterministic action (2,) float32 for one observation: image (C, S, S), vector (53,)."""
         device = self.encoder.trunk.weight.device
-        frames = torch.from_numpy(space_to_depth(image)).unsqueeze(0).to(device)
+        frames = torch.from_numpy(self.stack.cells(image)).unsqueeze(0).to(device)
         features = self.encoder(frames)
         action = self.actor(features, torch.from_numpy(vector).unsqueeze(0).to(device))
         result: NDArray[np.float32] = action.squeeze(0).cpu().numpy()

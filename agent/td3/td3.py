@@ -29,13 +29,13 @@ from torch.nn import functional
 from agent.config import Offload, TD3Config
 from agent.td3.accumulate import Accumulator, Attempt, Loss, Metrics, whole_batch
 from agent.td3.networks import Networks, frozen, joined
-from agent.td3.replay.frames import ACTION, SIDE, STACK
+from agent.td3.replay.frames import ACTION, DEFAULT, FrameStack
 from agent.td3.replay.replay import Batch
 
 
 def bellman_target(target: Networks, gamma: float, batch: Batch, noise: Tensor) -> Tensor:
     """Return y (B,); ``noise`` is ε (B, 2)."""
-    f = target.features(batch.frames[:, 1:])
+    f = target.features(batch.frames[:, -target.stack.frames :])
     next_action = (target.actor(f, batch.next_vector) + noise).clamp_(-1, 1)
     q1, q2 = target.critic(f, batch.next_vector, next_action)
     y: Tensor = batch.reward + gamma * (1 - batch.terminated) * torch.min(q1, q2)
@@ -48,7 +48,7 @@ def critic_loss(online: Networks, batch: Batch, y: Tensor) -> Loss:
     It is kept, not computed again in the actor's phase: after the step it would be another f. It takes 4 bytes a
     feature, 0.5 MiB at batch 256; the frames' activations, 100 times as much, live for one micro-batch.
     """
-    f = online.features(batch.frames[:, :STACK])
+    f = online.features(batch.frames[:, : online.stack.frames])
     q1, q2 = online.critic(f, batch.vector, batch.action)
     loss = functional.mse_loss(q1, y, reduction="sum") + functional.mse_loss(q2, y, reduction="sum")
     sums = {"critic_loss": loss.detach(), "q_buffer": q1.detach().sum(), "q_target": y.sum()}
@@ -77,7 +77,7 @@ class TD3(Accumulator):
         device: torch.device,
         seed: int,
         offload: Collection[Offload] = frozenset(),
-        side: int = SIDE,
+        stack: FrameStack = DEFAULT,
     ) -> None:
         """Begin with untrained networks.
 
@@ -86,15 +86,15 @@ class TD3(Accumulator):
             device: where losses and gradients are computed.
             seed: of the weights and of the smoothing noise.
             offload: what lives on the host instead, and is on the device only while it is needed there.
-            side: of the frames, pixels.
+            stack: what an image is made of.
         """
-        self.side = side
+        self.stack = stack
         self.updates = 0
         self.noise = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):  # the same weights on every device; the process's own numbers stay
             torch.manual_seed(seed)
-            online = Networks(config.network, side)
-            target = Networks(config.network, side).requires_grad_(False)
+            online = Networks(config.network, stack)
+            target = Networks(config.network, stack).requires_grad_(False)
         target.load_state_dict(online.state_dict())
         super().__init__(config, online, target, device, offload)
 

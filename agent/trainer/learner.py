@@ -26,6 +26,7 @@ from agent.td3.dry_run import dry_run
 from agent.td3.kernels import arithmetic
 from agent.td3.kernels.means import Means
 from agent.td3.placement import HOST
+from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.replay import Replay, ReplayError
 from agent.td3.replay.resampling import adapted
 from agent.td3.td3 import TD3
@@ -68,8 +69,8 @@ class Learner:
         chosen = choose_device(config.device) if device is None else device
         on_cuda = chosen.type == "cuda"
         self._limit(chosen)
-        side = config.environment.camera.width
-        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), side)
+        stack = FrameStack.of(config.environment.camera)
+        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), stack)
         self._events = EventLog(run.agent_events)
         self._recovery = Recovery(
             config.td3.batch_size,
@@ -130,7 +131,7 @@ class Learner:
     def open_replay(self) -> None:
         """Map the replay that the collector has made."""
         if self._replay is None:
-            self._replay = Replay.open(self._run.replay)
+            self._replay = Replay.open(self._run.replay, stack=self._td3.stack)
 
     def dry_run(self) -> None:
         """Allocate what updates will need, and find the micro-batch that fits, before anything is learned.
@@ -255,9 +256,9 @@ class Learner:
         found = checkpoint.load(self._run.path, architecture(self._config))
         for sentence in found.skipped:
             self._events.append("checkpoint_skipped", sentence, used=found.path.name)
-        tensors, before = adapted(found.tensors, self._td3.side)
+        tensors, before = adapted(found.tensors, self._td3.stack.side)
         if before is not None:
-            self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.side)
+            self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.stack.side)
         self._td3.load_state(tensors)
         self.checkpoint = found.path.name
         self._last_pacing = Pacing.from_plain(found.values.get("pacing"))
@@ -281,4 +282,8 @@ def _use_threads(config: AgentConfig) -> None:
 def architecture(config: AgentConfig) -> dict[str, Any]:
     """Return what a checkpoint's loader must share, under the configuration's own keys."""
     widths = config.td3.network.model_dump(mode="json")
-    return {f"td3.network.{name}": value for name, value in widths.items()}
+    camera = config.environment.camera.model_dump(mode="json", include={"channels", "narrow", "stack"})
+    return {
+        **{f"td3.network.{name}": value for name, value in widths.items()},
+        **{f"environment.camera.{name}": value for name, value in camera.items()},
+    }

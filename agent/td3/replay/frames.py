@@ -1,15 +1,18 @@
 """The shape of an observation as the algorithm sees it, and the layout of its frames.
 
-Owns the sizes (84×84 grey, or 64×64 where memory is short; 4 frames, 53 numbers, 2 actions) and the 4×4 space-to-depth
-layout in which frames are stored and convolved. Never touches networks, disk or the environment.
+Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 2 actions) and
+the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks, disk or the environment.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from agent.config import CameraConfig
 
 SIDE = 84  # pixels of a camera frame, both ways
 SIDES = (SIDE, 64)  # those that a run may have
@@ -20,9 +23,61 @@ ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
 BLOCK = 4  # = stride of the first convolution
 
 
-def frame_shape(side: int = SIDE) -> tuple[int, int, int]:
+@dataclass(frozen=True)
+class FrameStack:
+    """What one observation's image is made of."""
+
+    side: int = SIDE
+    """Pixels of a frame, both ways."""
+    planes: int = 1
+    """Of a frame: one grey view has one, a colour view three."""
+    frames: int = STACK
+    every: int = 1
+    """Steps between two of the frames."""
+
+    @classmethod
+    def of(cls, camera: CameraConfig) -> FrameStack:
+        """Return what a camera's observations are made of."""
+        return cls(camera.width, camera.planes, camera.stack.frames, camera.stack.every)
+
+    @property
+    def frame_shape(self) -> tuple[int, int, int]:
+        """A stored frame's shape."""
+        return frame_shape(self.side, self.planes)
+
+    @property
+    def channels(self) -> int:
+        """What the first convolution reads of a cell."""
+        return self.frames * self.planes * BLOCK * BLOCK
+
+    @property
+    def reach(self) -> int:
+        """How many rows before the one at which a transition arrives hold frames of it."""
+        return (self.frames - 1) * self.every + 1
+
+    @property
+    def window(self) -> NDArray[np.int64]:
+        """The frames of a transition's two stacks, counted from the row at which it arrives.
+
+        The first ``frames`` of them are those of s, the last ``frames`` those of s'; one step apart they share all but
+        one: t-3..t+1.
+        """
+        arrived = np.arange(-(self.frames - 1) * self.every, 1, self.every)
+        return np.union1d(arrived - 1, arrived) if self.every == 1 else np.concatenate([arrived - 1, arrived])
+
+    def cells(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return an image of whole frames, (n · planes, S, S), as n stored ones, (n, S/4, S/4, 16 · planes)."""
+        cells = space_to_depth(image)
+        planes: NDArray[Any] = cells.reshape(-1, self.planes, *cells.shape[-3:])
+        return np.moveaxis(planes, 1, 3).reshape(-1, *self.frame_shape)
+
+
+DEFAULT = FrameStack()
+
+
+def frame_shape(side: int = SIDE, planes: int = 1) -> tuple[int, int, int]:
     """Return a stored frame's shape, (21, 21, 16) of 84×84: channels last, so that stacking frames is one `cat`."""
-    return side // BLOCK, side // BLOCK, BLOCK * BLOCK
+    return side // BLOCK, side // BLOCK, planes * BLOCK * BLOCK
 
 
 def convolved_sides(side: int = SIDE) -> tuple[int, int, int]:

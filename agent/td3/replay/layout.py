@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from agent.td3.replay.frames import ACTION, SIDE, SIDES, VECTOR, frame_shape
+from agent.td3.replay.frames import ACTION, BLOCK, SIDE, SIDES, VECTOR, frame_shape
 from contract.exits import Exit, ExitError
 
 ROW = np.dtype(
@@ -49,6 +49,8 @@ class Layout:
     """Rows that fit; row r lies in slot r % capacity."""
     side: int = SIDE
     """Pixels of a frame, both ways."""
+    planes: int = 1
+    """Of a frame."""
     first: int = 0
     """The oldest row that may be drawn: those before it were not taken along when the ring was resized."""
     generation: int = 0
@@ -57,7 +59,7 @@ class Layout:
     @property
     def frame_bytes(self) -> int:
         """Of one frame."""
-        return prod(frame_shape(self.side))
+        return prod(frame_shape(self.side, self.planes))
 
     @property
     def arrays(self) -> dict[str, int]:
@@ -82,7 +84,7 @@ class Layout:
         temporary = directory / f"{META}.tmp"
         resized = {"first": self.first, "generation": self.generation} if self.generation else {}
         with temporary.open("w", encoding="utf-8") as meta:
-            json.dump({"capacity": self.capacity, **_expected(self.side), **resized}, meta)
+            json.dump({"capacity": self.capacity, **_expected(self.side, self.planes), **resized}, meta)
             meta.flush()
             os.fsync(meta.fileno())
         temporary.replace(directory / META)
@@ -96,29 +98,30 @@ class Layout:
         """
         try:
             meta = json.loads((directory / META).read_text(encoding="utf-8"))
-            sides = [side for side in SIDES if meta["frame"] == list(frame_shape(side))]
+            across, _, depth = meta["frame"]
+            side, planes = BLOCK * across, max(1, depth // BLOCK**2)
             counts = [int(meta.pop("capacity")), *(int(meta.pop(name, 0)) for name in ("first", "generation"))]
-            found = cls(counts[0], sides[0] if sides else SIDE, *counts[1:])
+            found = cls(counts[0], side if side in SIDES else SIDE, planes, *counts[1:])
             whole = all((directory / name).stat().st_size == size for name, size in found.files.items())
         except FileNotFoundError as error:
             raise ReplayError(f"{directory}: holds no replay ({error.filename} is missing).") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReplayError(f"{directory / META}: can't be read ({error}); choose another run directory.") from None
-        if meta != _expected(found.side) or not whole:
+        if meta != _expected(found.side, found.planes) or not whole:
             raise ReplayError(_unusable(directory, meta, found))
         return found
 
 
-def bytes_for(capacity: int, side: int = SIDE) -> int:
+def bytes_for(capacity: int, side: int = SIDE, planes: int = 1) -> int:
     """Return the bytes on disk, and in RAM once all of it has been touched, of a ring of this many rows."""
-    return sum(Layout(capacity, side).files.values())
+    return sum(Layout(capacity, side, planes).files.values())
 
 
-def _expected(side: int) -> dict[str, Any]:
-    return {**_FIXED, "frame": list(frame_shape(side))}
+def _expected(side: int, planes: int) -> dict[str, Any]:
+    return {**_FIXED, "frame": list(frame_shape(side, planes))}
 
 
 def _unusable(directory: Path, meta: dict[str, Any], found: Layout) -> str:
-    expected = _expected(found.side)
+    expected = _expected(found.side, found.planes)
     reason = "its files are cut short" if meta == expected else f"its layout is {meta}, expected {expected}"
     return f"{directory}: this replay can't be used, {reason}: choose another run directory."

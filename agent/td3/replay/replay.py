@@ -19,28 +19,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agent.td3.replay.frames import SIDE, STACK, frame_shape, space_to_depth
+from agent.td3.replay.frames import DEFAULT, FrameStack, frame_shape
 from agent.td3.replay.layout import Layout, ReplayError
 from agent.td3.replay.ring import Ring
 
 __all__ = ["Batch", "Replay", "ReplayError"]
 
-_FRAME_WINDOW = np.arange(-STACK, 1)  # frames t-3..t+1, counted from the row that the transition arrives at
 # Rows that the writer may be changing: an episode's first observation is published together with its first step.
 IN_FLIGHT = 2
-# Rows left out at the old end of a full ring: those in flight, the oldest frame window's, and some that the writer may
-# advance while a batch is read.
-_MARGIN = IN_FLIGHT + STACK + 10
-MIN_CAPACITY = 2 * _MARGIN
+# Left out at the old end of a full ring: rows that the writer may advance while a batch is read.
+_ADVANCE = 10
+MIN_CAPACITY = 2 * (IN_FLIGHT + DEFAULT.reach + _ADVANCE)
 # Batches that are fetched ahead after one that had to wait for the disk; then one isn't, to see whether it still must.
 _FETCHED_AHEAD = 1_000
 
 
 @dataclass(frozen=True)
 class Batch:
-    """B transitions. One window of five frames t-3..t+1 holds the stacks of both s and s'."""
+    """B transitions. One window of frames, by default five, t-3..t+1, holds the stacks of both s and s'."""
 
-    frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth; before an episode's start its first frame, repeated
+    # (B, 5, 21, 21, 16) uint8, space-to-depth, 16 a plane; before an episode's start its first frame, repeated
+    frames: Tensor
     vector: Tensor  # (B, 53) float32, of s
     next_vector: Tensor  # (B, 53) float32, of s'
     action: Tensor  # (B, 2) float32 in [-1, 1]
@@ -63,14 +62,15 @@ class Batch:
 class Replay:
     """The ring of transitions: ``create`` for the one writer, ``open`` for everybody else."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, stack: FrameStack) -> None:
         self._ring = ring
+        self._stack, self._window = stack, stack.window
         self._episode_step: int | None = None  # of the newest row written; None outside an episode
         self._frames_out: dict[int, NDArray[np.uint8]] = {}  # a page fault for each fresh 4 KiB would double the time
         self._to_fetch = 0  # batches
 
     @classmethod
-    def create(cls, directory: Path, capacity: int, side: int = SIDE) -> Replay:
+    def create(cls, directory: Path, capacity: int, stack: FrameStack = DEFAULT) -> Replay:
         """Open the replay for writing and go on with what it holds; allocate it whole where there is none.
 
         Raises:
@@ -79,16 +79,16 @@ class Replay:
         """
         if capacity < MIN_CAPACITY:
             raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
-        return cls(Ring.create(directory, capacity, side))
+        return cls(Ring.create(directory, capacity, stack), stack)
 
     @classmethod
-    def open(cls, directory: Path, writable: bool = False) -> Replay:
-        """Open an existing replay, whatever its capacity.
+    def open(cls, directory: Path, writable: bool = False, stack: FrameStack = DEFAULT) -> Replay:
+        """Open an existing replay, whatever its capacity and frame size; its batches hold so many frames.
 
         Raises:
             ReplayError: there is none, it has another layout, or (writable) another process writes.
         """
-        return cls(Ring.open(directory, writable))
+        return cls(Ring.open(directory, writable), stack)
 
     def close(self) -> None:
         """Let another writer in; the mapping itself goes with the last reference to it."""
@@ -113,7 +113,7 @@ class Replay:
     @property
     def size(self) -> int:
         """Rows held now."""
-        kept = self.rows - max(0, self.layout.first - STACK)
+        kept = self.rows - max(0, self.layout.first - self._stack.reach)
         return min(kept, self.capacity)
 
     @property
@@ -123,7 +123,7 @@ class Replay:
         return self._step(rows - 1) if rows else 0
 
     def start_episode(self, frame: NDArray[np.uint8], vector: NDArray[np.float32]) -> None:
-        """Take an episode's first observation: frame (S, S), vector (53,). Published with the first transition."""
+        """Take an episode's first observation: frame (planes, S, S), vector (53,). Published with its first step."""
         self._episode_step = 0
         self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""))
 
@@ -190,14 +190,14 @@ class Replay:
         if self._to_fetch:
             rows = self._draw(batch, rng, self._oldest(self.rows), self.rows)
             if rows is not None:
-                self._ring.fetch((rows - STACK) % self.capacity, STACK + 1 + IN_FLIGHT)
+                self._ring.fetch((rows - self._stack.reach) % self.capacity, self._stack.reach + 1 + IN_FLIGHT)
 
     def _oldest(self, head: int) -> int:
-        return max(self.layout.first, head - self.capacity + _MARGIN)
+        return max(self.layout.first, head - self.capacity + IN_FLIGHT + self._stack.reach + _ADVANCE)
 
     def _oldest_whole(self) -> int:
         """Return the oldest row whose frame window the writer can't be changing now."""
-        return max(self.layout.first, self.rows - self.capacity + IN_FLIGHT + STACK)
+        return max(self.layout.first, self.rows - self.capacity + IN_FLIGHT + self._stack.reach)
 
     def _head(self, until: int | None) -> int:
         """Return the row after the last that may be drawn: steps grow with the rows, so it is found by bisection."""
@@ -223,7 +223,7 @@ class Replay:
         return rows
 
     def _gather(self, rows: NDArray[np.int64]) -> Batch:
-        windows = np.maximum(rows[:, None] + _FRAME_WINDOW, (rows - self._episode_steps(rows))[:, None]) % self.capacity
+        windows = np.maximum(rows[:, None] + self._window, (rows - self._episode_steps(rows))[:, None]) % self.capacity
         if len(rows) not in self._frames_out:
             self._frames_out[len(rows)] = np.empty((windows.size, self.layout.frame_bytes), dtype=np.uint8)
         frames = self._frames_out[len(rows)]
@@ -232,7 +232,7 @@ class Replay:
         arrived = self._ring.rows[rows % self.capacity]
         columns = (before, arrived["vector"], arrived["action"], arrived["reward"], arrived["terminated"])
         return Batch(
-            torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side)),
+            torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side, self.layout.planes)),
             *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
         )
 
@@ -245,7 +245,7 @@ class Replay:
 
     def _write(self, row: int, frame: NDArray[np.uint8], values: tuple[Any, ...]) -> None:
         slot = row % self.capacity
-        self._ring.frames[slot] = space_to_depth(frame).reshape(-1)
+        self._ring.frames[slot] = self._stack.cells(frame).reshape(-1)
         self._ring.rows[slot] = values
 
 

@@ -209,6 +209,20 @@ class MemoryConfig(Section):
     )
 
 
+class TownsConfig(Section):
+    """Another town every so many training episodes, each in a collector of its own."""
+
+    maps: tuple[str, ...] = Field(
+        ("Lite:seed={seed},size=400",),
+        min_length=1,
+        description="One after the other, and again: map names, .xodr files, folders of .xodr files; {seed} grows by "
+        "one from town to town. CARLA, which keeps memory of every map it loads, has no towns from a seed.",
+    )
+    every_episodes: int = Field(20, ge=1, description="Episodes a town.")
+    first_seed: int = Field(1000, ge=0, description="The first town's {seed}; keep those of test towns out of reach.")
+    evaluation_map: str | None = Field(None, description="Of a run's evaluations; null: the town that training is in.")
+
+
 class TrainingConfig(Section):
     """How long, how often, in which order."""
 
@@ -223,6 +237,7 @@ class TrainingConfig(Section):
         ge=0,
         description="torch threads of the learner; 0 = the cores less the one that simulator and collector need.",
     )
+    towns: TownsConfig | None = Field(None, description="{} for its defaults; null: simulator.map all the time.")
     log_every_steps: int = Field(500, gt=0, description="Between two rows in TensorBoard.")
     checkpoint_every_steps: int = Field(5_000, gt=0, description="Between two checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="The newest this many are kept, and the best.")

@@ -16,7 +16,7 @@ from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig
 from agent.evaluation.drivers import PolicyDriver
 from agent.evaluation.routes import Steps
-from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Stop
+from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Rests, Stop
 from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
 from agent.td3.networks import Policy
@@ -33,8 +33,10 @@ WAIT_S = 0.001
 class Collector:
     """Takes orders from one trainer, over ``channel``."""
 
-    def __init__(self, config: AgentConfig, run: RunPaths, channel: Channel) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, channel: Channel, until_episode: int | None = None) -> None:
         self._config = config
+        self._until_episode = until_episode
+        self._said_rests = False
         self._run = run
         self._channel = channel
         self._orders: deque[Evaluate] = deque()
@@ -71,11 +73,24 @@ class Collector:
     def _turn(self) -> None:
         if self._orders:
             self._evaluate(self._orders.popleft())
+        elif self._rests:
+            self._status.state = CollectorState.WAITING
+            if not self._said_rests:
+                self._said_rests = True
+                self._channel.send(Rests())
+            self._stop_ordered(WAIT_S)
         elif self._replay.steps < self._pace.step_limit:
             self._step()
         else:
             self._status.state = CollectorState.WAITING
             self._stop_ordered(WAIT_S)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether the next episode is another collector's."""
+        if self._until_episode is None or self._rollout.in_episode:
+            return False
+        return self._replay.episodes >= self._until_episode
 
     def _stop_ordered(self, timeout_s: float = 0.0) -> bool:
         """Take in new orders; return whether the learner wants the simulator given back."""

@@ -45,6 +45,11 @@ class Rollout:
         self._driver = driver
         self._episode: _Episode | None = None
 
+    @property
+    def in_episode(self) -> bool:
+        """Whether the next step goes on with an episode."""
+        return self._episode is not None
+
     def abandon(self) -> None:
         """Break off: the next step begins an episode. What was driven so far is in the replay."""
         self._episode = None

@@ -251,9 +251,12 @@ class Session:
         if wanted.endswith(".xodr"):
             self._switch_opendrive(Path(wanted))
         elif wanted.rsplit("/", 1)[-1] != self.map.name.rsplit("/", 1)[-1]:
+            begun_s = time.monotonic()
             try:
                 self._world = self._client.load_world(wanted)
             except RuntimeError:
+                if time.monotonic() - begun_s >= self.config.timeout_s:
+                    raise  # no refusal: it is still loading, and is found loaded at the next try
                 # Asked only now: carla-lite takes names that its list can't have, of towns from a seed.
                 names = sorted(name.rsplit("/", 1)[-1] for name in self._client.get_available_maps())
                 if wanted.rsplit("/", 1)[-1] in names:

@@ -106,6 +106,11 @@ class Learner:
         return 0 if self._replay is None else self._replay.steps
 
     @property
+    def episodes(self) -> int:
+        """Training episodes begun, by the transitions on disk."""
+        return 0 if self._replay is None else self._replay.episodes
+
+    @property
     def updates(self) -> int:
         """Updates made, in all processes of this run."""
         return self._td3.updates

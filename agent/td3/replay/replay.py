@@ -122,6 +122,11 @@ class Replay:
         rows = self.rows
         return self._step(rows - 1) if rows else 0
 
+    @property
+    def episodes(self) -> int:
+        """Episodes ever begun: each has one row more than transitions."""
+        return self.rows - self.steps
+
     def start_episode(self, frame: NDArray[np.uint8], vector: NDArray[np.float32]) -> None:
         """Take an episode's first observation: frame (planes, S, S), vector (53,). Published with its first step."""
         self._episode_step = 0

@@ -31,6 +31,7 @@ from contract.paths import RunPaths
 from tests.unit.beats import BEAT
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+HALF = {"channels": "half"}
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32, 32]}
 WIDE_HEADS = {"channels": [4, 4, 4], "features": 64, "hidden": [2048, 1024]}
 WIDE_TRUNK = {"channels": [2, 3, 4], "features": 4096, "hidden": [16]}
@@ -54,7 +55,7 @@ def bytes_of(tensors: object) -> int:
 
 
 @pytest.mark.parametrize("side", [84, 64])
-@pytest.mark.parametrize("network", [{}, SMALL, WIDE_HEADS, WIDE_TRUNK])
+@pytest.mark.parametrize("network", [{}, HALF, SMALL, WIDE_HEADS, WIDE_TRUNK])
 def test_every_parameter_is_known_by_name_and_shape(network: dict[str, object], side: int) -> None:
     settings = config.validate({"td3": {"network": network}}, "test")
     online = TD3(settings.td3, torch.device("cpu"), seed=0, side=side).online
@@ -109,7 +110,7 @@ PARTS = [(64, 64), (256, 256), (256, 64), (100, 30)]
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("batch", "rows"), PARTS)
-@pytest.mark.parametrize("network", [{}, SMALL, WIDE_HEADS, WIDE_TRUNK], ids=["full", "small", "heads", "trunk"])
+@pytest.mark.parametrize("network", [{}, HALF, SMALL, WIDE_HEADS, WIDE_TRUNK], ids=["full", "half", "small", "heads", "trunk"])
 def test_the_peak_of_an_update_lies_within_the_band(
     network: dict[str, object], batch: int, rows: int, precision: str
 ) -> None:

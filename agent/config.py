@@ -118,6 +118,9 @@ class EnvironmentConfig(Section):
     max_steps: int = Field(600, gt=0, description="Time limit in steps: truncates, never terminates.")
     off_road_m: float = Field(2.5, gt=0, description="Distance from the route's line that counts as off the road.")
     stuck_s: float = Field(15.0, gt=0, description="Simulated seconds without progress after which it truncates.")
+    privileged: bool = Field(
+        False, description="Observation key with what the simulator knows of the road ahead; no driver receives it."
+    )
     camera: CameraConfig = CameraConfig()
     route: RouteConfig = RouteConfig()
     reward: RewardConfig = RewardConfig()

@@ -16,13 +16,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from agent.config import EnvironmentConfig, SimulatorConfig
-from agent.env import observation, traffic_lights
+from agent.env import hazards, observation, privileged, traffic_lights
 from agent.env.car import Car, Motion
 from agent.env.episode import TERMINAL, Episode, Events
+from agent.env.hazards import Hazards
 from agent.env.observation import DriverState, Frames, Observation
 from agent.env.route import Planner
 from agent.env.route_line import Route
 from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
+from agent.env.surroundings import Surroundings
 from agent.env.traffic import Traffic
 from agent.env.traffic_lights import LightAhead, LightWatch
 
@@ -62,7 +64,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self.session = Session(
             simulator or SimulatorConfig(), traffic=self.config.traffic.vehicles > 0, on_lost=on_lost
         )
-        self.observation_space = observation.space(self.config.camera.width)
+        extra = privileged.SIZE if self.config.privileged else 0
+        self.observation_space = observation.space(self.config.camera.width, extra)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.car: Car | None = None
         self._seed: int = seed
@@ -71,6 +74,9 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._traffic: Traffic | None = None
         self._episode: Episode | None = None
         self._lights: LightWatch | None = None
+        self._surroundings: Surroundings | None = None
+        self._motion: Motion | None = None
+        self._hazards: Hazards | None = None
         self._stack: Frames | None = None
         self._frame = 0
 
@@ -90,6 +96,13 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def state(self) -> DriverState:
         """The car on its route, for drivers that aren't networks."""
         return self._running().state
+
+    @property
+    def hazards(self) -> Hazards:
+        """What lies on the route ahead in the newest frame, read at most once a step."""
+        if self._hazards is None:
+            self._hazards = self._read_hazards()
+        return self._hazards
 
     @property
     def frame(self) -> int:
@@ -127,6 +140,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             events = self._events(self.car, episode, motion)
         except SimulatorLost:
             self._lose()
+            self._hazards = hazards.NOTHING
             episode.end = "simulator_lost"
             episode.terms = dict.fromkeys(episode.terms, 0.0)
             return self._observation(), 0.0, False, True, episode.info()
@@ -144,7 +158,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             except SimulatorLost:
                 self.session.abandon()  # nothing is left to remove, nor to be told
             time.sleep(AFTER_STOP_S)
-        self.car = self._traffic = None
+        self.car = self._traffic = self._surroundings = None
         self.session.close()
 
     def _connected(self) -> None:
@@ -186,7 +200,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def _see(self, motion: Motion) -> None:
         assert self.car is not None
         grey = self.car.sensors.grey(motion.frame)
-        self._frame = motion.frame
+        self._frame, self._motion, self._hazards = motion.frame, motion, None
         self._stack = (
             observation.first_stack(grey) if self._stack is None else observation.next_stack(self._stack, grey)
         )
@@ -198,8 +212,21 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     def _observation(self) -> Observation:
         assert self._stack is not None
-        vector = observation.vector(self._running().state, self.config.route.point_spacing_m)
-        return {"image": self._stack, "vector": vector}
+        state = self._running().state
+        seen = {"image": self._stack, "vector": observation.vector(state, self.config.route.point_spacing_m)}
+        return {**seen, "privileged": privileged.vector(self.hazards, state)} if self.config.privileged else seen
+
+    def _read_hazards(self) -> Hazards:
+        state = self._running().state
+        assert self.car is not None
+        assert self._motion is not None
+        try:
+            if self._surroundings is None:
+                self._surroundings = Surroundings(self.session, self.car.actor)
+            world = self._surroundings.world()
+        except SimulatorLost:
+            return hazards.NOTHING  # the next step will find out
+        return hazards.hazards(state.route, state.place, self._motion, world)
 
     def _running(self) -> Episode:
         if self._episode is None:
@@ -210,7 +237,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Let go of everything that belonged to a dead simulator; its streams must not reconnect to the next one."""
         if self.car is not None:
             self.car.abandon()
-        self.car = self._traffic = self._planner = None
+        self.car = self._traffic = self._planner = self._surroundings = None
         self.session.abandon()
 
 

@@ -41,7 +41,7 @@ _NUMBERS = np.arange(1.0, ROUTE_POINTS + 1.0)
 
 Vector = NDArray[np.float32]
 Frames = NDArray[np.uint8]
-# The keys are ``image`` and ``vector``; gymnasium types a Dict space as dict[str, Any].
+# The keys are those of ``space``; gymnasium types a Dict space as dict[str, Any].
 Observation = dict[str, Any]
 
 
@@ -62,14 +62,19 @@ class DriverState:
         return wrapped(self.yaw - self.place.yaw)
 
 
-def space(side: int) -> spaces.Space[Observation]:
-    """Return the observation space: ``image`` uint8 (4, S, S), newest last; ``vector`` float32 (53,)."""
-    return spaces.Dict(
-        {
-            "image": spaces.Box(0, 255, (FRAMES, side, side), np.uint8),
-            "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
-        }
-    )
+def space(side: int, privileged: int = 0) -> spaces.Space[Observation]:
+    """Return the observation space: ``image`` uint8 (4, S, S), newest last; ``vector`` float32 (53,).
+
+    Args:
+        privileged: size of a float32 vector ``privileged``, which no driver receives; 0 for none.
+    """
+    keys: dict[str, spaces.Space[Any]] = {
+        "image": spaces.Box(0, 255, (FRAMES, side, side), np.uint8),
+        "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
+    }
+    if privileged:
+        keys["privileged"] = spaces.Box(-BOUND, BOUND, (privileged,), np.float32)
+    return spaces.Dict(keys)
 
 
 def vector(state: DriverState, spacing_m: float) -> Vector:

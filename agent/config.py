@@ -169,7 +169,23 @@ class TD3Config(Section):
         "run. float16, with a loss scale: for GPUs that lack bfloat16 alone.",
     )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
+    auxiliary: float = Field(
+        0.0,
+        ge=0,
+        description="Weight λ of a loss by which the encoder learns to tell the privileged numbers; 0 = none.",
+    )
+    critic_sees: Literal["observation", "privileged"] = Field(
+        "observation", description="What critics read: what the actor does, or the privileged numbers beside it."
+    )
     network: NetworkConfig = NetworkConfig()
+
+    def seen(self, privileged: int) -> int:
+        """Return how many of the privileged numbers the critics read."""
+        return privileged if self.critic_sees == "privileged" else 0
+
+    def predicted(self, privileged: int) -> int:
+        """Return how many of the privileged numbers the encoder's features are to tell."""
+        return privileged if self.auxiliary > 0 else 0
 
 
 class ReplayConfig(Section):
@@ -260,6 +276,15 @@ class AgentConfig(Section):
             raise ValueError(
                 f"training.warmup_steps {self.training.warmup_steps} leaves nothing to learn of training.total_steps "
                 f"{self.training.total_steps}: lower warmup_steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _privileged_numbers_are_there(self) -> AgentConfig:
+        if (self.td3.seen(1) or self.td3.predicted(1)) and not self.environment.privileged:
+            raise ValueError(
+                "td3.auxiliary and td3.critic_sees: privileged learn from what the simulator knows: set "
+                "environment.privileged to true"
             )
         return self
 

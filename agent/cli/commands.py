@@ -71,6 +71,7 @@ def train(
         with prepare(run, resume):
             from agent.memory.preflight import admit
             from agent.td3.kernels import arithmetic
+            from agent.td3.replay.layout import privileged_numbers
             from agent.td3.replay.resize_replay import resize_replay
             from agent.telemetry.events import EventLog
             from agent.trainer.loop import TrainingLoop
@@ -78,7 +79,8 @@ def train(
             log = EventLog(run.agent_events).append
             admitted = admit(resolved, run, chosen, log)
             side, reserve_mib = resolved.environment.camera.width, resolved.memory.reserve_mib
-            resize_replay(run.replay, resolved.replay.capacity, side, reserve_mib, log)
+            privileged = privileged_numbers(resolved.environment)
+            resize_replay(run.replay, resolved.replay.capacity, side, reserve_mib, log, privileged)
             if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
                 out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
             if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):

@@ -20,6 +20,7 @@ from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehears
 from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
 from agent.td3.networks import Policy
+from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from contract.heartbeat import CollectorState
@@ -43,7 +44,8 @@ class Collector:
         self._weights_version = 0
         side = config.environment.camera.width
         self._policy = Policy(config.td3.network, side)
-        self._replay = Replay.create(run.replay, config.replay.capacity, side)
+        privileged = privileged_numbers(config.environment)
+        self._replay = Replay.create(run.replay, config.replay.capacity, side, privileged)
         self._env = WatchdogEnv(config, self._status, _leave if self._has_traffic else None)
         self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))

@@ -59,7 +59,8 @@ class Rollout:
         observation, reward, terminated, truncated, info = self._env.step(episode.action)
         if not info["simulator_lost"]:
             frame, vector = observation["image"][-1], observation["vector"]
-            self._replay.append(episode.action, reward, terminated, truncated, frame, vector)
+            known = observation.get("privileged")
+            self._replay.append(episode.action, reward, terminated, truncated, frame, vector, known)
             episode.observation = observation
             episode.length += 1
             episode.reward += reward
@@ -69,7 +70,8 @@ class Rollout:
     def _begin(self) -> _Episode:
         steps, seed = self._replay.steps, self._config.seed
         observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
-        self._replay.start_episode(observation["image"][-1], observation["vector"])
+        frame, vector = observation["image"][-1], observation["vector"]
+        self._replay.start_episode(frame, vector, observation.get("privileged"))
         noise = GaussianNoise(self._config.td3.exploration_noise, derived_seed(seed, Purpose.EXPLORATION, steps))
         self._episode = _Episode(observation, noise)
         return self._episode

@@ -44,7 +44,7 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     Raises:
         AgentError: it does not fit (exit 71).
     """
-    batch = _throw_away(batch_size, frame_shape(td3.side))
+    batch = _throw_away(batch_size, frame_shape(td3.side), td3.privileged)
 
     def named(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
@@ -62,7 +62,7 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     return _peaks(td3.device)
 
 
-def _throw_away(rows: int, frame: tuple[int, int, int]) -> Batch:
+def _throw_away(rows: int, frame: tuple[int, int, int], privileged: int) -> Batch:
     return Batch(
         frames=torch.zeros(rows, STACK + 1, *frame, dtype=torch.uint8),
         vector=torch.zeros(rows, VECTOR),
@@ -70,6 +70,8 @@ def _throw_away(rows: int, frame: tuple[int, int, int]) -> Batch:
         action=torch.zeros(rows, ACTION),
         reward=torch.zeros(rows),
         terminated=torch.zeros(rows),
+        privileged=torch.zeros(rows, privileged),
+        next_privileged=torch.zeros(rows, privileged),
     )
 
 

@@ -26,6 +26,7 @@ from agent.td3.dry_run import dry_run
 from agent.td3.kernels import arithmetic
 from agent.td3.kernels.means import Means
 from agent.td3.placement import HOST
+from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import Replay, ReplayError
 from agent.td3.replay.resampling import adapted
 from agent.td3.td3 import TD3
@@ -68,8 +69,8 @@ class Learner:
         chosen = choose_device(config.device) if device is None else device
         on_cuda = chosen.type == "cuda"
         self._limit(chosen)
-        side = config.environment.camera.width
-        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), side)
+        side, privileged = config.environment.camera.width, privileged_numbers(config.environment)
+        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), side, privileged)
         self._events = EventLog(run.agent_events)
         self._recovery = Recovery(
             config.td3.batch_size,
@@ -280,5 +281,7 @@ def _use_threads(config: AgentConfig) -> None:
 
 def architecture(config: AgentConfig) -> dict[str, Any]:
     """Return what a checkpoint's loader must share, under the configuration's own keys."""
-    widths = config.td3.network.model_dump(mode="json")
-    return {f"td3.network.{name}": value for name, value in widths.items()}
+    td3 = config.td3
+    widths = {f"td3.network.{name}": value for name, value in td3.network.model_dump(mode="json").items()}
+    head = {"td3.auxiliary": td3.auxiliary} if td3.predicted(1) else {}
+    return {**widths, **head, **({"td3.critic_sees": td3.critic_sees} if td3.seen(1) else {})}

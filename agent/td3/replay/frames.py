@@ -1,7 +1,7 @@
 """The shape of an observation as the algorithm sees it, and the layout of its frames.
 
-Owns the sizes (84×84 grey, or 64×64 where memory is short; 4 frames, 53 numbers, 2 actions) and the 4×4 space-to-depth
-layout in which frames are stored and convolved. Never touches networks, disk or the environment.
+Owns the sizes (84×84 grey, or 64×64 where memory is short; 4 frames, 53 numbers, 15 privileged ones, 2 actions) and
+the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks, disk or the environment.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ SIDE = 84  # pixels of a camera frame, both ways
 SIDES = (SIDE, 64)  # those that a run may have
 STACK = 4  # frames of one observation, the newest last
 VECTOR = 53  # numbers of one observation beside the image
+PRIVILEGED = 15  # numbers that a run may keep of what its simulator knows, for all but the actor
 ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
 
 BLOCK = 4  # = stride of the first convolution

@@ -25,6 +25,7 @@ from agent.td3.replay.ring import Ring
 
 __all__ = ["Batch", "Replay", "ReplayError"]
 
+_ARRIVED = ("vector", "action", "reward", "terminated")  # of a transition, as ``Batch`` orders them
 _FRAME_WINDOW = np.arange(-STACK, 1)  # frames t-3..t+1, counted from the row that the transition arrives at
 # Rows that the writer may be changing: an episode's first observation is published together with its first step.
 IN_FLIGHT = 2
@@ -46,6 +47,8 @@ class Batch:
     action: Tensor  # (B, 2) float32 in [-1, 1]
     reward: Tensor  # (B,) float32
     terminated: Tensor  # (B,) float32: 1 where s' is terminal; 0 also where a time limit ended the episode
+    privileged: Tensor  # (B, P) float32, of s, never for the actor; P is 0 where the replay holds none
+    next_privileged: Tensor  # (B, P) float32, of s'
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device; the same tensors where they are there already."""
@@ -70,16 +73,16 @@ class Replay:
         self._to_fetch = 0  # batches
 
     @classmethod
-    def create(cls, directory: Path, capacity: int, side: int = SIDE) -> Replay:
+    def create(cls, directory: Path, capacity: int, side: int = SIDE, privileged: int = 0) -> Replay:
         """Open the replay for writing and go on with what it holds; allocate it whole where there is none.
 
         Raises:
             ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
-                or layout.
+                or row.
         """
         if capacity < MIN_CAPACITY:
             raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
-        return cls(Ring.create(directory, capacity, side))
+        return cls(Ring.create(directory, capacity, side, privileged))
 
     @classmethod
     def open(cls, directory: Path, writable: bool = False) -> Replay:
@@ -122,10 +125,15 @@ class Replay:
         rows = self.rows
         return self._step(rows - 1) if rows else 0
 
-    def start_episode(self, frame: NDArray[np.uint8], vector: NDArray[np.float32]) -> None:
-        """Take an episode's first observation: frame (S, S), vector (53,). Published with the first transition."""
+    def start_episode(
+        self, frame: NDArray[np.uint8], vector: NDArray[np.float32], privileged: NDArray[np.float32] | None = None
+    ) -> None:
+        """Take an episode's first observation: frame (S, S), vector (53,), privileged (P,) where the rows hold them.
+
+        Published with the first transition.
+        """
         self._episode_step = 0
-        self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""))
+        self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""), privileged)
 
     def append(
         self,
@@ -135,6 +143,7 @@ class Replay:
         truncated: bool,
         frame: NDArray[np.uint8],
         vector: NDArray[np.float32],
+        privileged: NDArray[np.float32] | None = None,
     ) -> None:
         """Publish a transition: action (2,), reward, how the episode ended, and the observation that it led to.
 
@@ -146,7 +155,7 @@ class Replay:
         row = self.rows + (self._episode_step == 0)
         self._episode_step += 1
         values = (self.steps + 1, vector, action, reward, self._episode_step, terminated, truncated, b"")
-        self._write(row, frame, values)
+        self._write(row, frame, values, privileged)
         self._ring.published[0] = row + 1  # one aligned store, after all that it announces
         if terminated or truncated:
             self._episode_step = None
@@ -228,9 +237,11 @@ class Replay:
             self._frames_out[len(rows)] = np.empty((windows.size, self.layout.frame_bytes), dtype=np.uint8)
         frames = self._frames_out[len(rows)]
         np.take(self._ring.frames, windows.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
-        before = self._ring.rows["vector"][(rows - 1) % self.capacity]
-        arrived = self._ring.rows[rows % self.capacity]
-        columns = (before, arrived["vector"], arrived["action"], arrived["reward"], arrived["terminated"])
+        before, arrived = (self._ring.rows[at % self.capacity] for at in (rows - 1, rows))
+        privileged = (
+            each["privileged"] if self.layout.privileged else np.empty((len(rows), 0)) for each in (before, arrived)
+        )
+        columns = (before["vector"], *(arrived[name] for name in _ARRIVED), *privileged)
         return Batch(
             torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side)),
             *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
@@ -243,10 +254,14 @@ class Replay:
         found: NDArray[np.int64] = self._ring.rows["episode_step"][rows % self.capacity].astype(np.int64)
         return found
 
-    def _write(self, row: int, frame: NDArray[np.uint8], values: tuple[Any, ...]) -> None:
-        slot = row % self.capacity
+    def _write(
+        self, row: int, frame: NDArray[np.uint8], values: tuple[Any, ...], privileged: NDArray[np.float32] | None
+    ) -> None:
+        slot, numbers = row % self.capacity, () if privileged is None else (privileged,)
+        if (found := sum(map(len, numbers))) != self.layout.privileged:
+            raise ValueError(f"{found} privileged numbers for a replay of {self.layout.privileged}")
         self._ring.frames[slot] = space_to_depth(frame).reshape(-1)
-        self._ring.rows[slot] = values
+        self._ring.rows[slot] = (*values, *numbers)
 
 
 def _waits_for_disk() -> int:

@@ -48,7 +48,9 @@ class Resized:
     seconds: float
 
 
-def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float, log: Callable[..., None]) -> None:
+def resize_replay(
+    directory: Path, capacity: int, side: int, reserve_mib: float, log: Callable[..., None], privileged: int = 0
+) -> None:
     """Resize the ring if it is of another capacity or frame size, and log it: event ``replay_reshaped``.
 
     Args:
@@ -57,6 +59,7 @@ def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float,
         side: of the frames, pixels.
         reserve_mib: of the disk, to leave free.
         log: writes an event: its name, its cause, and the numbers by name.
+        privileged: numbers of a row, which no resizing changes.
 
     Raises:
         AgentError: the disk can't hold both for a while (exit 71, event ``cannot_fit``).
@@ -64,17 +67,17 @@ def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float,
     """
     reserve = int(reserve_mib * _MIB)
     try:
-        done = resize(directory, capacity, side, reserve)
+        done = resize(directory, capacity, side, reserve, privileged)
     except NoRoomError as error:
         free = free_bytes(directory)
         shortage = CannotFit(
             cause=str(error),
             pool=MemoryPool.DISK,
             folder=str(directory.parent),
-            needed_mib=round(bytes_for(capacity, side) / _MIB, 1),
+            needed_mib=round(bytes_for(capacity, side, privileged) / _MIB, 1),
             free_mib=round(free / _MIB, 1),
             reserve_mib=reserve_mib,
-            fitting_replay=max(0, free - reserve) // bytes_for(1, side) or None,
+            fitting_replay=max(0, free - reserve) // bytes_for(1, side, privileged) or None,
         )
         log_by(log, shortage)
         raise AgentError(str(error), Exit.OUT_OF_MEMORY, shortage.pool) from None
@@ -82,7 +85,7 @@ def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float,
         log("replay_reshaped", "the configuration asks for another replay", **asdict(done))
 
 
-def resize(directory: Path, capacity: int, side: int, reserve: int = 0) -> Resized | None:
+def resize(directory: Path, capacity: int, side: int, reserve: int = 0, privileged: int = 0) -> Resized | None:
     """Resize the ring if it is of another capacity or frame size; return None where it isn't, or there is none.
 
     Args:
@@ -90,6 +93,7 @@ def resize(directory: Path, capacity: int, side: int, reserve: int = 0) -> Resiz
         capacity: rows.
         side: of the frames, pixels.
         reserve: bytes of the disk to leave free.
+        privileged: numbers of a row, which no resizing changes.
 
     Raises:
         NoRoomError: the disk can't hold both rings for a while; the old one counts.
@@ -101,6 +105,7 @@ def resize(directory: Path, capacity: int, side: int, reserve: int = 0) -> Resiz
         raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
     with _lock_of_the_last_writer(directory) as lock:
         old = Layout.read(directory)
+        old.require_privileged(directory, privileged)
         _remove_what_does_not_count(directory, old)
         if (old.capacity, old.side) == (capacity, side):
             return None
@@ -112,7 +117,7 @@ def _resized(old: Ring, capacity: int, side: int, reserve: int) -> Resized:
     rows, before = int(old.published[0]), old.layout
     held = max(0, rows - before.capacity + IN_FLIGHT, before.first - STACK)
     start = max(held, rows - capacity)
-    layout = Layout(capacity, side, start + STACK if start else 0, before.generation + 1)
+    layout = Layout(capacity, side, start + STACK if start else 0, before.generation + 1, before.privileged)
     _require_room(old.directory, layout, reserve)
     allocate(old.directory, layout.arrays)
     _copy(old, Ring.mapped(old.directory, layout, old.lock), start, rows)

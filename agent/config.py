@@ -142,7 +142,7 @@ class TrafficConfig(Section):
         description="Whether the map's traffic lights change, from the same start in each drive; if not, all green.",
     )
 
-    @field_validator("vehicles", "walkers", mode="plain")
+    @field_validator("vehicles", "walkers", mode="before")
     @classmethod
     def _counted(cls, value: object, info: ValidationInfo) -> Amount:
         limit = {"vehicles": 200, "walkers": 400}[str(info.field_name)]
@@ -199,12 +199,15 @@ class EnvironmentConfig(Section):
         "day; null or none: the simulator's is left.",
     )
     action_rate: ActionRateConfig = ActionRateConfig()
+    privileged: bool = Field(
+        False, description="Observation key with what the simulator knows of the road ahead; no driver receives it."
+    )
     camera: CameraConfig = CameraConfig()
     route: RouteConfig = RouteConfig()
     reward: RewardConfig = RewardConfig()
     traffic: TrafficConfig = TrafficConfig()
 
-    @field_validator("weather", mode="plain")
+    @field_validator("weather", mode="before")
     @classmethod
     def _named(cls, value: object) -> tuple[str, ...]:
         names = value if isinstance(value, list | tuple) else [] if value is None else [value]

@@ -17,16 +17,18 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from agent.config import EnvironmentConfig, SimulatorConfig, most
-from agent.env import conditions, observation, traffic_lights, weather
+from agent.env import conditions, hazards, observation, privileged, traffic_lights, weather
 from agent.env.actuators import Actuators
 from agent.env.car import Car, Motion
 from agent.env.conditions import Conditions
 from agent.env.episode import Episode, Events, Rules
+from agent.env.hazards import Hazards
 from agent.env.observation import DriverState, Frames, Observation
 from agent.env.route import Planner
 from agent.env.route_line import Route
 from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
 from agent.env.stop_signs import StopWatch, stop_signs
+from agent.env.surroundings import Surroundings
 from agent.env.traffic import Traffic
 from agent.env.traffic_lights import LightWatch
 from agent.env.walkers import Walkers
@@ -53,8 +55,9 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     """Follow a route.
 
     Observation: see ``agent.env.observation``. Action: ``Box(-1, 1, (2,))``, steering (positive to the right) and
-    throttle (positive) or brake (negative). ``terminated`` means collision, off the road or route finished, with the
-    product reward also a red light or blocked; ``truncated`` means another end: see ``episode.End``. The simulator is reached at the first ``reset``.
+    throttle (positive) or brake (negative). ``terminated`` means collision, off the road or route finished, and with
+    the product reward also a red light or blocked; ``truncated`` any other end. The simulator is reached at the first
+    ``reset``.
 
     Args:
         config: rules; the defaults if None.
@@ -76,7 +79,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self.session = Session(
             simulator or SimulatorConfig(), traffic=most(self.config.traffic.vehicles) > 0, on_lost=on_lost
         )
-        self.observation_space = observation.space(self.config.camera.width)
+        extra = privileged.SIZE if self.config.privileged else 0
+        self.observation_space = observation.space(self.config.camera.width, extra)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.car: Car | None = None
         self._seed: int = seed
@@ -88,6 +92,9 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._episode: Episode | None = None
         self._lights: LightWatch | None = None
         self._stops: StopWatch | None = None
+        self._surroundings: Surroundings | None = None
+        self._motion: Motion | None = None
+        self._hazards: Hazards | None = None
         self._stack: Frames | None = None
         self._frame = 0
 
@@ -107,6 +114,13 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def state(self) -> DriverState:
         """The car on its route, for drivers that aren't networks."""
         return self._running().state
+
+    @property
+    def hazards(self) -> Hazards:
+        """What lies on the route ahead in the newest frame, read at most once a step."""
+        if self._hazards is None:
+            self._hazards = self._read_hazards()
+        return self._hazards
 
     @property
     def frame(self) -> int:
@@ -146,13 +160,15 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         if episode.end is not None or self.car is None:
             raise gymnasium.error.ResetNeeded("The episode has ended: call reset() before step().")
         applied = self._actuators.follow(*_checked(action))
+        # What the action could know of: a reward that went by what only came after it would be no fault of its.
+        ahead = self.hazards if self.config.traffic.anyone else hazards.NOTHING
         try:
-            traffic_mps = self._traffic.mean_speed_mps() if self._traffic is not None else None
             motion = self.car.drive(*applied)
             self._see(motion)
-            events = self._events(self.car, episode, motion)
+            events = self._events(self.car, episode, motion, ahead)
         except SimulatorLost:
             self._lose()
+            self._hazards = hazards.NOTHING
             episode.lose()
             return self._observation(), 0.0, False, True, episode.info()
         reward = episode.advance(motion, applied, events)
@@ -171,7 +187,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             except SimulatorLost:
                 self.session.abandon()  # nothing is left to remove, nor to be told
             time.sleep(AFTER_STOP_S)
-        self.car = self._traffic = self._walkers = None
+        self.car = self._traffic = self._walkers = self._surroundings = None
         self.session.close()
 
     def _connected(self) -> None:
@@ -182,10 +198,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def _asked(
         self, route: Route | None = None, limit_s: float | None = None, goes_on: bool = False, seed: int | None = None
     ) -> Drive:
-        if seed is None:
-            found = conditions.drawn(self.config, self.np_random)
-        else:
-            found = conditions.paired(self.config, seed)
+        found = conditions.drawn(self.config, self.np_random) if seed is None else conditions.paired(self.config, seed)
         return Drive(route, found, Rules(limit_s, goes_on))
 
     def _begin_though_lost(self, drive: Drive) -> tuple[Observation, dict[str, Any]]:
@@ -214,7 +227,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion, drive.rules)
         self._lights = LightWatch(self.session, self.car.actor)
         self._stops = StopWatch(stop_signs(self.session))
-        self._events(self.car, self._episode, motion)
+        self._events(self.car, self._episode, motion, hazards.NOTHING)
         return self._observation(), self._episode.info()
 
     def _people(self, route: Route, wanted: Conditions) -> None:
@@ -246,26 +259,46 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def _see(self, motion: Motion) -> None:
         assert self.car is not None
         grey = self.car.sensors.grey(motion.frame)
-        self._frame = motion.frame
+        self._frame, self._motion, self._hazards = motion.frame, motion, None
         self._stack = (
             observation.first_stack(grey) if self._stack is None else observation.next_stack(self._stack, grey)
         )
 
-    def _events(self, car: Car, episode: Episode, motion: Motion) -> Events:
-        assert self._lights is not None and self._stops is not None
+    def _events(self, car: Car, episode: Episode, motion: Motion, ahead: Hazards) -> Events:
+        assert self._lights is not None
+        assert self._stops is not None
         after = episode.start_frame
+        compared = self._traffic if episode.rules.goes_on else None
         return Events(
             collisions=tuple(car.sensors.collisions(after)),
             lane_invasions=car.sensors.lane_invasions(after),
             light=self._lights.look(motion),
+            faced=traffic_lights.faced(ahead),
             ran_stop_sign=self._stops.look(motion),
+            traffic_mps=None if compared is None else compared.mean_speed_mps(),
+            allowed_mps=hazards.target_speed(ahead, self.config.reward.target_speed_mps),
+            ttc_s=hazards.time_to_collision(ahead, episode.state.speed_mps),
         )
 
     def _observation(self) -> Observation:
         assert self._stack is not None
+        state = self._running().state
         applied = self._actuators.applied if self.config.action_rate.limited else None
-        vector = observation.vector(self._running().state, self.config.route.point_spacing_m, applied)
-        return {"image": self._stack, "vector": vector}
+        vector = observation.vector(state, self.config.route.point_spacing_m, applied)
+        seen = {"image": self._stack, "vector": vector}
+        return {**seen, "privileged": privileged.vector(self.hazards, state)} if self.config.privileged else seen
+
+    def _read_hazards(self) -> Hazards:
+        state = self._running().state
+        assert self.car is not None
+        assert self._motion is not None
+        try:
+            if self._surroundings is None:
+                self._surroundings = Surroundings(self.session, self.car.actor)
+            world = self._surroundings.world()
+        except SimulatorLost:
+            return hazards.NOTHING  # the next step will find out
+        return hazards.hazards(state.route, state.place, self._motion, world)
 
     def _running(self) -> Episode:
         if self._episode is None:
@@ -276,7 +309,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Let go of everything that belonged to a dead simulator; its streams must not reconnect to the next one."""
         if self.car is not None:
             self.car.abandon()
-        self.car = self._traffic = self._walkers = self._planner = None
+        self.car = self._traffic = self._walkers = self._planner = self._surroundings = None
         self.session.abandon()
 
 

@@ -39,7 +39,7 @@ class Rules:
     limit_s: float | None = None
     """Simulated; None: by ``environment.time_limit``."""
     goes_on: bool = False
-    """Whether collisions and lanes left are listed only: the drive ends at its route's end, 30 m from it, or in time."""
+    """Whether infractions are only listed: the drive ends at the route's end, 30 m beside it, blocked or in time."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class Episode:
         self, route: Route, config: EnvironmentConfig, seconds: float, motion: Motion, rules: Rules | None = None
     ) -> None:
         self.route = route
+        self.rules = rules or Rules()
         self.start_frame = motion.frame
         self.end: End | None = None
         self.steps = 0
@@ -86,9 +87,8 @@ class Episode:
         self.record = Record()
         self._config = config
         self._seconds = seconds
-        self._rules = rules or Rules()
         limit = config.time_limit
-        limit_s = self._rules.limit_s or limit.constant_s + limit.s_per_m * route.length_m
+        limit_s = self.rules.limit_s or limit.constant_s + limit.s_per_m * route.length_m
         self._limit_steps = math.ceil(limit_s / seconds - 1e-6)
         self._blocked_s = config.blocked_s or (BLOCKED_S if config.traffic.anyone else STUCK_S)
         self._light = LightAhead.NONE
@@ -122,6 +122,8 @@ class Episode:
         self._measure(motion, events)
         hit, ran = self._hit(events), self._ran(events)
         self.end = self._decide(hit, ran)
+        if self.end in ("off_road", "blocked"):
+            self.record.add(self.end, self.state.place.s_m, self.time_s)
         step = reward.Step(
             seconds=self._seconds,
             progress_m=self.state.place.s_m - before.place.s_m,
@@ -216,19 +218,13 @@ class Episode:
 
     def _decide(self, hit: bool, ran: bool) -> End | None:
         """Return why the episode ends; an infraction in the last step is one, even at the route's end."""
-        goes_on = self._rules.goes_on
-        if hit and not goes_on:
-            return "collision"
-        if ran and not goes_on and "red_light" in TERMINAL[self._config.reward.form]:
-            return "red_light"
-        if abs(self.state.place.lateral_m) > (OFF_ROUTE_M if goes_on else self._config.off_road_m):
-            self.record.add("off_road", self.state.place.s_m, self.time_s)
-            return "off_road"
-        if self.state.place.s_m >= self.route.length_m - FINISH_M:
-            return "finished"
-        if self.steps >= self._limit_steps:
-            return "time"
-        if (self.steps - self._got_on_step) * self._seconds >= self._blocked_s:
-            self.record.add("blocked", self.state.place.s_m, self.time_s)
-            return "blocked"
-        return None
+        goes_on = self.rules.goes_on
+        ends: dict[End, bool] = {
+            "collision": hit and not goes_on,
+            "red_light": ran and not goes_on and "red_light" in TERMINAL[self._config.reward.form],
+            "off_road": abs(self.state.place.lateral_m) > (OFF_ROUTE_M if goes_on else self._config.off_road_m),
+            "finished": self.state.place.s_m >= self.route.length_m - FINISH_M,
+            "time": self.steps >= self._limit_steps,
+            "blocked": (self.steps - self._got_on_step) * self._seconds >= self._blocked_s,
+        }
+        return next((end for end, so in ends.items() if so), None)

@@ -5,7 +5,7 @@ Pure bookkeeping of one drive. Says what happened, where and when; knows no pena
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agent.env.sensors import Collision
@@ -70,8 +70,8 @@ class Record:
         if fresh:
             index = len(self.infractions)
             self.infractions.append(Infraction("collision", s_m, time_s, contact.kind, contact.impulse_ns))
-        elif contact.impulse_ns > (before := self.infractions[index]).impulse_ns:
-            self.infractions[index] = Infraction("collision", before.s_m, before.time_s, before.other, contact.impulse_ns)
+        elif contact.impulse_ns > self.infractions[index].impulse_ns:
+            self.infractions[index] = replace(self.infractions[index], impulse_ns=contact.impulse_ns)
         self._contacts[contact.other_id] = time_s, index
         return fresh
 

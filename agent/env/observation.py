@@ -15,9 +15,9 @@ index   what                                                         scale
 4 + 2k  k-th route point ahead: metres right of the car              (k + 1) × ``point_spacing_m``
 ======= ============================================================ =====================================
 
-Where ``environment.action_rate`` limits wheel or pedal, their positions (-1 to 1) take the place of the farthest point, in
-entries 51 (steering) and 52 (pedal): what an action does depends on them, so that without them the state wouldn't be all
-that a critic needs; and the size, which networks and replays have, stays.
+Where ``environment.action_rate`` limits wheel or pedal, entries 51 and 52 aren't the farthest point but where steering
+and pedal are (-1 to 1): what an action comes to depends on it, so that without them a critic couldn't know what it has
+to. The size, which networks and replays have, stays.
 
 Each point is measured by its own distance along the route, so that its second entry is the sine of its bearing where
 the road is straight: the near points, which decide the steering, weigh as much as the far ones.
@@ -45,7 +45,7 @@ _NUMBERS = np.arange(1.0, ROUTE_POINTS + 1.0)
 
 Vector = NDArray[np.float32]
 Frames = NDArray[np.uint8]
-# The keys are ``image`` and ``vector``; gymnasium types a Dict space as dict[str, Any].
+# The keys are those of ``space``; gymnasium types a Dict space as dict[str, Any].
 Observation = dict[str, Any]
 
 
@@ -66,14 +66,19 @@ class DriverState:
         return wrapped(self.yaw - self.place.yaw)
 
 
-def space(side: int) -> spaces.Space[Observation]:
-    """Return the observation space: ``image`` uint8 (4, S, S), newest last; ``vector`` float32 (53,)."""
-    return spaces.Dict(
-        {
-            "image": spaces.Box(0, 255, (FRAMES, side, side), np.uint8),
-            "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
-        }
-    )
+def space(side: int, privileged: int = 0) -> spaces.Space[Observation]:
+    """Return the observation space: ``image`` uint8 (4, S, S), newest last; ``vector`` float32 (53,).
+
+    Args:
+        privileged: size of a float32 vector ``privileged``, which no driver receives; 0 for none.
+    """
+    keys: dict[str, spaces.Space[Any]] = {
+        "image": spaces.Box(0, 255, (FRAMES, side, side), np.uint8),
+        "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
+    }
+    if privileged:
+        keys["privileged"] = spaces.Box(-BOUND, BOUND, (privileged,), np.float32)
+    return spaces.Dict(keys)
 
 
 def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] | None = None) -> Vector:

@@ -100,10 +100,11 @@ class Walkers:
         return carla.command.SpawnActor(blueprint, carla.Transform(self._place()))
 
     def _place(self) -> Any:
-        for _ in range(ROUNDS):
-            place = self._session.world.get_random_location_from_navigation()
-            if place is not None:
-                return place
+        with self._session.answered():
+            for _ in range(ROUNDS):
+                place = self._session.world.get_random_location_from_navigation()
+                if place is not None:
+                    return place
         raise ConfigError(
             f"environment.traffic.walkers: map {self._session.map.name} of the simulator at {self._session.address} "
             "has no navigation mesh for people to walk on: take another map, or set it to 0."
@@ -124,4 +125,3 @@ class Walkers:
                 controller.go_to_location(self._place())
                 controller.set_max_speed(float(walker.attributes["speed"]))
                 self._pairs.append((walker, controller))
-

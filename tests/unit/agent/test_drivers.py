@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from agent.collector.warm_up import warmup_action
-from agent.env import observation
+from agent.config import NetworkConfig
+from agent.env import observation, privileged
 from agent.env.observation import DriverState
 from agent.env.route import Route
 from agent.evaluation.drivers import (
@@ -16,9 +17,11 @@ from agent.evaluation.drivers import (
     WHEELBASE_M,
     Driver,
     PidPurePursuit,
+    PolicyDriver,
     RandomDriver,
     Stop,
 )
+from agent.td3.networks import Policy
 
 STEP_S = 0.1
 
@@ -109,3 +112,14 @@ def test_warmup_really_moves_the_car(seed: int) -> None:
 def test_random_driver_hardly_moves_which_is_why_warmup_is_biased() -> None:
     random_m = drive(RandomDriver(np.random.default_rng(0)), Bicycle(bends()), 100)[-1].place.s_m
     assert random_m < 20.0
+
+
+def test_the_networks_action_is_the_same_whatever_the_privileged_vector_says() -> None:
+    driver = PolicyDriver(Policy(NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))))
+    rng, state = np.random.default_rng(0), Bicycle(bends()).state
+    seen = {"image": rng.integers(0, 256, (4, 84, 84), np.uint8), "vector": observation.vector(state, 2.0)}
+    actions = [
+        driver.act({**seen, "privileged": np.full(privileged.SIZE, value, np.float32)}, state)
+        for value in (-2.0, 0.0, 2.0)
+    ]
+    assert len({action.tobytes() for action in (driver.act(seen, state), *actions)}) == 1

@@ -13,7 +13,7 @@ from collections import deque
 from agent.collector.evaluations import RunEvaluations
 from agent.collector.rollout import Rollout
 from agent.collector.watchdog import WatchdogEnv
-from agent.config import AgentConfig
+from agent.config import AgentConfig, most
 from agent.evaluation.drivers import PolicyDriver
 from agent.evaluation.routes import Steps
 from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Stop
@@ -52,7 +52,7 @@ class Collector:
 
     @property
     def _has_traffic(self) -> bool:
-        return self._config.environment.traffic.vehicles > 0
+        return most(self._config.environment.traffic.vehicles) > 0
 
     def run(self, rehearse: bool) -> None:
         """Rehearse an evaluation if that is wanted, then drive and evaluate until a stop is ordered.

@@ -15,6 +15,10 @@ index   what                                                         scale
 4 + 2k  k-th route point ahead: metres right of the car              (k + 1) × ``point_spacing_m``
 ======= ============================================================ =====================================
 
+Where ``environment.action_rate`` limits wheel or pedal, entries 51 and 52 aren't the farthest point but where steering
+and pedal are (-1 to 1): what an action comes to depends on it, so that without them a critic couldn't know what it has
+to. The size, which networks and replays have, stays.
+
 Each point is measured by its own distance along the route, so that its second entry is the sine of its bearing where
 the road is straight: the near points, which decide the steering, weigh as much as the far ones.
 Past the route's end the points repeat its last one.
@@ -77,8 +81,12 @@ def space(side: int, privileged: int = 0) -> spaces.Space[Observation]:
     return spaces.Dict(keys)
 
 
-def vector(state: DriverState, spacing_m: float) -> Vector:
-    """Return the (53,) float32 vector of this module's table."""
+def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] | None = None) -> Vector:
+    """Return the (53,) float32 vector of this module's table.
+
+    Args:
+        applied: steering and pedal, where the environment limits their rates.
+    """
     values = np.empty(VECTOR_SIZE, np.float32)
     values[0] = state.speed_mps / SPEED_SCALE_MPS
     values[1] = state.place.lateral_m / state.place.half_lane_m
@@ -89,6 +97,8 @@ def vector(state: DriverState, spacing_m: float) -> Vector:
     distances = spacing_m * _NUMBERS
     values[3::2] = (cos * dx + sin * dy) / distances
     values[4::2] = (cos * dy - sin * dx) / distances
+    if applied is not None:
+        values[-2:] = applied
     return np.clip(values, -BOUND, BOUND, out=values)
 
 

@@ -268,6 +268,10 @@ class TD3Config(Section):
         "run. float16, with a loss scale: for GPUs that lack bfloat16 alone.",
     )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
+    n_step: int = Field(1, ge=1, le=16, description="Rewards that a target sums before it asks the critics.")
+    random_shift: int = Field(
+        0, ge=0, le=16, description="Pixels by which a row's frames are moved together, at most, at random; DrQ's is 4."
+    )
     auxiliary: float = Field(
         0.0,
         ge=0,
@@ -291,6 +295,10 @@ class ReplayConfig(Section):
     """The memory-mapped ring of transitions."""
 
     capacity: int = Field(100_000, ge=1_000, description="Rows (one frame each); allocated whole at creation.")
+    demonstrations: str | None = Field(
+        None, description="Folder of `python -m agent record` whose steps are learned from as well; null = none."
+    )
+    demonstration_share: float = Field(0.5, gt=0, lt=1, description="Of each batch, where there are demonstrations.")
 
 
 class MemoryConfig(Section):

@@ -123,6 +123,28 @@ def evaluate(
         evaluation.run(trained, names, routes, min_turns, outputs=evaluation.Outputs(csv, json, video), out=console())
 
 
+def record(
+    *,
+    out: Annotated[Path, typer.Option(help="A folder for them, which replay.demonstrations then names.")],
+    driver: Annotated[str, typer.Option(help="expert, pid, random or stop.")] = "expert",
+    steps: Annotated[int, typer.Option(min=1, help="In all, with those that --resume finds.")] = 20_000,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+    map: options.Map = None,
+    seed: options.Seed = None,
+    resume: options.Resume = False,
+    debug: options.Debug = False,
+) -> None:
+    """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own."""
+    with leaving(debug):
+        from agent.cli import recording
+
+        run = RunPaths(out)
+        resolved = options.resolve(config, run, settings, {"simulator.map": map, "seed": seed})
+        with prepare(run, resume):
+            recording.record(resolved, driver, steps, run, console())
+
+
 def stability(
     *,
     steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,

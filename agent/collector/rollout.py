@@ -16,7 +16,7 @@ from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import Observation
-from agent.evaluation.drivers import Action, PolicyDriver
+from agent.evaluation.drivers import Action, Driver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator
 from agent.td3.exploration import GaussianNoise
@@ -38,7 +38,7 @@ class _Episode:
 class Rollout:
     """Drives training episodes into one replay."""
 
-    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: PolicyDriver) -> None:
+    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: Driver) -> None:
         self._config = config
         self._env = env
         self._replay = replay

@@ -150,8 +150,10 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Ite
         Item(
             "sampled batch",
             "always",
-            host=sizes.batch_bytes(batch, side, privileged),
-            device=cuda * sizes.batch_bytes(rows, side, privileged),
+            # Beside demonstrations: as two rings give it, and in one piece.
+            host=(1 if config.replay.demonstrations is None else 2)
+            * sizes.batch_bytes(batch, side, privileged, config.td3.n_step),
+            device=cuda * sizes.batch_bytes(rows, side, privileged, config.td3.n_step),
         ),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         _placed("activations", "updating", activations, cuda),

@@ -13,11 +13,10 @@ from itertools import pairwise
 from math import prod
 
 from agent.config import NetworkConfig
-from agent.td3.replay.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides
+from agent.td3.replay.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides, frames_of
 
 FLOAT = 4  # bytes; parameters, gradients, moments and everything after the encoder
 KERNELS = (2 * 2, 4 * 4, 3 * 3)
-_WINDOW = STACK + 1  # frames of a sampled transition
 AUXILIARY_HIDDEN = 64  # as ``td3.networks`` has it
 
 Shapes = dict[str, tuple[int, ...]]
@@ -62,9 +61,9 @@ def page_locked(shapes: Shapes) -> int:
     return sum(1 << (FLOAT * prod(shape) - 1).bit_length() for shape in shapes.values())
 
 
-def batch_bytes(batch: int, side: int = SIDE, privileged: int = 0) -> int:
-    """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, reward, terminated."""
-    return batch * (_WINDOW * side * side + FLOAT * (2 * (VECTOR + privileged) + ACTION + 1 + 1))
+def batch_bytes(batch: int, side: int = SIDE, privileged: int = 0, n_step: int = 1) -> int:
+    """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, reward, terminated, discount."""
+    return batch * (frames_of(n_step) * side * side + FLOAT * (2 * (VECTOR + privileged) + ACTION + 1 + 1 + 1))
 
 
 def _layer(name: str, outputs: int, *inputs: int) -> Shapes:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 
 from agent.td3.accumulate import Attempt
-from agent.td3.replay.frames import ACTION, STACK, VECTOR, frame_shape
+from agent.td3.replay.frames import ACTION, STACK, VECTOR, frame_shape, frames_of
 from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
 
@@ -44,7 +44,7 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     Raises:
         AgentError: it does not fit (exit 71).
     """
-    batch = _throw_away(batch_size, frame_shape(td3.side), td3.privileged)
+    batch = _throw_away(batch_size, frames_of(td3.config.n_step), frame_shape(td3.side), td3.privileged)
 
     def named(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
@@ -62,9 +62,9 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     return _peaks(td3.device)
 
 
-def _throw_away(rows: int, frame: tuple[int, int, int], privileged: int) -> Batch:
+def _throw_away(rows: int, frames: int, frame: tuple[int, int, int], privileged: int) -> Batch:
     return Batch(
-        frames=torch.zeros(rows, STACK + 1, *frame, dtype=torch.uint8),
+        frames=torch.zeros(rows, frames, *frame, dtype=torch.uint8),
         vector=torch.zeros(rows, VECTOR),
         next_vector=torch.zeros(rows, VECTOR),
         action=torch.zeros(rows, ACTION),
@@ -72,6 +72,7 @@ def _throw_away(rows: int, frame: tuple[int, int, int], privileged: int) -> Batc
         terminated=torch.zeros(rows),
         privileged=torch.zeros(rows, privileged),
         next_privileged=torch.zeros(rows, privileged),
+        discount=torch.ones(rows),
     )
 
 

@@ -37,11 +37,11 @@ from agent.td3.replay.replay import Batch
 
 
 def bellman_target(target: Networks, gamma: float, batch: Batch, noise: Tensor) -> Tensor:
-    """Return y (B,); ``noise`` is ε (B, 2)."""
-    f = target.features(batch.frames[:, 1:])
+    """Return y (B,); ``noise`` is ε (B, 2). With n-step returns r is Σ γᵏ rₖ, and γ becomes γᵐ (Sutton 1988)."""
+    f = target.features(batch.frames[:, -STACK:])
     next_action = (target.actor(f, batch.next_vector) + noise).clamp_(-1, 1)
     q1, q2 = target.critic(f, batch.next_vector, next_action, batch.next_privileged)
-    y: Tensor = batch.reward + gamma * (1 - batch.terminated) * torch.min(q1, q2)
+    y: Tensor = batch.reward + gamma * batch.discount * (1 - batch.terminated) * torch.min(q1, q2)
     return y
 
 

@@ -21,7 +21,6 @@ from agent.exchange.weights import WeightsFile, flatten
 from agent.exits import is_out_of_memory
 from agent.memory import free, heap, snapshot
 from agent.memory.recovery import Recovery, Shortage
-from agent.seeding import Purpose, generator
 from agent.td3.dry_run import dry_run
 from agent.td3.kernels import arithmetic
 from agent.td3.kernels.means import Means
@@ -32,6 +31,7 @@ from agent.td3.replay.resampling import adapted
 from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer import checkpoint
+from agent.trainer.batches import Batches
 from agent.trainer.pacing import Counters, Pacing
 from contract.paths import RunPaths
 
@@ -53,7 +53,8 @@ class Learner:
         gave_way: what ``memory.preflight`` gave up for memory's sake already; empty for nothing.
 
     Raises:
-        ConfigError: the device isn't there.
+        ConfigError: the device isn't there, or demonstrations were recorded elsewhere.
+        ReplayError: demonstrations can't be used.
         CheckpointError: the run's checkpoint is damaged or of another architecture.
     """
 
@@ -90,6 +91,7 @@ class Learner:
             self._restore()
         policy = flatten(self._td3.policy_state())
         self._weights = WeightsFile.create(run.exchange / "weights.bin", policy.size)
+        self._batches = Batches(config)
         self._replay: Replay | None = None
         # A ring that can't be opened yet was left half made; the collector makes it whole, or says what is wrong.
         with contextlib.suppress(ReplayError):
@@ -152,9 +154,8 @@ class Learner:
         """
         assert self._replay is not None, "an update is owed only once there are steps"
         begun_s = time.perf_counter()
-        size, seed = self._config.td3.batch_size, self._config.seed
-        batch = self._replay.sample(size, generator(seed, Purpose.SAMPLING, self.updates))
-        self._replay.fetch(size, generator(seed, Purpose.SAMPLING, self.updates + 1))  # while this update computes
+        batch = self._batches.draw(self._replay, self.updates)
+        self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
         self._losses.add(self._td3.update(batch, self._recovery.attempt))
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms

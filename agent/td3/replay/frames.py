@@ -26,6 +26,11 @@ def frame_shape(side: int = SIDE) -> tuple[int, int, int]:
     return side // BLOCK, side // BLOCK, BLOCK * BLOCK
 
 
+def frames_of(n_step: int) -> int:
+    """Return how many frames a transition of a batch has: five hold the stacks before and after one step."""
+    return STACK + 1 if n_step == 1 else 2 * STACK
+
+
 def convolved_sides(side: int = SIDE) -> tuple[int, int, int]:
     """Return how many cells wide each convolution's output is: 84 → 20 → 9 → 7; 64 → 15 → 6 → 4."""
     first = side // BLOCK - 1
@@ -47,6 +52,18 @@ def space_to_depth(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     lead, (across, _, pixels) = frames.shape[:-2], frame_shape(frames.shape[-1])
     cells: NDArray[Any] = frames.reshape(*lead, across, BLOCK, across, BLOCK).swapaxes(-3, -2)
     return cells.reshape(*lead, across, across, pixels)
+
+
+def shift(frames: NDArray[np.uint8], reach: int, rng: np.random.Generator) -> None:
+    """Move the pictures of stored frames (B, W, C, C, 16) in place, each row's together (DrQ, Yarats et al. 2021).
+
+    By up to ``reach`` pixels down and across, uniformly; what comes in at an edge repeats the edge.
+    """
+    side = BLOCK * frames.shape[2]
+    offsets = rng.integers(-reach, reach + 1, (len(frames), 2, 1))
+    down, across = (np.arange(side) + offsets).clip(0, side - 1).swapaxes(0, 1)
+    for row, y, x in zip(frames, down, across, strict=True):
+        row[...] = space_to_depth(depth_to_space(row)[:, y[:, None], x])
 
 
 def depth_to_space(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -10,6 +10,7 @@ at most.
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from agent.td3.replay.ring import Ring
 
 __all__ = ["Batch", "Replay", "ReplayError"]
 
-_ARRIVED = ("vector", "action", "reward", "terminated")  # of a transition, as ``Batch`` orders them
-_FRAME_WINDOW = np.arange(-STACK, 1)  # frames t-3..t+1, counted from the row that the transition arrives at
+# Frames t-3..t of the state before, and of the one arrived at, counted from the row that a step arrives at.
+_STACK_BEFORE, _STACK_AT = np.arange(-STACK, 0), np.arange(1 - STACK, 1)
 # Rows that the writer may be changing: an episode's first observation is published together with its first step.
 IN_FLIGHT = 2
 # Rows left out at the old end of a full ring: those in flight, the oldest frame window's, and some that the writer may
@@ -39,20 +40,29 @@ _FETCHED_AHEAD = 1_000
 
 @dataclass(frozen=True)
 class Batch:
-    """B transitions. One window of five frames t-3..t+1 holds the stacks of both s and s'."""
+    """B transitions from s to s', m steps later: one, or with n-step returns as many as the episode has, up to n.
 
-    frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth; before an episode's start its first frame, repeated
+    The first four frames of a row are the stack of s, its last four that of s'; for one step they share three.
+    """
+
+    frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth, or (B, 8, …); before an episode's start its first one
     vector: Tensor  # (B, 53) float32, of s
     next_vector: Tensor  # (B, 53) float32, of s'
     action: Tensor  # (B, 2) float32 in [-1, 1]
-    reward: Tensor  # (B,) float32
+    reward: Tensor  # (B,) float32, the sum of the m rewards, the k-th times γᵏ
     terminated: Tensor  # (B,) float32: 1 where s' is terminal; 0 also where a time limit ended the episode
     privileged: Tensor  # (B, P) float32, of s, never for the actor; P is 0 where the replay holds none
     next_privileged: Tensor  # (B, P) float32, of s'
+    discount: Tensor  # (B,) float32: γᵐ⁻¹, 1 for one step
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device; the same tensors where they are there already."""
         return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Batch]) -> Batch:
+        """Return one batch of several, in fresh memory."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
 
     def __len__(self) -> int:
         """How many transitions, B."""
@@ -160,7 +170,18 @@ class Replay:
         if terminated or truncated:
             self._episode_step = None
 
-    def sample(self, batch: int, rng: np.random.Generator, until: int | None = None) -> Batch:
+    def require_steps(self) -> None:
+        """Refuse a replay that holds no transition.
+
+        Raises:
+            ReplayError: in one sentence.
+        """
+        if self.steps == 0:
+            raise ReplayError(f"{self._ring.directory}: no transition to sample; collect some steps first.")
+
+    def sample(
+        self, batch: int, rng: np.random.Generator, until: int | None = None, n_step: int = 1, gamma: float = 1.0
+    ) -> Batch:
         """Draw transitions uniformly, with replacement.
 
         Args:
@@ -168,6 +189,8 @@ class Replay:
             rng: the only source of chance: the same state and the same rows give the same batch.
             until: draw from the first so many transitions ever written (of those still held); None: from all.
                 The batch then does not depend on what a writer, up to 10 rows ahead, has added since.
+            n_step: rewards to sum, at most: fewer where the episode ended, by whatever, or has come no further yet.
+            gamma: discount of each reward after the first.
 
         Returns:
             The batch on the CPU. Its ``frames`` are overwritten by the next call with the same B.
@@ -182,7 +205,7 @@ class Replay:
             head = self._head(until)
             drawn = self._draw(batch, rng, max(oldest, whole), head)
             if drawn is not None:
-                result = self._gather(drawn)
+                result = self._gather(drawn, head, n_step, gamma)
                 if drawn.min() >= self._oldest_whole():
                     self._to_fetch = _FETCHED_AHEAD if _waits_for_disk() > waits else max(0, self._to_fetch - 1)
                     return result
@@ -231,21 +254,47 @@ class Replay:
             rows[first] = rng.integers(oldest, head, int(first.sum()))
         return rows
 
-    def _gather(self, rows: NDArray[np.int64]) -> Batch:
-        windows = np.maximum(rows[:, None] + _FRAME_WINDOW, (rows - self._episode_steps(rows))[:, None]) % self.capacity
-        if len(rows) not in self._frames_out:
-            self._frames_out[len(rows)] = np.empty((windows.size, self.layout.frame_bytes), dtype=np.uint8)
-        frames = self._frames_out[len(rows)]
+    def _gather(self, rows: NDArray[np.int64], head: int, n_step: int, gamma: float) -> Batch:
+        """Return the transitions whose first steps arrive at these rows."""
+        last, first = self._last_rows(rows, head, n_step), rows - self._episode_steps(rows)
+        stacks = rows[:, None] + _STACK_BEFORE, last[:, None] + _STACK_AT[-1 if n_step == 1 else 0 :]
+        windows = np.maximum(np.concatenate(stacks, axis=1), first[:, None]) % self.capacity
+        if windows.size not in self._frames_out:
+            self._frames_out[windows.size] = np.empty((windows.size, self.layout.frame_bytes), dtype=np.uint8)
+        frames = self._frames_out[windows.size]
         np.take(self._ring.frames, windows.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
-        before, arrived = (self._ring.rows[at % self.capacity] for at in (rows - 1, rows))
-        privileged = (
-            each["privileged"] if self.layout.privileged else np.empty((len(rows), 0)) for each in (before, arrived)
+        before, stepped, arrived = (self._ring.rows[at % self.capacity] for at in (rows - 1, rows, last))
+        none = np.empty((len(rows), 0))
+        columns = (
+            *(before["vector"], arrived["vector"], stepped["action"]),
+            *(self._return(rows, last, n_step, gamma), arrived["terminated"]),
+            *(each["privileged"] if self.layout.privileged else none for each in (before, arrived)),
+            gamma ** (last - rows),
         )
-        columns = (before["vector"], *(arrived[name] for name in _ARRIVED), *privileged)
         return Batch(
             torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side)),
             *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
         )
+
+    def _last_rows(self, rows: NDArray[np.int64], head: int, n_step: int) -> NDArray[np.int64]:
+        """Return the rows at which the n-th steps arrive, or the last ones of their episodes that lie below ``head``.
+
+        An episode that was broken off ends where another one's first row follows.
+        """
+        last = rows
+        for _ in range(n_step - 1):
+            here, after = (self._ring.rows[at % self.capacity] for at in (last, last + 1))
+            follows = (last + 1 < head) & (after["episode_step"] == here["episode_step"] + 1)
+            goes_on = follows & (here["terminated"] == 0) & (here["truncated"] == 0)
+            last = last + goes_on
+        return last
+
+    def _return(self, rows: NDArray[np.int64], last: NDArray[np.int64], n_step: int, gamma: float) -> NDArray[Any]:
+        """Return Σ γᵏ rₖ over the steps that arrive at ``rows`` to ``last``, (B,)."""
+        steps = np.arange(n_step)
+        rewards = self._ring.rows["reward"][(rows[:, None] + steps) % self.capacity]
+        summed: NDArray[Any] = np.where(steps <= (last - rows)[:, None], rewards * gamma**steps, 0).sum(axis=1)
+        return summed
 
     def _step(self, row: int) -> int:
         return int(self._ring.rows["step"][row % self.capacity])

@@ -19,4 +19,5 @@ def random_batch(size: int, seed: int = 0, privileged: int = 0, side: int = 84) 
         terminated=(torch.rand(size, generator=rng) < 0.3).float(),
         privileged=torch.rand(size, privileged, generator=rng) * 2 - 1,
         next_privileged=torch.rand(size, privileged, generator=rng) * 2 - 1,
+        discount=torch.ones(size),
     )

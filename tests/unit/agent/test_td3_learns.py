@@ -57,6 +57,7 @@ def _bandit(rng: np.random.Generator, seen: Callable[[np.ndarray], tuple[np.ndar
         torch.from_numpy(reward),
         torch.ones(size),
         *torch.empty(2, size, 0),
+        torch.ones(size),
     )
 
 
@@ -131,6 +132,7 @@ def test_learns_to_reach_a_target_that_pays_only_later() -> None:
                 reward,
                 never,
                 *torch.empty(2, len(reward), 0),
+                torch.ones(len(reward)),
             )
         )
     policy = Policy(CONFIG.network)

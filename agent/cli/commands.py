@@ -72,6 +72,7 @@ def train(
         with prepare(run, resume):
             from agent.memory.preflight import admit
             from agent.td3.kernels import arithmetic
+            from agent.td3.replay.layout import privileged_numbers
             from agent.td3.replay.resize_replay import resize_replay
             from agent.telemetry.events import EventLog
             from agent.trainer.loop import TrainingLoop
@@ -79,7 +80,8 @@ def train(
             log = EventLog(run.agent_events).append
             admitted = admit(resolved, run, chosen, log)
             stack, reserve_mib = FrameStack.of(resolved.environment.camera), resolved.memory.reserve_mib
-            resize_replay(run.replay, resolved.replay.capacity, stack, reserve_mib, log)
+            privileged = privileged_numbers(resolved.environment)
+            resize_replay(run.replay, resolved.replay.capacity, stack, reserve_mib, log, privileged)
             if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
                 out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
             if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):
@@ -120,6 +122,28 @@ def evaluate(
         trained = evaluation.trained(checkpoint, config, settings, named)
         names = tuple(drivers.split(",")) if drivers else trained.drivers
         evaluation.run(trained, names, routes, min_turns, outputs=evaluation.Outputs(csv, json, video), out=console())
+
+
+def record(
+    *,
+    out: Annotated[Path, typer.Option(help="A folder for them, which replay.demonstrations then names.")],
+    driver: Annotated[str, typer.Option(help="expert, pid, random or stop.")] = "expert",
+    steps: Annotated[int, typer.Option(min=1, help="In all, with those that --resume finds.")] = 20_000,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+    map: options.Map = None,
+    seed: options.Seed = None,
+    resume: options.Resume = False,
+    debug: options.Debug = False,
+) -> None:
+    """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own."""
+    with leaving(debug):
+        from agent.cli import recording
+
+        run = RunPaths(out)
+        resolved = options.resolve(config, run, settings, {"simulator.map": map, "seed": seed})
+        with prepare(run, resume):
+            recording.record(resolved, driver, steps, run, console())
 
 
 def stability(

@@ -97,7 +97,7 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
         NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
     """
     outputs.make_room()
-    with _environment(trained.config) as env:
+    with environment(trained.config) as env:
         runner = EvaluationRunner(trained.config, env, trained.policy, count, min_turns)
         routes = runner.routes()
         found = completed(runner.compare(names, routes))
@@ -118,14 +118,15 @@ def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
     """
     Outputs(video=path).make_room()
     seconds = steps * trained.config.simulator.fixed_delta_s
-    with _environment(trained.config) as env:
+    with environment(trained.config) as env:
         runner = EvaluationRunner(trained.config, env, trained.policy, trained.config.evaluation.episodes)
         limits = {"min_seconds": seconds, "min_metres": 0.0, "max_seconds": seconds}
         return completed(runner.film(name, runner.routes(), path, **limits))
 
 
 @contextmanager
-def _environment(config: AgentConfig) -> Iterator[DrivingEnv]:
+def environment(config: AgentConfig) -> Iterator[DrivingEnv]:
+    """Give an environment, and the simulator back at the end."""
     env = DrivingEnv(config.environment, config.simulator, config.seed)
     try:
         yield env

@@ -13,7 +13,7 @@ from collections import deque
 from agent.collector.evaluations import RunEvaluations
 from agent.collector.rollout import Rollout
 from agent.collector.watchdog import WatchdogEnv
-from agent.config import AgentConfig
+from agent.config import AgentConfig, most
 from agent.evaluation.drivers import PolicyDriver
 from agent.evaluation.routes import Steps
 from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Rests, Stop
@@ -21,6 +21,7 @@ from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
 from agent.td3.networks import Policy
 from agent.td3.replay.frames import FrameStack
+from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from contract.heartbeat import CollectorState
@@ -46,14 +47,15 @@ class Collector:
         self._weights_version = 0
         stack = FrameStack.of(config.environment.camera)
         self._policy = Policy(config.td3.network, stack)
-        self._replay = Replay.create(run.replay, config.replay.capacity, stack)
+        privileged = privileged_numbers(config.environment)
+        self._replay = Replay.create(run.replay, config.replay.capacity, stack, privileged)
         self._env = WatchdogEnv(config, self._status, _leave if self._has_traffic else None)
         self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
 
     @property
     def _has_traffic(self) -> bool:
-        return self._config.environment.traffic.vehicles > 0
+        return most(self._config.environment.traffic.vehicles) > 0
 
     def run(self, rehearse: bool) -> None:
         """Rehearse an evaluation if that is wanted, then drive and evaluate until a stop is ordered.

@@ -16,7 +16,7 @@ from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import Frames, Observation
-from agent.evaluation.drivers import Action, PolicyDriver
+from agent.evaluation.drivers import Action, Driver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator
 from agent.td3.exploration import GaussianNoise
@@ -38,7 +38,7 @@ class _Episode:
 class Rollout:
     """Drives training episodes into one replay."""
 
-    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: PolicyDriver) -> None:
+    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: Driver) -> None:
         self._config = config
         self._env = env
         self._replay = replay
@@ -64,7 +64,8 @@ class Rollout:
         observation, reward, terminated, truncated, info = self._env.step(episode.action)
         if not info["simulator_lost"]:
             frame, vector = self._newest(observation), observation["vector"]
-            self._replay.append(episode.action, reward, terminated, truncated, frame, vector)
+            known = observation.get("privileged")
+            self._replay.append(episode.action, reward, terminated, truncated, frame, vector, known)
             episode.observation = observation
             episode.length += 1
             episode.reward += reward
@@ -74,7 +75,8 @@ class Rollout:
     def _begin(self) -> _Episode:
         steps, seed = self._replay.steps, self._config.seed
         observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
-        self._replay.start_episode(self._newest(observation), observation["vector"])
+        frame, vector = self._newest(observation), observation["vector"]
+        self._replay.start_episode(frame, vector, observation.get("privileged"))
         noise = GaussianNoise(self._config.td3.exploration_noise, derived_seed(seed, Purpose.EXPLORATION, steps))
         self._episode = _Episode(observation, noise)
         return self._episode

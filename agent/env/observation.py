@@ -18,6 +18,10 @@ index   what                                                         scale
 4 + 2k  k-th route point ahead: metres right of the car              (k + 1) × ``point_spacing_m``
 ======= ============================================================ =====================================
 
+Where ``environment.action_rate`` limits wheel or pedal, entries 51 and 52 aren't the farthest point but where steering
+and pedal are (-1 to 1): what an action comes to depends on it, so that without them a critic couldn't know what it has
+to. The size, which networks and replays have, stays.
+
 Each point is measured by its own distance along the route, so that its second entry is the sine of its bearing where
 the road is straight: the near points, which decide the steering, weigh as much as the far ones.
 Past the route's end the points repeat its last one.
@@ -45,7 +49,7 @@ _NUMBERS = np.arange(1.0, ROUTE_POINTS + 1.0)
 
 Vector = NDArray[np.float32]
 Frames = NDArray[np.uint8]
-# The keys are ``image`` and ``vector``; gymnasium types a Dict space as dict[str, Any].
+# The keys are those of ``space``; gymnasium types a Dict space as dict[str, Any].
 Observation = dict[str, Any]
 
 
@@ -71,18 +75,27 @@ def image_shape(camera: CameraConfig) -> tuple[int, int, int]:
     return camera.stack.frames * camera.planes, camera.height, camera.width
 
 
-def space(camera: CameraConfig) -> spaces.Space[Observation]:
-    """Return the observation space: ``image`` uint8 (C, S, S), newest last; ``vector`` float32 (53,)."""
-    return spaces.Dict(
-        {
-            "image": spaces.Box(0, 255, image_shape(camera), np.uint8),
-            "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
-        }
-    )
+def space(camera: CameraConfig, privileged: int = 0) -> spaces.Space[Observation]:
+    """Return the observation space: ``image`` uint8 (C, S, S), newest last; ``vector`` float32 (53,).
+
+    Args:
+        privileged: size of a float32 vector ``privileged``, which no driver receives; 0 for none.
+    """
+    keys: dict[str, spaces.Space[Any]] = {
+        "image": spaces.Box(0, 255, image_shape(camera), np.uint8),
+        "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
+    }
+    if privileged:
+        keys["privileged"] = spaces.Box(-BOUND, BOUND, (privileged,), np.float32)
+    return spaces.Dict(keys)
 
 
-def vector(state: DriverState, spacing_m: float) -> Vector:
-    """Return the (53,) float32 vector of this module's table."""
+def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] | None = None) -> Vector:
+    """Return the (53,) float32 vector of this module's table.
+
+    Args:
+        applied: steering and pedal, where the environment limits their rates.
+    """
     values = np.empty(VECTOR_SIZE, np.float32)
     values[0] = state.speed_mps / SPEED_SCALE_MPS
     values[1] = state.place.lateral_m / state.place.half_lane_m
@@ -93,6 +106,8 @@ def vector(state: DriverState, spacing_m: float) -> Vector:
     distances = spacing_m * _NUMBERS
     values[3::2] = (cos * dx + sin * dy) / distances
     values[4::2] = (cos * dy - sin * dx) / distances
+    if applied is not None:
+        values[-2:] = applied
     return np.clip(values, -BOUND, BOUND, out=values)
 
 

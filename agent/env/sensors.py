@@ -86,11 +86,14 @@ class FrameCamera:
 
 @dataclass(frozen=True)
 class Collision:
-    """A contact: the other actor's kind and the frame it happened in."""
+    """A contact: the other actor, and the frame it happened in."""
 
     frame: int
     kind: str
     """``vehicle``, ``pedestrian`` or ``static``: the penalties of the driving score tell these apart."""
+    other_id: int = 0
+    impulse_ns: float = 0.0
+    """Newton seconds."""
 
 
 class SensorRig:
@@ -118,12 +121,9 @@ class SensorRig:
         """Return the (planes, height, width) picture of ``frame``, all views' planes one behind the other."""
         return np.concatenate([camera.planes(frame, channels) for camera, channels in self._views])
 
-    def collision(self, after_frame: int) -> Collision | None:
-        """Return the first collision later than ``after_frame``; ask after the frame's image has come."""
-        for event in _drained(self._collisions):
-            if event.frame > after_frame:
-                return Collision(event.frame, _kind(event.other_actor.type_id))
-        return None
+    def collisions(self, after_frame: int) -> list[Collision]:
+        """Return the contacts since last asked that are later than ``after_frame``; ask after the frame's image."""
+        return [_collision(event) for event in _drained(self._collisions) if event.frame > after_frame]
 
     def lane_invasions(self, after_frame: int) -> int:
         """Return how many times a line was crossed since last asked, later than ``after_frame``."""
@@ -160,6 +160,11 @@ def _blueprint(world: Any, name: str) -> Any:
 
 def _drained(arrivals: queue.SimpleQueue[Any]) -> list[Any]:
     return [arrivals.get_nowait() for _ in range(arrivals.qsize())]
+
+
+def _collision(event: Any) -> Collision:
+    other = event.other_actor
+    return Collision(event.frame, _kind(other.type_id), other.id, event.normal_impulse.length())
 
 
 def _kind(type_id: str) -> str:

@@ -83,7 +83,7 @@ class EpisodeEnded(_Message):
     route_completion: float
     success: bool
     end: str
-    """Why it ended: collision, off_road, finished, time, stuck or simulator_lost."""
+    """Why it ended: one of ``agent.env.episode.End``."""
 
 
 class Evaluated(_Message):

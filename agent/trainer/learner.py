@@ -21,17 +21,18 @@ from agent.exchange.weights import WeightsFile, flatten
 from agent.exits import is_out_of_memory
 from agent.memory import free, heap, snapshot
 from agent.memory.recovery import Recovery, Shortage
-from agent.seeding import Purpose, generator
 from agent.td3.dry_run import dry_run
 from agent.td3.kernels import arithmetic
 from agent.td3.kernels.means import Means
 from agent.td3.placement import HOST
 from agent.td3.replay.frames import FrameStack
+from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import Replay, ReplayError
 from agent.td3.replay.resampling import adapted
 from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer import checkpoint
+from agent.trainer.batches import Batches
 from agent.trainer.pacing import Counters, Pacing
 from contract.paths import RunPaths
 
@@ -53,7 +54,8 @@ class Learner:
         gave_way: what ``memory.preflight`` gave up for memory's sake already; empty for nothing.
 
     Raises:
-        ConfigError: the device isn't there.
+        ConfigError: the device isn't there, or demonstrations were recorded elsewhere.
+        ReplayError: demonstrations can't be used.
         CheckpointError: the run's checkpoint is damaged or of another architecture.
     """
 
@@ -69,8 +71,8 @@ class Learner:
         chosen = choose_device(config.device) if device is None else device
         on_cuda = chosen.type == "cuda"
         self._limit(chosen)
-        stack = FrameStack.of(config.environment.camera)
-        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), stack)
+        stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
+        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), stack, privileged)
         self._events = EventLog(run.agent_events)
         self._recovery = Recovery(
             config.td3.batch_size,
@@ -90,6 +92,7 @@ class Learner:
             self._restore()
         policy = flatten(self._td3.policy_state())
         self._weights = WeightsFile.create(run.exchange / "weights.bin", policy.size)
+        self._batches = Batches(config)
         self._replay: Replay | None = None
         # A ring that can't be opened yet was left half made; the collector makes it whole, or says what is wrong.
         with contextlib.suppress(ReplayError):
@@ -157,9 +160,8 @@ class Learner:
         """
         assert self._replay is not None, "an update is owed only once there are steps"
         begun_s = time.perf_counter()
-        size, seed = self._config.td3.batch_size, self._config.seed
-        batch = self._replay.sample(size, generator(seed, Purpose.SAMPLING, self.updates))
-        self._replay.fetch(size, generator(seed, Purpose.SAMPLING, self.updates + 1))  # while this update computes
+        batch = self._batches.draw(self._replay, self.updates)
+        self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
         self._losses.add(self._td3.update(batch, self._recovery.attempt))
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms
@@ -286,9 +288,9 @@ def _use_threads(config: AgentConfig) -> None:
 
 def architecture(config: AgentConfig) -> dict[str, Any]:
     """Return what a checkpoint's loader must share, under the configuration's own keys."""
-    widths = config.td3.network.model_dump(mode="json")
+    td3 = config.td3
+    widths = {f"td3.network.{name}": value for name, value in td3.network.model_dump(mode="json").items()}
+    head = {"td3.auxiliary": td3.auxiliary} if td3.predicted(1) else {}
     camera = config.environment.camera.model_dump(mode="json", include={"channels", "narrow", "stack"})
-    return {
-        **{f"td3.network.{name}": value for name, value in widths.items()},
-        **{f"environment.camera.{name}": value for name, value in camera.items()},
-    }
+    widths |= {f"environment.camera.{name}": value for name, value in camera.items()}
+    return {**widths, **head, **({"td3.critic_sees": td3.critic_sees} if td3.seen(1) else {})}

@@ -16,7 +16,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agent.collector.warm_up import warmup_action
-from agent.config import EnvironmentConfig, SimulatorConfig
+from agent.config import EnvironmentConfig, SimulatorConfig, TimeLimitConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route, held_out_routes
 from agent.evaluation.drivers import Driver, PidPurePursuit, RandomDriver, Stop
@@ -125,16 +125,16 @@ def episode_digest(env: DrivingEnv, seed: int) -> str:
 
 
 def test_a_time_limit_truncates_and_does_not_terminate(start_server: StartServer) -> None:
-    env = make(start_server().port, EnvironmentConfig(max_steps=20))
+    env = make(start_server().port, EnvironmentConfig(time_limit=TimeLimitConfig(constant_s=2)))
     env.reset()
     assert until_end(env, action(0.0, 0.2))[:2] == (False, True)
     env.close()
 
 
-def test_standing_still_is_truncated_as_stuck(env: DrivingEnv) -> None:
+def test_standing_still_is_truncated_as_blocked(env: DrivingEnv) -> None:
     env.reset()
     terminated, truncated, info = until_end(env, action(0.0, -1.0))
-    assert (terminated, truncated, info["end"]) == (False, True, "stuck")
+    assert (terminated, truncated, info["end"]) == (False, True, "blocked")
 
 
 def test_leaving_the_road_terminates_and_counts_lines_crossed(env: DrivingEnv) -> None:
@@ -206,9 +206,9 @@ def test_standing_still_is_worth_less_than_random_driving_and_far_less_than_driv
 ) -> None:
     """If it were worth more than trying, nothing would ever be learned.
 
-    Compared a step: drives end at different times, and where one is cut short (stuck, time) its value is bootstrapped.
+    Compared a step: drives end at different times, and where one is cut short its value is bootstrapped.
     """
-    env = make(start_server().port, EnvironmentConfig(max_steps=1000))
+    env = make(start_server().port, EnvironmentConfig(time_limit=TimeLimitConfig(constant_s=100)))
     drivers: dict[str, Driver] = {
         "stop": Stop(),
         "random": RandomDriver(np.random.default_rng(0)),

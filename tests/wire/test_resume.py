@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
     **SMALL,
     "seed": SEED,
     "environment": {
-        "max_steps": 30,
+        "time_limit": {"constant_s": 3},
         "route": {"min_length_m": 60, "max_length_m": 200},
         "traffic": {"vehicles": 3},
     },

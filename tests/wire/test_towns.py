@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from agent.td3.replay.replay import Replay
-from tests.wire.conftest import Launch
+from tests.wire.launched import Launch
 
 STEPS = 100
-TOWNS = ("--set", "training.towns.maps=[Lite:seed={seed}]", "--set", "training.towns.every_episodes=1")
+TOWNS = ("--set", "training.towns.maps=['Lite:seed={seed},size=200']", "--set", "training.towns.every_episodes=1")
 
 
 @pytest.mark.long
@@ -24,7 +24,7 @@ def test_three_changes_of_town_and_a_kill_between_lose_no_transition(launch: Lau
     output = launched.output()
     assert launched.process.returncode == 0, output
     visited = launched.agent_events("town")
-    seeds = [int(row["map"].removeprefix("Lite:seed=")) - 1000 for row in visited]
+    seeds = [int(row["map"].removeprefix("Lite:seed=").removesuffix(",size=200")) - 1000 for row in visited]
     assert seeds == [row["episodes"] for row in visited]
     assert sorted(set(seeds)) == list(range(max(seeds) + 1))
     assert max(seeds) >= 3

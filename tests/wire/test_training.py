@@ -19,7 +19,7 @@ def trained(module_server: Server, tmp_path_factory: pytest.TempPathFactory) -> 
     run = Run(tmp_path_factory.mktemp("trained") / "whole", module_server.port)
     said = run.train(
         *("--eval-freq", "60", "--num-eval-episodes", "1", "--set", "evaluation.baselines=true"),
-        *("--set", "evaluation.video=true", "--set", "environment.max_steps=30"),
+        *("--set", "evaluation.video=true", "--set", "environment.time_limit.constant_s=3"),
     )
     return run, said
 
@@ -51,7 +51,7 @@ def test_lockstep_runs_of_one_seed_are_equal_bit_for_bit(start_server: StartServ
     for run in runs:
         run.train(
             *("--seed", "3", "--max-timesteps", "60", "--set", "training.lockstep=true"),
-            *("--set", "environment.traffic.vehicles=3", "--set", "environment.max_steps=25"),
+            *("--set", "environment.traffic.vehicles=3", "--set", "environment.time_limit.constant_s=2.5"),
         )
     first, second = runs
     assert first.steps == second.steps == 60

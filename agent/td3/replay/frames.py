@@ -1,7 +1,8 @@
 """The shape of an observation as the algorithm sees it, and the layout of its frames.
 
-Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 2 actions) and
-the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks, disk or the environment.
+Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 15 privileged
+ones, 2 actions) and the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks,
+disk or the environment.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ SIDE = 84  # pixels of a camera frame, both ways
 SIDES = (SIDE, 64)  # those that a run may have
 STACK = 4  # frames of one observation, the newest last
 VECTOR = 53  # numbers of one observation beside the image
+PRIVILEGED = 15  # numbers that a run may keep of what its simulator knows, for all but the actor
 ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
 
 BLOCK = 4  # = stride of the first convolution
@@ -56,14 +58,18 @@ class FrameStack:
         return (self.frames - 1) * self.every + 1
 
     @property
-    def window(self) -> NDArray[np.int64]:
-        """The frames of a transition's two stacks, counted from the row at which it arrives.
+    def before(self) -> NDArray[np.int64]:
+        """The frames of s, counted from the row at which its step arrives: t-3..t."""
+        return self.arrived - 1
 
-        The first ``frames`` of them are those of s, the last ``frames`` those of s'; one step apart they share all but
-        one: t-3..t+1.
-        """
-        arrived = np.arange(-(self.frames - 1) * self.every, 1, self.every)
-        return np.union1d(arrived - 1, arrived) if self.every == 1 else np.concatenate([arrived - 1, arrived])
+    @property
+    def arrived(self) -> NDArray[np.int64]:
+        """The frames of s', counted from the row that holds it."""
+        return np.arange(-(self.frames - 1) * self.every, 1, self.every)
+
+    def new(self, n_step: int) -> int:
+        """Return how many of the frames of s' aren't among those of s: one, where both are one step apart."""
+        return 1 if n_step == self.every == 1 else self.frames
 
     def cells(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return an image of whole frames, (n · planes, S, S), as n stored ones, (n, S/4, S/4, 16 · planes)."""
@@ -101,6 +107,20 @@ def space_to_depth(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     lead, (across, _, pixels) = frames.shape[:-2], frame_shape(frames.shape[-1])
     cells: NDArray[Any] = frames.reshape(*lead, across, BLOCK, across, BLOCK).swapaxes(-3, -2)
     return cells.reshape(*lead, across, across, pixels)
+
+
+def shift(frames: NDArray[np.uint8], reach: int, rng: np.random.Generator) -> None:
+    """Move the pictures of stored frames (B, W, C, C, 16 a plane) in place, each row's together.
+
+    As in DrQ (Yarats et al. 2021): by up to ``reach`` pixels down and across, uniformly; what comes in at an edge
+    repeats the edge.
+    """
+    side = BLOCK * frames.shape[2]
+    offsets = rng.integers(-reach, reach + 1, (len(frames), 2, 1))
+    down, across = (np.arange(side) + offsets).clip(0, side - 1).swapaxes(0, 1)
+    for row, y, x in zip(frames, down, across, strict=True):
+        planes = np.moveaxis(row.reshape(*row.shape[:-1], -1, BLOCK * BLOCK), -2, 1)  # a view
+        planes[...] = space_to_depth(depth_to_space(planes)[..., y[:, None], x])
 
 
 def depth_to_space(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -49,7 +49,12 @@ class Resized:
 
 
 def resize_replay(
-    directory: Path, capacity: int, stack: FrameStack, reserve_mib: float, log: Callable[..., None]
+    directory: Path,
+    capacity: int,
+    stack: FrameStack,
+    reserve_mib: float,
+    log: Callable[..., None],
+    privileged: int = 0,
 ) -> None:
     """Resize the ring if it is of another capacity or frame size, and log it: event ``replay_reshaped``.
 
@@ -59,6 +64,7 @@ def resize_replay(
         stack: of the frames; their planes stay what they are.
         reserve_mib: of the disk, to leave free.
         log: writes an event: its name, its cause, and the numbers by name.
+        privileged: numbers of a row, which no resizing changes.
 
     Raises:
         AgentError: the disk can't hold both for a while (exit 71, event ``cannot_fit``).
@@ -66,17 +72,17 @@ def resize_replay(
     """
     reserve = int(reserve_mib * _MIB)
     try:
-        done = resize(directory, capacity, stack, reserve)
+        done = resize(directory, capacity, stack, reserve, privileged)
     except NoRoomError as error:
         free = free_bytes(directory)
         shortage = CannotFit(
             cause=str(error),
             pool=MemoryPool.DISK,
             folder=str(directory.parent),
-            needed_mib=round(bytes_for(capacity, stack.side, stack.planes) / _MIB, 1),
+            needed_mib=round(bytes_for(capacity, stack.side, privileged, stack.planes) / _MIB, 1),
             free_mib=round(free / _MIB, 1),
             reserve_mib=reserve_mib,
-            fitting_replay=max(0, free - reserve) // bytes_for(1, stack.side, stack.planes) or None,
+            fitting_replay=max(0, free - reserve) // bytes_for(1, stack.side, privileged, stack.planes) or None,
         )
         log_by(log, shortage)
         raise AgentError(str(error), Exit.OUT_OF_MEMORY, shortage.pool) from None
@@ -84,7 +90,7 @@ def resize_replay(
         log("replay_reshaped", "the configuration asks for another replay", **asdict(done))
 
 
-def resize(directory: Path, capacity: int, stack: FrameStack, reserve: int = 0) -> Resized | None:
+def resize(directory: Path, capacity: int, stack: FrameStack, reserve: int = 0, privileged: int = 0) -> Resized | None:
     """Resize the ring if it is of another capacity or frame size; return None where it isn't, or there is none.
 
     Args:
@@ -92,6 +98,7 @@ def resize(directory: Path, capacity: int, stack: FrameStack, reserve: int = 0) 
         capacity: rows.
         stack: of the frames; their planes stay what they are.
         reserve: bytes of the disk to leave free.
+        privileged: numbers of a row, which no resizing changes.
 
     Raises:
         NoRoomError: the disk can't hold both rings for a while; the old one counts.
@@ -103,6 +110,7 @@ def resize(directory: Path, capacity: int, stack: FrameStack, reserve: int = 0) 
         raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
     with _lock_of_the_last_writer(directory) as lock:
         old = Layout.read(directory)
+        old.require_privileged(directory, privileged)
         _remove_what_does_not_count(directory, old)
         require_planes(directory, old, stack)
         if (old.capacity, old.side) == (capacity, stack.side):
@@ -115,7 +123,13 @@ def _resized(old: Ring, capacity: int, stack: FrameStack, reserve: int) -> Resiz
     rows, before = int(old.published[0]), old.layout
     held = max(0, rows - before.capacity + IN_FLIGHT, before.first - stack.reach)
     start = max(held, rows - capacity)
-    layout = Layout(capacity, stack.side, stack.planes, start + stack.reach if start else 0, before.generation + 1)
+    layout = replace(
+        before,
+        capacity=capacity,
+        side=stack.side,
+        first=start + stack.reach if start else 0,
+        generation=before.generation + 1,
+    )
     _require_room(old.directory, layout, reserve)
     allocate(old.directory, layout.arrays)
     _copy(old, Ring.mapped(old.directory, layout, old.lock), start, rows)

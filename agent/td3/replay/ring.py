@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.td3.replay.frames import DEFAULT, FrameStack
-from agent.td3.replay.layout import META, ROW, Layout, ReplayError, bytes_for
+from agent.td3.replay.layout import META, Layout, ReplayError, bytes_for
 
 
 class NoRoomError(ReplayError):
@@ -34,24 +34,25 @@ class Ring:
     directory: Path
     layout: Layout
     frames: NDArray[np.uint8]  # (capacity, 7056 or 4096 a plane)
-    rows: NDArray[Any]  # (capacity,) of ROW
+    rows: NDArray[Any]  # (capacity,) of the layout's row
     published: NDArray[np.int64]  # (1,): rows ever published; row r lies in slot r % capacity
     pages: mmap.mmap  # what ``frames`` is a view of
     lock: IO[bytes] | None
 
     @classmethod
-    def create(cls, directory: Path, capacity: int, stack: FrameStack = DEFAULT) -> Ring:
+    def create(cls, directory: Path, capacity: int, stack: FrameStack = DEFAULT, privileged: int = 0) -> Ring:
         """Open the ring for writing; allocate it first where there is none.
 
         Raises:
             ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
-                or layout.
+                or row.
         """
         with contextlib.ExitStack() as on_error:
             lock = on_error.enter_context(locked(directory))
             if not (directory / META).exists():
-                _create(directory, Layout(capacity, stack.side, stack.planes))
+                _create(directory, Layout(capacity, stack.side, privileged=privileged, planes=stack.planes))
             found = Layout.read(directory)
+            found.require_privileged(directory, privileged)
             _require_same(directory, found, capacity, stack)
             ring = cls.mapped(directory, found, lock)
             on_error.pop_all()
@@ -75,7 +76,9 @@ class Ring:
             # Frames are drawn from all over: what the kernel reads ahead, 128 KiB to 8 MiB a fault, is for nothing.
             pages.madvise(mmap.MADV_RANDOM)
         frames = np.frombuffer(pages, np.uint8).reshape(layout.capacity, layout.frame_bytes)
-        return cls(directory, layout, frames, np.frombuffer(rows, ROW), np.frombuffer(published, "<i8"), pages, lock)
+        return cls(
+            directory, layout, frames, np.frombuffer(rows, layout.row), np.frombuffer(published, "<i8"), pages, lock
+        )
 
     def flush(self) -> None:
         """Wait until frames and rows are on the disk."""
@@ -160,7 +163,7 @@ def _create(directory: Path, layout: Layout) -> None:
 
 def _too_small(directory: Path, layout: Layout) -> str:
     free, needed = free_bytes(directory), sum(layout.files.values())
-    fitting = free // bytes_for(1, layout.side, layout.planes)
+    fitting = free // bytes_for(1, layout.side, layout.privileged, layout.planes)
     return (
         f"{directory}: a replay of {layout.capacity} rows needs {needed / 2**20:.0f} MiB and the disk has "
         f"{free / 2**20:.0f} MiB free: free some disk there, or set replay.capacity to at most {fitting}."

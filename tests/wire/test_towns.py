@@ -17,7 +17,9 @@ TOWNS = ("--set", "training.towns.maps=['Lite:seed={seed},size=200']", "--set", 
 
 @pytest.mark.long
 def test_three_changes_of_town_and_a_kill_between_lose_no_transition(launch: Launch) -> None:
-    launched = launch(STEPS, "--", *TOWNS, "--set", "environment.max_steps=20", "--set", "training.warmup_steps=10")
+    launched = launch(
+        STEPS, "--", *TOWNS, "--set", "environment.time_limit.constant_s=2", "--set", "training.warmup_steps=10"
+    )
     launched.until(lambda: len(launched.agent_events("town")) >= 3)
     launched.until_stepping(2)
     os.kill(launched.beat["pid"], signal.SIGKILL)

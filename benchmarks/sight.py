@@ -17,24 +17,31 @@ import math
 import os
 import statistics
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import carla
 import cv2
 import numpy as np
+import psutil
+import torch
 import typer
 from lite_server import lite_process
 from measuring import machine
 from numpy.typing import NDArray
 
-from agent.config import SimulatorConfig
+from agent.config import NetworkConfig, SimulatorConfig, TD3Config
 from agent.env.car import BLUEPRINT, ROLE
 from agent.env.sensors import FrameCamera
 from agent.env.session import ROLE_PREFIX, Session
+from agent.td3.dry_run import throw_away
+from agent.td3.replay.frames import FrameStack
+from agent.td3.replay.layout import bytes_for
+from agent.td3.td3 import TD3
 
 DISTANCES_M = (0, 5, 8, 12, 16, 20, 25, 30, 40, 60)
 """From the front bumper: to the stop line, to the walker, to the other car's rear."""
@@ -45,6 +52,14 @@ WEATHERS = ("ClearNoon", "WetNoon", "ClearNight")
 COMFORT_MPS2, REACTION_S = 4.0, 0.5
 WINDOW, SCALE = 24, 4
 """Pixels of a cell of the sheet's pictures, and how much larger they are shown."""
+TICKS, ROUNDS = 150, 4
+STACKS = (
+    FrameStack(),
+    FrameStack(planes=3),
+    FrameStack(planes=4),
+    FrameStack(planes=4, frames=2, every=4),
+    FrameStack(planes=4, frames=3, every=3),
+)
 AWAY = carla.Transform(carla.Location(z=-300.0))
 
 Picture = NDArray[np.uint8]
@@ -135,14 +150,7 @@ class Stage:
         library = self._world.get_blueprint_library()
         self.car = self._placed(library.find(BLUEPRINT), session.map.get_spawn_points()[0])
         self.half_m = self.car.bounding_box.extent.x
-        self.cameras = {
-            view: FrameCamera(
-                session, self.car, view.pose(), width=view.width, height=view.height, fov_deg=view.fov_deg
-            )
-            for view in VIEWS
-        }
-        for camera in self.cameras.values():
-            camera.wait_for_first()
+        self.cameras = {view: _camera(session, self.car, view) for view in VIEWS}
         self.walker = self._placed(library.find("walker.pedestrian.0010"), session.map.get_spawn_points()[1])
         self.other = self._placed(library.find("vehicle.audi.tt"), session.map.get_spawn_points()[2])
         for actor in (self.walker, self.other):
@@ -230,14 +238,16 @@ def main(
         "distances_m": DISTANCES_M,
         "machine": machine("carla", "numpy"),
         "maps": {},
+        "tick_ms": {},
     }
     for name in maps.split():
         with ExitStack() as stack:
-            port, _ = stack.enter_context(
+            port, pid = stack.enter_context(
                 lite_process(str(map_dir / f"{name}.xodr") if map_dir and (map_dir / f"{name}.xodr").exists() else name)
             )
             session = Session(SimulatorConfig(host="127.0.0.1", port=port))
             session.connect()
+            report["tick_ms"][name] = tick_ms(session, pid)
             stage = Stage(session)
             seen, sheets = look(stage, places)
             sheets["frames"] = frames(stage)
@@ -247,7 +257,57 @@ def main(
         for thing, sheet in sheets.items():
             cv2.imwrite(str(out / f"{name}-{thing.replace(' ', '-')}.png".replace(":", "-")), sheet)
         show(name, report["maps"][name])
+    report["updates"] = updates()
+    for row in report["updates"]:
+        print("  {updates_per_s:6.1f} updates/s  {row_bytes:6d} B a row  {stack}, channels {channels}".format(**row))
     (out / "sight.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def tick_ms(session: Session, pid: int) -> dict[str, float]:
+    """Return the simulator's processor time a tick with one camera of each view, and none, ms."""
+    library, server = session.world.get_blueprint_library(), psutil.Process(pid)
+    car = session.spawn_car(library.find(BLUEPRINT), session.map.get_spawn_points()[0])
+    found = {}
+    for view in (None, *VIEWS):
+        camera = None if view is None else _camera(session, car, view)
+        for ticks in (20, TICKS):
+            before_s = sum(server.cpu_times()[:2])
+            for _ in range(ticks):
+                frame = session.tick()
+                if camera is not None:
+                    camera.image(frame)
+        found["none" if view is None else view.name] = round(1000 * (sum(server.cpu_times()[:2]) - before_s) / TICKS, 2)
+        if camera is not None:
+            camera.destroy()
+    session.destroy([car])
+    return found
+
+
+def updates() -> list[dict[str, Any]]:
+    """Return the learner's updates of 64 a second of one thread's processor time, by what an image is made of."""
+    torch.set_num_threads(1)
+    rows = []
+    for channels in ((32, 64, 64), (16, 32, 32)):
+        for stack in STACKS:
+            td3 = TD3(
+                TD3Config(batch_size=64, network=NetworkConfig(channels=channels)), torch.device("cpu"), 0, (), stack
+            )
+            batch = throw_away(64, stack)
+            rates = []
+            for _ in range(ROUNDS):
+                begun_s = time.process_time()
+                td3.update(batch)
+                td3.update(batch)
+                rates.append(2 / (time.process_time() - begun_s))
+            size = bytes_for(2, stack.side, 0, stack.planes) - bytes_for(1, stack.side, 0, stack.planes)
+            rows.append({"stack": asdict(stack), "channels": channels, "row_bytes": size, "updates_per_s": max(rates)})
+    return rows
+
+
+def _camera(session: Session, car: Any, view: View) -> FrameCamera:
+    camera = FrameCamera(session, car, view.pose(), width=view.width, height=view.height, fov_deg=view.fov_deg)
+    camera.wait_for_first()
+    return camera
 
 
 def frames(stage: Stage) -> Picture:

@@ -44,7 +44,7 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     Raises:
         AgentError: it does not fit (exit 71).
     """
-    batch = _throw_away(batch_size, td3.stack, td3.config.n_step, td3.privileged)
+    batch = throw_away(batch_size, td3.stack, td3.config.n_step, td3.privileged)
 
     def named(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
@@ -62,7 +62,8 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     return _peaks(td3.device)
 
 
-def _throw_away(rows: int, stack: FrameStack, n_step: int = 1, privileged: int = 0) -> Batch:
+def throw_away(rows: int, stack: FrameStack, n_step: int = 1, privileged: int = 0) -> Batch:
+    """Return a batch of zeros."""
     return Batch(
         frames=torch.zeros(rows, stack.frames + stack.new(n_step), *stack.frame_shape, dtype=torch.uint8),
         vector=torch.zeros(rows, VECTOR),

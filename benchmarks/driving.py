@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import driving_figures
 import numpy as np
 import typer
 from lite_server import lite_server
+from matplotlib.figure import Figure
 from measuring import machine
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,7 +36,7 @@ from agent.env.driving import DrivingEnv
 from agent.env.observation import DriverState, Observation
 from agent.env.route import Planner
 from agent.env.session import BlockedStart, Session
-from agent.evaluation import nocrash
+from agent.evaluation import comparison, nocrash
 from agent.evaluation.drivers import TD3_DRIVER, Action, Driver, driver
 from agent.evaluation.routes import completed, drive_again_if_lost
 from agent.td3.networks import Policy
@@ -148,11 +148,11 @@ def main(
     if not figures_only:
         run(left, parallel)
     drives = [json.loads(line) for line in _lines(lines)]
-    report = driving_figures.report([d for d in drives if d["town"] == town])
+    report = comparison.report([d for d in drives if d["town"] == town])
     report = {"machine": machine("torch", "carla", "numpy"), "command": "python " + " ".join(sys.argv), **report}
     write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
-    driving_figures.picture(report, out / "driving.png")
-    Console().print(driving_figures.table(report))
+    picture(report, out / "driving.png")
+    Console().print(comparison.table(report))
 
 
 def run(groups: Sequence[Group], parallel: int) -> None:
@@ -233,6 +233,33 @@ def keep_routes(town: str, map: str, seed: int) -> None:
         session.connect()
         nocrash.write(ROUTES / f"{_file(town)}.json", nocrash.draw(Planner(session.map), seed), town, seed)
         session.close()
+
+
+def picture(report: dict[str, Any], path: Path) -> None:
+    """Draw success by traffic and driver, with intervals."""
+    traffics, by_traffic = list(report["traffic"]), list(report["traffic"].values())
+    names = sorted({name for drivers in by_traffic for name in drivers}, key=lambda name: _order(name, by_traffic))
+    figure = Figure(figsize=(1.8 + 2.6 * max(1, len(traffics)), 4.2), layout="constrained")
+    axes = figure.subplots()
+    width = 0.8 / max(1, len(names))
+    for place, name in enumerate(names):
+        at = [x for x, traffic in enumerate(traffics) if name in report["traffic"][traffic]]
+        figures = [report["traffic"][traffics[x]][name] for x in at]
+        heights = np.array([each["success"] for each in figures])
+        ends = np.array([each["success_95"] for each in figures]).T
+        where = np.array(at) + (place - (len(names) - 1) / 2.0) * width
+        error = np.maximum(np.abs(ends - heights), 0.0)
+        axes.bar(where, heights, 0.9 * width, label=name, yerr=error, error_kw={"linewidth": 1.0, "capsize": 2.0})
+    axes.set_xticks(range(len(traffics)), traffics)
+    axes.set(ylim=(0.0, 1.05), ylabel="success (NoCrash)")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4)
+    figure.savefig(path, dpi=150)
+
+
+def _order(name: str, by_traffic: list[dict[str, Any]]) -> float:
+    return -sum(drivers[name]["success"] for drivers in by_traffic if name in drivers)
 
 
 def _checkpoints(given: Sequence[str]) -> Iterator[tuple[str, Path, int]]:

@@ -23,7 +23,7 @@ from agent.env.route import Route
 from contract.files import write_whole
 
 # NoCrash (Codevilla et al. 2019, section 4): a drive succeeds that comes to its goal in the time that this speed needs,
-# with no collision. Touches are left out, as in its own code (there by CARLA 0.8's own measure): less than what a person
+# with no collision. Touches are left out, as in its own code (there by a measure of CARLA 0.8): less than what a person
 # of 75 kg gets from a car at 1.3 m/s, or a car of 1.8 t at 0.06 m/s. It is the same whatever is hit.
 LIMIT_MPS, LIMIT_EXTRA_S = 5.0 / 3.6, 20.0
 IMPULSE_NS = 100.0
@@ -131,7 +131,7 @@ def limit_s(length_m: float) -> float:
 
 
 def succeeded(end: str | None, infractions: Sequence[Infraction]) -> bool:
-    """Return NoCrash's success: at the goal in time, with no collision above ``IMPULSE_NS``; red lights don't decide."""
+    """Return NoCrash's success: at the goal in time, no collision above ``IMPULSE_NS``; red lights don't decide."""
     return end == "finished" and not any(
         each.kind == "collision" and each.impulse_ns > IMPULSE_NS for each in infractions
     )
@@ -169,6 +169,7 @@ class Evaluation:
         count = max(len(self.routes), 1)
         metres = sum(r.distance_m for r in self.routes)
         seconds = sum(r.duration_s for r in self.routes)
+        met = sum(r.red_lights_met for r in self.routes)
         per_km = 1000.0 / metres if metres > 0 else 0.0
         return {
             "routes": float(len(self.routes)),
@@ -178,8 +179,7 @@ class Evaluation:
             "driving_score": sum(r.driving_score for r in self.routes) / count,
             "collisions_per_km": sum(r.collisions for r in self.routes) * per_km,
             **{f"{kind}_per_km": sum(getattr(r, kind) for r in self.routes) * per_km for kind in KINDS},
-            "red_lights_run": sum(r.red_lights for r in self.routes)
-            / max(1, sum(r.red_lights_met for r in self.routes)),
+            "red_lights_run": sum(r.red_lights for r in self.routes) / max(1, met),
             "off_lane_share": sum(r.off_lane_share for r in self.routes) / count,
             "agent_blocked": sum(r.end == "blocked" for r in self.routes) / count,
             "lane_invasions_per_km": sum(r.lane_invasions for r in self.routes) * per_km,
@@ -217,7 +217,7 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
         "completion",
         "driving score",
         "collisions/km",
-        "red/km",
+        "red run",
         "lane inv./km",
         "m/s",
         "jerk",
@@ -232,7 +232,7 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
             f"{t['route_completion']:.1%}",
             f"{t['driving_score']:.1f}",
             f"{t['collisions_per_km']:.2f}",
-            f"{t['red_lights_per_km']:.2f}",
+            f"{t['red_lights_run']:.0%}",
             f"{t['lane_invasions_per_km']:.1f}",
             f"{t['mean_speed_mps']:.1f}",
             f"{t['jerk_mps3']:.1f}",

@@ -1,18 +1,16 @@
-"""Figures of drives: means, bootstrap intervals, paired differences, a table and a picture.
+"""Drivers compared over traffic, weathers, routes and training seeds: means, intervals, paired differences, a table.
 
-Pure but for the picture's file. A drive is a line of ``driving.py``. Intervals are 95 % percentile intervals: training
-seeds are drawn anew, then routes, a route with all its weathers, for those are no independent drives.
+Pure. A drive is a ``RouteResult`` as a dictionary, with ``driver``, ``seed``, ``traffic``, ``weather`` and its route's
+number, ``route``; ``end`` is None where it couldn't be driven. Intervals are 95 % percentile intervals of bootstraps:
+training seeds are drawn anew, then routes, each with all its weathers, for those are no independent drives.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
@@ -20,7 +18,7 @@ Drive = dict[str, Any]
 Values = NDArray[np.float64]
 """(seeds, routes, weathers), NaN where nobody drove."""
 
-RESAMPLES = 10_000
+RESAMPLES = 5_000
 TRAFFIC = ("empty", "regular", "dense")
 BASELINE = "pid"
 FLOOR_EXPERT, FLOOR_PID = 0.9, 0.6
@@ -57,11 +55,11 @@ def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
     success, score = _values(drives, name, "success"), _values(drives, name, "driving_score")
     summary: dict[str, Any] = {
         "drives": len(own),
-        "success": _mean(success),
-        "success_95": bootstrap(success, _mean),
-        "route_completion": _mean(_values(drives, name, "route_completion")),
-        "driving_score": _mean(score),
-        "driving_score_iqm": interquartile_mean(score),
+        "success": float(mean(success.ravel())),
+        "success_95": bootstrap(success, mean),
+        "route_completion": float(mean(_values(drives, name, "route_completion").ravel())),
+        "driving_score": float(mean(score.ravel())),
+        "driving_score_iqm": float(interquartile_mean(score.ravel())),
         "driving_score_iqm_95": bootstrap(score, interquartile_mean),
         **{f"{kind}_per_km": sum(drive[kind] for drive in own) / km if km else 0.0 for kind in kinds},
         "red_lights_met": sum(drive["red_lights_met"] for drive in own),
@@ -72,32 +70,39 @@ def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
     }
     for other in {BASELINE, "twin"} & ({drive["driver"] for drive in drives} - {name}):
         difference = success - _values(drives, other, "success").mean(axis=0, keepdims=True)
-        summary[f"success_beyond_{other}"] = _mean(difference)
-        summary[f"success_beyond_{other}_95"] = bootstrap(difference, _mean)
+        summary[f"success_beyond_{other}"] = float(mean(difference.ravel()))
+        summary[f"success_beyond_{other}_95"] = bootstrap(difference, mean)
     return summary
 
 
-def bootstrap(values: Values, of: Callable[[Values], float]) -> tuple[float, float]:
-    """Return the 95 % interval of a figure of (seeds, routes, weathers): seeds drawn anew, then routes in each."""
+def bootstrap(values: Values, of: Callable[[Values], NDArray[np.float64]]) -> tuple[float, float]:
+    """Return the 95 % interval of a figure of (seeds, routes, weathers): seeds drawn anew, then routes in each.
+
+    Args:
+        of: takes (n, drives) and returns the figure of each row.
+    """
     rng = np.random.default_rng(0)
-    seeds, routes, _ = values.shape
-    drawn = []
-    for _ in range(RESAMPLES if of is _mean else RESAMPLES // 10):
-        chosen = rng.integers(0, seeds, seeds)
-        drawn.append(of(values[chosen[:, None], rng.integers(0, routes, (seeds, routes))]))
-    low, high = np.nanpercentile(drawn, [2.5, 97.5])
+    seeds, routes, weathers = values.shape
+    chosen = rng.integers(0, seeds, (RESAMPLES, seeds, 1))
+    drawn = values[chosen, rng.integers(0, routes, (RESAMPLES, seeds, routes))]
+    low, high = np.percentile(of(drawn.reshape(RESAMPLES, seeds * routes * weathers)), [2.5, 97.5])
     return round(float(low), 4), round(float(high), 4)
 
 
-def interquartile_mean(values: Values) -> float:
-    """Return the mean of the middle half (Agarwal et al. 2021)."""
-    ordered = np.sort(values[~np.isnan(values)], axis=None)
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+def mean(values: Values) -> NDArray[np.float64]:
+    """Return the mean of each row, without the NaN."""
+    means: NDArray[np.float64] = np.nanmean(values, axis=-1)
+    return means
 
 
-def _mean(values: Values) -> float:
-    return float(np.nanmean(values))
+def interquartile_mean(values: Values) -> NDArray[np.float64]:
+    """Return the mean of the middle half of each row (Agarwal et al. 2021), without the NaN."""
+    ordered = np.sort(values, axis=-1)  # NaN last
+    count = np.count_nonzero(~np.isnan(ordered), axis=-1, keepdims=True)
+    place = np.arange(ordered.shape[-1])
+    middle = (place >= count // 4) & (place < count - count // 4)
+    means: NDArray[np.float64] = np.nanmean(np.where(middle, ordered, np.nan), axis=-1)
+    return means
 
 
 def _values(drives: Sequence[Drive], name: str, figure: str) -> Values:
@@ -152,29 +157,3 @@ def table(report: dict[str, Any]) -> Table:
 
 def _interval(ends: Sequence[float]) -> str:
     return f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f}"
-
-
-def picture(report: dict[str, Any], path: Path) -> None:
-    """Draw success by traffic and driver, with intervals."""
-    traffics, order = list(report["traffic"]), defaultdict(float)
-    for drivers in report["traffic"].values():
-        for name, figures in drivers.items():
-            order[name] += figures["success"]
-    names = sorted(order, key=lambda name: -order[name])
-    figure = Figure(figsize=(1.8 + 2.6 * max(1, len(traffics)), 4.2), layout="constrained")
-    axes = figure.subplots()
-    width = 0.8 / max(1, len(names))
-    for place, name in enumerate(names):
-        at = [x for x, traffic in enumerate(traffics) if name in report["traffic"][traffic]]
-        figures = [report["traffic"][traffics[x]][name] for x in at]
-        heights = np.array([each["success"] for each in figures])
-        ends = np.array([each["success_95"] for each in figures]).T
-        where = np.array(at) + (place - (len(names) - 1) / 2.0) * width
-        error = np.maximum(np.abs(ends - heights), 0.0)
-        axes.bar(where, heights, 0.9 * width, label=name, yerr=error, error_kw={"linewidth": 1.0, "capsize": 2.0})
-    axes.set_xticks(range(len(traffics)), traffics)
-    axes.set(ylim=(0.0, 1.05), ylabel="success (NoCrash)")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4)
-    figure.savefig(path, dpi=150)

@@ -19,6 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,7 +135,8 @@ def main(
         return
     out.mkdir(parents=True, exist_ok=True)
     lines = out / "drives.jsonl"
-    asked = [*_checkpoints(checkpoint or []), *(("twin", path, seed) for seed, path in enumerate(twin or []))]
+    asked: list[tuple[str, Path | None, int]] = list(_checkpoints(checkpoint or []))
+    asked += [("twin", path, seed) for seed, path in enumerate(twin or [])]
     asked += [(name, None, 0) for name in drivers.split(",") if name]
     wanted = [density for density in nocrash.densities(town) if density.name in traffic.split(",")]
     done = _done(lines)
@@ -158,7 +160,8 @@ def main(
 def run(groups: Sequence[Group], parallel: int) -> None:
     """Drive the groups, so many at once; a group that fails is named at the end."""
     spawn = multiprocessing.get_context("spawn")  # a Traffic Manager's process can't be forked, and may abort
-    waiting, running, failed = list(groups), [], []
+    waiting, failed = list(groups), []
+    running: list[tuple[Group, SpawnProcess]] = []
     total = sum(len(group.routes) for group in groups)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
@@ -259,10 +262,10 @@ def picture(report: dict[str, Any], path: Path) -> None:
 
 
 def _order(name: str, by_traffic: list[dict[str, Any]]) -> float:
-    return -sum(drivers[name]["success"] for drivers in by_traffic if name in drivers)
+    return -sum(float(drivers[name]["success"]) for drivers in by_traffic if name in drivers)
 
 
-def _checkpoints(given: Sequence[str]) -> Iterator[tuple[str, Path, int]]:
+def _checkpoints(given: Sequence[str]) -> Iterator[tuple[str, Path | None, int]]:
     """Yield name, run directory and seed's number: of each as it is, greyed and shuffled."""
     numbers: Counter[str] = Counter()
     for name, _, path in (text.partition("=") for text in given):

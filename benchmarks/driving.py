@@ -9,6 +9,7 @@ a process of its own. Town01 and Town02 need their .xodr files: ``--map-dir``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import multiprocessing
@@ -20,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,11 +37,13 @@ from agent.cli.evaluation import trained
 from agent.config import AgentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
 from agent.env.observation import DriverState, Observation
-from agent.env.route import Planner
+from agent.env.route import Planner, Route
 from agent.env.session import BlockedStart, Session
 from agent.evaluation import comparison, nocrash
 from agent.evaluation.drivers import TD3_DRIVER, Action, Driver, driver
+from agent.evaluation.metrics import limit_s
 from agent.evaluation.routes import completed, drive_again_if_lost
+from agent.evaluation.video import VideoSummary, record, side_by_side
 from agent.td3.networks import Policy
 from contract.files import write_whole
 
@@ -49,6 +53,7 @@ BY_RULES = ("expert", "pid", "stop")
 GREY = 128
 KEPT_PICTURES = 500
 POLL_S = 1.0
+FILM_S = 60.0
 KEY = ("town", "driver", "seed", "traffic", "weather", "route")
 """Names a drive in its line."""
 
@@ -127,6 +132,9 @@ def main(
     draw: Annotated[
         int | None, typer.Option(help="Draw the town's routes with this seed and keep them; no drive.")
     ] = None,
+    video: Annotated[
+        int | None, typer.Option(help="Film the first checkpoint, pid and expert on this route of dense traffic.")
+    ] = None,
     figures_only: Annotated[bool, typer.Option(help="Of what has been driven.")] = False,
 ) -> None:
     map = str(map_dir / f"{town}.xodr") if map_dir is not None and not town.startswith("Lite") else town
@@ -146,6 +154,12 @@ def main(
         for weather in weathers.split(",")
         for name, path, seed in asked
     ]
+    if video is not None:
+        trained_one = [name for name, path, _ in asked if path is not None][:1]
+        names = (*trained_one, "pid", "expert")
+        chosen = {g.driver: g for g in reversed(groups) if g.traffic == wanted[-1]}
+        film([chosen[name] for name in names if name in chosen], video, out / "driving.mp4")
+        return
     left = [g for g in (dataclasses.replace(g, routes=_left(g, done)) for g in groups) if g.routes]
     if not figures_only:
         run(left, parallel)
@@ -184,24 +198,56 @@ def run(groups: Sequence[Group], parallel: int) -> None:
 
 def work(group: Group) -> None:
     """Drive a group in this process, one line a drive, and leave it."""
-    found = trained(group.checkpoint, None, None, {})
-    with lite_server(group.map) as port:
-        config = configured(found.config, group, port)
-        env = DrivingEnv(config.environment, config.simulator, config.seed)
-        kept = nocrash.read(ROUTES / f"{_file(group.town)}.json", env.planner)
-        drives = made(group, config, found.policy, env)
+    with _environment(group) as (env, own, kept):
         for number in group.routes:
             try:
-                result = completed(drive_again_if_lost(env, drives, kept[number], group.traffic_seed(number)))
+                result = completed(drive_again_if_lost(env, own, kept[number], group.traffic_seed(number)))
                 figures = dataclasses.asdict(result)
             except BlockedStart as blocked:
                 figures = {"end": None, "why": str(blocked)}
             figures["name"] = figures.pop("route", None)
             with group.lines.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps({**group.key(number), **figures}) + "\n")
-        env.close()
     sys.stdout.flush()
     os._exit(0)
+
+
+def film(groups: Sequence[Group], route: int, path: Path) -> None:
+    """Film drivers on one route, each in a process of its own, and join the films side by side."""
+    spawn = multiprocessing.get_context("spawn")
+    told = spawn.SimpleQueue()
+    for group in groups:
+        process = spawn.Process(target=film_one, args=(group, route, path.with_name(f"{group.driver}.mp4"), told))
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise SystemExit(f"The film of {group.driver} failed: its own words are above.")
+    side_by_side([told.get() for _ in groups], path)
+
+
+def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummary]) -> None:
+    """Film a group's driver on one of its routes, tell of it, and leave this process."""
+    with _environment(group) as (env, own, kept):
+        options = {"seed": group.traffic_seed(route), "goes_on": True, "limit_s": limit_s(kept[route].length_m)}
+        length = {"min_seconds": FILM_S, "max_seconds": FILM_S}
+        told.put(completed(record(env, own, [kept[route]], path, title=group.driver, options=options, **length)))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def _environment(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]]]:
+    """Run a carla-lite while the block lasts; yields an environment in it, the group's driver and the town's routes."""
+    found = trained(group.checkpoint, None, None, {})
+    with lite_server(group.map) as port:
+        config = configured(found.config, group, port)
+        env = DrivingEnv(config.environment, config.simulator, config.seed)
+        yield (
+            env,
+            made(group, config, found.policy, env),
+            nocrash.read(ROUTES / f"{_file(group.town)}.json", env.planner),
+        )
+        env.close()
 
 
 def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:

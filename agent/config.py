@@ -161,9 +161,14 @@ class TrafficConfig(Section):
         return value if isinstance(value, int) else (ends[0], ends[1])
 
     @property
+    def in_process(self) -> bool:
+        """Whether there are cars or people, whom the process that ticks leads."""
+        return most(self.vehicles) > 0 or most(self.walkers) > 0
+
+    @property
     def anyone(self) -> bool:
         """Whether a light, a car or a person can make waiting right."""
-        return self.lights or most(self.vehicles) > 0 or most(self.walkers) > 0
+        return self.lights or self.in_process
 
 
 class TimeLimitConfig(Section):

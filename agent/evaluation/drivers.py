@@ -7,6 +7,7 @@ an observation and the car's state on its route. The expert alone is given, when
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -24,13 +25,17 @@ from agent.env.hazards import (
     Hazards,
     Light,
 )
-from agent.env.observation import DriverState, Observation
+from agent.env.observation import DriverState, Frames, Observation
 from agent.exits import AgentError
 from agent.seeding import Purpose, generator
 from agent.td3.networks import Policy
 from contract.exits import Exit
 
 TD3_DRIVER = "td3"
+# Without what it sees: whoever drives as well so drives blind (but one that stands still then may be blind as well).
+TD3_GREYED, TD3_SHUFFLED = "td3-greyed", "td3-shuffled"
+BY_POLICY = (TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED)
+GREY, SHUFFLED_PICTURES = 128, 500
 BASELINES = ("stop", "random", "pid")
 EXPERT = "expert"
 
@@ -220,6 +225,32 @@ class PolicyDriver:
         return self._policy.act(observation["image"], observation["vector"])
 
 
+class Greyed:
+    """A driver whose picture is all grey."""
+
+    def __init__(self, other: Driver) -> None:
+        self._other = other
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        """Return what the driver does without a picture."""
+        return self._other.act({**observation, "image": np.full_like(observation["image"], GREY)}, state)
+
+
+class Shuffled:
+    """A driver that is shown any of the last pictures that it has had."""
+
+    def __init__(self, other: Driver, rng: np.random.Generator) -> None:
+        self._other = other
+        self._rng = rng
+        self._pictures: deque[Frames] = deque(maxlen=SHUFFLED_PICTURES)
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        """Return what the driver does with another picture."""
+        self._pictures.append(observation["image"])
+        shown = self._pictures[int(self._rng.integers(len(self._pictures)))]
+        return self._other.act({**observation, "image": shown}, state)
+
+
 def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callable[[], Hazards]) -> Driver:
     """Return the driver of this name.
 
@@ -227,19 +258,21 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
         ahead: returns what lies on the route ahead in the newest frame; only the expert is given it.
 
     Raises:
-        AgentError: there is no such driver, or ``td3`` without a policy.
+        AgentError: there is no such driver, or one by a policy without any.
     """
     target_mps = config.environment.reward.target_speed_mps
-    if name == TD3_DRIVER and policy is not None:
-        return PolicyDriver(policy)
+    rng = generator(config.seed, Purpose.EVALUATION, 0)
+    if policy is not None and name in BY_POLICY:
+        own = PolicyDriver(policy)
+        return {TD3_DRIVER: own, TD3_GREYED: Greyed(own), TD3_SHUFFLED: Shuffled(own, rng)}[name]
     if name == "stop":
         return Stop()
     if name == "random":
-        return RandomDriver(generator(config.seed, Purpose.EVALUATION, 0))
+        return RandomDriver(rng)
     if name == "pid":
         return PidPurePursuit(target_mps)
     if name == EXPERT:
         return Expert(target_mps, config.simulator.fixed_delta_s, ahead)
-    known = ", ".join((TD3_DRIVER, *BASELINES, EXPERT))
-    missing = "needs --checkpoint" if name == TD3_DRIVER else f"is unknown, expected one of {known}"
+    known = ", ".join((*BY_POLICY, *BASELINES, EXPERT))
+    missing = "needs --checkpoint" if name in BY_POLICY else f"is unknown, expected one of {known}"
     raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)

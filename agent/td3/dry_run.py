@@ -44,7 +44,7 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     Raises:
         AgentError: it does not fit (exit 71).
     """
-    batch = _throw_away(batch_size, frames_of(td3.config.n_step), frame_shape(td3.side), td3.privileged)
+    batch = _throw_away(td3, batch_size)
 
     def named(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
@@ -62,16 +62,16 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     return _peaks(td3.device)
 
 
-def _throw_away(rows: int, frames: int, frame: tuple[int, int, int], privileged: int) -> Batch:
+def _throw_away(td3: TD3, rows: int) -> Batch:
     return Batch(
-        frames=torch.zeros(rows, frames, *frame, dtype=torch.uint8),
+        frames=torch.zeros(rows, frames_of(td3.config.n_step), *frame_shape(td3.side), dtype=torch.uint8),
         vector=torch.zeros(rows, VECTOR),
         next_vector=torch.zeros(rows, VECTOR),
         action=torch.zeros(rows, ACTION),
         reward=torch.zeros(rows),
         terminated=torch.zeros(rows),
-        privileged=torch.zeros(rows, privileged),
-        next_privileged=torch.zeros(rows, privileged),
+        privileged=torch.zeros(rows, td3.privileged),
+        next_privileged=torch.zeros(rows, td3.privileged),
         discount=torch.ones(rows),
     )
 

@@ -292,7 +292,7 @@ def updates() -> list[dict[str, Any]]:
             td3 = TD3(
                 TD3Config(batch_size=64, network=NetworkConfig(channels=channels)), torch.device("cpu"), 0, (), stack
             )
-            batch = throw_away(64, stack)
+            batch = throw_away(td3, 64)
             rates = []
             for _ in range(ROUNDS):
                 begun_s = time.process_time()

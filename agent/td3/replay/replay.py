@@ -309,11 +309,11 @@ class Replay:
     def _write(
         self, row: int, frame: NDArray[np.uint8], values: tuple[Any, ...], privileged: NDArray[np.float32] | None
     ) -> None:
-        slot, numbers = row % self.capacity, () if privileged is None else (privileged,)
-        if (found := sum(map(len, numbers))) != self.layout.privileged:
+        slot, found = row % self.capacity, 0 if privileged is None else len(privileged)
+        if found != self.layout.privileged:
             raise ValueError(f"{found} privileged numbers for a replay of {self.layout.privileged}")
         self._ring.frames[slot] = self._stack.cells(frame).reshape(-1)
-        self._ring.rows[slot] = (*values, *numbers)
+        self._ring.rows[slot] = (*values, privileged) if found else values
 
 
 def _waits_for_disk() -> int:

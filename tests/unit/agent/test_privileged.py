@@ -33,7 +33,7 @@ from tests.unit.agent.watched import distance
 CPU = torch.device("cpu")
 NETWORK = NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))
 PLAIN = TD3Config(network=NETWORK, batch_size=8)
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "auxiliary": {"auxiliary": 0.5},
     "critic": {"critic_sees": "privileged"},
     "both": {"auxiliary": 0.5, "critic_sees": "privileged"},
@@ -41,7 +41,7 @@ WAYS = {
 KNOWN = 15
 
 
-@pytest.fixture(params=WAYS.values(), ids=WAYS)
+@pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
 def learned_with(request: pytest.FixtureRequest) -> TD3Config:
     return PLAIN.model_copy(update=request.param)
 

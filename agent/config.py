@@ -133,6 +133,12 @@ class TrafficConfig(Section):
     vehicles: Amount = Field(
         0, description="Cars, up to 200, or [low, high], drawn for each drive; 0 starts no Traffic Manager."
     )
+    slower_percent: float = Field(
+        0.0,
+        ge=0,
+        lt=100,
+        description="How far below the limit they drive; at it they leave their lanes in bends.",
+    )
     walkers: Amount = Field(
         0, description="People on foot, up to 400, or [low, high]; needs a map with a navigation mesh."
     )

@@ -240,7 +240,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         if self.car is None:
             self.car = Car(self.session, self.config.camera, route)
         if most(self.config.traffic.vehicles) > 0:
-            self._traffic = self._traffic or Traffic(self.session, _or(wanted.seed, self._seed))
+            slower = self.config.traffic.slower_percent
+            self._traffic = self._traffic or Traffic(self.session, _or(wanted.seed, self._seed), slower)
             self._traffic.resize(wanted.vehicles, start)
         if most(self.config.traffic.walkers) > 0:
             crossing = self.config.traffic.walkers_crossing

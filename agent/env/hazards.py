@@ -151,39 +151,34 @@ def _slowing_to(speed_mps: float, metres: float) -> float:
 
 
 class _Path:
-    """The line from ``BEHIND_M`` behind the car to ``RANGE_M`` before it, straight on where the route has ended."""
+    """The route's points from ``BEHIND_M`` behind the car to ``RANGE_M`` before it, and straight on at both ends."""
 
     def __init__(self, route: Route, s_m: float) -> None:
         first = int(np.searchsorted(route.s, s_m - BEHIND_M))
         last = int(np.searchsorted(route.s, s_m + FRONT_M + RANGE_M)) + 1
-        ends = [
-            route.points[end] + sign * RANGE_M * np.array((math.cos(route.yaw[end]), math.sin(route.yaw[end])))
-            for end, sign in ((0, -1.0), (-1, 1.0))
-        ]
-        before, after = ends[:1] if first == 0 else [], ends[1:] if last >= len(route.s) else []
-        self._points = np.array([*before, *route.points[first:last], *after])
-        self._segments = np.diff(self._points, axis=0)
-        self._lengths = np.hypot(*self._segments.T)
-        start = float(route.s[first]) - RANGE_M * len(before) - s_m - FRONT_M
-        self._gap = start + np.concatenate(([0.0], np.cumsum(self._lengths)))
-        self._junctions = route.s[first:last][route.junction[first:last]] - s_m - FRONT_M
+        self._points = route.points[first:last]
+        self._squares = np.einsum("ij,ij->i", self._points, self._points)
+        self._yaw = route.yaw[first:last]
+        self._gap = route.s[first:last] - s_m - FRONT_M
+        self._junctions = self._gap[route.junction[first:last]]
 
     def project(self, places: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return gap, lateral and the path's yaw of (n, 2) places, (n,) each."""
-        offsets = places[:, None] - self._points[None, :-1]
-        share = np.einsum("nij,ij->ni", offsets, self._segments) / self._lengths**2
-        share = np.clip(share, 0.0, 1.0)
-        gaps = offsets - share[..., None] * self._segments
-        rows, best = np.arange(len(places)), np.argmin(np.einsum("nij,nij->ni", gaps, gaps), axis=1)
-        (dx, dy), (x, y) = self._segments[best].T, gaps[rows, best].T
-        lateral = np.copysign(np.hypot(x, y), dx * y - dy * x)
-        return self._gap[best] + share[rows, best] * self._lengths[best], lateral, np.arctan2(dy, dx)
+        """Return gap, lateral and the path's yaw of (n, 2) places, (n,) each: by the nearest point's tangent."""
+        best = np.argmin(self._squares - 2.0 * (places @ self._points.T), axis=1)
+        yaw, (dx, dy) = self._yaw[best], (places - self._points[best]).T
+        cos, sin = np.cos(yaw), np.sin(yaw)
+        return self._gap[best] + cos * dx + sin * dy, cos * dy - sin * dx, yaw
+
+    @property
+    def junction_ahead(self) -> bool:
+        """Whether any of it lies in a junction."""
+        return len(self._junctions) > 0
 
     def in_junction(self, gap_m: FloatArray) -> NDArray[np.bool_]:
         """Return which of the gaps lie in a junction, or just before or behind one."""
-        if not len(self._junctions):
-            return np.zeros(gap_m.shape, np.bool_)
-        near: NDArray[np.bool_] = np.abs(gap_m[..., None] - self._junctions).min(axis=-1) <= JUNCTION_MARGIN_M
+        near = np.zeros(gap_m.shape, np.bool_)
+        for inside in self._junctions[::3]:
+            near |= np.abs(gap_m - inside) <= JUNCTION_MARGIN_M
         return near
 
 
@@ -233,6 +228,8 @@ def _walker(path: _Path, walkers: Others) -> tuple[float, float, float]:
 
 def _crossing(path: _Path, speed_mps: float, vehicles: Others) -> tuple[float, float]:
     """Return gap and time of the next conflict in a junction with a vehicle that isn't on the path yet."""
+    if not path.junction_ahead:
+        return math.inf, math.inf
     near = _beside(path, vehicles.of(np.hypot(*vehicles.velocity.T) > STANDING_MPS), RANGE_M)
     if not len(near.yaw):
         return math.inf, math.inf

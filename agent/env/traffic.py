@@ -25,13 +25,16 @@ class Traffic:
     Args:
         session: connected, made with ``traffic=True`` (its ticks are spaced).
         seed: of the cars' places, looks and ways.
+        slower_percent: how far below a road's speed limit they drive.
     """
 
-    def __init__(self, session: Session, seed: int) -> None:
+    def __init__(self, session: Session, seed: int, slower_percent: float = 0.0) -> None:
         self._session = session
         # A port that a dead collector used takes 4 s to come back, a fresh one none (facts, section 5).
         self._manager = session.client.get_trafficmanager(_free_port())
         self._manager.set_synchronous_mode(True)
+        if slower_percent:
+            self._manager.global_percentage_speed_difference(slower_percent)
         self._spawns = session.map.get_spawn_points()
         self.cars: list[Any] = []
         self._wanted = 0

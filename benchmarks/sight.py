@@ -75,8 +75,8 @@ class View:
     fov_deg: float = 100.0
     pitch_deg: float = -12.0
     grey: bool = False
-    x_m: float = 1.2
-    z_m: float = 1.8
+    on_roof: bool = False
+    """Above the rear seats, as CARLA's agents have it: 2.7 m more to look up from at what stands beside the stop line."""
 
     @property
     def frame_bytes(self) -> int:
@@ -85,7 +85,8 @@ class View:
 
     def pose(self) -> carla.Transform:
         """Where it is on the car."""
-        return carla.Transform(carla.Location(x=self.x_m, z=self.z_m), carla.Rotation(pitch=self.pitch_deg))
+        where = carla.Location(x=-1.5, z=2.0) if self.on_roof else carla.Location(x=1.2, z=1.8)
+        return carla.Transform(where, carla.Rotation(pitch=self.pitch_deg))
 
     def seen(self, bgra: Picture) -> Picture:
         """Return (height, width, channels) as the agent would get it."""
@@ -94,19 +95,17 @@ class View:
         return np.ascontiguousarray(bgra[..., :3])
 
 
-ROOF: dict[str, float] = {"x_m": -1.5, "z_m": 2.0}
-"""Above the rear seats, as CARLA's agents have it: 2.7 m more to look up from at what stands beside the stop line."""
 VIEWS = (
     View("grey 84, 100°", grey=True),
     View("rgb 84, 100°"),
     View("rgb 128, 100°", 128, 128),
     View("rgb 160×84, 100°", 160, 84, pitch_deg=-4.0),
     View("rgb 84, 60°", fov_deg=60.0, pitch_deg=-4.0),
-    View("rgb 84, 100°, roof", pitch_deg=-8.0, **ROOF),
-    View("rgb 84, 80°, roof", fov_deg=80.0, pitch_deg=-4.0, **ROOF),
-    View("grey 84, 45°, roof", fov_deg=45.0, pitch_deg=-2.0, grey=True, **ROOF),
-    View("grey 84, 35°, roof", fov_deg=35.0, pitch_deg=-2.0, grey=True, **ROOF),
-    View("rgb 84, 35°, roof", fov_deg=35.0, pitch_deg=-2.0, **ROOF),
+    View("rgb 84, 100°, roof", pitch_deg=-8.0, on_roof=True),
+    View("rgb 84, 80°, roof", fov_deg=80.0, pitch_deg=-4.0, on_roof=True),
+    View("grey 84, 45°, roof", fov_deg=45.0, pitch_deg=-2.0, grey=True, on_roof=True),
+    View("grey 84, 35°, roof", fov_deg=35.0, pitch_deg=-2.0, grey=True, on_roof=True),
+    View("rgb 84, 35°, roof", fov_deg=35.0, pitch_deg=-2.0, on_roof=True),
 )
 
 

@@ -16,7 +16,7 @@ from agent.config import AgentConfig, ConfigError, NetworkConfig, TD3Config
 from agent.memory import estimate, sizes
 from agent.run_directory import prepare, save_config
 from agent.seeding import Purpose, generator
-from agent.td3.dry_run import _throw_away
+from agent.td3.dry_run import throw_away
 from agent.td3.replay.frames import depth_to_space, shift, space_to_depth
 from agent.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
 from agent.td3.td3 import TD3, bellman_target
@@ -236,7 +236,7 @@ def test_the_target_asks_the_critics_after_n_steps() -> None:
 
 def test_a_dry_run_takes_the_frames_of_n_steps() -> None:
     td3 = TD3(TD3Config(network=NetworkConfig(**NETWORK), n_step=3), torch.device("cpu"), 0)
-    assert _throw_away(td3, 4).frames.shape[:2] == (4, 8)
+    assert throw_away(td3, 4).frames.shape[:2] == (4, 8)
 
 
 @pytest.mark.parametrize("side", [84, 64])

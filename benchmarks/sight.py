@@ -76,7 +76,7 @@ class View:
     pitch_deg: float = -12.0
     grey: bool = False
     on_roof: bool = False
-    """Above the rear seats, as CARLA's agents have it: 2.7 m more to look up from at what stands beside the stop line."""
+    """Above the rear seats, as CARLA's agents have it: 2.7 m farther from what stands beside the stop line."""
 
     @property
     def frame_bytes(self) -> int:

@@ -152,13 +152,14 @@ class TrafficConfig(Section):
     @classmethod
     def _counted(cls, value: object, info: ValidationInfo) -> Amount:
         limit = {"vehicles": 200, "walkers": 400}[str(info.field_name)]
-        ends = value if isinstance(value, list | tuple) and len(value) == 2 else [value, value]
-        if any(type(end) is not int for end in ends) or not 0 <= ends[0] <= ends[1] <= limit:
+        ends = value if isinstance(value, list | tuple) else [value, value]
+        numbers = [end for end in ends if type(end) is int]
+        if len(ends) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] <= limit:
             raise ValueError(
                 f"environment.traffic.{info.field_name} is {value!r}: expected a number from 0 to {limit}, or a range "
                 "[low, high] of such"
             )
-        return value if isinstance(value, int) else (ends[0], ends[1])
+        return numbers[0] if isinstance(value, int) else (numbers[0], numbers[1])
 
     @property
     def in_process(self) -> bool:

@@ -24,7 +24,8 @@ def main(port: int) -> None:
         traffic=TrafficConfig(vehicles=(2, 6), walkers=(3, 8)), weather=("ClearNoon", "HardRainSunset")
     )
     env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port, patience_s=60.0))
-    drawn, paired = [], []
+    drawn = []
+    paired: list[list[list[tuple[str, float, float]]]] = []
     routes = held_out_routes(env.planner, config.route, 2, seed=3)
     for seed in range(6):
         env.reset(seed=seed)

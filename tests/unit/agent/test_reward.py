@@ -121,8 +121,9 @@ STANDING = replace(AT_TARGET, progress_m=0.0, gained_m=0.0, speed_mps=0.0)
 
 
 def test_waiting_where_it_is_right_costs_nothing_in_either_form() -> None:
-    waits = replace(STANDING, allowed_mps=0.0)
-    assert total(waits) == total(waits, PRODUCT) == total(STANDING, PRODUCT) == 0.0
+    for allowed_mps in (0.0, 3.0):
+        waits = replace(STANDING, allowed_mps=allowed_mps)
+        assert total(waits) == total(waits, PRODUCT) == total(STANDING, PRODUCT) == 0.0
     assert total(STANDING) == -CONFIG.idle
 
 

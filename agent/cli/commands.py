@@ -106,7 +106,7 @@ def evaluate(
         str | None,
         typer.Option(
             help="Of td3, td3-greyed, td3-shuffled (without its pictures), stop, random, pid, and expert (sees all "
-            "that the simulator knows); commas between. Default: td3, td3-greyed and baselines, as far as they drive."
+            "that the simulator knows); commas between. Default: td3, td3-greyed, stop, random, pid, if they can."
         ),
     ] = None,
     config: options.ConfigPath = None,

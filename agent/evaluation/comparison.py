@@ -69,9 +69,9 @@ def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
         "mean_speed_mps": sum(d["distance_m"] for d in own) / sum(d["duration_s"] for d in own),
     }
     for other in {BASELINE, "twin"} & ({drive["driver"] for drive in drives} - {name}):
-        difference = success - _values(drives, other, "success").mean(axis=0, keepdims=True)
-        summary[f"success_beyond_{other}"] = float(mean(difference.ravel()))
-        summary[f"success_beyond_{other}_95"] = bootstrap(difference, mean)
+        than = _values(drives, other, "success")
+        summary[f"success_beyond_{other}"] = float(mean(success.ravel()) - mean(than.ravel()))
+        summary[f"success_beyond_{other}_95"] = bootstrap_difference(success, than)
     return summary
 
 
@@ -85,7 +85,26 @@ def bootstrap(values: Values, of: Callable[[Values], NDArray[np.float64]]) -> tu
     seeds, routes, weathers = values.shape
     chosen = rng.integers(0, seeds, (RESAMPLES, seeds, 1))
     drawn = values[chosen, rng.integers(0, routes, (RESAMPLES, seeds, routes))]
-    low, high = np.percentile(of(drawn.reshape(RESAMPLES, seeds * routes * weathers)), [2.5, 97.5])
+    return _interval_of(of(drawn.reshape(RESAMPLES, seeds * routes * weathers)))
+
+
+def bootstrap_difference(values: Values, than: Values) -> tuple[float, float]:
+    """Return the 95 % interval of a difference of two means: the seeds of both drawn anew, and routes for both alike.
+
+    Args:
+        values, than: (seeds, routes, weathers), of the same routes and weathers.
+    """
+    rng = np.random.default_rng(0)
+    routes = rng.integers(0, values.shape[1], (RESAMPLES, 1, values.shape[1]))
+    means = [
+        mean(each[rng.integers(0, len(each), (RESAMPLES, len(each), 1)), routes].reshape(RESAMPLES, -1))
+        for each in (values, than)
+    ]
+    return _interval_of(means[0] - means[1])
+
+
+def _interval_of(figures: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.percentile(figures, [2.5, 97.5])
     return round(float(low), 4), round(float(high), 4)
 
 

@@ -44,6 +44,7 @@ Action = NDArray[np.float32]
 # The expert's: accelerations that it chooses in comfort, if it must, and at worst; how fast they may change.
 ACCELERATION_MPS2, COMFORTABLE_MPS2, HARD_MPS2, EMERGENCY_MPS2, JERK_MPS3 = 1.5, 2.0, 3.0, 8.0, 3.0
 HEADWAY_S, IDM_GAP_M = 1.0, 1.5
+ROOM_M, CREEPING_MPS = 10.0, 1.0
 STANDING_MPS, HOLDING_BRAKE = 0.2, 0.5
 # About what a passenger car's pedals come to.
 FULL_THROTTLE_MPS2, FULL_BRAKE_MPS2 = 5.0, 11.0
@@ -163,7 +164,7 @@ class Expert:
     def _obstacles(self, seen: Hazards, speed_mps: float) -> list[tuple[float, float]]:
         """Return gap and speed of what there is to stand behind, each gap less what is kept to such a thing."""
         found = [(seen.lead_gap_m - STAND_BEFORE_CAR_M, max(0.0, seen.lead_speed_mps))]
-        if self._stops(seen, speed_mps):
+        if self._stops(seen, speed_mps) or _is_full(seen):
             found.append((seen.light_gap_m - STAND_BEFORE_LINE_M, 0.0))
         if not _passes(seen, speed_mps):
             found.append((seen.walker_gap_m - STAND_BEFORE_WALKER_M, 0.0))
@@ -202,6 +203,12 @@ def _following(speed_mps: float, gap_m: float, leading_mps: float) -> float:
     kept = IDM_GAP_M + max(0.0, speed_mps * HEADWAY_S + closing)
     there = max(gap_m + IDM_GAP_M, 0.1)
     return max(-EMERGENCY_MPS2, ACCELERATION_MPS2 * (1.0 - (kept / there) ** 2))
+
+
+def _is_full(seen: Hazards) -> bool:
+    """Return whether who stands behind the stop line leaves the car no room: the light may turn red meanwhile."""
+    room_m = seen.lead_gap_m - seen.light_gap_m
+    return 0.0 < room_m < ROOM_M and seen.light_gap_m > 0.0 and seen.lead_speed_mps < CREEPING_MPS
 
 
 def _passes(seen: Hazards, speed_mps: float) -> bool:

@@ -266,9 +266,13 @@ def picture(report: dict[str, Any], path: Path) -> None:
         ends = np.array([each["success_95"] for each in figures]).T
         where = np.array(at) + (place - (len(names) - 1) / 2.0) * width
         error = np.maximum(np.abs(ends - heights), 0.0)
-        axes.bar(where, heights, 0.9 * width, label=name, yerr=error, error_kw={"linewidth": 1.0, "capsize": 2.0})
+        bars = axes.bar(
+            where, heights, 0.9 * width, label=name, yerr=error, error_kw={"linewidth": 1.0, "capsize": 2.0}
+        )
+        axes.bar_label(bars, [f"{height:.0%}" for height in heights], padding=2.0, fontsize=8.0)
     axes.set_xticks(range(len(traffics)), traffics)
-    axes.set(ylim=(0.0, 1.05), ylabel="success (NoCrash)")
+    axes.set(ylim=(0.0, 1.1), ylabel="success, 95 % intervals", title=f"NoCrash: {report['drives']} drives")
+    axes.set_yticks(np.linspace(0.0, 1.0, 6))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4)

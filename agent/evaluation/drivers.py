@@ -271,7 +271,8 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     rng = generator(config.seed, Purpose.EVALUATION, 0)
     if policy is not None and name in BY_POLICY:
         own = PolicyDriver(policy)
-        return {TD3_DRIVER: own, TD3_GREYED: Greyed(own), TD3_SHUFFLED: Shuffled(own, rng)}[name]
+        ways: dict[str, Driver] = {TD3_DRIVER: own, TD3_GREYED: Greyed(own), TD3_SHUFFLED: Shuffled(own, rng)}
+        return ways[name]
     if name == "stop":
         return Stop()
     if name == "random":

@@ -73,3 +73,12 @@ def test_what_was_not_driven_counts_for_nobody():
     assert (report["drives"], report["not_driven"]) == (79, 1)
     assert report["traffic"]["regular"]["stop"]["red_lights_run"] == 0.25
     assert comparison.table(report).row_count == 2
+
+
+def test_a_driver_that_drove_few_routes_is_compared_on_these_alone():
+    few = [drive for drive in drives("td3", {0: 1.0}) if drive["route"] < 10]
+    report = comparison.report(few + drives("pid", {0: 0.5}))
+    td3 = report["traffic"]["regular"]["td3"]
+    assert td3["success_95"] == (1.0, 1.0)
+    assert td3["success_beyond_pid"] == 0.0
+    assert td3["success_beyond_pid_95"] == (0.0, 0.0)

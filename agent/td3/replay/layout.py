@@ -116,8 +116,10 @@ class Layout:
         try:
             meta = json.loads((directory / META).read_text(encoding="utf-8"))
             sides = [side for side in SIDES if meta["frame"] == list(frame_shape(side))]
-            counts = [int(meta.pop("capacity")), *(int(meta.pop(name, 0)) for name in ("first", "generation"))]
-            found = cls(counts[0], sides[0] if sides else SIDE, *counts[1:], privileged=int(meta.get("privileged", 0)))
+            capacity = int(meta.pop("capacity"))
+            first, generation = (int(meta.pop(name, 0)) for name in ("first", "generation"))
+            privileged = int(meta.get("privileged", 0))
+            found = cls(capacity, sides[0] if sides else SIDE, first, generation, privileged)
             whole = all((directory / name).stat().st_size == size for name, size in found.files.items())
         except FileNotFoundError as error:
             raise ReplayError(f"{directory}: holds no replay ({error.filename} is missing).") from None

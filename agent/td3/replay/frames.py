@@ -59,11 +59,18 @@ def shift(frames: NDArray[np.uint8], reach: int, rng: np.random.Generator) -> No
 
     By up to ``reach`` pixels down and across, uniformly; what comes in at an edge repeats the edge.
     """
-    side = BLOCK * frames.shape[2]
-    offsets = rng.integers(-reach, reach + 1, (len(frames), 2, 1))
-    down, across = (np.arange(side) + offsets).clip(0, side - 1).swapaxes(0, 1)
-    for row, y, x in zip(frames, down, across, strict=True):
-        row[...] = space_to_depth(depth_to_space(row)[:, y[:, None], x])
+    window, across = frames.shape[1:3]
+    side = BLOCK * across
+    # Four pixels lie side by side in a cell as in a picture, and are moved as one number.
+    lines, moved = (np.empty((window, across, BLOCK, across), np.uint32) for _ in range(2))
+    padded = np.empty((window, side + 2 * reach, side + 2 * reach), np.uint8)
+    for row, (y, x) in zip(frames.view(np.uint32), rng.integers(0, 2 * reach + 1, (len(frames), 2)), strict=True):
+        lines[...] = row.swapaxes(2, 3)
+        padded[:, reach:-reach, reach:-reach] = lines.view(np.uint8).reshape(window, side, side)
+        padded[:, :reach], padded[:, -reach:] = padded[:, reach, None], padded[:, -reach - 1, None]
+        padded[:, :, :reach], padded[:, :, -reach:] = padded[:, :, reach, None], padded[:, :, -reach - 1, None]
+        moved.view(np.uint8).reshape(window, side, side)[...] = padded[:, y : y + side, x : x + side]
+        row[...] = moved.swapaxes(2, 3)
 
 
 def depth_to_space(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:

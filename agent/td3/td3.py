@@ -48,10 +48,9 @@ def bellman_target(target: Networks, gamma: float, batch: Batch, noise: Tensor) 
 def critic_loss(online: Networks, batch: Batch, y: Tensor, auxiliary: float = 0.0) -> Loss:
     """Return the squared errors of both critics, and keep f(s) as it was before the step, for the actor.
 
-    ``auxiliary`` is λ, of a network that has the head.
-
     It is kept, not computed again in the actor's phase: after the step it would be another f. It takes 4 bytes a
     feature, 0.5 MiB at batch 256; the frames' activations, 100 times as much, live for one micro-batch.
+    ``auxiliary`` is λ, where there is a head.
     """
     f = online.features(batch.frames[:, : online.stack.frames])
     # Before the critics, so that it comes last in the backward pass, when they have let go of their memory.

@@ -115,12 +115,20 @@ def shift(frames: NDArray[np.uint8], reach: int, rng: np.random.Generator) -> No
     As in DrQ (Yarats et al. 2021): by up to ``reach`` pixels down and across, uniformly; what comes in at an edge
     repeats the edge.
     """
-    side = BLOCK * frames.shape[2]
-    offsets = rng.integers(-reach, reach + 1, (len(frames), 2, 1))
-    down, across = (np.arange(side) + offsets).clip(0, side - 1).swapaxes(0, 1)
-    for row, y, x in zip(frames, down, across, strict=True):
-        planes = np.moveaxis(row.reshape(*row.shape[:-1], -1, BLOCK * BLOCK), -2, 1)  # a view
-        planes[...] = space_to_depth(depth_to_space(planes)[..., y[:, None], x])
+    window, across, _, depth = frames.shape[1:]
+    side, planes = BLOCK * across, depth // BLOCK**2
+    # Four pixels lie side by side in a cell as in a picture, and are moved as one number.
+    lines, moved = (np.empty((window, planes, across, BLOCK, across), np.uint32) for _ in range(2))
+    pictures = (window * planes, side, side)
+    padded = np.empty((pictures[0], side + 2 * reach, side + 2 * reach), np.uint8)
+    for row, (y, x) in zip(frames.view(np.uint32), rng.integers(0, 2 * reach + 1, (len(frames), 2)), strict=True):
+        cells = row.reshape(window, across, across, planes, BLOCK)
+        lines[...] = cells.transpose(0, 3, 1, 4, 2)
+        padded[:, reach:-reach, reach:-reach] = lines.view(np.uint8).reshape(pictures)
+        padded[:, :reach], padded[:, -reach:] = padded[:, reach, None], padded[:, -reach - 1, None]
+        padded[:, :, :reach], padded[:, :, -reach:] = padded[:, :, reach, None], padded[:, :, -reach - 1, None]
+        moved.view(np.uint8).reshape(pictures)[...] = padded[:, y : y + side, x : x + side]
+        cells[...] = moved.transpose(0, 2, 4, 1, 3)
 
 
 def depth_to_space(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:

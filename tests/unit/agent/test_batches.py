@@ -17,7 +17,7 @@ from agent.memory import estimate, sizes
 from agent.run_directory import prepare, save_config
 from agent.seeding import Purpose, generator
 from agent.td3.dry_run import throw_away
-from agent.td3.replay.frames import depth_to_space, shift, space_to_depth
+from agent.td3.replay.frames import FrameStack, depth_to_space, shift, space_to_depth
 from agent.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
 from agent.td3.td3 import TD3, bellman_target
 from agent.trainer.batches import Batches
@@ -253,6 +253,17 @@ def test_a_shift_moves_all_frames_of_a_row_alike_and_repeats_the_edge(side: int)
         assert len(places) == 1
         offsets |= set(places)
     assert len(offsets) > 1
+
+
+def test_a_shift_moves_all_planes_of_a_frame_alike() -> None:
+    eyes = FrameStack(84, planes=3)
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 3, 84, 84), dtype=np.uint8)
+    together = np.stack([eyes.cells(row.reshape(15, 84, 84)) for row in pixels])
+    shift(together, 4, np.random.default_rng(1))
+    for plane in range(3):
+        alone = space_to_depth(pixels[:, :, plane])
+        shift(alone, 4, np.random.default_rng(1))
+        np.testing.assert_array_equal(together[..., 16 * plane : 16 * (plane + 1)], alone)
 
 
 def test_every_shift_is_as_likely() -> None:

@@ -323,7 +323,7 @@ class EvaluationConfig(Section):
     every_steps: int = Field(10_000, ge=0, description="Between two evaluations while training; 0 = none.")
     episodes: int = Field(5, ge=1, description="Routes an evaluation.")
     final_episodes: int = Field(10, ge=0, description="Routes of the last evaluation; 0 = none.")
-    baselines: bool = Field(True, description="Stop, random and PID drivers in the last evaluation's table.")
+    baselines: bool = Field(True, description="Greyed td3, stop, random and PID in the last evaluation's table.")
     video: bool = Field(True, description="A video of the trained driver at the end.")
     min_turns: int = Field(0, ge=0, description="Junction turns that an evaluation route must have.")
 

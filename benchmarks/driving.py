@@ -36,11 +36,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from agent.cli.evaluation import trained
 from agent.config import AgentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
-from agent.env.observation import DriverState, Observation
 from agent.env.route import Planner, Route
 from agent.env.session import BlockedStart, Session
 from agent.evaluation import comparison, nocrash
-from agent.evaluation.drivers import TD3_DRIVER, Action, Driver, driver
+from agent.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, Driver, driver
 from agent.evaluation.metrics import limit_s
 from agent.evaluation.routes import completed, drive_again_if_lost
 from agent.evaluation.video import VideoSummary, record, side_by_side
@@ -49,9 +48,8 @@ from contract.files import write_whole
 
 ROUTES = Path(__file__).parent / "nocrash"
 WEATHERS = ("ClearNoon", "WetNoon", "SoftRainSunset")
+TWIN = "twin"
 BY_RULES = ("expert", "pid", "stop")
-GREY = 128
-KEPT_PICTURES = 500
 POLL_S = 1.0
 FILM_S = 60.0
 KEY = ("town", "driver", "seed", "traffic", "weather", "route")
@@ -80,35 +78,6 @@ class Group:
     def traffic_seed(self, route: int) -> int:
         """Return the seed of cars, people and weather: the same for every driver."""
         return zlib.crc32(f"{self.town} {self.traffic.name} {self.weather} {route}".encode())
-
-
-class Greyed:
-    """A driver whose picture is all grey."""
-
-    def __init__(self, other: Driver) -> None:
-        self._other = other
-
-    def act(self, observation: Observation, state: DriverState) -> Action:
-        """Return what the driver does without a picture."""
-        return self._other.act({**observation, "image": np.full_like(observation["image"], GREY)}, state)
-
-
-class Shuffled:
-    """A driver that is shown one of the pictures that it has had, in no order."""
-
-    def __init__(self, other: Driver, seed: int) -> None:
-        self._other = other
-        self._rng = np.random.default_rng(seed)
-        self._pictures: list[Any] = []
-
-    def act(self, observation: Observation, state: DriverState) -> Action:
-        """Return what the driver does with another picture."""
-        if len(self._pictures) < KEPT_PICTURES:
-            self._pictures.append(observation["image"])
-        else:
-            self._pictures[int(self._rng.integers(KEPT_PICTURES))] = observation["image"]
-        shown = self._pictures[int(self._rng.integers(len(self._pictures)))]
-        return self._other.act({**observation, "image": shown}, state)
 
 
 def main(
@@ -144,7 +113,7 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     lines = out / "drives.jsonl"
     asked: list[tuple[str, Path | None, int]] = list(_checkpoints(checkpoint or []))
-    asked += [("twin", path, seed) for seed, path in enumerate(twin or [])]
+    asked += [(TWIN, path, seed) for seed, path in enumerate(twin or [])]
     asked += [(name, None, 0) for name in drivers.split(",") if name]
     wanted = [density for density in nocrash.densities(town) if density.name in traffic.split(",")]
     done = _done(lines)
@@ -269,10 +238,9 @@ def made(group: Group, config: AgentConfig, policy: Policy | None, env: DrivingE
     """Return the group's driver."""
     if group.checkpoint is None:
         return driver(group.driver, None, config, lambda: env.hazards)
-    own = driver(TD3_DRIVER, policy, config, lambda: env.hazards)
-    if group.driver == "twin" or group.driver.endswith("-greyed"):
-        return Greyed(own)
-    return Shuffled(own, group.seed) if group.driver.endswith("-shuffled") else own
+    way = "greyed" if group.driver == TWIN else group.driver.rpartition("-")[2]
+    name = {"greyed": TD3_GREYED, "shuffled": TD3_SHUFFLED}.get(way, TD3_DRIVER)
+    return driver(name, policy, config, lambda: env.hazards)
 
 
 def keep_routes(town: str, map: str, seed: int) -> None:
@@ -298,9 +266,13 @@ def picture(report: dict[str, Any], path: Path) -> None:
         ends = np.array([each["success_95"] for each in figures]).T
         where = np.array(at) + (place - (len(names) - 1) / 2.0) * width
         error = np.maximum(np.abs(ends - heights), 0.0)
-        axes.bar(where, heights, 0.9 * width, label=name, yerr=error, error_kw={"linewidth": 1.0, "capsize": 2.0})
+        bars = axes.bar(
+            where, heights, 0.9 * width, label=name, yerr=error, error_kw={"linewidth": 1.0, "capsize": 2.0}
+        )
+        axes.bar_label(bars, [f"{height:.0%}" for height in heights], padding=2.0, fontsize=8.0)
     axes.set_xticks(range(len(traffics)), traffics)
-    axes.set(ylim=(0.0, 1.05), ylabel="success (NoCrash)")
+    axes.set(ylim=(0.0, 1.1), ylabel="success, 95 % intervals", title=f"NoCrash: {report['drives']} drives")
+    axes.set_yticks(np.linspace(0.0, 1.0, 6))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4)

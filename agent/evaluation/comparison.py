@@ -69,9 +69,11 @@ def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
         "mean_speed_mps": sum(d["distance_m"] for d in own) / sum(d["duration_s"] for d in own),
     }
     for other in {BASELINE, "twin"} & ({drive["driver"] for drive in drives} - {name}):
-        difference = success - _values(drives, other, "success").mean(axis=0, keepdims=True)
-        summary[f"success_beyond_{other}"] = float(mean(difference.ravel()))
-        summary[f"success_beyond_{other}_95"] = bootstrap(difference, mean)
+        own_success, than = _on_common_routes(success, _values(drives, other, "success"))
+        if not own_success.shape[1]:
+            continue
+        summary[f"success_beyond_{other}"] = float(mean(own_success.ravel()) - mean(than.ravel()))
+        summary[f"success_beyond_{other}_95"] = bootstrap_difference(own_success, than)
     return summary
 
 
@@ -82,10 +84,30 @@ def bootstrap(values: Values, of: Callable[[Values], NDArray[np.float64]]) -> tu
         of: takes (n, drives) and returns the figure of each row.
     """
     rng = np.random.default_rng(0)
+    (values,) = _on_common_routes(values)
     seeds, routes, weathers = values.shape
     chosen = rng.integers(0, seeds, (RESAMPLES, seeds, 1))
     drawn = values[chosen, rng.integers(0, routes, (RESAMPLES, seeds, routes))]
-    low, high = np.percentile(of(drawn.reshape(RESAMPLES, seeds * routes * weathers)), [2.5, 97.5])
+    return _interval_of(of(drawn.reshape(RESAMPLES, seeds * routes * weathers)))
+
+
+def bootstrap_difference(values: Values, than: Values) -> tuple[float, float]:
+    """Return the 95 % interval of a difference of two means: the seeds of both drawn anew, and routes for both alike.
+
+    Args:
+        values, than: (seeds, routes, weathers), of the same routes and weathers.
+    """
+    rng = np.random.default_rng(0)
+    routes = rng.integers(0, values.shape[1], (RESAMPLES, 1, values.shape[1]))
+    means = [
+        mean(each[rng.integers(0, len(each), (RESAMPLES, len(each), 1)), routes].reshape(RESAMPLES, -1))
+        for each in (values, than)
+    ]
+    return _interval_of(means[0] - means[1])
+
+
+def _interval_of(figures: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.nanpercentile(figures, [2.5, 97.5])
     return round(float(low), 4), round(float(high), 4)
 
 
@@ -103,6 +125,12 @@ def interquartile_mean(values: Values) -> NDArray[np.float64]:
     middle = (place >= count // 4) & (place < count - count // 4)
     means: NDArray[np.float64] = np.nanmean(np.where(middle, ordered, np.nan), axis=-1)
     return means
+
+
+def _on_common_routes(*values: Values) -> list[Values]:
+    """Return the values of the routes that each has driven, in some weather and with some seed."""
+    driven = np.all([~np.isnan(each).all(axis=(0, 2)) for each in values], axis=0)
+    return [each[:, driven] for each in values]
 
 
 def _values(drives: Sequence[Drive], name: str, figure: str) -> Values:

@@ -51,7 +51,8 @@ def test_differences_are_paired_so_that_a_hard_route_counts_for_neither():
     assert td3["success"] == pytest.approx(0.7667, abs=1e-3)
     assert td3["success_beyond_pid"] == pytest.approx(0.2667, abs=1e-3)
     low, high = td3["success_beyond_pid_95"]
-    assert 0.1 < low < 0.27 < high < 0.42
+    # One on about 5.3 of 20 routes, nothing on the others: 0.267 ± 1.96 √(0.267 · 0.733 / 20).
+    assert (low, high) == pytest.approx((0.267 - 0.194, 0.267 + 0.194), abs=0.04)
 
 
 @pytest.mark.parametrize(("expert", "pid", "judged"), [(0.95, 0.5, True), (0.85, 0.5, False), (0.95, 0.7, False)])
@@ -72,3 +73,12 @@ def test_what_was_not_driven_counts_for_nobody():
     assert (report["drives"], report["not_driven"]) == (79, 1)
     assert report["traffic"]["regular"]["stop"]["red_lights_run"] == 0.25
     assert comparison.table(report).row_count == 2
+
+
+def test_a_driver_that_drove_few_routes_is_compared_on_these_alone():
+    few = [drive for drive in drives("td3", {0: 1.0}) if drive["route"] < 10]
+    report = comparison.report(few + drives("pid", {0: 0.5}))
+    td3 = report["traffic"]["regular"]["td3"]
+    assert td3["success_95"] == (1.0, 1.0)
+    assert td3["success_beyond_pid"] == 0.0
+    assert td3["success_beyond_pid_95"] == (0.0, 0.0)

@@ -1,7 +1,7 @@
 """What lies on the route ahead: the car in front, the light, a walker, somebody who crosses in a junction.
 
 Pure: a ``World`` of plain data in, the nearest of each kind out; ``agent.env.surroundings`` reads it from the client.
-What nobody in a car can know so well: for rewards, critics, auxiliary losses and the expert, never for an actor.
+More than can be seen from a car: for rewards, critics, auxiliary losses and the expert, never for an actor.
 
 Metres, seconds and radians in CARLA's frame (y and laterals positive to the right). Gaps are along the route, from the
 car's front bumper. Nothing ahead within ``RANGE_M`` is an infinite gap.
@@ -36,7 +36,7 @@ CROSSING_MARGIN_S = 1.0
 JUNCTION_MARGIN_M = 4.0
 STANDING_MPS = 0.3
 
-# Where Roach's desired speed is 0 (2108.08265, appendix): so far before each kind of hazard the car should stand.
+# So far before each kind of hazard the target speed is 0: the idea of Roach (2108.08265), the distances our own.
 STAND_BEFORE_CAR_M, STAND_BEFORE_LINE_M, STAND_BEFORE_WALKER_M = 3.0, 1.0, 4.0
 BRAKING_MPS2 = 2.5
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import carla
+import numpy as np
 import pytest
 
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import held_out_routes
+from agent.env.stop_signs import stop_signs
 from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.routes import completed, evaluate
 from tests.conftest import Server, serve
@@ -79,3 +82,21 @@ def test_an_evaluation_counts_the_red_lights_that_a_driver_runs(lit_server: Serv
         counts.append(result.red_lights)
     assert counts[0] == 0
     assert counts[1] >= 1
+
+
+def test_a_stop_sign_that_a_driver_passes_without_standing_is_listed(lit_server: Server):
+    env = make(lit_server, lights=False)
+    try:
+        env.reset(seed=1)
+        (hold,) = stop_signs(env.session)
+        rng = np.random.default_rng(0)
+        drawn = (env.planner.sample(rng, env.config.route) for _ in range(100))
+        near = (hold.x_m, hold.y_m)
+        route = next(r for r in drawn if any(math.dist(point, near) < 1.0 for point in r.points.tolist()))
+        observation, info = env.reset(options={"route": route, "goes_on": True})
+        driver = PidPurePursuit()
+        while info["end"] is None:
+            *_, info = env.step(driver.act(observation, env.state))
+        assert [each.kind for each in info["infractions"]] == ["stop_sign"]
+    finally:
+        env.close()

@@ -28,6 +28,7 @@ SETTINGS: dict[str, Any] = {
     "seed": SEED,
     "environment": {
         "time_limit": {"constant_s": 3},
+        "blocked_s": 2,  # evaluations, which have NoCrash's time, of a driver that stands
         "route": {"min_length_m": 60, "max_length_m": 200},
         "traffic": {"vehicles": [2, 4], "walkers": [2, 6], "lights": True},
         "weather": ["ClearNoon", "WetNoon"],

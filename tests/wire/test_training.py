@@ -26,7 +26,7 @@ def trained(module_server: Server, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_a_run_trains_evaluates_and_leaves_its_directory(trained: tuple[Run, str]) -> None:
     run, said = trained
-    for name in ("td3", "stop", "random", "pid", "120 steps, 100 updates"):
+    for name in ("td3", "td3-greyed", "stop", "random", "pid", "120 steps, 100 updates"):
         assert name in said
     for path in ("config.yaml", "evaluation.csv", "evaluation.json", "metrics.jsonl", "checkpoints/latest"):
         assert (run.path / path).stat().st_size > 0, path

@@ -152,18 +152,24 @@ class TrafficConfig(Section):
     @classmethod
     def _counted(cls, value: object, info: ValidationInfo) -> Amount:
         limit = {"vehicles": 200, "walkers": 400}[str(info.field_name)]
-        ends = value if isinstance(value, list | tuple) and len(value) == 2 else [value, value]
-        if any(type(end) is not int for end in ends) or not 0 <= ends[0] <= ends[1] <= limit:
+        ends = value if isinstance(value, list | tuple) else [value, value]
+        numbers = [end for end in ends if type(end) is int]
+        if len(ends) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] <= limit:
             raise ValueError(
                 f"environment.traffic.{info.field_name} is {value!r}: expected a number from 0 to {limit}, or a range "
                 "[low, high] of such"
             )
-        return value if isinstance(value, int) else (ends[0], ends[1])
+        return numbers[0] if isinstance(value, int) else (numbers[0], numbers[1])
+
+    @property
+    def in_process(self) -> bool:
+        """Whether there are cars or people, whom the process that ticks leads."""
+        return most(self.vehicles) > 0 or most(self.walkers) > 0
 
     @property
     def anyone(self) -> bool:
         """Whether a light, a car or a person can make waiting right."""
-        return self.lights or most(self.vehicles) > 0 or most(self.walkers) > 0
+        return self.lights or self.in_process
 
 
 class TimeLimitConfig(Section):
@@ -356,7 +362,7 @@ class EvaluationConfig(Section):
     every_steps: int = Field(10_000, ge=0, description="Between two evaluations while training; 0 = none.")
     episodes: int = Field(5, ge=1, description="Routes an evaluation.")
     final_episodes: int = Field(10, ge=0, description="Routes of the last evaluation; 0 = none.")
-    baselines: bool = Field(True, description="Stop, random and PID drivers in the last evaluation's table.")
+    baselines: bool = Field(True, description="Greyed td3, stop, random and PID in the last evaluation's table.")
     video: bool = Field(True, description="A video of the trained driver at the end.")
     min_turns: int = Field(0, ge=0, description="Junction turns that an evaluation route must have.")
 

@@ -102,7 +102,11 @@ def evaluate(
     routes: Annotated[int, typer.Option(min=1, help="Held-out routes to drive.")] = 20,
     min_turns: Annotated[int, typer.Option(min=0, help="Junction turns that each route must have.")] = 0,
     drivers: Annotated[
-        str | None, typer.Option(help="Of td3, stop, random, pid; commas between. Default: all that can drive here.")
+        str | None,
+        typer.Option(
+            help="Of td3, td3-greyed, td3-shuffled (without its pictures), stop, random, pid, and expert (sees all "
+            "that the simulator knows); commas between. Default: td3, td3-greyed, stop, random, pid, if they can."
+        ),
     ] = None,
     config: options.ConfigPath = None,
     settings: options.Settings = None,

@@ -17,7 +17,7 @@ from agent import places
 from agent.cli import options
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED
 from agent.evaluation.metrics import table, write_csv, write_json
 from agent.evaluation.routes import completed
 from agent.evaluation.runner import EvaluationRunner
@@ -43,7 +43,7 @@ class Trained:
     @property
     def drivers(self) -> tuple[str, ...]:
         """Names of the drivers that can drive."""
-        return BASELINES if self.policy is None else (TD3_DRIVER, *BASELINES)
+        return BASELINES if self.policy is None else (TD3_DRIVER, TD3_GREYED, *BASELINES)
 
 
 @dataclass(frozen=True)

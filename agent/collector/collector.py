@@ -13,7 +13,7 @@ from collections import deque
 from agent.collector.evaluations import RunEvaluations
 from agent.collector.rollout import Rollout
 from agent.collector.watchdog import WatchdogEnv
-from agent.config import AgentConfig, most
+from agent.config import AgentConfig
 from agent.evaluation.drivers import PolicyDriver
 from agent.evaluation.routes import Steps
 from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Stop
@@ -46,13 +46,9 @@ class Collector:
         self._policy = Policy(config.td3.network, side)
         privileged = privileged_numbers(config.environment)
         self._replay = Replay.create(run.replay, config.replay.capacity, side, privileged)
-        self._env = WatchdogEnv(config, self._status, _leave if self._has_traffic else None)
+        self._env = WatchdogEnv(config, self._status, _leave if config.environment.traffic.in_process else None)
         self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
-
-    @property
-    def _has_traffic(self) -> bool:
-        return most(self._config.environment.traffic.vehicles) > 0
 
     def run(self, rehearse: bool) -> None:
         """Rehearse an evaluation if that is wanted, then drive and evaluate until a stop is ordered.
@@ -122,6 +118,9 @@ class Collector:
 
 
 def _leave() -> None:
-    """Leave before the Traffic Manager's time-out aborts the process: the tick under way can't be interrupted."""
-    print("The simulator closed its connection; a Traffic Manager can't outlive that, this collector ends.", flush=True)
+    """Leave before the Traffic Manager's time-out aborts the process: the tick under way can't be interrupted.
+
+    With people on foot too: a process's second crowd doesn't walk quite as its first, and a resumed run would differ.
+    """
+    print("The simulator closed its connection; cars and people can't outlive that, this collector ends.", flush=True)
     os._exit(Exit.CRASH)

@@ -17,7 +17,7 @@ from agent.env.driving import DrivingEnv
 from agent.env.observation import FRAMES, VECTOR_SIZE
 from agent.env.route import Route
 from agent.evaluation import video
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED
 from agent.evaluation.metrics import Evaluation, table, write_csv, write_json
 from agent.evaluation.routes import Steps
 from agent.evaluation.runner import EvaluationRunner
@@ -75,7 +75,7 @@ class RunEvaluations:
         self._status.state = CollectorState.EVALUATING
         yield
         routes = self._runner.routes()[: self._settings.final_episodes if order.final else self._settings.episodes]
-        names = (TD3_DRIVER, *(BASELINES if order.final and self._settings.baselines else ()))
+        names = (TD3_DRIVER, *((TD3_GREYED, *BASELINES) if order.final and self._settings.baselines else ()))
         found = yield from self._runner.compare(names, routes)
         if order.final:
             write_json(found, self._run.evaluation_json)

@@ -39,7 +39,7 @@ class Step:
     off_road: bool
     finished: bool
     allowed_mps: float = math.inf
-    """What cars, lights and people ahead allow; 0: to wait is right."""
+    """What cars, lights and people ahead allow."""
     ttc_s: float = math.inf
     """Time to collision."""
     red_light: bool = False
@@ -55,7 +55,8 @@ def _sum(step: Step, config: RewardConfig) -> dict[str, float]:
     """``progress`` lies in [-weight, weight]; ``finish`` is ≥ 0; all others are ≤ 0."""
     target = config.target_speed_mps
     advance = step.progress_m / (target * step.seconds)
-    free = min(1.0, step.allowed_mps / IDLE_BELOW_MPS)
+    # To wait is right where at most half of the target speed is allowed: at a light, in a queue, also a few metres off.
+    free = max(0.0, 2.0 * min(step.allowed_mps, target) / target - 1.0)
     return {
         "progress": config.progress * max(-1.0, min(1.0, advance)),
         "idle": -config.idle * max(0.0, 1.0 - step.speed_mps / IDLE_BELOW_MPS) * free,

@@ -7,6 +7,7 @@ an observation and the car's state on its route. The expert alone is given, when
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -24,13 +25,17 @@ from agent.env.hazards import (
     Hazards,
     Light,
 )
-from agent.env.observation import DriverState, Observation
+from agent.env.observation import DriverState, Frames, Observation
 from agent.exits import AgentError
 from agent.seeding import Purpose, generator
 from agent.td3.networks import Policy
 from contract.exits import Exit
 
 TD3_DRIVER = "td3"
+# Without what it sees: whoever drives as well so drives blind (but one that stands still then may be blind as well).
+TD3_GREYED, TD3_SHUFFLED = "td3-greyed", "td3-shuffled"
+BY_POLICY = (TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED)
+GREY, SHUFFLED_PICTURES = 128, 500
 BASELINES = ("stop", "random", "pid")
 EXPERT = "expert"
 
@@ -39,6 +44,7 @@ Action = NDArray[np.float32]
 # The expert's: accelerations that it chooses in comfort, if it must, and at worst; how fast they may change.
 ACCELERATION_MPS2, COMFORTABLE_MPS2, HARD_MPS2, EMERGENCY_MPS2, JERK_MPS3 = 1.5, 2.0, 3.0, 8.0, 3.0
 HEADWAY_S, IDM_GAP_M = 1.0, 1.5
+ROOM_M, CREEPING_MPS = 10.0, 1.0
 STANDING_MPS, HOLDING_BRAKE = 0.2, 0.5
 # About what a passenger car's pedals come to.
 FULL_THROTTLE_MPS2, FULL_BRAKE_MPS2 = 5.0, 11.0
@@ -158,7 +164,7 @@ class Expert:
     def _obstacles(self, seen: Hazards, speed_mps: float) -> list[tuple[float, float]]:
         """Return gap and speed of what there is to stand behind, each gap less what is kept to such a thing."""
         found = [(seen.lead_gap_m - STAND_BEFORE_CAR_M, max(0.0, seen.lead_speed_mps))]
-        if self._stops(seen, speed_mps):
+        if self._stops(seen, speed_mps) or _is_full(seen):
             found.append((seen.light_gap_m - STAND_BEFORE_LINE_M, 0.0))
         if not _passes(seen, speed_mps):
             found.append((seen.walker_gap_m - STAND_BEFORE_WALKER_M, 0.0))
@@ -199,6 +205,12 @@ def _following(speed_mps: float, gap_m: float, leading_mps: float) -> float:
     return max(-EMERGENCY_MPS2, ACCELERATION_MPS2 * (1.0 - (kept / there) ** 2))
 
 
+def _is_full(seen: Hazards) -> bool:
+    """Return whether who stands behind the stop line leaves the car no room: the light may turn red meanwhile."""
+    room_m = seen.lead_gap_m - seen.light_gap_m
+    return 0.0 < room_m < ROOM_M and seen.light_gap_m > 0.0 and seen.lead_speed_mps < CREEPING_MPS
+
+
 def _passes(seen: Hazards, speed_mps: float) -> bool:
     """Return whether the car is by before the walker is on its path, or the walker off it before the car comes."""
     beside = abs(seen.walker_lateral_m) - HALF_WIDTH_M - WALKER_MARGIN_M
@@ -220,6 +232,32 @@ class PolicyDriver:
         return self._policy.act(observation["image"], observation["vector"])
 
 
+class Greyed:
+    """A driver whose picture is all grey."""
+
+    def __init__(self, other: Driver) -> None:
+        self._other = other
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        """Return what the driver does without a picture."""
+        return self._other.act({**observation, "image": np.full_like(observation["image"], GREY)}, state)
+
+
+class Shuffled:
+    """A driver that is shown any of the last pictures that it has had."""
+
+    def __init__(self, other: Driver, rng: np.random.Generator) -> None:
+        self._other = other
+        self._rng = rng
+        self._pictures: deque[Frames] = deque(maxlen=SHUFFLED_PICTURES)
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        """Return what the driver does with another picture."""
+        self._pictures.append(observation["image"])
+        shown = self._pictures[int(self._rng.integers(len(self._pictures)))]
+        return self._other.act({**observation, "image": shown}, state)
+
+
 def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callable[[], Hazards]) -> Driver:
     """Return the driver of this name.
 
@@ -227,19 +265,22 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
         ahead: returns what lies on the route ahead in the newest frame; only the expert is given it.
 
     Raises:
-        AgentError: there is no such driver, or ``td3`` without a policy.
+        AgentError: there is no such driver, or one by a policy without any.
     """
     target_mps = config.environment.reward.target_speed_mps
-    if name == TD3_DRIVER and policy is not None:
-        return PolicyDriver(policy)
+    rng = generator(config.seed, Purpose.EVALUATION, 0)
+    if policy is not None and name in BY_POLICY:
+        own = PolicyDriver(policy)
+        ways: dict[str, Driver] = {TD3_DRIVER: own, TD3_GREYED: Greyed(own), TD3_SHUFFLED: Shuffled(own, rng)}
+        return ways[name]
     if name == "stop":
         return Stop()
     if name == "random":
-        return RandomDriver(generator(config.seed, Purpose.EVALUATION, 0))
+        return RandomDriver(rng)
     if name == "pid":
         return PidPurePursuit(target_mps)
     if name == EXPERT:
         return Expert(target_mps, config.simulator.fixed_delta_s, ahead)
-    known = ", ".join((TD3_DRIVER, *BASELINES, EXPERT))
-    missing = "needs --checkpoint" if name == TD3_DRIVER else f"is unknown, expected one of {known}"
+    known = ", ".join((*BY_POLICY, *BASELINES, EXPERT))
+    missing = "needs --checkpoint" if name in BY_POLICY else f"is unknown, expected one of {known}"
     raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
@@ -68,7 +69,7 @@ class EvaluationRunner:
             found.append((yield from evaluate(self._env, each, routes, name, self._config.seed)))
         return found
 
-    def film(self, name: str, routes: Sequence[Route], path: Path, **limits: float) -> Steps[VideoSummary]:
+    def film(self, name: str, routes: Sequence[Route], path: Path, **limits: Any) -> Steps[VideoSummary]:
         """Film a driver on some routes; ``limits`` and errors as of ``video.record``."""
         return video.record(self._env, self._driver(name), routes, path, **limits)
 

@@ -74,7 +74,8 @@ def test_an_evaluation_counts_the_red_lights_that_a_driver_runs(lit_server: Serv
             env.close()
         (result,) = evaluation.routes
         assert result.success
-        assert result.driving_score == pytest.approx(100.0 * 0.7**result.red_lights)
+        assert result.driving_score == pytest.approx(100.0 / (1.0 + 0.4 * result.red_lights), rel=0.01)
+        assert result.red_lights == result.red_lights_met
         counts.append(result.red_lights)
     assert counts[0] == 0
     assert counts[1] >= 1

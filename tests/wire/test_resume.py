@@ -29,7 +29,8 @@ SETTINGS: dict[str, Any] = {
     "environment": {
         "time_limit": {"constant_s": 3},
         "route": {"min_length_m": 60, "max_length_m": 200},
-        "traffic": {"vehicles": 3},
+        "traffic": {"vehicles": [2, 4], "walkers": [2, 6], "lights": True},
+        "weather": ["ClearNoon", "WetNoon"],
     },
     "training": {
         "total_steps": BOUNDARY + AFTER,

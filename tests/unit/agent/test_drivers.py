@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agent.collector.warm_up import warmup_action
-from agent.config import NetworkConfig
+from agent.config import AgentConfig, NetworkConfig
 from agent.env import observation, privileged
 from agent.env.hazards import NOTHING, Hazards, Light
 from agent.env.observation import DriverState
@@ -23,7 +23,9 @@ from agent.evaluation.drivers import (
     PolicyDriver,
     RandomDriver,
     Stop,
+    driver,
 )
+from agent.exits import AgentError
 from agent.td3.networks import Policy
 
 STEP_S = 0.1
@@ -105,10 +107,11 @@ def test_the_expert_drives_an_empty_road_as_the_pid_does_and_more_smoothly() -> 
         (lambda gap: Hazards(lead_gap_m=gap), (1.5, 4.5)),
         (lambda gap: Hazards(light=Light.RED, light_gap_m=gap), (0.0, 2.5)),
         (lambda gap: Hazards(light=Light.YELLOW, light_gap_m=gap), (0.0, 2.5)),
+        (lambda gap: Hazards(light=Light.GREEN, light_gap_m=gap, lead_gap_m=gap + 6.0), (0.0, 2.5)),
         (lambda gap: Hazards(walker_gap_m=gap), (2.5, 5.5)),
         (lambda gap: Hazards(crossing_gap_m=gap, crossing_s=1.0), (1.5, 4.5)),
     ],
-    ids=["car", "red", "yellow", "walker", "crossing"],
+    ids=["car", "red", "yellow", "no room behind the light", "walker", "crossing"],
 )
 def test_the_expert_comes_to_stand_before_what_is_ahead(hazard, before_m: tuple[float, float]) -> None:
     car = Bicycle(bends())
@@ -143,8 +146,7 @@ def test_the_expert_waits_for_a_walker_only_where_they_would_meet(
     lateral_m: float, across_mps: float, stops: bool
 ) -> None:
     car = Bicycle(bends())
-    driver = expert(car, lambda _: NOTHING)
-    drive(driver, car, 60)
+    drive(expert(car, lambda _: NOTHING), car, 60)
     walker = Hazards(walker_gap_m=15.0, walker_lateral_m=lateral_m, walker_lateral_mps=across_mps)
     brakes = expert(car, lambda _: walker).act({}, car.state)[1] < expert(car, lambda _: NOTHING).act({}, car.state)[1]
     assert bool(brakes) is stops
@@ -183,11 +185,31 @@ def test_random_driver_hardly_moves_which_is_why_warmup_is_biased() -> None:
 
 
 def test_the_networks_action_is_the_same_whatever_the_privileged_vector_says() -> None:
-    driver = PolicyDriver(Policy(NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))))
+    network = PolicyDriver(Policy(NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))))
     rng, state = np.random.default_rng(0), Bicycle(bends()).state
     seen = {"image": rng.integers(0, 256, (4, 84, 84), np.uint8), "vector": observation.vector(state, 2.0)}
     actions = [
-        driver.act({**seen, "privileged": np.full(privileged.SIZE, value, np.float32)}, state)
+        network.act({**seen, "privileged": np.full(privileged.SIZE, value, np.float32)}, state)
         for value in (-2.0, 0.0, 2.0)
     ]
-    assert len({action.tobytes() for action in (driver.act(seen, state), *actions)}) == 1
+    assert len({action.tobytes() for action in (network.act(seen, state), *actions)}) == 1
+
+
+def test_a_policy_without_its_picture_acts_on_the_vector_alone() -> None:
+    rng, state = np.random.default_rng(0), Bicycle(bends()).state
+    policy = Policy(NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)))
+    pictures = rng.integers(0, 256, (30, 4, 84, 84), np.uint8)
+    seen = [{"image": picture, "vector": observation.vector(state, 2.0)} for picture in pictures]
+    greyed, shuffled = (driver(name, policy, AgentConfig(), lambda: NOTHING) for name in ("td3-greyed", "td3-shuffled"))
+    own = [PolicyDriver(policy).act(each, state).tobytes() for each in seen]
+    assert len(set(own)) == len(own)
+    assert len({greyed.act(each, state).tobytes() for each in seen}) == 1
+    shown = [shuffled.act(each, state).tobytes() for each in seen]
+    assert set(shown) <= set(own)
+    assert sum(a == b for a, b in zip(shown, own, strict=True)) < 10
+
+
+def test_a_driver_that_needs_a_policy_is_refused_without_one_and_an_unknown_one_always() -> None:
+    for name, words in (("td3-greyed", "needs --checkpoint"), ("pilot", "expected one of td3, .*expert")):
+        with pytest.raises(AgentError, match=words):
+            driver(name, None, AgentConfig(), lambda: NOTHING)

@@ -95,6 +95,57 @@ def test_every_fault_lowers_the_reward(worse: dict[str, Any]) -> None:
     assert total(replace(AT_TARGET, **worse)) < total(AT_TARGET)
 
 
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"lateral": 0.8},
+        {"lateral": -0.8},
+        {"heading_error": 0.5},
+        {"action_change": 1.0},
+        {"allowed_mps": 4.0},
+        {"speed_mps": CONFIG.target_speed_mps * 1.5},
+        {"ttc_s": 1.0},
+        {"gained_m": 0.2},
+        {"collision": True},
+        {"red_light": True},
+        {"off_road": True},
+        {"blocked": True},
+    ],
+    ids=str,
+)
+def test_every_fault_lowers_the_product(worse: dict[str, Any]) -> None:
+    assert total(replace(AT_TARGET, **worse), PRODUCT) < total(AT_TARGET, PRODUCT) == PRODUCT.progress
+
+
+STANDING = replace(AT_TARGET, progress_m=0.0, gained_m=0.0, speed_mps=0.0)
+
+
+def test_waiting_where_it_is_right_costs_nothing_in_either_form() -> None:
+    for allowed_mps in (0.0, 3.0):
+        waits = replace(STANDING, allowed_mps=allowed_mps)
+        assert total(waits) == total(waits, PRODUCT) == total(STANDING, PRODUCT) == 0.0
+    assert total(STANDING) == -CONFIG.idle
+
+
+def test_driving_badly_is_never_worth_less_than_standing_in_the_product_but_running_a_red_light_is() -> None:
+    bad = replace(AT_TARGET, lateral=2.0, heading_error=1.5, action_change=4.0, allowed_mps=0.0, ttc_s=0.0)
+    assert 0.0 <= total(bad, PRODUCT) < 0.1 * PRODUCT.progress
+    assert total(replace(bad, red_light=True), PRODUCT) < 0.0
+
+
+def test_the_product_pays_a_metre_of_the_route_once() -> None:
+    route = circuit()
+    line = along(route, 6.0)
+    back_and_forth = np.concatenate([line[:100], line[100:40:-1], line[40:]])
+    only = EnvironmentConfig(
+        reward=RewardConfig(form="product", lateral=0, heading=0, comfort=0, overspeed=0, finish=0),
+        time_limit=TimeLimitConfig(constant_s=500),
+    )
+    gained, episode = driven(route, back_and_forth, only)
+    assert episode.end == "finished"
+    assert gained <= route.length_m / (CONFIG.target_speed_mps * SECONDS)
+
+
 STEPS = st.builds(
     Step,
     seconds=st.just(SECONDS),
@@ -118,6 +169,12 @@ STEPS = st.builds(
 def test_only_progress_and_the_finish_ever_pay(step: Step, config: RewardConfig) -> None:
     for name, value in terms(step, config).items():
         assert value <= (CONFIG.progress if name == "progress" else CONFIG.finish if name == "finish" else 0.0)
+
+
+@given(STEPS, st.sampled_from(["lateral", "heading_error", "action_change", "speed_mps"]), st.floats(1.0, 3.0))
+def test_no_fault_of_the_product_pays_when_it_grows(step: Step, fault: str, factor: float) -> None:
+    worse = replace(step, **{fault: getattr(step, fault) * factor})
+    assert terms(worse, PRODUCT)["progress"] <= terms(step, PRODUCT)["progress"] + 1e-9
 
 
 def test_terms_are_named_as_their_weights_and_each_follows_its_own() -> None:

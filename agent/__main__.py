@@ -14,6 +14,7 @@ app = typer.Typer(
 )
 app.command()(commands.train)
 app.command()(commands.evaluate)
+app.command()(commands.record)
 app.command()(commands.stability)
 app.command()(commands.footprint)
 app.command()(commands.request)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from agent import layered_yaml
 from agent.layered_yaml import ConfigError as ConfigError
@@ -50,6 +50,24 @@ class SimulatorConfig(Section):
     )
 
 
+Channels = Literal["grey", "rgb"]
+
+
+class NarrowConfig(Section):
+    """A second view with the first one's place and pixels, for what is far away."""
+
+    fov_deg: float = Field(45.0, gt=10, lt=170, description="Horizontal field of view.")
+    pitch_deg: float = Field(-2.0, ge=-89, le=89, description="Negative looks down.")
+    channels: Channels = Field("grey", description="One plane, or three.")
+
+
+class StackConfig(Section):
+    """Which of the frames that were seen make one observation."""
+
+    frames: int = Field(4, ge=1, le=8, description="How many, the newest last.")
+    every: int = Field(1, ge=1, le=10, description="Steps between two of them; more remember longer.")
+
+
 class CameraConfig(Section):
     """The front camera, relative to the vehicle's origin (metres, degrees)."""
 
@@ -61,6 +79,15 @@ class CameraConfig(Section):
     x_m: float = Field(1.2, description="Forward of the vehicle's origin.")
     z_m: float = Field(1.8, gt=0, description="Above the vehicle's origin.")
     pitch_deg: float = Field(-12.0, ge=-89, le=89, description="Negative looks down.")
+    channels: Channels = Field("grey", description="One plane, or three.")
+    narrow: NarrowConfig | None = Field(None, description="A second camera; {} for its defaults. Null: none.")
+    stack: StackConfig = StackConfig()
+
+    @property
+    def planes(self) -> int:
+        """Of one frame, of all views."""
+        views = (self,) if self.narrow is None else (self, self.narrow)
+        return sum(3 if view.channels == "rgb" else 1 for view in views)
 
     @model_validator(mode="after")
     def _square(self) -> CameraConfig:
@@ -90,46 +117,168 @@ class RouteConfig(Section):
 class RewardConfig(Section):
     """Weights of the reward's terms. All ≥ 0: the sign is the term's own (progress pays, the rest costs)."""
 
+    form: Literal["sum", "product"] = Field(
+        "sum", description="sum: of all terms; product: progress × what faults leave of it, and red lights end a drive."
+    )
     target_speed_mps: float = Field(8.0, gt=0, description="Progress above this speed is not paid.")
     progress: float = Field(1.0, ge=0, description="Arc length along the route, 1 a step at the target speed.")
-    idle: float = Field(0.1, ge=0, description="Standing still: whole at 0 m/s, nothing from 1 m/s on.")
-    overspeed: float = Field(0.5, ge=0, description="Speed above the target, relative.")
+    idle: float = Field(
+        0.1, ge=0, description="Standing still: whole at 0 m/s, nothing from 1 m/s on or where waiting is right. Sum."
+    )
+    overspeed: float = Field(
+        0.5, ge=0, description="Speed above the target, or (product) above what the road ahead allows; relative."
+    )
     lateral: float = Field(0.5, ge=0, description="Distance from the route's line, relative to half a lane, × speed.")
     heading: float = Field(0.5, ge=0, description="Heading error against the route's tangent, per 90°, × speed.")
     comfort: float = Field(0.05, ge=0, description="Change of steering and throttle from step to step.")
+    time_to_collision: float = Field(0.5, ge=0, description="Whole at 0 s, nothing from 2 s on. Product.")
     collision: float = Field(10.0, ge=0, description="Once, at a collision.")
+    red_light: float = Field(10.0, ge=0, description="Once, at a red light that is run. Product.")
     off_road: float = Field(10.0, ge=0, description="Once, on leaving the road.")
+    blocked: float = Field(10.0, ge=0, description="Once, where a drive ends for standing still too long. Product.")
     finish: float = Field(10.0, ge=0, description="Once, at the route's end.")
 
 
-class TrafficConfig(Section):
-    """Other cars, driven by a Traffic Manager in the collector's own process, and the lights that they obey."""
+_SKIES = ("Clear", "Cloudy", "Wet", "WetCloudy", "SoftRain", "MidRainy", "HardRain")
+WEATHER_BY_DAY = (*(f"{sky}Noon" for sky in _SKIES), *(f"{sky}Sunset".replace("Rainy", "Rain") for sky in _SKIES))
+"""CARLA's presets of noon and sunset, with its own spelling."""
+WEATHERS = (*WEATHER_BY_DAY, *(f"{sky}Night" for sky in _SKIES), "DustStorm")
+"""All of its presets. By night nothing lights the road: no car of ours has its lamps on."""
 
-    vehicles: int = Field(0, ge=0, le=200, description="How many; 0 starts no Traffic Manager.")
+Amount = int | tuple[int, int]
+"""How many: a number, or the ends of a range from which each drive draws one."""
+
+
+def most(amount: Amount) -> int:
+    """Return the largest number that an amount can come to."""
+    return amount if isinstance(amount, int) else amount[1]
+
+
+class TrafficConfig(Section):
+    """Cars of a Traffic Manager and people of a crowd, both in the collector's own process, and the traffic lights."""
+
+    vehicles: Amount = Field(
+        0, description="Cars, up to 200, or [low, high], drawn for each drive; 0 starts no Traffic Manager."
+    )
+    slower_percent: float = Field(
+        0.0,
+        ge=0,
+        lt=100,
+        description="How far below the limit they drive; at it they leave their lanes in bends.",
+    )
+    walkers: Amount = Field(
+        0, description="People on foot, up to 400, or [low, high]; needs a map with a navigation mesh."
+    )
+    walkers_crossing: float = Field(0.5, ge=0, le=1, description="Share of them that cross roads anywhere.")
     lights: bool = Field(
         False,
         description="Whether the map's traffic lights change, from the same start in each drive; if not, all green.",
     )
 
+    @field_validator("vehicles", "walkers", mode="before")
+    @classmethod
+    def _counted(cls, value: object, info: ValidationInfo) -> Amount:
+        limit = {"vehicles": 200, "walkers": 400}[str(info.field_name)]
+        ends = value if isinstance(value, list | tuple) else [value, value]
+        numbers = [end for end in ends if type(end) is int]
+        if len(ends) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] <= limit:
+            raise ValueError(
+                f"environment.traffic.{info.field_name} is {value!r}: expected a number from 0 to {limit}, or a range "
+                "[low, high] of such"
+            )
+        return numbers[0] if isinstance(value, int) else (numbers[0], numbers[1])
+
+    @property
+    def in_process(self) -> bool:
+        """Whether there are cars or people, whom the process that ticks leads."""
+        return most(self.vehicles) > 0 or most(self.walkers) > 0
+
+    @property
+    def anyone(self) -> bool:
+        """Whether a light, a car or a person can make waiting right."""
+        return self.lights or self.in_process
+
+
+class TimeLimitConfig(Section):
+    """How long a drive may take, simulated seconds: truncates, never terminates."""
+
+    constant_s: float = Field(60.0, ge=0, description="Of any route.")
+    s_per_m: float = Field(0.0, ge=0, description="More for each metre of the route.")
+
+
+class ActionRateConfig(Section):
+    """How fast wheel and pedal follow what is asked of them, whole units of the action a second; null = at once.
+
+    With either, the observation's last two numbers are what wheel and pedal have come to.
+    """
+
+    steer_per_s: float | None = Field(None, gt=0, description="Of steering.")
+    pedal_per_s: float | None = Field(None, gt=0, description="Of throttle and brake.")
+
+    @property
+    def limited(self) -> bool:
+        """Whether anything is."""
+        return self.steer_per_s is not None or self.pedal_per_s is not None
+
 
 class EnvironmentConfig(Section):
     """The gymnasium environment."""
 
-    max_steps: int = Field(600, gt=0, description="Time limit in steps: truncates, never terminates.")
+    time_limit: TimeLimitConfig = TimeLimitConfig()
     off_road_m: float = Field(2.5, gt=0, description="Distance from the route's line that counts as off the road.")
-    stuck_s: float = Field(15.0, gt=0, description="Simulated seconds without progress after which it truncates.")
+    blocked_s: float | None = Field(
+        None,
+        gt=0,
+        description="Simulated seconds after which a car that doesn't get on ends the drive; null: 15 without a metre "
+        "of progress, or 180 below 0.1 m/s (Leaderboard) where lights, cars or people can hold it.",
+    )
+    weather: tuple[str, ...] = Field(
+        (),
+        description="Presets of CARLA's, from which each drive draws one; one name alone, as ClearNoon; random: any by "
+        "day; null or none: the simulator's is left.",
+    )
+    action_rate: ActionRateConfig = ActionRateConfig()
+    privileged: bool = Field(
+        False, description="Observation key with what the simulator knows of the road ahead; no driver receives it."
+    )
     camera: CameraConfig = CameraConfig()
     route: RouteConfig = RouteConfig()
     reward: RewardConfig = RewardConfig()
     traffic: TrafficConfig = TrafficConfig()
 
+    @field_validator("weather", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> tuple[str, ...]:
+        names = value if isinstance(value, list | tuple) else [] if value is None else [value]
+        if names == ["random"]:
+            return WEATHER_BY_DAY
+        wrong = [name for name in names if name not in WEATHERS]
+        if wrong:
+            raise ValueError(f"environment.weather has {wrong[0]!r}: expected random or some of {', '.join(WEATHERS)}")
+        return tuple(names)
+
+
+CHANNELS = {"whole": (32, 64, 64), "half": (16, 32, 32)}
+"""The encoder's widths that have a name."""
+
 
 class NetworkConfig(Section):
     """Widths. The defaults are those of Stable-Baselines3's CnnPolicy (NatureCNN), so that figures compare."""
 
-    channels: tuple[int, int, int] = Field((32, 64, 64), description="Output channels of the three convolutions.")
+    channels: tuple[int, int, int] = Field(
+        CHANNELS["whole"],
+        description="Output channels of the three convolutions; whole = [32, 64, 64], half = [16, 32, 32]: 1.6 to "
+        "1.8 times the updates a second on a CPU.",
+    )
     features: int = Field(512, gt=0, description="Width of the image features.")
     hidden: tuple[int, ...] = Field((256, 256), min_length=1, description="Hidden layers of actor and critics.")
+
+    @field_validator("channels", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        if isinstance(value, str) and value not in CHANNELS:
+            raise ValueError(f"channels {value!r} is unknown: expected three widths, or one of {', '.join(CHANNELS)}")
+        return CHANNELS[value] if isinstance(value, str) else value
 
 
 class TD3Config(Section):
@@ -152,13 +301,37 @@ class TD3Config(Section):
         "run. float16, with a loss scale: for GPUs that lack bfloat16 alone.",
     )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
+    n_step: int = Field(1, ge=1, le=16, description="Rewards that a target sums before it asks the critics.")
+    random_shift: int = Field(
+        0, ge=0, le=16, description="Pixels by which a row's frames are moved together, at most, at random; DrQ's is 4."
+    )
+    auxiliary: float = Field(
+        0.0,
+        ge=0,
+        description="Weight λ of a loss by which the encoder learns to tell the privileged numbers; 0 = none.",
+    )
+    critic_sees: Literal["observation", "privileged"] = Field(
+        "observation", description="What critics read: what the actor does, or the privileged numbers beside it."
+    )
     network: NetworkConfig = NetworkConfig()
+
+    def seen(self, privileged: int) -> int:
+        """Return how many of the privileged numbers the critics read."""
+        return privileged if self.critic_sees == "privileged" else 0
+
+    def predicted(self, privileged: int) -> int:
+        """Return how many of the privileged numbers the encoder's features are to tell."""
+        return privileged if self.auxiliary > 0 else 0
 
 
 class ReplayConfig(Section):
     """The memory-mapped ring of transitions."""
 
     capacity: int = Field(100_000, ge=1_000, description="Rows (one frame each); allocated whole at creation.")
+    demonstrations: str | None = Field(
+        None, description="Folder of `python -m agent record` whose steps are learned from as well; null = none."
+    )
+    demonstration_share: float = Field(0.5, gt=0, lt=1, description="Of each batch, where there are demonstrations.")
 
 
 class MemoryConfig(Section):
@@ -182,6 +355,20 @@ class MemoryConfig(Section):
     )
 
 
+class TownsConfig(Section):
+    """Another town every so many training episodes, each in a collector of its own."""
+
+    maps: tuple[str, ...] = Field(
+        ("Lite:seed={seed},size=400",),
+        min_length=1,
+        description="One after the other, and again: map names, .xodr files, folders of .xodr files; {seed} grows by "
+        "one from town to town. CARLA, which keeps memory of every map it loads, has no towns from a seed.",
+    )
+    every_episodes: int = Field(20, ge=1, description="Episodes a town.")
+    first_seed: int = Field(1000, ge=0, description="The first town's {seed}; keep those of test towns out of reach.")
+    evaluation_map: str | None = Field(None, description="Of a run's evaluations; null: the town that training is in.")
+
+
 class TrainingConfig(Section):
     """How long, how often, in which order."""
 
@@ -196,6 +383,7 @@ class TrainingConfig(Section):
         ge=0,
         description="torch threads of the learner; 0 = the cores less the one that simulator and collector need.",
     )
+    towns: TownsConfig | None = Field(None, description="{} for its defaults; null: simulator.map all the time.")
     log_every_steps: int = Field(500, gt=0, description="Between two rows in TensorBoard.")
     checkpoint_every_steps: int = Field(5_000, gt=0, description="Between two checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="The newest this many are kept, and the best.")
@@ -216,7 +404,7 @@ class EvaluationConfig(Section):
     every_steps: int = Field(10_000, ge=0, description="Between two evaluations while training; 0 = none.")
     episodes: int = Field(5, ge=1, description="Routes an evaluation.")
     final_episodes: int = Field(10, ge=0, description="Routes of the last evaluation; 0 = none.")
-    baselines: bool = Field(True, description="Stop, random and PID drivers in the last evaluation's table.")
+    baselines: bool = Field(True, description="Greyed td3, stop, random and PID in the last evaluation's table.")
     video: bool = Field(True, description="A video of the trained driver at the end.")
     min_turns: int = Field(0, ge=0, description="Junction turns that an evaluation route must have.")
 
@@ -243,6 +431,15 @@ class AgentConfig(Section):
             raise ValueError(
                 f"training.warmup_steps {self.training.warmup_steps} leaves nothing to learn of training.total_steps "
                 f"{self.training.total_steps}: lower warmup_steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _privileged_numbers_are_there(self) -> AgentConfig:
+        if (self.td3.seen(1) or self.td3.predicted(1)) and not self.environment.privileged:
+            raise ValueError(
+                "td3.auxiliary and td3.critic_sees: privileged learn from what the simulator knows: set "
+                "environment.privileged to true"
             )
         return self
 

@@ -25,6 +25,10 @@ class Purpose(IntEnum):
     """Rows of a batch [update]."""
     EVALUATION = 5
     """Random baseline and routes of evaluations [0: the same every time]."""
+    DEMONSTRATIONS = 6
+    """Rows of a batch that others drove [update]."""
+    SHIFT = 7
+    """Random shift of a batch's frames [update]."""
 
 
 def generator(seed: int, purpose: Purpose, counter: int) -> np.random.Generator:

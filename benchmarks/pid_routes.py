@@ -17,7 +17,7 @@ from lite_server import lite_server
 from measuring import machine
 from rich.console import Console
 
-from agent.config import EnvironmentConfig, SimulatorConfig
+from agent.config import EnvironmentConfig, SimulatorConfig, TimeLimitConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route
 from agent.evaluation.drivers import PidPurePursuit
@@ -40,7 +40,7 @@ def main(
 
 
 def _drive(map_name: str, count: int, turns: int, seed: int) -> Evaluation:
-    config = EnvironmentConfig(max_steps=2000)
+    config = EnvironmentConfig(time_limit=TimeLimitConfig(constant_s=200))
     with lite_server(map_name) as port:
         env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port), seed)
         rng = np.random.default_rng(seed)

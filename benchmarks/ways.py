@@ -194,7 +194,8 @@ def _batch(size: int) -> Batch:
     vectors = torch.randn(2, size, VECTOR, generator=generator)
     action = torch.rand(size, ACTION, generator=generator) * 2 - 1
     reward, terminated = torch.randn(size, generator=generator), torch.zeros(size)
-    return Batch(frames, vectors[0], vectors[1], action, reward, terminated)
+    none, once = torch.empty(size, 0), torch.ones(size)
+    return Batch(frames, vectors[0], vectors[1], action, reward, terminated, none, none, once)
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:

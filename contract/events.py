@@ -47,6 +47,7 @@ class AgentEvent(StrEnum):
     RESUMED = "resumed"
     STARTED = "started"
     STOPPED = "stopped"
+    TOWN = "town"
 
 
 class LauncherEvent(StrEnum):

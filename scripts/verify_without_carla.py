@@ -191,7 +191,7 @@ def _short_run(part: Limited, at_update: int, steps: int) -> None:
     batch, run = BATCH[part.device], part.held.folder / part.name
     settings = {
         "td3.batch_size": batch,
-        "environment.max_steps": 60,
+        "environment.time_limit.constant_s": 6,
         "environment.route": {"min_length_m": 60, "max_length_m": 150},
         "replay.capacity": 5_000,
         "training.warmup_steps": 50,

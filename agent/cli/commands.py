@@ -21,6 +21,7 @@ from agent.cli import options
 from agent.exits import AgentError, exit_code, sentence
 from agent.memory import allocator
 from agent.run_directory import prepare
+from agent.td3.replay.frames import FrameStack
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.signals import StoppedAtOnce, StopRequests
@@ -71,14 +72,16 @@ def train(
         with prepare(run, resume):
             from agent.memory.preflight import admit
             from agent.td3.kernels import arithmetic
+            from agent.td3.replay.layout import privileged_numbers
             from agent.td3.replay.resize_replay import resize_replay
             from agent.telemetry.events import EventLog
             from agent.trainer.loop import TrainingLoop
 
             log = EventLog(run.agent_events).append
             admitted = admit(resolved, run, chosen, log)
-            side, reserve_mib = resolved.environment.camera.width, resolved.memory.reserve_mib
-            resize_replay(run.replay, resolved.replay.capacity, side, reserve_mib, log)
+            stack, reserve_mib = FrameStack.of(resolved.environment.camera), resolved.memory.reserve_mib
+            privileged = privileged_numbers(resolved.environment)
+            resize_replay(run.replay, resolved.replay.capacity, stack, reserve_mib, log, privileged)
             if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
                 out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
             if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):
@@ -100,7 +103,11 @@ def evaluate(
     routes: Annotated[int, typer.Option(min=1, help="Held-out routes to drive.")] = 20,
     min_turns: Annotated[int, typer.Option(min=0, help="Junction turns that each route must have.")] = 0,
     drivers: Annotated[
-        str | None, typer.Option(help="Of td3, stop, random, pid; commas between. Default: all that can drive here.")
+        str | None,
+        typer.Option(
+            help="Of td3, td3-greyed, td3-shuffled (without its pictures), stop, random, pid, and expert (sees all "
+            "that the simulator knows); commas between. Default: td3, td3-greyed, stop, random, pid, if they can."
+        ),
     ] = None,
     config: options.ConfigPath = None,
     settings: options.Settings = None,
@@ -119,6 +126,28 @@ def evaluate(
         trained = evaluation.trained(checkpoint, config, settings, named)
         names = tuple(drivers.split(",")) if drivers else trained.drivers
         evaluation.run(trained, names, routes, min_turns, outputs=evaluation.Outputs(csv, json, video), out=console())
+
+
+def record(
+    *,
+    out: Annotated[Path, typer.Option(help="A folder for them, which replay.demonstrations then names.")],
+    driver: Annotated[str, typer.Option(help="expert, pid, random or stop.")] = "expert",
+    steps: Annotated[int, typer.Option(min=1, help="In all, with those that --resume finds.")] = 20_000,
+    config: options.ConfigPath = None,
+    settings: options.Settings = None,
+    map: options.Map = None,
+    seed: options.Seed = None,
+    resume: options.Resume = False,
+    debug: options.Debug = False,
+) -> None:
+    """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own."""
+    with leaving(debug):
+        from agent.cli import recording
+
+        run = RunPaths(out)
+        resolved = options.resolve(config, run, settings, {"simulator.map": map, "seed": seed})
+        with prepare(run, resume):
+            recording.record(resolved, driver, steps, run, console())
 
 
 def stability(

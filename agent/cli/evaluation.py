@@ -17,13 +17,14 @@ from agent import places
 from agent.cli import options
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED
 from agent.evaluation.metrics import table, write_csv, write_json
 from agent.evaluation.routes import completed
 from agent.evaluation.runner import EvaluationRunner
 from agent.evaluation.video import VideoSummary
 from agent.exits import AgentError, sentence
 from agent.td3.networks import Policy
+from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.resampling import adapted
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
@@ -43,7 +44,7 @@ class Trained:
     @property
     def drivers(self) -> tuple[str, ...]:
         """Names of the drivers that can drive."""
-        return BASELINES if self.policy is None else (TD3_DRIVER, *BASELINES)
+        return BASELINES if self.policy is None else (TD3_DRIVER, TD3_GREYED, *BASELINES)
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ def trained(
     resolved = options.resolve(config, run, settings, named)
     widths = architecture(resolved)
     found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)
-    side = resolved.environment.camera.width
-    policy, (tensors, _) = Policy(resolved.td3.network, side), adapted(found.tensors, side)
+    stack = FrameStack.of(resolved.environment.camera)
+    policy, (tensors, _) = Policy(resolved.td3.network, stack), adapted(found.tensors, stack.side)
     policy.load_state_dict({name: tensors[_ONLINE + name] for name in policy.state_dict()})
     return Trained(resolved, policy)
 
@@ -96,7 +97,7 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
         NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
     """
     outputs.make_room()
-    with _environment(trained.config) as env:
+    with environment(trained.config) as env:
         runner = EvaluationRunner(trained.config, env, trained.policy, count, min_turns)
         routes = runner.routes()
         found = completed(runner.compare(names, routes))
@@ -117,14 +118,15 @@ def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
     """
     Outputs(video=path).make_room()
     seconds = steps * trained.config.simulator.fixed_delta_s
-    with _environment(trained.config) as env:
+    with environment(trained.config) as env:
         runner = EvaluationRunner(trained.config, env, trained.policy, trained.config.evaluation.episodes)
         limits = {"min_seconds": seconds, "min_metres": 0.0, "max_seconds": seconds}
         return completed(runner.film(name, runner.routes(), path, **limits))
 
 
 @contextmanager
-def _environment(config: AgentConfig) -> Iterator[DrivingEnv]:
+def environment(config: AgentConfig) -> Iterator[DrivingEnv]:
+    """Give an environment, and the simulator back at the end."""
     env = DrivingEnv(config.environment, config.simulator, config.seed)
     try:
         yield env

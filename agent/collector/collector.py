@@ -17,10 +17,12 @@ from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig
 from agent.evaluation.drivers import PolicyDriver
 from agent.evaluation.routes import Steps
-from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Stop
+from agent.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Rests, Stop
 from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile, unflatten
 from agent.td3.networks import Policy
+from agent.td3.replay.frames import FrameStack
+from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from contract.heartbeat import CollectorState
@@ -33,8 +35,10 @@ WAIT_S = 0.001
 class Collector:
     """Takes orders from one trainer, over ``channel``."""
 
-    def __init__(self, config: AgentConfig, run: RunPaths, channel: Channel) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, channel: Channel, until_episode: int | None = None) -> None:
         self._config = config
+        self._until_episode = until_episode
+        self._said_rests = False
         self._run = run
         self._channel = channel
         self._orders: deque[Evaluate] = deque()
@@ -42,16 +46,14 @@ class Collector:
         self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
         self._weights = WeightsFile(run.exchange / "weights.bin")
         self._weights_version = 0
-        side = config.environment.camera.width
-        self._policy = Policy(config.td3.network, side)
-        self._replay = Replay.create(run.replay, config.replay.capacity, side)
-        self._env = WatchdogEnv(config, self._status, _leave if self._has_traffic else None, LiveView(run))
+        stack = FrameStack.of(config.environment.camera)
+        self._policy = Policy(config.td3.network, stack)
+        privileged = privileged_numbers(config.environment)
+        self._replay = Replay.create(run.replay, config.replay.capacity, stack, privileged)
+        leave = _leave if config.environment.traffic.in_process else None
+        self._env = WatchdogEnv(config, self._status, leave, LiveView(run))
         self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
-
-    @property
-    def _has_traffic(self) -> bool:
-        return self._config.environment.traffic.vehicles > 0
 
     def run(self, rehearse: bool) -> None:
         """Rehearse an evaluation if that is wanted, then drive and evaluate until a stop is ordered.
@@ -71,11 +73,24 @@ class Collector:
     def _turn(self) -> None:
         if self._orders:
             self._evaluate(self._orders.popleft())
+        elif self._rests:
+            self._status.state = CollectorState.WAITING
+            if not self._said_rests:
+                self._said_rests = True
+                self._channel.send(Rests())
+            self._stop_ordered(WAIT_S)
         elif self._replay.steps < self._pace.step_limit:
             self._step()
         else:
             self._status.state = CollectorState.WAITING
             self._stop_ordered(WAIT_S)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether the next episode is another collector's."""
+        if self._until_episode is None or self._rollout.in_episode:
+            return False
+        return self._replay.episodes >= self._until_episode
 
     def _stop_ordered(self, timeout_s: float = 0.0) -> bool:
         """Take in new orders; return whether the learner wants the simulator given back."""
@@ -121,6 +136,9 @@ class Collector:
 
 
 def _leave() -> None:
-    """Leave before the Traffic Manager's time-out aborts the process: the tick under way can't be interrupted."""
-    print("The simulator closed its connection; a Traffic Manager can't outlive that, this collector ends.", flush=True)
+    """Leave before the Traffic Manager's time-out aborts the process: the tick under way can't be interrupted.
+
+    With people on foot too: a process's second crowd doesn't walk quite as its first, and a resumed run would differ.
+    """
+    print("The simulator closed its connection; cars and people can't outlive that, this collector ends.", flush=True)
     os._exit(Exit.CRASH)

@@ -13,11 +13,11 @@ import numpy as np
 from rich.console import Console
 
 from agent.config import AgentConfig
+from agent.env import observation
 from agent.env.driving import DrivingEnv
-from agent.env.observation import FRAMES, VECTOR_SIZE
 from agent.env.route import Route
 from agent.evaluation import video
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED
 from agent.evaluation.metrics import Evaluation, table, write_csv, write_json
 from agent.evaluation.routes import Steps
 from agent.evaluation.runner import EvaluationRunner
@@ -62,8 +62,8 @@ class RunEvaluations:
         yield
         _ = self._env.planner  # connects
         before_mib = held_mib(os.getpid())
-        side = self._config.environment.camera.width
-        self._policy.act(np.zeros((FRAMES, side, side), np.uint8), np.zeros(VECTOR_SIZE, np.float32))
+        seen = np.zeros(observation.image_shape(self._config.environment.camera), np.uint8)
+        self._policy.act(seen, np.zeros(observation.VECTOR_SIZE, np.float32))
         routes = self._runner.routes()
         _text(())
         encoder_mib = video.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None
@@ -75,7 +75,7 @@ class RunEvaluations:
         self._status.state = CollectorState.EVALUATING
         yield
         routes = self._runner.routes()[: self._settings.final_episodes if order.final else self._settings.episodes]
-        names = (TD3_DRIVER, *(BASELINES if order.final and self._settings.baselines else ()))
+        names = (TD3_DRIVER, *((TD3_GREYED, *BASELINES) if order.final and self._settings.baselines else ()))
         found = yield from self._runner.compare(names, routes)
         if order.final:
             write_json(found, self._run.evaluation_json)

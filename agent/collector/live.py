@@ -88,7 +88,7 @@ class LiveView:
 
     def _write(self, env: DrivingEnv, action: Action, reward: float, info: Mapping[str, Any], now_s: float) -> None:
         assert env.car is not None
-        picture = env.car.sensors.picture
+        picture = env.car.sensors.newest
         if picture is not None:
             _, jpeg = cv2.imencode(".jpg", picture[:, :, :3], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
             write_whole(self._run.live_frame, jpeg.tobytes(), durable=False)

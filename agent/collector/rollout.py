@@ -15,8 +15,8 @@ import numpy as np
 from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.env.observation import Observation
-from agent.evaluation.drivers import Action, PolicyDriver
+from agent.env.observation import Frames, Observation
+from agent.evaluation.drivers import Action, Driver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator
 from agent.td3.exploration import GaussianNoise
@@ -38,12 +38,17 @@ class _Episode:
 class Rollout:
     """Drives training episodes into one replay."""
 
-    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: PolicyDriver) -> None:
+    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: Driver) -> None:
         self._config = config
         self._env = env
         self._replay = replay
         self._driver = driver
         self._episode: _Episode | None = None
+
+    @property
+    def in_episode(self) -> bool:
+        """Whether the next step goes on with an episode."""
+        return self._episode is not None
 
     def abandon(self) -> None:
         """Break off: the next step begins an episode. What was driven so far is in the replay."""
@@ -58,8 +63,9 @@ class Rollout:
         episode.action = self._action(episode)
         observation, reward, terminated, truncated, info = self._env.step(episode.action)
         if not info["simulator_lost"]:
-            frame, vector = observation["image"][-1], observation["vector"]
-            self._replay.append(episode.action, reward, terminated, truncated, frame, vector)
+            frame, vector = self._newest(observation), observation["vector"]
+            known = observation.get("privileged")
+            self._replay.append(episode.action, reward, terminated, truncated, frame, vector, known)
             episode.observation = observation
             episode.length += 1
             episode.reward += reward
@@ -69,10 +75,15 @@ class Rollout:
     def _begin(self) -> _Episode:
         steps, seed = self._replay.steps, self._config.seed
         observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
-        self._replay.start_episode(observation["image"][-1], observation["vector"])
+        frame, vector = self._newest(observation), observation["vector"]
+        self._replay.start_episode(frame, vector, observation.get("privileged"))
         noise = GaussianNoise(self._config.td3.exploration_noise, derived_seed(seed, Purpose.EXPLORATION, steps))
         self._episode = _Episode(observation, noise)
         return self._episode
+
+    def _newest(self, observation: Observation) -> Frames:
+        frame: Frames = observation["image"][-self._config.environment.camera.planes :]
+        return frame
 
     def _action(self, episode: _Episode) -> Action:
         steps, seen = self._replay.steps, episode.observation

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -15,16 +16,22 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agent.config import EnvironmentConfig, SimulatorConfig
-from agent.env import observation, traffic_lights
+from agent.config import EnvironmentConfig, SimulatorConfig, most
+from agent.env import conditions, hazards, observation, privileged, traffic_lights, weather
+from agent.env.actuators import Actuators
 from agent.env.car import Car, Motion
-from agent.env.episode import TERMINAL, Episode, Events
-from agent.env.observation import DriverState, Frames, Observation
+from agent.env.conditions import Conditions
+from agent.env.episode import Episode, Events, Rules
+from agent.env.hazards import Hazards
+from agent.env.observation import DriverState, Observation, Stack
 from agent.env.route import Planner
 from agent.env.route_line import Route
 from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
+from agent.env.stop_signs import StopWatch, stop_signs
+from agent.env.surroundings import Surroundings
 from agent.env.traffic import Traffic
-from agent.env.traffic_lights import LightAhead, LightWatch
+from agent.env.traffic_lights import LightWatch
+from agent.env.walkers import Walkers
 
 Action = NDArray[np.float32]
 
@@ -35,12 +42,22 @@ STARTS_A_RESET = 10
 AFTER_STOP_S = 0.2
 
 
+@dataclass(frozen=True)
+class Drive:
+    """What ``reset`` was asked for, and what was drawn."""
+
+    route: Route | None
+    conditions: Conditions
+    rules: Rules
+
+
 class DrivingEnv(gymnasium.Env[Observation, Action]):
     """Follow a route.
 
     Observation: see ``agent.env.observation``. Action: ``Box(-1, 1, (2,))``, steering (positive to the right) and
-    throttle (positive) or brake (negative). ``terminated`` means collision, off the road or route finished;
-    ``truncated`` means time limit, stuck or simulator lost. The simulator is reached at the first ``reset``.
+    throttle (positive) or brake (negative). ``terminated`` means collision, off the road or route finished, and with
+    the product reward also a red light or blocked; ``truncated`` any other end. The simulator is reached at the first
+    ``reset``.
 
     Args:
         config: rules; the defaults if None.
@@ -60,18 +77,25 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     ) -> None:
         self.config = config or EnvironmentConfig()
         self.session = Session(
-            simulator or SimulatorConfig(), traffic=self.config.traffic.vehicles > 0, on_lost=on_lost
+            simulator or SimulatorConfig(), traffic=most(self.config.traffic.vehicles) > 0, on_lost=on_lost
         )
-        self.observation_space = observation.space(self.config.camera.width)
+        extra = privileged.SIZE if self.config.privileged else 0
+        self.observation_space = observation.space(self.config.camera, extra)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.car: Car | None = None
         self._seed: int = seed
         self._seeded = False
         self._planner: Planner | None = None
         self._traffic: Traffic | None = None
+        self._walkers: Walkers | None = None
+        self._actuators = Actuators(self.config.action_rate, self.session.config.fixed_delta_s)
         self._episode: Episode | None = None
         self._lights: LightWatch | None = None
-        self._stack: Frames | None = None
+        self._stops: StopWatch | None = None
+        self._surroundings: Surroundings | None = None
+        self._motion: Motion | None = None
+        self._hazards: Hazards | None = None
+        self._stack: Stack | None = None
         self._frame = 0
 
     @property
@@ -92,6 +116,13 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         return self._running().state
 
     @property
+    def hazards(self) -> Hazards:
+        """What lies on the route ahead in the newest frame, read at most once a step."""
+        if self._hazards is None:
+            self._hazards = self._read_hazards()
+        return self._hazards
+
+    @property
     def frame(self) -> int:
         """Number of the newest frame."""
         return self._frame
@@ -99,18 +130,26 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin a drive; ``options={"route": Route}`` gives the route, else a training route is drawn.
+        """Begin a drive.
+
+        Args:
+            seed: of what training draws from here on: routes, how many cars and people, weather.
+            options: of this drive alone, all optional. ``route``: a ``Route``, else a training route is drawn.
+                ``limit_s``: simulated seconds, else by the configuration. ``goes_on``: collisions and lanes left are
+                listed in ``info["infractions"]`` and don't end it. ``seed``: cars, people and weather are replaced by
+                those that belong to this number, so that two drivers meet the same.
 
         Raises:
             BlockedStart: something stands where the given route starts, or where each of a few drawn ones does.
+            ConfigError: see ``Session.connect`` and ``Walkers``.
             NoSimulator: no simulator within the patience, or it died at each of a few attempts.
         """
         super().reset(seed=self._seed if seed is None and not self._seeded else seed)
         self._seeded = True
-        given = (options or {}).get("route")
-        for _ in range(1 if given else STARTS_A_RESET):
+        drive = self._asked(**(options or {}))
+        for _ in range(1 if drive.route else STARTS_A_RESET):
             try:
-                return self._begin_though_lost(given)
+                return self._begin_though_lost(drive)
             except BlockedStart as blocked:
                 last = blocked
         raise last
@@ -120,31 +159,35 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         episode = self._running()
         if episode.end is not None or self.car is None:
             raise gymnasium.error.ResetNeeded("The episode has ended: call reset() before step().")
-        steer, pedal = _checked(action)
+        applied = self._actuators.follow(*_checked(action))
+        # What the action could know of: a reward that went by what only came after it would be no fault of its.
+        ahead = self.hazards if self.config.traffic.anyone else hazards.NOTHING
         try:
-            motion = self.car.drive(steer, pedal)
+            motion = self.car.drive(*applied)
             self._see(motion)
-            events = self._events(self.car, episode, motion)
+            events = self._events(self.car, episode, motion, ahead)
         except SimulatorLost:
             self._lose()
-            episode.end = "simulator_lost"
-            episode.terms = dict.fromkeys(episode.terms, 0.0)
+            self._hazards = hazards.NOTHING
+            episode.lose()
             return self._observation(), 0.0, False, True, episode.info()
-        reward = episode.advance(motion, (steer, pedal), events)
-        terminated = episode.end in TERMINAL
+        reward = episode.advance(motion, applied, events)
+        terminated = episode.terminated
         return self._observation(), reward, terminated, episode.end is not None and not terminated, episode.info()
 
     def close(self) -> None:
         """Remove every actor of ours and leave the simulator in asynchronous mode."""
         if self.car is not None:
             try:
+                if self._walkers is not None:
+                    self._walkers.empty()
                 if self._traffic is not None:
                     self._traffic.destroy()
                 self.car.destroy()
             except SimulatorLost:
                 self.session.abandon()  # nothing is left to remove, nor to be told
             time.sleep(AFTER_STOP_S)
-        self.car = self._traffic = None
+        self.car = self._traffic = self._walkers = self._surroundings = None
         self.session.close()
 
     def _connected(self) -> None:
@@ -152,54 +195,112 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             self._lose()
             self.session.connect()
 
-    def _begin_though_lost(self, given: Route | None) -> tuple[Observation, dict[str, Any]]:
+    def _asked(
+        self, route: Route | None = None, limit_s: float | None = None, goes_on: bool = False, seed: int | None = None
+    ) -> Drive:
+        found = conditions.drawn(self.config, self.np_random) if seed is None else conditions.paired(self.config, seed)
+        return Drive(route, found, Rules(limit_s, goes_on))
+
+    def _begin_though_lost(self, drive: Drive) -> tuple[Observation, dict[str, Any]]:
         """Begin on the given route, or on one drawn; on the same one again if the simulator dies."""
-        route = given
+        route = drive.route
         for _ in range(LOSSES_A_RESET):
             try:
                 route = route or self.planner.sample(self.np_random, self.config.route)
-                return self._begin(route)
+                return self._begin(route, drive)
             except SimulatorLost as loss:
                 self._lose()
                 last = loss
         raise NoSimulator(f"The simulator at {self.session.address} died {LOSSES_A_RESET} times in a row: {last}")
 
-    def _begin(self, route: Route) -> tuple[Observation, dict[str, Any]]:
+    def _begin(self, route: Route, drive: Drive) -> tuple[Observation, dict[str, Any]]:
         self._connected()
-        x, y = float(route.points[0, 0]), float(route.points[0, 1])
-        if self._traffic is not None:
-            self._traffic.clear(x, y)
-        if self.car is None:
-            self.car = Car(self.session, self.config.camera, route)
-        if self._traffic is None and self.config.traffic.vehicles > 0:
-            rng = np.random.default_rng(self._seed)
-            self._traffic = Traffic(self.session, self.config.traffic.vehicles, rng, (x, y))
+        self._people(route, drive.conditions)
+        assert self.car is not None
         traffic_lights.prepare(self.session, self.config.traffic.lights)
+        if drive.conditions.weather is not None:
+            weather.set_preset(self.session, drive.conditions.weather)
         motion = self.car.place(route)
         self._stack = self._episode = None
+        self._actuators.rest()
         self._see(motion)
-        self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion)
+        self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion, drive.rules)
         self._lights = LightWatch(self.session, self.car.actor)
-        self._events(self.car, self._episode, motion)
+        self._stops = StopWatch(stop_signs(self.session))
+        self._events(self.car, self._episode, motion, hazards.NOTHING)
         return self._observation(), self._episode.info()
+
+    def _people(self, route: Route, wanted: Conditions) -> None:
+        """Have the car, and as many others as the drive is to find, none of them where it starts."""
+        start = float(route.points[0, 0]), float(route.points[0, 1])
+        if wanted.seed is not None:
+            self._send_off(route, wanted.seed)
+        elif self._traffic is not None:
+            self._traffic.clear(*start)
+        if self.car is None:
+            self.car = Car(self.session, self.config.camera, route)
+        if most(self.config.traffic.vehicles) > 0:
+            slower = self.config.traffic.slower_percent
+            self._traffic = self._traffic or Traffic(self.session, _or(wanted.seed, self._seed), slower)
+            self._traffic.resize(wanted.vehicles, start)
+        if most(self.config.traffic.walkers) > 0:
+            crossing = self.config.traffic.walkers_crossing
+            self._walkers = self._walkers or Walkers(self.session, crossing, _or(wanted.seed, self._seed))
+            self._walkers.resize(wanted.walkers)
+
+    def _send_off(self, route: Route, seed: int) -> None:
+        """Leave nobody but the car, and that at the route's start: where it stood, another can't appear."""
+        for others in (self._walkers, self._traffic):
+            if others is not None:
+                others.empty()
+                others.reseed(seed)
+        if self.car is not None:
+            self.car.place(route)
 
     def _see(self, motion: Motion) -> None:
         assert self.car is not None
-        grey = self.car.sensors.grey(motion.frame)
-        self._frame = motion.frame
-        self._stack = (
-            observation.first_stack(grey) if self._stack is None else observation.next_stack(self._stack, grey)
-        )
+        picture = self.car.sensors.picture(motion.frame)
+        self._frame, self._motion, self._hazards = motion.frame, motion, None
+        if self._stack is None:
+            self._stack = Stack(self.config.camera.stack, picture)
+        else:
+            self._stack.add(picture)
 
-    def _events(self, car: Car, episode: Episode, motion: Motion) -> Events:
+    def _events(self, car: Car, episode: Episode, motion: Motion, ahead: Hazards) -> Events:
+        assert self._lights is not None
+        assert self._stops is not None
         after = episode.start_frame
-        light = LightAhead.NONE if self._lights is None else self._lights.look(motion)
-        return Events(car.sensors.collision(after), car.sensors.lane_invasions(after), light)
+        compared = self._traffic if episode.rules.goes_on else None
+        return Events(
+            collisions=tuple(car.sensors.collisions(after)),
+            lane_invasions=car.sensors.lane_invasions(after),
+            light=self._lights.look(motion),
+            faced=traffic_lights.faced(ahead),
+            ran_stop_sign=self._stops.look(motion),
+            traffic_mps=None if compared is None else compared.mean_speed_mps(),
+            allowed_mps=hazards.target_speed(ahead, self.config.reward.target_speed_mps),
+            ttc_s=hazards.time_to_collision(ahead, episode.state.speed_mps),
+        )
 
     def _observation(self) -> Observation:
         assert self._stack is not None
-        vector = observation.vector(self._running().state, self.config.route.point_spacing_m)
-        return {"image": self._stack, "vector": vector}
+        state = self._running().state
+        applied = self._actuators.applied if self.config.action_rate.limited else None
+        vector = observation.vector(state, self.config.route.point_spacing_m, applied)
+        seen = {"image": self._stack.image, "vector": vector}
+        return {**seen, "privileged": privileged.vector(self.hazards, state)} if self.config.privileged else seen
+
+    def _read_hazards(self) -> Hazards:
+        state = self._running().state
+        assert self.car is not None
+        assert self._motion is not None
+        try:
+            if self._surroundings is None:
+                self._surroundings = Surroundings(self.session, self.car.actor)
+            world = self._surroundings.world()
+        except SimulatorLost:
+            return hazards.NOTHING  # the next step will find out
+        return hazards.hazards(state.route, state.place, self._motion, world)
 
     def _running(self) -> Episode:
         if self._episode is None:
@@ -210,7 +311,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Let go of everything that belonged to a dead simulator; its streams must not reconnect to the next one."""
         if self.car is not None:
             self.car.abandon()
-        self.car = self._traffic = self._planner = None
+        self.car = self._traffic = self._walkers = self._planner = self._surroundings = None
         self.session.abandon()
 
 
@@ -219,3 +320,7 @@ def _checked(action: Action) -> tuple[float, float]:
     if not (np.isfinite(steer) and np.isfinite(pedal)):
         raise ValueError(f"The action is {action!r}; expected two finite numbers in [-1, 1].")
     return min(1.0, max(-1.0, steer)), min(1.0, max(-1.0, pedal))
+
+
+def _or(given: int | None, otherwise: int) -> int:
+    return otherwise if given is None else given

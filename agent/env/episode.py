@@ -12,25 +12,53 @@ from typing import Any, Literal
 from agent.config import EnvironmentConfig
 from agent.env import reward
 from agent.env.car import Motion
+from agent.env.infractions import Record
 from agent.env.observation import DriverState
 from agent.env.route_line import Route, wrapped
 from agent.env.sensors import Collision
 from agent.env.traffic_lights import LightAhead
 
-End = Literal["collision", "off_road", "finished", "time", "stuck", "simulator_lost"]
-TERMINAL: frozenset[str] = frozenset({"collision", "off_road", "finished"})
+End = Literal["collision", "red_light", "off_road", "finished", "time", "blocked", "simulator_lost"]
+TERMINAL: dict[str, frozenset[End]] = {
+    "sum": frozenset({"collision", "off_road", "finished"}),
+    "product": frozenset({"collision", "red_light", "off_road", "blocked", "finished"}),
+}
+"""The ends that are states of the task, by the reward's form; the others break a drive off."""
 
 FINISH_M = 2.0
 PROGRESS_M = 1.0
+STUCK_S, BLOCKED_S, BLOCKED_MPS = 15.0, 180.0, 0.1
+# A drive that goes on after an infraction ends here, as the Leaderboard's InRouteTest has it.
+OFF_ROUTE_M = 30.0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Of one drive, where they differ from training's."""
+
+    limit_s: float | None = None
+    """Simulated; None: by ``environment.time_limit``."""
+    goes_on: bool = False
+    """Whether infractions are only listed: the drive ends at the route's end, 30 m beside it, blocked or in time."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """What the sensors saw in a step."""
+    """What was seen in a step."""
 
-    collision: Collision | None = None
+    collisions: tuple[Collision, ...] = ()
     lane_invasions: int = 0
     light: LightAhead = LightAhead.NONE
+    """The one before whose line the car stands, or over whose line it is driving."""
+    faced: LightAhead = LightAhead.NONE
+    """The one that it comes to."""
+    ran_stop_sign: bool = False
+    traffic_mps: float | None = None
+    """Mean speed of the other cars."""
+    allowed_mps: float = math.inf
+    """The speed that cars, lights and people ahead allow."""
+    ttc_s: float = math.inf
+    """Time to collision with any of them."""
 
 
 class Episode:
@@ -41,53 +69,85 @@ class Episode:
         seconds: simulated duration of a step.
     """
 
-    def __init__(self, route: Route, config: EnvironmentConfig, seconds: float, motion: Motion) -> None:
+    def __init__(
+        self, route: Route, config: EnvironmentConfig, seconds: float, motion: Motion, rules: Rules | None = None
+    ) -> None:
         self.route = route
+        self.rules = rules or Rules()
         self.start_frame = motion.frame
         self.end: End | None = None
         self.steps = 0
-        self.distance_m = 0.0
         self.lane_invasions = 0
-        self.red_lights = 0
-        """How often the car's rear went over a stop line while the light was red."""
+        self.red_lights_met = 0
+        """How many lights were red when the car came to them."""
         self.collision: Collision | None = None
+        """The first."""
         self.terms: dict[str, float] = {}
         self.jerk_mps3 = 0.0
+        self.record = Record()
         self._config = config
         self._seconds = seconds
+        limit = config.time_limit
+        limit_s = self.rules.limit_s or limit.constant_s + limit.s_per_m * route.length_m
+        self._limit_steps = math.ceil(limit_s / seconds - 1e-6)
+        self._blocked_s = config.blocked_s or (BLOCKED_S if config.traffic.anyone else STUCK_S)
         self._light = LightAhead.NONE
+        self._met_red = False
         self._action = (0.0, 0.0)
         self._acceleration = (0.0, 0.0)
         self._best_s_m = self._counted_s_m = 0.0
-        self._counted_step = 0
+        self._got_on_step = 0
         self._motion = motion
         self.state = self._state(motion, 0.0)
+
+    @property
+    def time_s(self) -> float:
+        """Simulated seconds so far."""
+        return self.steps * self._seconds
 
     @property
     def route_completion(self) -> float:
         """Share of the route driven, 0 to 1; it never falls."""
         return min(1.0, self._best_s_m / max(self.route.length_m - FINISH_M, 1e-6))
 
+    @property
+    def terminated(self) -> bool:
+        """Whether the drive has ended in a state of the task, not by being broken off."""
+        return self.end in TERMINAL[self._config.reward.form]
+
     def advance(self, motion: Motion, action: tuple[float, float], events: Events) -> float:
         """Take in one step, set ``end`` if it was the last, and return its reward."""
-        before = self.state
+        before, best_s_m = self.state, self._best_s_m
         self.state = self._state(motion, before.place.s_m)
         self._measure(motion, events)
-        self.end = self._decide()
+        hit, ran = self._hit(events), self._ran(events)
+        self.end = self._decide(hit, ran)
+        if self.end in ("off_road", "blocked"):
+            self.record.add(self.end, self.state.place.s_m, self.time_s)
         step = reward.Step(
             seconds=self._seconds,
             progress_m=self.state.place.s_m - before.place.s_m,
+            gained_m=self._best_s_m - best_s_m,
             speed_mps=self.state.speed_mps,
             lateral=self.state.place.lateral_m / self.state.place.half_lane_m,
             heading_error=self.state.heading_error,
             action_change=abs(action[0] - self._action[0]) + abs(action[1] - self._action[1]),
-            collision=self.end == "collision",
+            collision=hit,
             off_road=self.end == "off_road",
             finished=self.end == "finished",
+            allowed_mps=events.allowed_mps,
+            ttc_s=events.ttc_s,
+            red_light=ran,
+            blocked=self.end == "blocked",
         )
         self._motion, self._action = motion, action
         self.terms = reward.terms(step, self._config.reward)
         return sum(self.terms.values())
+
+    def lose(self) -> None:
+        """End with the simulator: nothing of the step under way counts."""
+        self.end = "simulator_lost"
+        self.terms = dict.fromkeys(self.terms, 0.0)
 
     def info(self) -> dict[str, Any]:
         """Return what a step reports beside observation and reward."""
@@ -102,8 +162,13 @@ class Episode:
             "success": self.end == "finished",
             "simulator_lost": self.end == "simulator_lost",
             "lane_invasions": self.lane_invasions,
-            "red_lights": self.red_lights,
-            "distance_m": self.distance_m,
+            "red_lights": self.record.count("red_light"),
+            "red_lights_met": self.red_lights_met,
+            "infractions": tuple(self.record.infractions),
+            "off_lane_share": self.record.off_lane_share,
+            "minimum_speed_share": self.record.minimum_speed_share,
+            "time_s": self.time_s,
+            "distance_m": self.record.driven_m,
             "jerk_mps3": self.jerk_mps3,
             "end": self.end,
         }
@@ -114,29 +179,52 @@ class Episode:
 
     def _measure(self, motion: Motion, events: Events) -> None:
         self.steps += 1
-        self.distance_m += math.hypot(motion.x_m - self._motion.x_m, motion.y_m - self._motion.y_m)
         self.lane_invasions += events.lane_invasions
-        self.red_lights += self._light is LightAhead.RED and events.light is LightAhead.NONE
-        self._light = events.light
-        self.collision = self.collision or events.collision
+        metres = math.hypot(motion.x_m - self._motion.x_m, motion.y_m - self._motion.y_m)
+        self.record.drive(metres, abs(self.state.place.lateral_m) > self.state.place.half_lane_m)
         ax = (motion.vx_mps - self._motion.vx_mps) / self._seconds
         ay = (motion.vy_mps - self._motion.vy_mps) / self._seconds
         self.jerk_mps3 = math.hypot(ax - self._acceleration[0], ay - self._acceleration[1]) / self._seconds
         self._acceleration = ax, ay
         self._best_s_m = max(self._best_s_m, self.state.place.s_m)
-        if self._best_s_m >= self._counted_s_m + PROGRESS_M:
-            self._counted_s_m, self._counted_step = self._best_s_m, self.steps
+        self.record.keep_pace(motion.speed_mps, events.traffic_mps, self.route_completion)
+        if self._gets_on(motion):
+            self._counted_s_m, self._got_on_step = self._best_s_m, self.steps
 
-    def _decide(self) -> End | None:
+    def _gets_on(self, motion: Motion) -> bool:
+        """Return whether the car isn't held up: where somebody may hold it, to creep is enough."""
+        if self._config.traffic.anyone and motion.speed_mps >= BLOCKED_MPS:
+            return True
+        return self._best_s_m >= self._counted_s_m + PROGRESS_M
+
+    def _hit(self, events: Events) -> bool:
+        """Record this step's collisions and return whether there is one of its own."""
+        fresh = [each for each in events.collisions if self.record.collide(each, self.state.place.s_m, self.time_s)]
+        self.collision = self.collision or (fresh[0] if fresh else None)
+        return bool(fresh)
+
+    def _ran(self, events: Events) -> bool:
+        """Record the lights and signs run in this step; return whether a red light is among them."""
+        ran = self._light is LightAhead.RED and events.light is LightAhead.NONE
+        self._light = events.light
+        faced = {events.light, events.faced}
+        self.red_lights_met += LightAhead.RED in faced and not self._met_red
+        self._met_red = LightAhead.RED in faced or (self._met_red and faced != {LightAhead.NONE})
+        if ran:
+            self.record.add("red_light", self.state.place.s_m, self.time_s)
+        if events.ran_stop_sign:
+            self.record.add("stop_sign", self.state.place.s_m, self.time_s)
+        return ran
+
+    def _decide(self, hit: bool, ran: bool) -> End | None:
         """Return why the episode ends; an infraction in the last step is one, even at the route's end."""
-        if self.collision is not None:
-            return "collision"
-        if abs(self.state.place.lateral_m) > self._config.off_road_m:
-            return "off_road"
-        if self.state.place.s_m >= self.route.length_m - FINISH_M:
-            return "finished"
-        if self.steps >= self._config.max_steps:
-            return "time"
-        if (self.steps - self._counted_step) * self._seconds >= self._config.stuck_s:
-            return "stuck"
-        return None
+        goes_on = self.rules.goes_on
+        ends: dict[End, bool] = {
+            "collision": hit and not goes_on,
+            "red_light": ran and not goes_on and "red_light" in TERMINAL[self._config.reward.form],
+            "off_road": abs(self.state.place.lateral_m) > (OFF_ROUTE_M if goes_on else self._config.off_road_m),
+            "finished": self.state.place.s_m >= self.route.length_m - FINISH_M,
+            "time": self.steps >= self._limit_steps,
+            "blocked": (self.steps - self._got_on_step) * self._seconds >= self._blocked_s,
+        }
+        return next((end for end, so in ends.items() if so), None)

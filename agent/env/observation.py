@@ -1,6 +1,9 @@
-"""What the agent sees: four grey frames, and a vector of speed, lane position and route points in the car's frame.
+"""What the agent sees: a few frames, and a vector of speed, lane position and route points in the car's frame.
 
 Pure: numbers in, arrays out. Every array returned is fresh, so that a replay may keep it. Knows no client.
+
+A frame has a plane (grey) or three (red, green, blue) of each view, the narrow one last. The image has the planes of
+``camera.stack.frames`` frames that lie ``every`` steps apart, the newest frame last: by default 4 grey planes.
 
 The vector's 53 entries, all clipped to [-2, 2]:
 
@@ -15,6 +18,10 @@ index   what                                                         scale
 4 + 2k  k-th route point ahead: metres right of the car              (k + 1) × ``point_spacing_m``
 ======= ============================================================ =====================================
 
+Where ``environment.action_rate`` limits wheel or pedal, entries 51 and 52 aren't the farthest point but where steering
+and pedal are (-1 to 1): what an action comes to depends on it, so that without them a critic couldn't know what it has
+to. The size, which networks and replays have, stays.
+
 Each point is measured by its own distance along the route, so that its second entry is the sine of its bearing where
 the road is straight: the near points, which decide the steering, weigh as much as the far ones.
 Past the route's end the points repeat its last one.
@@ -23,6 +30,7 @@ Past the route's end the points repeat its last one.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +38,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from agent.config import CameraConfig, StackConfig
 from agent.env.route_line import Projection, Route, wrapped
 
-FRAMES = 4
 ROUTE_POINTS = 25
 VECTOR_SIZE = 3 + 2 * ROUTE_POINTS
 SPEED_SCALE_MPS = 10.0
@@ -41,7 +49,7 @@ _NUMBERS = np.arange(1.0, ROUTE_POINTS + 1.0)
 
 Vector = NDArray[np.float32]
 Frames = NDArray[np.uint8]
-# The keys are ``image`` and ``vector``; gymnasium types a Dict space as dict[str, Any].
+# The keys are those of ``space``; gymnasium types a Dict space as dict[str, Any].
 Observation = dict[str, Any]
 
 
@@ -62,18 +70,32 @@ class DriverState:
         return wrapped(self.yaw - self.place.yaw)
 
 
-def space(side: int) -> spaces.Space[Observation]:
-    """Return the observation space: ``image`` uint8 (4, S, S), newest last; ``vector`` float32 (53,)."""
-    return spaces.Dict(
-        {
-            "image": spaces.Box(0, 255, (FRAMES, side, side), np.uint8),
-            "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
-        }
-    )
+def image_shape(camera: CameraConfig) -> tuple[int, int, int]:
+    """Return (C, S, S)."""
+    return camera.stack.frames * camera.planes, camera.height, camera.width
 
 
-def vector(state: DriverState, spacing_m: float) -> Vector:
-    """Return the (53,) float32 vector of this module's table."""
+def space(camera: CameraConfig, privileged: int = 0) -> spaces.Space[Observation]:
+    """Return the observation space: ``image`` uint8 (C, S, S), newest last; ``vector`` float32 (53,).
+
+    Args:
+        privileged: size of a float32 vector ``privileged``, which no driver receives; 0 for none.
+    """
+    keys: dict[str, spaces.Space[Any]] = {
+        "image": spaces.Box(0, 255, image_shape(camera), np.uint8),
+        "vector": spaces.Box(-BOUND, BOUND, (VECTOR_SIZE,), np.float32),
+    }
+    if privileged:
+        keys["privileged"] = spaces.Box(-BOUND, BOUND, (privileged,), np.float32)
+    return spaces.Dict(keys)
+
+
+def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] | None = None) -> Vector:
+    """Return the (53,) float32 vector of this module's table.
+
+    Args:
+        applied: steering and pedal, where the environment limits their rates.
+    """
     values = np.empty(VECTOR_SIZE, np.float32)
     values[0] = state.speed_mps / SPEED_SCALE_MPS
     values[1] = state.place.lateral_m / state.place.half_lane_m
@@ -84,17 +106,24 @@ def vector(state: DriverState, spacing_m: float) -> Vector:
     distances = spacing_m * _NUMBERS
     values[3::2] = (cos * dx + sin * dy) / distances
     values[4::2] = (cos * dy - sin * dx) / distances
+    if applied is not None:
+        values[-2:] = applied
     return np.clip(values, -BOUND, BOUND, out=values)
 
 
-def first_stack(frame: Frames) -> Frames:
-    """Return a stack of (4, S, S) that repeats an episode's first frame."""
-    return np.repeat(frame[None], FRAMES, axis=0)
+class Stack:
+    """The frames of one drive that its images are made of; before the ``first`` there was nothing but that one."""
 
+    def __init__(self, config: StackConfig, first: Frames) -> None:
+        reach = (config.frames - 1) * config.every + 1
+        self._frames = deque([first] * reach, maxlen=reach)
+        self._every = config.every
 
-def next_stack(stack: Frames, frame: Frames) -> Frames:
-    """Return a new stack: the oldest frame gone, ``frame`` the newest."""
-    following = np.empty_like(stack)
-    following[:-1] = stack[1:]
-    following[-1] = frame
-    return following
+    def add(self, frame: Frames) -> None:
+        """Take a new frame, (planes, S, S)."""
+        self._frames.append(frame)
+
+    @property
+    def image(self) -> Frames:
+        """A new array (frames · planes, S, S), the newest last."""
+        return np.concatenate(list(self._frames)[:: self._every])

@@ -115,10 +115,11 @@ class Planner:
         pieces = [self._pieces[lane] for lane in lanes]
         line = np.concatenate([piece.line for piece in pieces])
         width = np.concatenate([piece.half_width for piece in pieces])
+        junction = np.concatenate([np.full(len(piece.line), piece.junction >= 0) for piece in pieces])
         stop = len(line) - len(pieces[-1].line) + end.index + 1
         kept = slice(start.index, stop)
         count = sum(abs(turn) > TURN_RAD for turn in turns)
-        return Route.through(f"{start.name}>{end.name}", line[kept], width[kept], count)
+        return Route.through(f"{start.name}>{end.name}", line[kept], width[kept], count, junction[kept])
 
     def _from(
         self, start: Place, rng: np.random.Generator, config: RouteConfig, split: Split, min_turns: int

@@ -62,16 +62,24 @@ class Route:
     """Height of the road at the start."""
     turns: int
     """Junctions at which the heading changes by more than 45°."""
+    junction: NDArray[np.bool_]
+    """(n,) whether the point lies in a junction."""
 
     @classmethod
-    def through(cls, name: str, line: FloatArray, half_lane: FloatArray, turns: int) -> Route:
+    def through(
+        cls, name: str, line: FloatArray, half_lane: FloatArray, turns: int, junction: NDArray[np.bool_] | None = None
+    ) -> Route:
         """Return the route along ``line`` (n, 3), resampled evenly and smoothed over lane seams.
+
+        Args:
+            junction: (n,) which points of the line lie in a junction; None for none.
 
         Raises:
             RouteError: the line is shorter than two points.
         """
         keep = np.concatenate(([True], np.hypot(*np.diff(line[:, :2], axis=0).T) > 0.2))
-        line, half_lane = line[keep], half_lane[keep]
+        junction = np.zeros(len(line), np.bool_) if junction is None else junction
+        line, half_lane, junction = line[keep], half_lane[keep], junction[keep]
         if len(line) < 3:
             raise RouteError(f"Route {name} has {len(line)} points, expected at least 3: choose ends further apart.")
         raw_s = arc_length(line[:, :2])
@@ -82,12 +90,18 @@ class Route:
         yaw = _tangents(points)
         curvature = np.gradient(yaw, s)
         width = np.interp(even, raw_s, half_lane)
-        return cls(name, points, s, yaw, curvature, width, float(line[0, 2]), turns)
+        inside = np.interp(even, raw_s, junction) > 0.5
+        return cls(name, points, s, yaw, curvature, width, float(line[0, 2]), turns, inside)
 
     @property
     def length_m(self) -> float:
         """Length of the line."""
         return float(self.s[-1])
+
+    @property
+    def junctions(self) -> int:
+        """How many junctions it goes through."""
+        return int(np.count_nonzero(np.diff(self.junction.astype(np.int8), prepend=0) == 1))
 
     def project(self, x: float, y: float, hint_s_m: float | None = None) -> Projection:
         """Return the nearest point of the line to (x, y).

@@ -16,10 +16,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.config import CameraConfig
+from agent.config import CameraConfig, Channels
 from agent.env.session import ROLE_PREFIX, Session, SimulatorLost
 
-GreyImage = NDArray[np.uint8]
+Planes = NDArray[np.uint8]
 
 FIRST_IMAGE_TICKS = 20
 # ``stop()`` while a message is being received aborts the process; ≥ 0.3 ms after the last one it doesn't (5.5).
@@ -57,9 +57,12 @@ class FrameCamera:
         self.last = np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
         return self.last
 
-    def grey(self, frame: int) -> GreyImage:
-        """Return the (height, width) grey picture of ``frame``."""
-        return np.asarray(cv2.cvtColor(self.image(frame), cv2.COLOR_BGRA2GRAY), np.uint8)
+    def planes(self, frame: int, channels: Channels) -> Planes:
+        """Return the picture of ``frame`` as (1, height, width) grey, or (3, height, width) red, green and blue."""
+        image = self.image(frame)
+        if channels == "grey":
+            return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGRA2GRAY), np.uint8)[None]
+        return np.ascontiguousarray(np.moveaxis(image[..., 2::-1], 2, 0))
 
     def destroy(self) -> None:
         """Stop, its last image taken, and destroy."""
@@ -86,15 +89,18 @@ class FrameCamera:
 
 @dataclass(frozen=True)
 class Collision:
-    """A contact: the other actor's kind and the frame it happened in."""
+    """A contact: the other actor, and the frame it happened in."""
 
     frame: int
     kind: str
     """``vehicle``, ``pedestrian`` or ``static``: the penalties of the driving score tell these apart."""
+    other_id: int = 0
+    impulse_ns: float = 0.0
+    """Newton seconds."""
 
 
 class SensorRig:
-    """The agent's sensors on one car: front camera, collision, lane invasion. Survives teleports of the car."""
+    """The agent's sensors on one car: its views, collision, lane invasion. Survives teleports of the car."""
 
     def __init__(self, session: Session, car: Any, config: CameraConfig) -> None:
         self._session = session
@@ -105,26 +111,27 @@ class SensorRig:
             self._listen(car, "sensor.other.collision", self._collisions),
             self._listen(car, "sensor.other.lane_invasion", self._invasions),
         ]
-        pose = carla.Transform(carla.Location(x=config.x_m, z=config.z_m), carla.Rotation(pitch=config.pitch_deg))
-        self._camera = FrameCamera(session, car, pose, width=config.width, height=config.height, fov_deg=config.fov_deg)
-        self._all = [*events, self._camera.actor]
-        self._camera.wait_for_first()
+        where, size = carla.Location(x=config.x_m, z=config.z_m), {"width": config.width, "height": config.height}
+        self._views: list[tuple[FrameCamera, Channels]] = []
+        for view in (config,) if config.narrow is None else (config, config.narrow):
+            pose = carla.Transform(where, carla.Rotation(pitch=view.pitch_deg))
+            self._views.append((FrameCamera(session, car, pose, **size, fov_deg=view.fov_deg), view.channels))
+        self._all = [*events, *(camera.actor for camera, _ in self._views)]
+        for camera, _ in self._views:
+            camera.wait_for_first()
 
-    def grey(self, frame: int) -> GreyImage:
-        """Return the front camera's grey image of ``frame``."""
-        return self._camera.grey(frame)
+    def picture(self, frame: int) -> Planes:
+        """Return the (planes, height, width) picture of ``frame``, all views' planes one behind the other."""
+        return np.concatenate([camera.planes(frame, channels) for camera, channels in self._views])
 
     @property
-    def picture(self) -> NDArray[np.uint8] | None:
+    def newest(self) -> NDArray[np.uint8] | None:
         """The front camera's newest image, (height, width, 4) BGRA; None before the first."""
-        return self._camera.last
+        return self._views[0][0].last
 
-    def collision(self, after_frame: int) -> Collision | None:
-        """Return the first collision later than ``after_frame``; ask after the frame's image has come."""
-        for event in _drained(self._collisions):
-            if event.frame > after_frame:
-                return Collision(event.frame, _kind(event.other_actor.type_id))
-        return None
+    def collisions(self, after_frame: int) -> list[Collision]:
+        """Return the contacts since last asked that are later than ``after_frame``; ask after the frame's image."""
+        return [_collision(event) for event in _drained(self._collisions) if event.frame > after_frame]
 
     def lane_invasions(self, after_frame: int) -> int:
         """Return how many times a line was crossed since last asked, later than ``after_frame``."""
@@ -161,6 +168,11 @@ def _blueprint(world: Any, name: str) -> Any:
 
 def _drained(arrivals: queue.SimpleQueue[Any]) -> list[Any]:
     return [arrivals.get_nowait() for _ in range(arrivals.qsize())]
+
+
+def _collision(event: Any) -> Collision:
+    other = event.other_actor
+    return Collision(event.frame, _kind(other.type_id), other.id, event.normal_impulse.length())
 
 
 def _kind(type_id: str) -> str:

@@ -20,6 +20,8 @@ from agent.env.lifeline import Lifeline
 from contract.exits import Exit, ExitError
 
 ROLE_PREFIX = "td3-"
+RIDERS = ("sensor.", "controller.")
+"""Kinds that ride on another actor, whose role name says whose they are."""
 # Without a Traffic Manager a time-out of a live server is harmless (protocol section 5.2), so a tick is waited for in
 # slices this long: a server that died under a tick is noticed after one slice, not after the whole time-out. A tick
 # alone: what else is asked can't be asked again, and a first spawn from a cold disk takes longer than a slice.
@@ -251,9 +253,12 @@ class Session:
         if wanted.endswith(".xodr"):
             self._switch_opendrive(Path(wanted))
         elif wanted.rsplit("/", 1)[-1] != self.map.name.rsplit("/", 1)[-1]:
+            begun_s = time.monotonic()
             try:
                 self._world = self._client.load_world(wanted)
             except RuntimeError:
+                if time.monotonic() - begun_s >= self.config.timeout_s:
+                    raise  # no refusal: it is still loading, and is found loaded at the next try
                 # Asked only now: carla-lite takes names that its list can't have, of towns from a seed.
                 names = sorted(name.rsplit("/", 1)[-1] for name in self._client.get_available_maps())
                 if wanted.rsplit("/", 1)[-1] in names:
@@ -275,7 +280,7 @@ class Session:
     def _remove_leftovers(self) -> None:
         actors = list(self._world.get_actors())
         ours = {a.id for a in actors if a.attributes.get("role_name", "").startswith(ROLE_PREFIX)}
-        riding = [a for a in actors if a.type_id.startswith("sensor.") and a.parent and a.parent.id in ours]
+        riding = [a for a in actors if a.type_id.startswith(RIDERS) and a.parent and a.parent.id in ours]
         ids = {a.id for a in riding}
         self.destroy([*riding, *(a for a in actors if a.id in ours - ids)])
 

@@ -20,21 +20,43 @@ MOST_SEED = 2**31 - 1
 
 
 class Traffic:
-    """``count`` cars on autopilot.
+    """Cars on autopilot, none until ``resize``.
 
     Args:
         session: connected, made with ``traffic=True`` (its ticks are spaced).
-        keep_clear: (x, y) that stays free of new cars.
+        seed: of the cars' places, looks and ways.
+        slower_percent: how far below a road's speed limit they drive.
     """
 
-    def __init__(self, session: Session, count: int, rng: np.random.Generator, keep_clear: tuple[float, float]) -> None:
+    def __init__(self, session: Session, seed: int, slower_percent: float = 0.0) -> None:
         self._session = session
         # A port that a dead collector used takes 4 s to come back, a fresh one none (facts, section 5).
         self._manager = session.client.get_trafficmanager(_free_port())
         self._manager.set_synchronous_mode(True)
-        self._manager.set_random_device_seed(int(rng.integers(MOST_SEED)))
+        if slower_percent:
+            self._manager.global_percentage_speed_difference(slower_percent)
         self._spawns = session.map.get_spawn_points()
-        self.cars = self._spawn(count, rng, keep_clear)
+        self.cars: list[Any] = []
+        self._wanted = 0
+        self.reseed(seed)
+
+    def reseed(self, seed: int) -> None:
+        """Let whoever comes from now on be a function of this seed."""
+        self._rng = np.random.default_rng(seed)
+        self._manager.set_random_device_seed(int(self._rng.integers(MOST_SEED)))
+
+    def resize(self, count: int, keep_clear: tuple[float, float]) -> None:
+        """Remove the last cars, or add some, none of them near (x, y); fewer come where the map is full."""
+        if count == self._wanted and len(self._living()) == len(self.cars):
+            return  # also where the map is full: looking for room each time costs a call a place
+        self._remove_from(count)
+        self.cars += self._spawn(count - len(self.cars), keep_clear)
+        self._wanted = count
+
+    def empty(self) -> None:
+        """Remove every car; the Traffic Manager stays."""
+        self._remove_from(0)
+        self._wanted = 0
 
     def clear(self, x: float, y: float) -> None:
         """Move cars that stand within ``CLEARANCE_M`` of (x, y) to free spawn points, the farthest first."""
@@ -49,6 +71,12 @@ class Traffic:
                 blocking.pop().set_transform(spawn)
                 taken.append(spawn.location)
 
+    def mean_speed_mps(self) -> float | None:
+        """Return the cars' mean speed in the newest frame; None without any."""
+        snapshot = self._session.world.get_snapshot()
+        speeds = [seen.get_velocity().length() for car in self.cars if (seen := snapshot.find(car.id))]
+        return sum(speeds) / len(speeds) if speeds else None
+
     def destroy(self) -> None:
         """End the Traffic Manager, then destroy its cars.
 
@@ -59,17 +87,29 @@ class Traffic:
         self._session.destroy(self.cars)
         self.cars = []
 
-    def _spawn(self, count: int, rng: np.random.Generator, keep_clear: tuple[float, float]) -> list[Any]:
+    def _living(self) -> list[Any]:
+        """Return the cars that are there: a Traffic Manager destroys one that stands for too long."""
+        snapshot = self._session.world.get_snapshot()
+        return [car for car in self.cars if snapshot.find(car.id)]
+
+    def _remove_from(self, count: int) -> None:
+        living = self._living()
+        self.cars, surplus = living[:count], living[count:]
+        for car in surplus:
+            car.set_autopilot(False, self._manager.get_port())
+        self._session.destroy(surplus)
+
+    def _spawn(self, count: int, keep_clear: tuple[float, float]) -> list[Any]:
         library = self._session.world.get_blueprint_library().filter("vehicle.*")
         # As CARLA's generate_traffic.py with --safe: trucks and buses get stuck in narrow turns and block a route for
         # good, and two-wheelers fall.
         blueprints = sorted((b for b in library if _is_car(b)), key=lambda blueprint: str(blueprint.id))
         cars: list[Any] = []
-        for index in rng.permutation(len(self._spawns)):
+        for index in self._rng.permutation(len(self._spawns)):
             if len(cars) == count:
                 break
             spawn = self._spawns[index]
-            blueprint = blueprints[rng.integers(len(blueprints))]
+            blueprint = blueprints[self._rng.integers(len(blueprints))]
             blueprint.set_attribute("role_name", ROLE)
             if _gap(spawn.location, *keep_clear) >= CLEARANCE_M:
                 car = self._session.world.try_spawn_actor(blueprint, spawn)

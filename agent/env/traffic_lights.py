@@ -13,10 +13,13 @@ from typing import Any
 import carla
 
 from agent.env.car import Motion
+from agent.env.hazards import Hazards, Light
 from agent.env.session import Session
 
 # From the end of a light's place, which a car leaves with its rear, to the junction (protocol section 3.4).
 TO_LINE_M = 1.5
+# A light is met where a car that stands at its line, or behind one that does, is still counted.
+MET_M = 15.0
 
 
 class LightAhead(Enum):
@@ -45,6 +48,13 @@ def prepare(session: Session, changing: bool) -> None:
         else:
             for light in lights:
                 light.set_state(carla.TrafficLightState.Green)
+
+
+def faced(ahead: Hazards) -> LightAhead:
+    """Return the light that the car comes to, within ``MET_M`` of its line."""
+    if ahead.light is Light.NONE or ahead.light_gap_m > MET_M:
+        return LightAhead.NONE
+    return LightAhead.RED if ahead.light is Light.RED else LightAhead.OPEN
 
 
 class LightWatch:

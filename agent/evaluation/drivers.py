@@ -1,28 +1,53 @@
-"""The drivers of evaluations: the trained policy, and three to compare it with (stop, random, PID with pure pursuit).
+"""The drivers of evaluations: the trained policy, and those to compare it with, from standing still to the expert.
 
 Owns the ``Driver`` protocol that evaluation and video speak, and the drivers' names. Knows no simulator: a driver sees
-an observation and the car's state on its route.
+an observation and the car's state on its route. The expert alone is given, when made, what lies ahead.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agent.config import AgentConfig
-from agent.env.observation import DriverState, Observation
+from agent.env.hazards import (
+    FRONT_M,
+    HALF_WIDTH_M,
+    STAND_BEFORE_CAR_M,
+    STAND_BEFORE_LINE_M,
+    STAND_BEFORE_WALKER_M,
+    WALKER_MARGIN_M,
+    Hazards,
+    Light,
+)
+from agent.env.observation import DriverState, Frames, Observation
 from agent.exits import AgentError
 from agent.seeding import Purpose, generator
 from agent.td3.networks import Policy
 from contract.exits import Exit
 
 TD3_DRIVER = "td3"
+# Without what it sees: whoever drives as well so drives blind (but one that stands still then may be blind as well).
+TD3_GREYED, TD3_SHUFFLED = "td3-greyed", "td3-shuffled"
+BY_POLICY = (TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED)
+GREY, SHUFFLED_PICTURES = 128, 500
 BASELINES = ("stop", "random", "pid")
+EXPERT = "expert"
 
 Action = NDArray[np.float32]
+
+# The expert's: accelerations that it chooses in comfort, if it must, and at worst; how fast they may change.
+ACCELERATION_MPS2, COMFORTABLE_MPS2, HARD_MPS2, EMERGENCY_MPS2, JERK_MPS3 = 1.5, 2.0, 3.0, 8.0, 3.0
+HEADWAY_S, IDM_GAP_M = 1.0, 1.5
+ROOM_M, CREEPING_MPS = 10.0, 1.0
+STANDING_MPS, HOLDING_BRAKE = 0.2, 0.5
+# About what a passenger car's pedals come to.
+FULL_THROTTLE_MPS2, FULL_BRAKE_MPS2 = 5.0, 11.0
 
 # CARLA's Tesla Model 3: steering 1 turns the front wheels by this much; the distance between its axles.
 MAX_STEER_RAD, WHEELBASE_M = math.radians(70.0), 2.875
@@ -77,9 +102,10 @@ class PidPurePursuit:
         """Return steering towards the look-ahead point, and the pedal for the allowed speed."""
         if state.place.s_m < 1.0:
             self._integral = 0.0  # a new route
-        return np.array((self._steer(state), self._pedal(state)), np.float32)
+        return np.array((self.steer(state), self._pedal(state)), np.float32)
 
-    def _steer(self, state: DriverState) -> float:
+    def steer(self, state: DriverState) -> float:
+        """Return the steering towards the look-ahead point, -1 to 1."""
         reach = min(max(2.0 + 0.5 * state.speed_mps, 3.0), 10.0)
         (x, y), *_ = state.route.ahead(state.place.s_m, 1, reach)
         bearing = math.atan2(y - state.y_m, x - state.x_m) - state.yaw
@@ -91,13 +117,13 @@ class PidPurePursuit:
         return min(1.0, max(-1.0, angle / MAX_STEER_RAD))
 
     def _pedal(self, state: DriverState) -> float:
-        error = self._allowed(state) - state.speed_mps
+        error = self.allowed(state) - state.speed_mps
         self._integral = min(1.0, max(-1.0, self._integral + 0.02 * error))
         pedal = 0.25 * error + 0.3 * self._integral
         return min(0.75, max(-1.0, pedal))
 
-    def _allowed(self, state: DriverState) -> float:
-        """Return the speed from which every curve ahead can still be slowed down for."""
+    def allowed(self, state: DriverState) -> float:
+        """Return the speed, m/s, from which every curve ahead can still be slowed down for."""
         route, s_m = state.route, state.place.s_m
         first = int(np.searchsorted(route.s, s_m))
         last = int(np.searchsorted(route.s, s_m + 5.0 + self._target**2 / (2.0 * self._braking)))
@@ -105,6 +131,94 @@ class PidPurePursuit:
         distance = np.maximum(route.s[first:last] - s_m - 1.0, 0.0)
         square = self._lateral / np.maximum(bends, 1e-3) + 2.0 * self._braking * distance
         return min(self._target, math.sqrt(float(square.min(initial=self._target**2))))
+
+
+class Expert:
+    """Drives by rules with privileged knowledge: a ceiling to measure others by, and their teacher.
+
+    Pure pursuit along the route, and the Intelligent Driver Model (Treiber et al. 2000) behind cars and before lights,
+    walkers and whoever crosses, as CARLA's BehaviorAgent and PDM-Lite do in their ways. Accelerations change gradually.
+
+    Args:
+        target_mps: speed on straight road.
+        step_s: simulated seconds between two actions.
+        ahead: returns the hazards in the newest frame.
+    """
+
+    def __init__(self, target_mps: float, step_s: float, ahead: Callable[[], Hazards]) -> None:
+        self._line = PidPurePursuit(target_mps)
+        self._step_s = step_s
+        self._ahead = ahead
+        self._mps2 = 0.0
+        self._wanted_mps = 0.0
+        self._light = Light.NONE
+        self._goes_through = False
+
+    def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
+        """Return steering towards the look-ahead point, and the pedal for the acceleration that all rules allow."""
+        seen = self._ahead()
+        free = min(ACCELERATION_MPS2, max(-HARD_MPS2, 2.0 * (self._line.allowed(state) - state.speed_mps)))
+        wanted = min(free, *(_following(state.speed_mps, *each) for each in self._obstacles(seen, state.speed_mps)))
+        return np.array((self._line.steer(state), self._pedal(wanted, state.speed_mps)), np.float32)
+
+    def _obstacles(self, seen: Hazards, speed_mps: float) -> list[tuple[float, float]]:
+        """Return gap and speed of what there is to stand behind, each gap less what is kept to such a thing."""
+        found = [(seen.lead_gap_m - STAND_BEFORE_CAR_M, max(0.0, seen.lead_speed_mps))]
+        if self._stops(seen, speed_mps) or _is_full(seen):
+            found.append((seen.light_gap_m - STAND_BEFORE_LINE_M, 0.0))
+        if not _passes(seen, speed_mps):
+            found.append((seen.walker_gap_m - STAND_BEFORE_WALKER_M, 0.0))
+        if seen.crossing_gap_m > 0.0:  # to stand in the other's way helps nobody
+            found.append((seen.crossing_gap_m - STAND_BEFORE_CAR_M, 0.0))
+        return found
+
+    def _stops(self, seen: Hazards, speed_mps: float) -> bool:
+        """Return whether the light is to be stopped for: once it turns yellow too near, the car goes through."""
+        if seen.light not in (Light.YELLOW, Light.RED):
+            self._goes_through = False
+        elif self._light not in (Light.YELLOW, Light.RED):
+            needed = speed_mps**2 / (2.0 * max(0.1, seen.light_gap_m))
+            self._goes_through = needed > (HARD_MPS2 if seen.light is Light.YELLOW else EMERGENCY_MPS2)
+        self._light = seen.light
+        return self._light in (Light.YELLOW, Light.RED) and not self._goes_through
+
+    def _pedal(self, wanted_mps2: float, speed_mps: float) -> float:
+        """Return throttle or brake for an acceleration that follows the wanted one, hard braking at once."""
+        change = 1.0 if wanted_mps2 < -HARD_MPS2 else JERK_MPS3 * self._step_s
+        self._mps2 += min(JERK_MPS3 * self._step_s, max(-change, wanted_mps2 - self._mps2))
+        if speed_mps < STANDING_MPS and wanted_mps2 <= 0.0:
+            self._mps2 = self._wanted_mps = 0.0
+            return -HOLDING_BRAKE
+        # What the pedals come to differs by car and slope: a reference speed that the car is led along makes up for it.
+        wanted = self._wanted_mps + self._mps2 * self._step_s
+        self._wanted_mps = min(speed_mps + 1.0, max(speed_mps - 1.0, wanted, 0.0))
+        full = FULL_THROTTLE_MPS2 if self._mps2 > 0.0 else FULL_BRAKE_MPS2
+        pedal = self._mps2 / full + 0.15 * (self._wanted_mps - speed_mps)
+        return min(0.75, max(-1.0, pedal))
+
+
+def _following(speed_mps: float, gap_m: float, leading_mps: float) -> float:
+    """Return the Intelligent Driver Model's acceleration with ``gap_m`` left before where the car is to stand."""
+    closing = speed_mps * (speed_mps - leading_mps) / (2.0 * math.sqrt(ACCELERATION_MPS2 * COMFORTABLE_MPS2))
+    kept = IDM_GAP_M + max(0.0, speed_mps * HEADWAY_S + closing)
+    there = max(gap_m + IDM_GAP_M, 0.1)
+    return max(-EMERGENCY_MPS2, ACCELERATION_MPS2 * (1.0 - (kept / there) ** 2))
+
+
+def _is_full(seen: Hazards) -> bool:
+    """Return whether who stands behind the stop line leaves the car no room: the light may turn red meanwhile."""
+    room_m = seen.lead_gap_m - seen.light_gap_m
+    return 0.0 < room_m < ROOM_M and seen.light_gap_m > 0.0 and seen.lead_speed_mps < CREEPING_MPS
+
+
+def _passes(seen: Hazards, speed_mps: float) -> bool:
+    """Return whether the car is by before the walker is on its path, or the walker off it before the car comes."""
+    beside = abs(seen.walker_lateral_m) - HALF_WIDTH_M - WALKER_MARGIN_M
+    towards = -math.copysign(1.0, seen.walker_lateral_m) * seen.walker_lateral_mps
+    pace = max(speed_mps, 3.0)
+    if towards > 0.0:
+        return beside / towards > (seen.walker_gap_m + 2.0 * FRONT_M) / pace + 1.0
+    return beside - towards * max(0.0, seen.walker_gap_m / pace - 1.0) > 0.5
 
 
 class PolicyDriver:
@@ -118,20 +232,55 @@ class PolicyDriver:
         return self._policy.act(observation["image"], observation["vector"])
 
 
-def driver(name: str, policy: Policy | None, config: AgentConfig) -> Driver:
+class Greyed:
+    """A driver whose picture is all grey."""
+
+    def __init__(self, other: Driver) -> None:
+        self._other = other
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        """Return what the driver does without a picture."""
+        return self._other.act({**observation, "image": np.full_like(observation["image"], GREY)}, state)
+
+
+class Shuffled:
+    """A driver that is shown any of the last pictures that it has had."""
+
+    def __init__(self, other: Driver, rng: np.random.Generator) -> None:
+        self._other = other
+        self._rng = rng
+        self._pictures: deque[Frames] = deque(maxlen=SHUFFLED_PICTURES)
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        """Return what the driver does with another picture."""
+        self._pictures.append(observation["image"])
+        shown = self._pictures[int(self._rng.integers(len(self._pictures)))]
+        return self._other.act({**observation, "image": shown}, state)
+
+
+def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callable[[], Hazards]) -> Driver:
     """Return the driver of this name.
 
+    Args:
+        ahead: returns what lies on the route ahead in the newest frame; only the expert is given it.
+
     Raises:
-        AgentError: there is no such driver, or ``td3`` without a policy.
+        AgentError: there is no such driver, or one by a policy without any.
     """
-    if name == TD3_DRIVER and policy is not None:
-        return PolicyDriver(policy)
+    target_mps = config.environment.reward.target_speed_mps
+    rng = generator(config.seed, Purpose.EVALUATION, 0)
+    if policy is not None and name in BY_POLICY:
+        own = PolicyDriver(policy)
+        ways: dict[str, Driver] = {TD3_DRIVER: own, TD3_GREYED: Greyed(own), TD3_SHUFFLED: Shuffled(own, rng)}
+        return ways[name]
     if name == "stop":
         return Stop()
     if name == "random":
-        return RandomDriver(generator(config.seed, Purpose.EVALUATION, 0))
+        return RandomDriver(rng)
     if name == "pid":
-        return PidPurePursuit(config.environment.reward.target_speed_mps)
-    known = ", ".join((TD3_DRIVER, *BASELINES))
-    missing = "needs --checkpoint" if name == TD3_DRIVER else f"is unknown, expected one of {known}"
+        return PidPurePursuit(target_mps)
+    if name == EXPERT:
+        return Expert(target_mps, config.simulator.fixed_delta_s, ahead)
+    known = ", ".join((*BY_POLICY, *BASELINES, EXPERT))
+    missing = "needs --checkpoint" if name in BY_POLICY else f"is unknown, expected one of {known}"
     raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)

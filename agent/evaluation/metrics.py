@@ -1,6 +1,7 @@
 """What a drive is measured by: success, completion, driving score, infractions, comfort; per route and in total.
 
-Owns the figures, and how they are written: table, CSV, JSON, scalars for TensorBoard. Drives nothing.
+Owns the figures, and how they are written: table, CSV, JSON, scalars for TensorBoard. Drives nothing. A drive goes on
+after an infraction, so that both measures come from it: NoCrash's success, and the Leaderboard's driving score.
 """
 
 from __future__ import annotations
@@ -9,19 +10,30 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from agent.env.infractions import Infraction
 from agent.env.route import Route
 from contract.files import write_whole
 
-# CARLA leaderboard: the driving score is the completion times the penalty of each infraction.
-PENALTIES = {"vehicle": 0.6, "static": 0.65, "pedestrian": 0.5}
-RED_LIGHT_PENALTY = 0.7
+# NoCrash (Codevilla et al. 2019, section 4): a drive succeeds that comes to its goal in the time that this speed needs,
+# with no collision. Touches are left out, as in its own code (there by a measure of CARLA 0.8): less than what a person
+# of 75 kg gets from a car at 1.3 m/s, or a car of 1.8 t at 0.06 m/s. It is the same whatever is hit.
+LIMIT_MPS, LIMIT_EXTRA_S = 5.0 / 3.6, 20.0
+IMPULSE_NS = 100.0
+# CARLA's Leaderboard 2.1: what each infraction adds to the number that the completion is divided by.
+COEFFICIENTS = {"pedestrian": 1.0, "vehicle": 0.7, "static": 0.6, "red_light": 0.4, "stop_sign": 0.25}
+MINIMUM_SPEED_COEFFICIENT = 0.4
+
+
+KINDS = ("pedestrians", "vehicles", "statics", "red_lights", "stop_signs")
+"""Infractions that totals name a kilometre beside collisions and lane invasions."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +50,18 @@ class RouteResult:
     driving_score: float
     """0 to 100."""
     collisions: int
+    """Of any kind: what was hit is ``pedestrians``, ``vehicles`` or ``statics``."""
+    pedestrians: int
+    vehicles: int
+    statics: int
     lane_invasions: int
     red_lights: int
+    """Run, of ``red_lights_met``."""
+    red_lights_met: int
+    stop_signs: int
+    off_lane_share: float
+    """Of the metres driven, as ``minimum_speed_share`` is of the traffic's speed."""
+    minimum_speed_share: float
     distance_m: float
     duration_s: float
     mean_speed_mps: float
@@ -71,20 +93,29 @@ class Tally:
             info: of the last step.
             step_s: simulated seconds a step.
         """
-        penalty = PENALTIES[info["collision_with"]] if info["collision"] else 1.0
-        penalty *= RED_LIGHT_PENALTY ** info["red_lights"]
+        infractions: Sequence[Infraction] = info["infractions"]
+        kinds = Counter(each.other if each.kind == "collision" else each.kind for each in infractions)
         duration_s = self.steps * step_s
         return RouteResult(
             route=route.name,
             length_m=route.length_m,
             turns=route.turns,
             end=info["end"],
-            success=info["success"],
+            success=succeeded(info["end"], infractions),
             route_completion=info["route_completion"],
-            driving_score=100.0 * info["route_completion"] * penalty,
-            collisions=int(info["collision"]),
+            driving_score=driving_score(
+                info["route_completion"], kinds, info["off_lane_share"], info["minimum_speed_share"]
+            ),
+            collisions=sum(each.kind == "collision" for each in infractions),
+            pedestrians=kinds["pedestrian"],
+            vehicles=kinds["vehicle"],
+            statics=kinds["static"],
             lane_invasions=info["lane_invasions"],
-            red_lights=info["red_lights"],
+            red_lights=kinds["red_light"],
+            red_lights_met=info["red_lights_met"],
+            stop_signs=kinds["stop_sign"],
+            off_lane_share=info["off_lane_share"],
+            minimum_speed_share=info["minimum_speed_share"],
             distance_m=info["distance_m"],
             duration_s=duration_s,
             mean_speed_mps=info["distance_m"] / duration_s,
@@ -92,6 +123,34 @@ class Tally:
             reward=self.reward,
             steps=self.steps,
         )
+
+
+def limit_s(length_m: float) -> float:
+    """Return NoCrash's time limit for a route, simulated seconds."""
+    return length_m / LIMIT_MPS + LIMIT_EXTRA_S
+
+
+def succeeded(end: str | None, infractions: Sequence[Infraction]) -> bool:
+    """Return NoCrash's success: at the goal in time, no collision above ``IMPULSE_NS``; red lights don't decide."""
+    return end == "finished" and not any(
+        each.kind == "collision" and each.impulse_ns > IMPULSE_NS for each in infractions
+    )
+
+
+def driving_score(
+    route_completion: float, kinds: Mapping[str | None, int], off_lane_share: float, minimum_speed_share: float
+) -> float:
+    """Return the driving score of CARLA's Leaderboard 2.1, 0 to 100.
+
+    Args:
+        route_completion: 0 to 1.
+        kinds: how many infractions there are of each of ``COEFFICIENTS``.
+        off_lane_share: of the metres driven, 0 to 1.
+        minimum_speed_share: own speed as a share of the traffic's, 0 to 1.
+    """
+    total = sum(coefficient * kinds.get(kind, 0) for kind, coefficient in COEFFICIENTS.items())
+    total += MINIMUM_SPEED_COEFFICIENT * (1.0 - minimum_speed_share)
+    return 100.0 * route_completion * (1.0 - off_lane_share) / (1.0 + total)
 
 
 @dataclass(frozen=True)
@@ -106,10 +165,11 @@ class Evaluation:
     """Routes that weren't driven, for something stood on their starts each time; no figure counts them."""
 
     def totals(self) -> dict[str, float]:
-        """Return means over routes; collisions, red lights and lane invasions a driven kilometre."""
+        """Return means over routes, infractions a driven kilometre, and the share of red lights met that were run."""
         count = max(len(self.routes), 1)
         metres = sum(r.distance_m for r in self.routes)
         seconds = sum(r.duration_s for r in self.routes)
+        met = sum(r.red_lights_met for r in self.routes)
         per_km = 1000.0 / metres if metres > 0 else 0.0
         return {
             "routes": float(len(self.routes)),
@@ -118,7 +178,10 @@ class Evaluation:
             "route_completion": sum(r.route_completion for r in self.routes) / count,
             "driving_score": sum(r.driving_score for r in self.routes) / count,
             "collisions_per_km": sum(r.collisions for r in self.routes) * per_km,
-            "red_lights_per_km": sum(r.red_lights for r in self.routes) * per_km,
+            **{f"{kind}_per_km": sum(getattr(r, kind) for r in self.routes) * per_km for kind in KINDS},
+            "red_lights_run": sum(r.red_lights for r in self.routes) / max(1, met),
+            "off_lane_share": sum(r.off_lane_share for r in self.routes) / count,
+            "agent_blocked": sum(r.end == "blocked" for r in self.routes) / count,
             "lane_invasions_per_km": sum(r.lane_invasions for r in self.routes) * per_km,
             "mean_speed_mps": metres / seconds if seconds > 0 else 0.0,
             "jerk_mps3": sum(r.jerk_mps3 for r in self.routes) / count,
@@ -154,7 +217,7 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
         "completion",
         "driving score",
         "collisions/km",
-        "red/km",
+        "red run",
         "lane inv./km",
         "m/s",
         "jerk",
@@ -169,7 +232,7 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
             f"{t['route_completion']:.1%}",
             f"{t['driving_score']:.1f}",
             f"{t['collisions_per_km']:.2f}",
-            f"{t['red_lights_per_km']:.2f}",
+            f"{t['red_lights_run']:.0%}",
             f"{t['lane_invasions_per_km']:.1f}",
             f"{t['mean_speed_mps']:.1f}",
             f"{t['jerk_mps3']:.1f}",

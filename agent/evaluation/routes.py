@@ -6,13 +6,13 @@ Owns what becomes of a route that is lost with the simulator, or whose start is 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route
 from agent.env.session import BlockedStart
 from agent.evaluation.drivers import Driver
-from agent.evaluation.metrics import Evaluation, RouteResult, Tally
+from agent.evaluation.metrics import Evaluation, RouteResult, Tally, limit_s
 
 LOSSES_A_ROUTE = 3
 ROUNDS = 3
@@ -53,7 +53,7 @@ def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str
     for _ in range(ROUNDS):
         for number in [number for number in range(len(routes)) if number not in results]:
             try:
-                results[number] = yield from _drive_again_if_lost(env, driver, routes[number])
+                results[number] = yield from drive_again_if_lost(env, driver, routes[number])
             except BlockedStart as blocked:
                 last = blocked
     if routes and not results:
@@ -62,10 +62,15 @@ def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str
     return Evaluation(name, env.planner.name, seed, tuple(results[number] for number in sorted(results)), left)
 
 
-def drive(env: DrivingEnv, driver: Driver, route: Route) -> Steps[RouteResult | None]:
-    """Drive one route; None if the simulator was lost on the way."""
+def drive(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None) -> Steps[RouteResult | None]:
+    """Drive one route within NoCrash's time, on after infractions; None if the simulator was lost on the way.
+
+    Args:
+        seed: of the cars, people and weather that the drive finds; None: those that are there.
+    """
     yield
-    observation, info = env.reset(options={"route": route})
+    options: dict[str, Any] = {"route": route, "limit_s": limit_s(route.length_m), "goes_on": True}
+    observation, info = env.reset(options=options if seed is None else {**options, "seed": seed})
     tally = Tally()
     over = False
     while not over:
@@ -76,9 +81,14 @@ def drive(env: DrivingEnv, driver: Driver, route: Route) -> Steps[RouteResult | 
     return None if info["simulator_lost"] else tally.result(route, info, env.session.config.fixed_delta_s)
 
 
-def _drive_again_if_lost(env: DrivingEnv, driver: Driver, route: Route) -> Steps[RouteResult]:
+def drive_again_if_lost(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None) -> Steps[RouteResult]:
+    """Drive one route, as ``drive`` does, and again if the simulator is lost on the way.
+
+    Raises:
+        RuntimeError: it is lost ``LOSSES_A_ROUTE`` times.
+    """
     for _ in range(LOSSES_A_ROUTE):
-        result = yield from drive(env, driver, route)
+        result = yield from drive(env, driver, route, seed)
         if result is not None:
             return result
     raise RuntimeError(

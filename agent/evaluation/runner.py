@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import Planner, Route, held_out_routes
 from agent.evaluation import video
-from agent.evaluation.drivers import driver
+from agent.evaluation.drivers import Driver, driver
 from agent.evaluation.metrics import Evaluation
 from agent.evaluation.routes import Steps, evaluate
 from agent.evaluation.video import VideoSummary
@@ -62,12 +63,15 @@ class EvaluationRunner:
             AgentError: there is no such driver, or ``td3`` without a policy.
             NoSimulator, BlockedStart, RuntimeError: see ``evaluate``.
         """
-        drivers = [(name, driver(name, self._policy, self._config)) for name in names]
+        drivers = [(name, self._driver(name)) for name in names]
         found = []
         for name, each in drivers:
             found.append((yield from evaluate(self._env, each, routes, name, self._config.seed)))
         return found
 
-    def film(self, name: str, routes: Sequence[Route], path: Path, **limits: float) -> Steps[VideoSummary]:
+    def film(self, name: str, routes: Sequence[Route], path: Path, **limits: Any) -> Steps[VideoSummary]:
         """Film a driver on some routes; ``limits`` and errors as of ``video.record``."""
-        return video.record(self._env, driver(name, self._policy, self._config), routes, path, **limits)
+        return video.record(self._env, self._driver(name), routes, path, **limits)
+
+    def _driver(self, name: str) -> Driver:
+        return driver(name, self._policy, self._config, lambda: self._env.hazards)

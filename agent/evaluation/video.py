@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Iterator, Sequence
+import subprocess
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import carla
 import cv2
@@ -61,6 +63,8 @@ def record(
     min_seconds: float = 10.0,
     min_metres: float = 50.0,
     max_seconds: float = 120.0,
+    title: str = "",
+    options: Mapping[str, Any] | None = None,
 ) -> Steps[VideoSummary]:
     """Film route after route until the video is long enough and the car moved far enough, or no route is left.
 
@@ -68,6 +72,8 @@ def record(
         env: the environment itself (``gymnasium.make(...).unwrapped``).
         path: of the mp4 (H.264, yuv420p, 640×360); its folder is made, the file appears whole or not at all.
         max_seconds: no longer than this, whatever the car does.
+        title: stands in the picture.
+        options: of ``DrivingEnv.reset``, beside the route.
 
     Raises:
         BlockedStart, SimulatorLost: of the last route, where there is no picture of any.
@@ -83,7 +89,7 @@ def record(
             before = metres
             yield
             try:
-                with contextlib.closing(_drive(env, driver, route)) as drive:
+                with contextlib.closing(_drive(env, driver, {**(options or {}), "route": route}, title)) as drive:
                     for picture, distance_m in drive:
                         encoder.send(picture)
                         frames, metres = frames + 1, before + distance_m
@@ -106,26 +112,51 @@ def rehearse(fps: float) -> float:
         return _children_mib()
 
 
-def _drive(env: DrivingEnv, driver: Driver, route: Route) -> Generator[tuple[Picture, float], None, None]:
+def side_by_side(films: Sequence[VideoSummary], path: Path) -> None:
+    """Join films to one, the first on the left; one that is over shows its last picture. ``path`` appears whole."""
+    longest = max(film.seconds for film in films)
+    held = ";".join(f"[{n}:v]tpad=stop_mode=clone:stop_duration={longest}[v{n}]" for n in range(len(films)))
+    row = "".join(f"[v{n}]" for n in range(len(films))) + f"hstack=inputs={len(films)}"
+    inputs = [word for film in films for word in ("-i", str(film.path))]
+    unfinished = path.with_name(f".unfinished-{path.name}")
+    output = ["-t", f"{longest}", "-pix_fmt", "yuv420p", *FRUGAL, str(unfinished)]
+    command = [
+        imageio_ffmpeg.get_ffmpeg_exe(),
+        "-y",
+        "-v",
+        "error",
+        *inputs,
+        "-filter_complex",
+        f"{held};{row}",
+        *output,
+    ]
+    subprocess.run(command, check=True)
+    unfinished.replace(path)
+
+
+def _drive(
+    env: DrivingEnv, driver: Driver, options: Mapping[str, Any], title: str
+) -> Generator[tuple[Picture, float], None, None]:
     """Yield the picture and the metres driven after every step; a lost simulator or a taken start ends the route."""
-    env.reset(options={"route": route})  # there is a car to follow only after this
+    env.reset(options=options)  # there is a car to follow only after this
     assert env.car is not None
     pose = carla.Transform(carla.Location(x=BEHIND_M, z=ABOVE_M), carla.Rotation(pitch=PITCH_DEG))
     camera = FrameCamera(env.session, env.car.actor, pose, width=WIDTH, height=HEIGHT, fov_deg=FOV_DEG)
     try:
         camera.wait_for_first()
-        observation, info = env.reset(options={"route": route})
+        observation, info = env.reset(options=options)
         while info["end"] is None:
             observation, _, _, _, info = env.step(driver.act(observation, env.state))
             if not info["simulator_lost"]:
                 picture = camera.image(env.frame)[:, :, :3].copy()
-                yield _annotated(picture, observation, info["speed_mps"], info["route_completion"]), info["distance_m"]
+                seen = _annotated(picture, observation, info["speed_mps"], info["route_completion"], title)
+                yield seen, info["distance_m"]
     finally:
         camera.destroy()
 
 
-def _annotated(picture: Picture, observation: Observation, speed_mps: float, completion: float) -> Picture:
-    """Return the picture with the agent's view in a corner, the speed and a bar of the route driven."""
+def _annotated(picture: Picture, observation: Observation, speed_mps: float, completion: float, title: str) -> Picture:
+    """Return the picture with the agent's view in a corner, title, speed and a bar of the route driven."""
     view = cv2.resize(observation["image"][-1], (INSET, INSET), interpolation=cv2.INTER_NEAREST)
     left, top = WIDTH - INSET - MARGIN, MARGIN
     picture[top : top + INSET, left : left + INSET] = view[:, :, None]
@@ -133,6 +164,9 @@ def _annotated(picture: Picture, observation: Observation, speed_mps: float, com
     right, bottom = WIDTH - MARGIN, HEIGHT - MARGIN
     cv2.rectangle(picture, (MARGIN, bottom - 8), (right, bottom), DARK, -1)
     cv2.rectangle(picture, (MARGIN, bottom - 8), (MARGIN + round(completion * (right - MARGIN)), bottom), GREEN, -1)
+    if title:
+        cv2.putText(picture, title, (MARGIN, 36), cv2.FONT_HERSHEY_SIMPLEX, 1.0, DARK, 4, cv2.LINE_AA)
+        cv2.putText(picture, title, (MARGIN, 36), cv2.FONT_HERSHEY_SIMPLEX, 1.0, WHITE, 2, cv2.LINE_AA)
     text = f"{3.6 * speed_mps:3.0f} km/h   route {completion:4.0%}"
     cv2.rectangle(picture, (MARGIN, bottom - 40), (MARGIN + 240, bottom - 8), DARK, -1)
     cv2.putText(picture, text, (MARGIN + 8, bottom - 18), cv2.FONT_HERSHEY_SIMPLEX, 0.6, WHITE, 1, cv2.LINE_AA)

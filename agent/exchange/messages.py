@@ -26,6 +26,8 @@ class Configure(_Message):
     run_directory: str
     rehearse: bool
     """Find out first what an evaluation will take."""
+    until_episode: int | None
+    """Begin no episode once so many have begun in this run; None for no end."""
 
 
 class Evaluate(_Message):
@@ -47,6 +49,12 @@ class Ready(_Message):
 
     kind: Literal["ready"] = "ready"
     steps: int
+
+
+class Rests(_Message):
+    """The last episode before ``until_episode`` is over: it drives no more."""
+
+    kind: Literal["rests"] = "rests"
 
 
 class Rehearsed(_Message):
@@ -75,7 +83,7 @@ class EpisodeEnded(_Message):
     route_completion: float
     success: bool
     end: str
-    """Why it ended: collision, off_road, finished, time, stuck or simulator_lost."""
+    """Why it ended: one of ``agent.env.episode.End``."""
 
 
 class Evaluated(_Message):
@@ -103,7 +111,7 @@ class Failed(_Message):
 
 
 Order = Configure | Evaluate | Stop
-Report = Ready | Rehearsed | EpisodeEnded | Evaluated | Failed
+Report = Ready | Rests | Rehearsed | EpisodeEnded | Evaluated | Failed
 _MESSAGE: TypeAdapter[Order | Report] = TypeAdapter(Annotated[Order | Report, Field(discriminator="kind")])
 
 

@@ -16,7 +16,8 @@ from agent import layered_yaml
 from agent.config import AgentConfig, ConfigError
 from agent.memory import sizes
 from agent.td3.kernels.arithmetic import CACHED_ROWS, computed, cpu_unfolds_float16
-from agent.td3.replay.layout import bytes_for
+from agent.td3.replay.frames import FrameStack
+from agent.td3.replay.layout import bytes_for, privileged_numbers
 
 MIB = 2**20
 Pool = Literal["device", "host", "disk"]
@@ -114,8 +115,9 @@ def _films(config: AgentConfig) -> bool:
 
 
 def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
-    shapes = _shapes(config)
-    whole, locked = sizes.parameter_bytes(shapes), sizes.page_locked(shapes)
+    shapes, followed = _shapes(config), _followed(config)
+    whole, targets = sizes.parameter_bytes(shapes), sizes.parameter_bytes(followed)
+    locked, locked_targets = sizes.page_locked(shapes), sizes.page_locked(followed)
     offload = config.memory.offload if cuda else ()
     moments = 2 * whole + sizes.FLOAT * len(shapes)  # and a step counter each
     items = [
@@ -123,22 +125,25 @@ def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
         _placed("gradients", "always", whole, cuda),
         _placed("Adam's moments", "always", moments, cuda and "optimizer" not in offload),
         # Targets that visit the device take the room of gradients, which aren't there then.
-        _placed("targets", "always", locked if "targets" in offload else whole, cuda and "targets" not in offload),
+        _placed(
+            "targets", "always", locked_targets if "targets" in offload else targets, cuda and "targets" not in offload
+        ),
     ]
     if "optimizer" in offload:
         items.append(Item("masters and their gradients, page-locked", "always", host=2 * locked))
     elif "targets" in offload:
-        items.append(Item("parameters for the targets, page-locked", "always", host=locked))
+        items.append(Item("parameters for the targets, page-locked", "always", host=locked_targets))
     return tuple(items)
 
 
 def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Item, ...]:
-    network, side = config.td3.network, config.environment.camera.width
+    network, stack, privileged = config.td3.network, FrameStack.of(config.environment.camera), _privileged(config)
+    seen, predicted = config.td3.seen(privileged), config.td3.predicted(privileged)
     precision = computed(config.td3.precision, cuda)
     unfolds = precision == "float16" and not cuda and cpu_unfolds_float16()
     whole = sizes.parameter_bytes(_shapes(config))
     cached_rows = None if cuda else CACHED_ROWS
-    peak = sizes.update_bytes(network, batch, rows, precision, cached_rows, side, unfolds)
+    peak = sizes.update_bytes(network, batch, rows, precision, cached_rows, stack, unfolds, seen, predicted)
     activations = max(0, peak - whole)  # what goes beyond the gradients, which are counted whole for all the time
     share = _FLOAT16_WORKSPACE if unfolds else _ONEDNN_WORKSPACE
     workspace = 0 if cuda else int(share * activations)
@@ -146,8 +151,10 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Ite
         Item(
             "sampled batch",
             "always",
-            host=sizes.batch_bytes(batch, side),
-            device=cuda * sizes.batch_bytes(rows, side),
+            # Beside demonstrations: as two rings give it, and in one piece.
+            host=(1 if config.replay.demonstrations is None else 2)
+            * sizes.batch_bytes(batch, stack, privileged, config.td3.n_step),
+            device=cuda * sizes.batch_bytes(rows, stack, privileged, config.td3.n_step),
         ),
         _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
         _placed("activations", "updating", activations, cuda),
@@ -158,10 +165,11 @@ def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Ite
 def _files(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
     shapes = _shapes(config)
     whole = sizes.parameter_bytes(shapes)
-    checkpoint = 4 * whole + _CHECKPOINT_BESIDE_TENSORS  # online, targets, two moments
+    state = 3 * whole + sizes.parameter_bytes(_followed(config))  # online, two moments, targets
+    checkpoint = state + _CHECKPOINT_BESIDE_TENSORS
     kept = config.training.keep_checkpoints + 1  # and the best
     # Written from where the tensors are; copied are those of a GPU, and convolutions, whose layout no file knows.
-    copied = 4 * (whole if cuda else sizes.parameter_bytes(shapes, "encoder.conv"))
+    copied = state if cuda else 4 * sizes.parameter_bytes(shapes, "encoder.conv")
     return (
         Item("replay (page cache isn't counted)", "always", disk=replay_bytes(config, config.replay.capacity)),
         Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
@@ -170,12 +178,25 @@ def _files(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
 
 
 def _shapes(config: AgentConfig) -> sizes.Shapes:
-    return sizes.parameter_shapes(config.td3.network, config.environment.camera.width)
+    """Return those of all that learns."""
+    seen, predicted = config.td3.seen(_privileged(config)), config.td3.predicted(_privileged(config))
+    return sizes.parameter_shapes(config.td3.network, FrameStack.of(config.environment.camera), seen, predicted)
+
+
+def _followed(config: AgentConfig) -> sizes.Shapes:
+    """Return those that have targets: all but the auxiliary head's."""
+    seen = config.td3.seen(_privileged(config))
+    return sizes.parameter_shapes(config.td3.network, FrameStack.of(config.environment.camera), seen)
+
+
+def _privileged(config: AgentConfig) -> int:
+    return privileged_numbers(config.environment)
 
 
 def replay_bytes(config: AgentConfig, capacity: int) -> int:
     """Return the bytes of a replay of this many rows of the configuration's frames."""
-    return bytes_for(capacity, config.environment.camera.width)
+    camera = config.environment.camera
+    return bytes_for(capacity, camera.width, _privileged(config), camera.planes)
 
 
 def _placed(name: str, phase: Phase, size: int, cuda: bool) -> Item:

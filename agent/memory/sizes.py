@@ -13,11 +13,11 @@ from itertools import pairwise
 from math import prod
 
 from agent.config import NetworkConfig
-from agent.td3.replay.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides
+from agent.td3.replay.frames import ACTION, DEFAULT, SIDE, VECTOR, FrameStack, convolved_sides
 
 FLOAT = 4  # bytes; parameters, gradients, moments and everything after the encoder
 KERNELS = (2 * 2, 4 * 4, 3 * 3)
-_WINDOW = STACK + 1  # frames of a sampled transition
+AUXILIARY_HIDDEN = 64  # as ``td3.networks`` has it
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -27,19 +27,27 @@ def _convolved_cells(side: int = SIDE) -> tuple[int, ...]:
     return tuple(across * across for across in convolved_sides(side))
 
 
-def parameter_shapes(network: NetworkConfig, side: int = SIDE) -> Shapes:
-    """Return the shape of each learned parameter under its name in ``TD3.online``."""
+def parameter_shapes(network: NetworkConfig, stack: FrameStack = DEFAULT, seen: int = 0, predicted: int = 0) -> Shapes:
+    """Return the shape of each learned parameter under its name in ``TD3.online``.
+
+    Args:
+        network: the widths.
+        stack: what an image is made of.
+        seen: privileged numbers that the critics read.
+        predicted: privileged numbers that the auxiliary head tells.
+    """
     first, second, third = network.channels
     features = network.features
     return {
-        **_layer("encoder.conv1", first, STACK * BLOCK * BLOCK, 2, 2),
+        **_layer("encoder.conv1", first, stack.channels, 2, 2),
         **_layer("encoder.conv2", second, first, 4, 4),
         **_layer("encoder.conv3", third, second, 3, 3),
-        **_layer("encoder.trunk", features, third * _convolved_cells(side)[-1]),
+        **_layer("encoder.trunk", features, third * _convolved_cells(stack.side)[-1]),
         **_norm("encoder.norm", features),
         **_mlp("actor.body", (features + VECTOR, *network.hidden, ACTION), norm=False),
-        **_mlp("critic.q1", (features + VECTOR + ACTION, *network.hidden, 1), norm=True),
-        **_mlp("critic.q2", (features + VECTOR + ACTION, *network.hidden, 1), norm=True),
+        **_mlp("critic.q1", (features + VECTOR + ACTION + seen, *network.hidden, 1), norm=True),
+        **_mlp("critic.q2", (features + VECTOR + ACTION + seen, *network.hidden, 1), norm=True),
+        **(_mlp("auxiliary", (features, AUXILIARY_HIDDEN, predicted), norm=False) if predicted else {}),
     }
 
 
@@ -53,9 +61,10 @@ def page_locked(shapes: Shapes) -> int:
     return sum(1 << (FLOAT * prod(shape) - 1).bit_length() for shape in shapes.values())
 
 
-def batch_bytes(batch: int, side: int = SIDE) -> int:
-    """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, reward, terminated."""
-    return batch * (_WINDOW * side * side + FLOAT * (2 * VECTOR + ACTION + 1 + 1))
+def batch_bytes(batch: int, stack: FrameStack = DEFAULT, privileged: int = 0, n_step: int = 1) -> int:
+    """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, reward, terminated, discount."""
+    frames = (stack.frames + stack.new(n_step)) * stack.planes * stack.side**2
+    return batch * (frames + FLOAT * (2 * (VECTOR + privileged) + ACTION + 1 + 1 + 1))
 
 
 def _layer(name: str, outputs: int, *inputs: int) -> Shapes:
@@ -99,8 +108,10 @@ def update_bytes(
     rows: int,
     precision: str,
     cached_rows: int | None,
-    side: int = SIDE,
+    stack: FrameStack = DEFAULT,
     unfolds: bool = False,
+    seen: int = 0,
+    predicted: int = 0,
 ) -> int:
     """Return the bytes of gradients, activations and cast weights at the worst instant of an update.
 
@@ -112,22 +123,25 @@ def update_bytes(
         precision: of the encoder; other than float32 it takes 2 bytes a number.
         cached_rows: rows that go through the convolutions together on the CPU (``td3.kernels``); None for all, as
             on a GPU.
-        side: of the frames, pixels.
+        stack: what an image is made of.
         unfolds: whether convolutions copy their inputs into columns (``td3.kernels.arithmetic``).
+        seen: privileged numbers that the critics read.
+        predicted: privileged numbers that the auxiliary head tells.
     """
-    shapes = parameter_shapes(network, side)
+    shapes = parameter_shapes(network, stack, seen, predicted)
     of_actor = parameter_bytes(shapes, "actor.")
     of_theta = parameter_bytes(shapes) - of_actor
     rows = min(rows, batch)
     kept = FLOAT * network.features * batch  # f(s), for the actor
     standing = of_theta if rows < batch else 0
-    inputs = FLOAT * (network.features + VECTOR + ACTION)  # of the critics, one copy for both
-    second, first = _critic_steps(network), _critic_steps(network, beside=inputs)
-    cells = _convolved_cells(side)
-    convolutions = _convolutions_step(network, rows, precision, cached_rows, STACK * side * side, cells, unfolds)
+    inputs = FLOAT * (network.features + VECTOR + ACTION + seen)  # of the critics, one copy for both
+    second, first = _critic_steps(network, seen), _critic_steps(network, seen, beside=inputs)
+    head = _head_steps(network, predicted, beside=inputs) if predicted else []
+    cells = _convolved_cells(stack.side)
+    convolutions = _convolutions_step(network, rows, precision, cached_rows, stack, cells, unfolds)
     encoder = [_trunk_step(network, precision, cells[-1]), convolutions]
-    critic = [*second, *first, _Step(inputs, 0), *encoder]
-    actor = [*_critic_steps(network, learns=False), *_actor_steps(network)]
+    critic = [*second, *first, _Step(inputs, 0), *head, *encoder]
+    actor = [*_critic_steps(network, seen, learns=False), *_actor_steps(network, seen)]
     return max(
         kept + _highest(critic, rows, standing),
         kept + _highest(actor, rows, of_theta + (of_actor if rows < batch else 0), grows=rows == batch),
@@ -149,12 +163,12 @@ def _highest(steps: Sequence[_Step], rows: int, standing: int, *, grows: bool | 
     return standing + highest
 
 
-def _critic_steps(network: NetworkConfig, *, learns: bool = True, beside: int = 0) -> list[_Step]:
+def _critic_steps(network: NetworkConfig, seen: int, *, learns: bool = True, beside: int = 0) -> list[_Step]:
     """Return one critic's hidden layers, the last first: each keeps what LayerNorm got and what ReLU gave.
 
     ``beside``: what is held meanwhile, the inputs' gradient by the other critic.
     """
-    widths = (network.features + VECTOR + ACTION, *network.hidden)
+    widths = (network.features + VECTOR + ACTION + seen, *network.hidden)
     steps = [
         _Step(
             2 * FLOAT * after, FLOAT * max(2 * after, before + after) + beside, weights=FLOAT * before * after * learns
@@ -164,13 +178,22 @@ def _critic_steps(network: NetworkConfig, *, learns: bool = True, beside: int = 
     return steps[::-1]
 
 
-def _actor_steps(network: NetworkConfig) -> list[_Step]:
+def _head_steps(network: NetworkConfig, predicted: int, *, beside: int) -> list[_Step]:
+    """Return the auxiliary head's layers, the last first; ``beside``: the features' gradient by the critics."""
+    features, hidden = network.features, AUXILIARY_HIDDEN
+    return [
+        _Step(FLOAT * (predicted + hidden), FLOAT * (predicted + hidden) + beside, weights=FLOAT * hidden * predicted),
+        _Step(0, FLOAT * (hidden + features) + beside, weights=FLOAT * features * hidden),
+    ]
+
+
+def _actor_steps(network: NetworkConfig, seen: int) -> list[_Step]:
     widths = (network.features + VECTOR, *network.hidden)
     steps = [
         _Step(FLOAT * after, FLOAT * max(2 * after, before + after), weights=FLOAT * before * after)
         for before, after in pairwise(widths)
     ]
-    inputs = _Step(FLOAT * (2 * widths[0] + ACTION), 0)  # its own and the critic's
+    inputs = _Step(FLOAT * (2 * widths[0] + ACTION + seen), 0)  # its own and the critic's
     return [*steps[::-1], inputs]
 
 
@@ -187,13 +210,13 @@ def _convolutions_step(
     rows: int,
     precision: str,
     cached_rows: int | None,
-    pixels: int,
+    stack: FrameStack,
     cells: tuple[int, ...],
     unfolds: bool,
 ) -> _Step:
     """The three outputs are kept; the frames are converted again, and the first two's gradients are a part's."""
     element = _element(precision)
-    inputs = (STACK * BLOCK * BLOCK, *network.channels)
+    inputs, pixels = (stack.channels, *network.channels), stack.frames * stack.planes * stack.side**2
     outputs = [channels * count for channels, count in zip(network.channels, cells, strict=True)]
     weights = sum(a * b * kernel for (a, b), kernel in zip(pairwise(inputs), KERNELS, strict=True))
     columns = [unfolds * a * k * count for a, k, count in zip(inputs, KERNELS, cells, strict=False)]

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 
 from agent.td3.accumulate import Attempt
-from agent.td3.replay.frames import ACTION, STACK, VECTOR, frame_shape
+from agent.td3.replay.frames import ACTION, VECTOR
 from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
 
@@ -44,7 +44,7 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     Raises:
         AgentError: it does not fit (exit 71).
     """
-    batch = _throw_away(batch_size, frame_shape(td3.side))
+    batch = throw_away(td3, batch_size)
 
     def named(phase: str, run: Callable[[int], T], rows: int) -> T:
         return attempt(f"rehearsed {phase}", run, rows)
@@ -62,21 +62,26 @@ def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
     return _peaks(td3.device)
 
 
-def _throw_away(rows: int, frame: tuple[int, int, int]) -> Batch:
+def throw_away(td3: TD3, rows: int) -> Batch:
+    """Return a batch of zeros."""
+    stack = td3.stack
     return Batch(
-        frames=torch.zeros(rows, STACK + 1, *frame, dtype=torch.uint8),
+        frames=torch.zeros(rows, stack.frames + stack.new(td3.config.n_step), *stack.frame_shape, dtype=torch.uint8),
         vector=torch.zeros(rows, VECTOR),
         next_vector=torch.zeros(rows, VECTOR),
         action=torch.zeros(rows, ACTION),
         reward=torch.zeros(rows),
         terminated=torch.zeros(rows),
+        privileged=torch.zeros(rows, td3.privileged),
+        next_privileged=torch.zeros(rows, td3.privileged),
+        discount=torch.ones(rows),
     )
 
 
 @torch.inference_mode()
 def _act(td3: TD3, part: Batch) -> None:
     seen = part.to(td3.device)
-    td3.online.actor(td3.online.encoder(seen.frames[:, :STACK]), seen.vector)
+    td3.online.actor(td3.online.encoder(seen.frames[:, : td3.stack.frames]), seen.vector)
 
 
 def _peaks(device: torch.device) -> Peaks:

@@ -18,7 +18,10 @@ from torch import Tensor, nn
 from agent.config import NetworkConfig
 from agent.td3.kernels.convolutions import convolved
 from agent.td3.kernels.linear import Linear
-from agent.td3.replay.frames import ACTION, BLOCK, SIDE, STACK, VECTOR, convolved_sides, space_to_depth
+from agent.td3.replay.frames import ACTION, DEFAULT, VECTOR, FrameStack, convolved_sides
+
+AUXILIARY_HIDDEN = 64
+"""Hidden width of the auxiliary head: small, so that it is the features that must tell."""
 
 _RELU_GAIN = 2**0.5
 # Heading errors and near route points arrive as hundredths; Adam's steps know no scale and would learn from them last.
@@ -34,13 +37,13 @@ class Encoder(nn.Module):
     critic's loss moves the encoder.
     """
 
-    def __init__(self, config: NetworkConfig, side: int = SIDE) -> None:
+    def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT) -> None:
         super().__init__()
         first, second, third = config.channels
-        self.conv1 = nn.Conv2d(STACK * BLOCK * BLOCK, first, kernel_size=2)  # 8×8 stride 4 over 4 channels, exactly
+        self.conv1 = nn.Conv2d(stack.channels, first, kernel_size=2)  # 8×8 stride 4 over all planes, exactly
         self.conv2 = nn.Conv2d(first, second, kernel_size=4, stride=2)
         self.conv3 = nn.Conv2d(second, third, kernel_size=3)
-        self.trunk = Linear(third * convolved_sides(side)[-1] ** 2, config.features)
+        self.trunk = Linear(third * convolved_sides(stack.side)[-1] ** 2, config.features)
         self.norm = nn.LayerNorm(config.features)
         for layer in (self.conv1, self.conv2, self.conv3):
             _orthogonal(layer, _RELU_GAIN)
@@ -51,7 +54,7 @@ class Encoder(nn.Module):
             layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Return features (B, features) float32 of frames (B, 4, 21, 21, 16) uint8."""
+        """Return features (B, features) float32 of frames (B, 4, 21, 21, 16 a plane) uint8."""
         # Pixels stay 0..255 (exact in bfloat16, too); the usual /255 is 8 thousand weights' work instead of 7 million
         # pixels'. Not folded into the stored weights: Adam's steps would be 255 times too long for them.
         weights = [self.conv1.weight * (1 / 255), self.conv2.weight, self.conv3.weight]
@@ -89,41 +92,51 @@ class Critic(nn.Module):
     (Ball et al. 2023, RLPD, section 4.2): without it Q(s, π(s)) can explode while Q on replayed actions looks fine.
     """
 
-    def __init__(self, config: NetworkConfig) -> None:
+    def __init__(self, config: NetworkConfig, seen: int = 0) -> None:
+        """``seen``: privileged numbers that it reads beside the observation (Pinto et al. 2018)."""
         super().__init__()
-        sizes = (config.features + VECTOR + ACTION, *config.hidden, 1)
+        self.seen = seen
+        sizes = (config.features + VECTOR + ACTION + seen, *config.hidden, 1)
         self.q1 = _QFunction(*_layers(sizes, norm=True))
         self.q2 = _QFunction(*_layers(sizes, norm=True))
 
-    def forward(self, features: Tensor, vector: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Q₁ and Q₂, each (B,)."""
-        x = joined(features, vector, action)
+    def forward(self, features: Tensor, vector: Tensor, action: Tensor, privileged: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Q₁ and Q₂, each (B,); ``privileged`` (B, P) is looked at as far as ``seen``."""
+        x = self.joined(features, vector, action, privileged)
         return self.q1(x), self.q2(x)
+
+    def joined(self, features: Tensor, vector: Tensor, action: Tensor, privileged: Tensor) -> Tensor:
+        """Return what Q₁ and Q₂ read, (B, numbers)."""
+        return joined(features, vector, action, privileged[:, : self.seen])
 
 
 class _QFunction(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
-        """Return Q (B,) of what ``joined`` makes of features, vector and action."""
+        """Return Q (B,) of what ``Critic.joined`` makes."""
         q: Tensor = super().forward(x).squeeze(1)  # type: ignore[no-untyped-call]
         return q
 
 
 class Networks(nn.Module):
-    """Encoder, actor and critics: once learned, once as their slow targets.
+    """Encoder, actor and critics: once learned, once as their slow targets; and what only learning needs.
 
     Attributes:
         precision: what the encoder computes in: float32, bfloat16 or float16.
+        auxiliary: image features → privileged numbers, a head that makes the encoder look for them; None without.
     """
 
-    def __init__(self, config: NetworkConfig, side: int) -> None:
+    def __init__(self, config: NetworkConfig, stack: FrameStack, seen: int = 0, predicted: int = 0) -> None:
         super().__init__()
-        self.encoder = Encoder(config, side)
+        self.stack = stack
+        self.encoder = Encoder(config, stack)
         self.actor = Actor(config)
-        self.critic = Critic(config)
+        self.critic = Critic(config, seen)
+        head = _layers((config.features, AUXILIARY_HIDDEN, predicted), norm=False) if predicted else []
+        self.auxiliary = nn.Sequential(*head) if predicted else None
         self.precision = "float32"
 
     def features(self, frames: Tensor) -> Tensor:
-        """Return f(s), (B, features) float32, of frames (B, 4, 21, 21, 16) uint8."""
+        """Return f(s), (B, features) float32, of frames (B, 4, 21, 21, 16 a plane) uint8."""
         dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
         with torch.autocast(frames.device.type, dtype=dtype, enabled=self.precision != "float32"):
             found: Tensor = self.encoder(frames)
@@ -133,16 +146,17 @@ class Networks(nn.Module):
 class Policy(nn.Module):
     """Encoder and actor together: everything that driving needs."""
 
-    def __init__(self, config: NetworkConfig, side: int = SIDE) -> None:
+    def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT) -> None:
         super().__init__()
-        self.encoder = Encoder(config, side)
+        self.stack = stack
+        self.encoder = Encoder(config, stack)
         self.actor = Actor(config)
 
     @torch.inference_mode()
     def act(self, image: NDArray[np.uint8], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the deterministic action (2,) float32 for one observation: image (4, S, S), vector (53,)."""
+        """Return the deterministic action (2,) float32 for one observation: image (C, S, S), vector (53,)."""
         device = self.encoder.trunk.weight.device
-        frames = torch.from_numpy(space_to_depth(image)).unsqueeze(0).to(device)
+        frames = torch.from_numpy(self.stack.cells(image)).unsqueeze(0).to(device)
         features = self.encoder(frames)
         action = self.actor(features, torch.from_numpy(vector).unsqueeze(0).to(device))
         result: NDArray[np.float32] = action.squeeze(0).cpu().numpy()
@@ -159,9 +173,9 @@ def frozen(module: nn.Module) -> Iterator[None]:
         module.requires_grad_(True)
 
 
-def joined(features: Tensor, vector: Tensor, *action: Tensor) -> Tensor:
-    """Return what actor (without an action) and critics read, (B, numbers)."""
-    return torch.cat((features, vector * _VECTOR_GAIN, *action), dim=1)
+def joined(features: Tensor, vector: Tensor, *beside: Tensor) -> Tensor:
+    """Return what actor (nothing beside) and critics read, (B, numbers)."""
+    return torch.cat((features, vector * _VECTOR_GAIN, *beside), dim=1)
 
 
 def _layers(sizes: Sequence[int], norm: bool) -> list[nn.Module]:

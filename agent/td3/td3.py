@@ -6,10 +6,13 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
 
     ε ~ clip(N(0, σ̃), -c, c)
     y ← r + γ (1 - d') min_i Q_θ'i(f'(s'), clip(π_φ'(f'(s')) + ε, -1, 1))           bellman_target
-    θ ← θ - Adam(∇θ N⁻¹ Σ_i Σ (y - Q_θi(f(s), a))²)                                 critic_loss
+    θ ← θ - Adam(∇θ N⁻¹ Σ (Σ_i (y - Q_θi(f(s), a))² + λ |h(f(s)) - p|²))            critic_loss, auxiliary_loss
     every d-th round:
         φ ← φ + Adam(∇φ N⁻¹ Σ Q_θ1(f(s), π_φ(f(s))))                                actor_loss
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        polyak_update
+
+Not the paper's, and off by default: p, what the simulator knows of s beside the observation, which a head h learns to
+tell from f(s) (weight λ), and which critics may read beside f(s) (``critic_sees``); π_φ never does.
 
 Owns the losses, their order, the smoothing noise and the count of updates. How a gradient is computed in the memory
 there is, and where everything lives, is ``accumulate``'s. Never touches files, processes, the environment or global
@@ -28,37 +31,47 @@ from torch.nn import functional
 
 from agent.config import Offload, TD3Config
 from agent.td3.accumulate import Accumulator, Attempt, Loss, Metrics, whole_batch
-from agent.td3.networks import Networks, frozen, joined
-from agent.td3.replay.frames import ACTION, SIDE, STACK
+from agent.td3.networks import Networks, frozen
+from agent.td3.replay.frames import ACTION, DEFAULT, FrameStack
 from agent.td3.replay.replay import Batch
 
 
 def bellman_target(target: Networks, gamma: float, batch: Batch, noise: Tensor) -> Tensor:
-    """Return y (B,); ``noise`` is ε (B, 2)."""
-    f = target.features(batch.frames[:, 1:])
+    """Return y (B,); ``noise`` is ε (B, 2). With n-step returns r is Σ γᵏ rₖ, and γ becomes γᵐ (Sutton 1988)."""
+    f = target.features(batch.frames[:, -target.stack.frames :])
     next_action = (target.actor(f, batch.next_vector) + noise).clamp_(-1, 1)
-    q1, q2 = target.critic(f, batch.next_vector, next_action)
-    y: Tensor = batch.reward + gamma * (1 - batch.terminated) * torch.min(q1, q2)
+    q1, q2 = target.critic(f, batch.next_vector, next_action, batch.next_privileged)
+    y: Tensor = batch.reward + gamma * batch.discount * (1 - batch.terminated) * torch.min(q1, q2)
     return y
 
 
-def critic_loss(online: Networks, batch: Batch, y: Tensor) -> Loss:
+def critic_loss(online: Networks, batch: Batch, y: Tensor, auxiliary: float = 0.0) -> Loss:
     """Return the squared errors of both critics, and keep f(s) as it was before the step, for the actor.
 
     It is kept, not computed again in the actor's phase: after the step it would be another f. It takes 4 bytes a
     feature, 0.5 MiB at batch 256; the frames' activations, 100 times as much, live for one micro-batch.
+    ``auxiliary`` is λ, where there is a head.
     """
-    f = online.features(batch.frames[:, :STACK])
-    q1, q2 = online.critic(f, batch.vector, batch.action)
+    f = online.features(batch.frames[:, : online.stack.frames])
+    # Before the critics, so that it comes last in the backward pass, when they have let go of their memory.
+    wrong = None if online.auxiliary is None else auxiliary_loss(online.auxiliary, f, batch.privileged)
+    q1, q2 = online.critic(f, batch.vector, batch.action, batch.privileged)
     loss = functional.mse_loss(q1, y, reduction="sum") + functional.mse_loss(q2, y, reduction="sum")
     sums = {"critic_loss": loss.detach(), "q_buffer": q1.detach().sum(), "q_target": y.sum()}
+    if wrong is not None:
+        loss, sums = loss + auxiliary * wrong, {**sums, "auxiliary_loss": wrong.detach()}
     return Loss(loss, sums, (f.detach(),))
 
 
-def actor_loss(online: Networks, f: Tensor, vector: Tensor) -> Loss:
+def auxiliary_loss(head: nn.Module, f: Tensor, privileged: Tensor) -> Tensor:
+    """Return Σ |h(f(s)) - p|², of each row the mean over its numbers."""
+    return functional.mse_loss(head(f), privileged, reduction="sum") / privileged.shape[1]
+
+
+def actor_loss(online: Networks, f: Tensor, vector: Tensor, privileged: Tensor) -> Loss:
     """Return -Σ Q_θ1(f(s), π_φ(f(s))); no gradient reaches θ."""
     with frozen(online.critic):
-        loss = -online.critic.q1(joined(f, vector, online.actor(f, vector))).sum()
+        loss = -online.critic.q1(online.critic.joined(f, vector, online.actor(f, vector), privileged)).sum()
     return Loss(loss, {"actor_loss": loss.detach(), "q_policy": -loss.detach()})
 
 
@@ -77,7 +90,8 @@ class TD3(Accumulator):
         device: torch.device,
         seed: int,
         offload: Collection[Offload] = frozenset(),
-        side: int = SIDE,
+        stack: FrameStack = DEFAULT,
+        privileged: int = 0,
     ) -> None:
         """Begin with untrained networks.
 
@@ -86,16 +100,18 @@ class TD3(Accumulator):
             device: where losses and gradients are computed.
             seed: of the weights and of the smoothing noise.
             offload: what lives on the host instead, and is on the device only while it is needed there.
-            side: of the frames, pixels.
+            stack: what an image is made of.
+            privileged: numbers of a batch that the actor never sees.
         """
-        self.side = side
+        self.stack, self.privileged = stack, privileged
         self.updates = 0
         self.noise = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):  # the same weights on every device; the process's own numbers stay
             torch.manual_seed(seed)
-            online = Networks(config.network, side)
-            target = Networks(config.network, side).requires_grad_(False)
-        target.load_state_dict(online.state_dict())
+            online = Networks(config.network, stack, config.seen(privileged), config.predicted(privileged))
+            target = Networks(config.network, stack, config.seen(privileged)).requires_grad_(False)
+        learned = online.state_dict()
+        target.load_state_dict({name: learned[name] for name in target.state_dict()})
         super().__init__(config, online, target, device, offload)
 
     def update(self, batch: Batch, attempt: Attempt = whole_batch) -> Metrics:
@@ -107,17 +123,18 @@ class TD3(Accumulator):
 
         Returns:
             0-dimensional tensors on the device, nothing waited for: ``critic_loss``, ``q_buffer`` = E[Q₁(s, a)],
-            ``q_target`` = E[y], and after an actor's update ``actor_loss`` and ``q_policy`` = E[Q₁(s, π(s))].
+            ``q_target`` = E[y], with a head ``auxiliary_loss``, and after an actor's update ``actor_loss`` and
+            ``q_policy`` = E[Q₁(s, π(s))].
             Watch the last beside ``q_buffer``: overestimation shows there, not on replayed actions.
         """
         y = partial(bellman_target, self.target, self.config.gamma)
         noise = self._smoothing_noise(len(batch))  # first: every try of this update sees the same noise
-        loss = partial(critic_loss, self.online)
+        loss = partial(critic_loss, self.online, auxiliary=self.config.auxiliary)
         (f,), metrics = self.minimise("critic", loss, [batch], attempt, y, [noise])
         self.updates += 1
         if self.updates % self.config.policy_delay == 0:
             loss = partial(actor_loss, self.online)
-            _, means = self.minimise("actor", loss, [f, batch.vector], attempt)
+            _, means = self.minimise("actor", loss, [f, batch.vector, batch.privileged], attempt)
             self.update_targets(polyak_update, self.config.tau, attempt)
             metrics |= means
         return metrics

@@ -160,9 +160,11 @@ def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any
         # Through JSON, for tuples come back as lists.
         ours, theirs = json.loads(json.dumps(wanted.get(name))), saved.get(name)
         if ours != theirs:
+            trained = f"without {name}" if theirs is None else f"with {name} = {theirs}"
+            mended = f"leave {name} out" if theirs is None else f"set {name} to {theirs}"
             raise CheckpointError(
-                f"{path}: was trained with {name} = {theirs}, the configuration says {ours}: "
-                f"set {name} to {theirs}, or start another run directory."
+                f"{path}: was trained {trained}, the configuration says {ours}: {mended}, or start another run "
+                "directory."
             )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from agent.config import AgentConfig, dump
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
 from agent.exchange.status import Status
+from agent.trainer.towns import Station
 from contract.events import CollectorEnd
 from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
@@ -57,8 +58,8 @@ class CollectorProcess:
         """The running collector's process id."""
         return None if self._process is None else self._process.pid
 
-    def start(self, rehearse: bool) -> None:
-        """Start one, which rehearses an evaluation first or doesn't.
+    def start(self, station: Station, rehearse: bool) -> None:
+        """Start one at a station, which rehearses an evaluation first or doesn't.
 
         Call from the main thread: the kernel ends the child when the thread that started it ends.
         """
@@ -78,7 +79,10 @@ class CollectorProcess:
             )
         self._channel = Channel(ours)
         folder = str(self._run.path.resolve())
-        self.send(Configure(config=dump(self._config), run_directory=folder, rehearse=rehearse))
+        values = dump(self._config)
+        values["simulator"]["map"] = station.map
+        until = station.until_episode
+        self.send(Configure(config=values, run_directory=folder, rehearse=rehearse, until_episode=until))
 
     def send(self, order: Order) -> None:
         """Give an order; one that a dead collector can't take is dropped, its end is noticed by :meth:`ended`."""

@@ -1,4 +1,4 @@
-"""The supervision of the collector: started, given orders, listened to, replaced when it dies, stopped.
+"""The supervision of the collector: started, given orders, listened to, replaced when it dies or leaves town, stopped.
 
 Owns how many collectors were lost, when that is too many, and what each report means for the run. Decides nothing about
 steps and updates: ``pacing`` does.
@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agent.config import AgentConfig
-from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report
+from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report, Rests
 from agent.exchange.status import Status
 from agent.exits import AgentError
 from agent.telemetry.events import EventLog
@@ -18,6 +18,7 @@ from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_process import CollectorProcess
 from agent.trainer.learner import Learner
 from agent.trainer.reporter import Reporter
+from agent.trainer.towns import Station, Towns
 from contract.events import CollectorRestarted, MemoryPool
 from contract.exits import Exit
 from contract.paths import RunPaths
@@ -79,21 +80,32 @@ class CollectorSupervisor:
         self._total_steps = config.training.total_steps
         self._grace_s = config.collector.stop_grace_s
         self._learner, self._store, self._reporter, self._events = learner, store, reporter, events
-        self._rehearsed = False
+        self._towns = Towns.of(config)
+        self._station: Station | None = None
+        self._may_leave = False
+        """Whether the collector has nothing more to do where it is."""
+        evaluates = config.evaluation.every_steps > 0 or config.evaluation.final_episodes > 0
+        self._rehearsed = not evaluates
 
     def start(self) -> None:
-        """Start a collector; it repeats an evaluation that the last one didn't end."""
-        counters = self._store.counters
-        self._collector.start(rehearse=not self._rehearsed)
+        """Start a collector where one is wanted; it repeats an evaluation that the last one didn't end."""
+        counters, wanted = self._store.counters, self._wanted
+        if self._towns.config is not None:
+            self._events.append("town", map=wanted.map, episodes=self._learner.episodes, steps=counters.steps)
+        self._station, self._may_leave = wanted, False
+        self._collector.start(wanted, rehearse=not self._rehearsed)
         self._reporter.memory.collector_pid = self._collector.pid
         self._guard.begin(counters.steps)
         if counters.evaluating:
             self._order_evaluation()
 
     def evaluate(self) -> None:
-        """Have the present weights evaluated."""
+        """Have the present weights evaluated; where evaluations have a map of their own, by a collector there."""
         self._store.note(evaluating=True)
-        self._order_evaluation()
+        if self._station == self._wanted:
+            self._order_evaluation()
+        else:
+            self._replace()
 
     def hear(self, timeout_s: float = 0.0) -> None:
         """Handle what the collector reports; wait up to ``timeout_s`` where there is nothing yet.
@@ -105,13 +117,15 @@ class CollectorSupervisor:
             self._take(report)
 
     def watch(self) -> None:
-        """Replace a collector that ended or hangs.
+        """Replace a collector that ended or hangs, or has nothing more to do in its town.
 
         Raises:
             AgentError: too many in a row have done nothing.
         """
         ended = self._collector.ended()
         if ended is None:
+            if self._may_leave and self._station != self._wanted:
+                self._replace()
             return
         self.hear()
         steps = self._store.counters.steps
@@ -131,6 +145,23 @@ class CollectorSupervisor:
         self._collector.close()
         self._reporter.memory.collector_pid = None
 
+    @property
+    def _wanted(self) -> Station:
+        """Where a collector is to be now; at the run's end it stays where it is."""
+        counters, episodes = self._store.counters, self._learner.episodes
+        if counters.evaluating or not self._rehearsed:
+            return self._towns.evaluating(episodes)
+        if self._station is not None and counters.steps >= self._total_steps:
+            return self._station
+        return self._towns.driving(episodes)
+
+    def _replace(self) -> None:
+        """Let the collector give the simulator back, and start the next; no episode is lost, for none is open."""
+        self.stop()
+        self.hear()
+        self._collector.close()
+        self.start()
+
     def _order_evaluation(self) -> None:
         steps = self._store.counters.steps
         self._collector.send(Evaluate(step=steps, final=steps >= self._total_steps))
@@ -145,14 +176,17 @@ class CollectorSupervisor:
             # A collector computes on the CPU, so what it runs out of is the host's.
             raise AgentError(report.sentence, code, MemoryPool.HOST if code is Exit.OUT_OF_MEMORY else None)
         elif isinstance(report, Rehearsed):
-            self._rehearsed = True
+            self._rehearsed = self._may_leave = True
             self._events.append("evaluation_rehearsed", **report.model_dump(exclude={"kind"}))
+        elif isinstance(report, Rests):
+            self._may_leave = True
         elif isinstance(report, Ready):
             self._learner.open_replay()
             self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps)
 
     def _take_evaluation(self, report: Evaluated) -> None:
         self._guard.progressed()
+        self._may_leave = True
         self._reporter.take_evaluation(report)
         self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))
         self._store.note(evaluating=False, evaluated_at=report.step, finally_evaluated=report.final)

@@ -21,16 +21,18 @@ from agent.exchange.weights import WeightsFile, flatten
 from agent.exits import is_out_of_memory
 from agent.memory import free, heap, snapshot
 from agent.memory.recovery import Recovery, Shortage
-from agent.seeding import Purpose, generator
 from agent.td3.dry_run import dry_run
 from agent.td3.kernels import arithmetic
 from agent.td3.kernels.means import Means
 from agent.td3.placement import HOST
+from agent.td3.replay.frames import FrameStack
+from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import Replay, ReplayError
 from agent.td3.replay.resampling import adapted
 from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer import checkpoint
+from agent.trainer.batches import Batches
 from agent.trainer.pacing import Counters, Pacing
 from contract.paths import RunPaths
 
@@ -52,7 +54,8 @@ class Learner:
         gave_way: what ``memory.preflight`` gave up for memory's sake already; empty for nothing.
 
     Raises:
-        ConfigError: the device isn't there.
+        ConfigError: the device isn't there, or demonstrations were recorded elsewhere.
+        ReplayError: demonstrations can't be used.
         CheckpointError: the run's checkpoint is damaged or of another architecture.
     """
 
@@ -68,8 +71,8 @@ class Learner:
         chosen = choose_device(config.device) if device is None else device
         on_cuda = chosen.type == "cuda"
         self._limit(chosen)
-        side = config.environment.camera.width
-        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), side)
+        stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
+        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), stack, privileged)
         self._events = EventLog(run.agent_events)
         self._recovery = Recovery(
             config.td3.batch_size,
@@ -89,6 +92,7 @@ class Learner:
             self._restore()
         policy = flatten(self._td3.policy_state())
         self._weights = WeightsFile.create(run.exchange / "weights.bin", policy.size)
+        self._batches = Batches(config)
         self._replay: Replay | None = None
         # A ring that can't be opened yet was left half made; the collector makes it whole, or says what is wrong.
         with contextlib.suppress(ReplayError):
@@ -103,6 +107,11 @@ class Learner:
     def steps(self) -> int:
         """Environment steps: the finished transitions on disk."""
         return 0 if self._replay is None else self._replay.steps
+
+    @property
+    def episodes(self) -> int:
+        """Training episodes begun, by the transitions on disk."""
+        return 0 if self._replay is None else self._replay.episodes
 
     @property
     def updates(self) -> int:
@@ -130,7 +139,7 @@ class Learner:
     def open_replay(self) -> None:
         """Map the replay that the collector has made."""
         if self._replay is None:
-            self._replay = Replay.open(self._run.replay)
+            self._replay = Replay.open(self._run.replay, stack=self._td3.stack)
 
     def dry_run(self) -> None:
         """Allocate what updates will need, and find the micro-batch that fits, before anything is learned.
@@ -151,9 +160,8 @@ class Learner:
         """
         assert self._replay is not None, "an update is owed only once there are steps"
         begun_s = time.perf_counter()
-        size, seed = self._config.td3.batch_size, self._config.seed
-        batch = self._replay.sample(size, generator(seed, Purpose.SAMPLING, self.updates))
-        self._replay.fetch(size, generator(seed, Purpose.SAMPLING, self.updates + 1))  # while this update computes
+        batch = self._batches.draw(self._replay, self.updates)
+        self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
         self._losses.add(self._td3.update(batch, self._recovery.attempt))
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms
@@ -255,9 +263,9 @@ class Learner:
         found = checkpoint.load(self._run.path, architecture(self._config))
         for sentence in found.skipped:
             self._events.append("checkpoint_skipped", sentence, used=found.path.name)
-        tensors, before = adapted(found.tensors, self._td3.side)
+        tensors, before = adapted(found.tensors, self._td3.stack.side)
         if before is not None:
-            self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.side)
+            self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.stack.side)
         self._td3.load_state(tensors)
         self.checkpoint = found.path.name
         self._last_pacing = Pacing.from_plain(found.values.get("pacing"))
@@ -280,5 +288,9 @@ def _use_threads(config: AgentConfig) -> None:
 
 def architecture(config: AgentConfig) -> dict[str, Any]:
     """Return what a checkpoint's loader must share, under the configuration's own keys."""
-    widths = config.td3.network.model_dump(mode="json")
-    return {f"td3.network.{name}": value for name, value in widths.items()}
+    td3 = config.td3
+    widths = {f"td3.network.{name}": value for name, value in td3.network.model_dump(mode="json").items()}
+    head = {"td3.auxiliary": td3.auxiliary} if td3.predicted(1) else {}
+    camera = config.environment.camera.model_dump(mode="json", include={"channels", "narrow", "stack"})
+    widths |= {f"environment.camera.{name}": value for name, value in camera.items()}
+    return {**widths, **head, **({"td3.critic_sees": td3.critic_sees} if td3.seen(1) else {})}

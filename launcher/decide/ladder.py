@@ -176,7 +176,7 @@ def variants_of(rungs: Rungs, base: Values) -> list[Values]:
 def unrolled(rung: Rung, base: Values) -> list[dict[str, object]]:
     """Return the sets of values that a rung comes to, in falling order, each other than ``base`` and less.
 
-    ``half`` halves what is there, again and again down to 1, and rounds down.
+    ``half`` halves what is there, or both ends of a range, again and again down to 1, and rounds down.
     """
     now = {key: _present(base, key) for key in rung.values}
     found: list[dict[str, object]] = []
@@ -196,6 +196,8 @@ def _present(base: Values, key: str) -> object:
 def _next(now: object, wanted: object) -> object:
     if wanted != HALF:
         return wanted
+    if isinstance(now, list):  # a range, as of cars
+        return [_next(each, wanted) for each in now]
     return max(1, now // 2) if isinstance(now, int) and now > 1 else now
 
 

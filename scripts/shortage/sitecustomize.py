@@ -101,7 +101,7 @@ def limit_card(td3: Any, rows: int) -> None:
     torch.cuda.empty_cache()
     kept = sum(parameter.numel() * 4 for parameter in td3.online.parameters())
     network, precision = td3.config.network, td3.config.precision
-    room = update_bytes(network, 4 * rows, rows, precision, cached_rows=None, side=td3.side) + kept
+    room = update_bytes(network, 4 * rows, rows, precision, cached_rows=None, stack=td3.stack) + kept
     total = torch.cuda.get_device_properties(0).total_memory
     limit = torch.cuda.memory_reserved() + room + LIBRARIES_MIB * 2**20
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))

@@ -14,7 +14,7 @@ SETTINGS: dict[str, Any] = {
     "seed": SEED,
     "simulator": {"timeout_s": 3.0, "patience_s": 30.0},
     "environment": {
-        "max_steps": 40,
+        "time_limit": {"constant_s": 4},
         "route": {"min_length_m": 60, "max_length_m": 200},
         "traffic": {"vehicles": TRAFFIC},
     },

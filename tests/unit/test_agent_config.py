@@ -20,6 +20,20 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("given", "widths"), [("whole", (32, 64, 64)), ("half", (16, 32, 32)), ([8, 16, 24], (8, 16, 24))]
+)
+def test_the_encoder_s_widths_have_names(given: object, widths: tuple[int, ...]) -> None:
+    found = config.validate({"td3": {"network": {"channels": given}}}, "test")
+    assert found.td3.network.channels == widths
+    assert config.dump(found)["td3"]["network"]["channels"] == list(widths)  # which a checkpoint is compared by
+
+
+def test_an_unknown_encoder_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(config.ConfigError, match="'double' is unknown: expected three widths, or one of whole, half"):
+        config.validate({"td3": {"network": {"channels": "double"}}}, "test")
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_shipped_configuration_loads_and_survives_a_round_trip(path: Path) -> None:
     loaded = config.load(path)
@@ -60,7 +74,7 @@ def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("td3: {bach_size: 3}", "unknown key `td3.bach_size`; known here: actor_learning_rate, batch_size"),
+        ("td3: {bach_size: 3}", "unknown key `td3.bach_size`; known here: actor_learning_rate, auxiliary, batch_size"),
         ("tds: {}", "unknown key `tds`; known here: collector, device"),
         ("td3: {batch_size: many}", "`td3.batch_size` is 'many'; input should be a valid integer"),
         ("environment: {reward: {collision: -1}}", "`environment.reward.collision` is -1"),

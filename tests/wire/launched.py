@@ -24,7 +24,7 @@ from tests.wire.trainee import rows
 
 PATIENCE_S = 300.0
 QUICK = """
-environment: {max_steps: 60, route: {min_length_m: 60, max_length_m: 150}}
+environment: {time_limit: {constant_s: 6}, route: {min_length_m: 60, max_length_m: 150}}
 td3: {batch_size: 8}
 replay: {capacity: 5000}
 training: {total_steps: %(steps)d, warmup_steps: 50, updates_per_step: 0.05, log_every_steps: 50, learner_threads: 1}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import carla
+import numpy as np
 import pytest
 
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import held_out_routes
+from agent.env.stop_signs import stop_signs
 from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.routes import completed, evaluate
 from tests.conftest import Server
@@ -62,7 +66,26 @@ def test_an_evaluation_counts_the_red_lights_that_a_driver_runs(module_server: S
             env.close()
         (result,) = evaluation.routes
         assert result.success
-        assert result.driving_score == pytest.approx(100.0 * 0.7**result.red_lights)
+        assert result.driving_score == pytest.approx(100.0 / (1.0 + 0.4 * result.red_lights), rel=0.01)
+        assert result.red_lights == result.red_lights_met
         counts.append(result.red_lights)
     assert counts[0] == 0
     assert counts[1] >= 1
+
+
+def test_a_stop_sign_that_a_driver_passes_without_standing_is_listed(module_server: Server):
+    env = make(module_server, lights=False)
+    try:
+        env.reset(seed=1)
+        holds = [(hold.x_m, hold.y_m) for hold in stop_signs(env.session)]
+        rng = np.random.default_rng(0)
+        drawn = (env.planner.sample(rng, env.config.route) for _ in range(100))
+        passed = ((r, sum(any(math.dist(p, hold) < 1.0 for p in r.points.tolist()) for hold in holds)) for r in drawn)
+        route, signs = next((route, signs) for route, signs in passed if signs)
+        observation, info = env.reset(options={"route": route, "goes_on": True})
+        driver = PidPurePursuit()
+        while info["end"] is None:
+            *_, info = env.step(driver.act(observation, env.state))
+        assert [each.kind for each in info["infractions"]] == ["stop_sign"] * signs
+    finally:
+        env.close()

@@ -60,7 +60,7 @@ def _family_mib(run: Run) -> float:
 def test_an_evaluation_takes_what_was_rehearsed(start_server: StartServer, new_run: NewRun) -> None:
     run = new_run("run", start_server())
     run.start(
-        *("--eval-freq", "60", "--num-eval-episodes", "2", "--set", "environment.max_steps=60"),
+        *("--eval-freq", "60", "--num-eval-episodes", "2", "--set", "environment.time_limit.constant_s=6"),
         *("--set", "evaluation.video=true", "--set", "evaluation.baselines=true"),
     )
     run.wait(lambda: bool(run.events("evaluation_rehearsed")))

@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import REPOSITORY
 
 CONFIG = """
-environment: {max_steps: 40, route: {min_length_m: 60, max_length_m: 150}}
+environment: {time_limit: {constant_s: 4}, route: {min_length_m: 60, max_length_m: 150}}
 td3: {batch_size: 8, network: {channels: [4, 4, 4], features: 16, hidden: [16]}}
 replay: {capacity: 1000}
 training: {total_steps: 60, warmup_steps: 50, log_every_steps: 50, learner_threads: 1}

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 WARM_UP_STEPS = 20
 SETTINGS: dict[str, Any] = {
     **SMALL,
-    "environment": {**SMALL["environment"], "max_steps": 30},
+    "environment": {**SMALL["environment"], "time_limit": {"constant_s": 3}},
     "training": {**SMALL["training"], "lockstep": True, "checkpoint_every_steps": 20},
     "replay": {"capacity": 3000},
 }

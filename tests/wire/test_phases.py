@@ -17,13 +17,13 @@ from tests.wire.conftest import NewRun
 def test_what_was_learned_is_saved_before_an_evaluation_starts(start_server: StartServer, new_run: NewRun) -> None:
     run = new_run("run", start_server())
     evaluating = ("--max-timesteps", "60", "--eval-freq", "40", "--num-eval-episodes", "12")
-    run.start(*evaluating, "--set", "environment.max_steps=200", "--set", "environment.stuck_s=60")
+    run.start(*evaluating, "--set", "environment.time_limit.constant_s=20", "--set", "environment.blocked_s=60")
     run.wait(lambda: run.beat["phase"] == "evaluating")
     learned = run.beat["updates"]
     run.kill()
     assert not run.events("evaluated")
     assert run.events("checkpoint")[-1]["cause"] == "before the evaluation"
-    run.train(*evaluating, "--set", "environment.max_steps=20", "--resume")
+    run.train(*evaluating, "--set", "environment.time_limit.constant_s=2", "--resume")
     assert run.events("resumed")[0]["updates"] == learned > 0
     assert [event["step"] for event in run.events("evaluated")] == [40, 60]
 

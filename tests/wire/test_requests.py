@@ -118,7 +118,7 @@ def test_an_evaluation_that_a_drain_breaks_off_is_repeated(start_server: StartSe
     run = forked_run("run", start_server())
     run.start(
         *("--max-timesteps", "80", "--eval-freq", "40", "--num-eval-episodes", "12"),
-        *("--set", "environment.max_steps=200", "--set", "environment.stuck_s=60"),
+        *("--set", "environment.time_limit.constant_s=20", "--set", "environment.blocked_s=60"),
     )
     run.wait(lambda: run.beat.get("collector", {}).get("state") == "evaluating")
     drained = ask(run, "drain")

@@ -27,9 +27,11 @@ SETTINGS: dict[str, Any] = {
     **SMALL,
     "seed": SEED,
     "environment": {
-        "max_steps": 30,
+        "time_limit": {"constant_s": 3},
+        "blocked_s": 2,  # evaluations, which have NoCrash's time, of a driver that stands
         "route": {"min_length_m": 60, "max_length_m": 200},
-        "traffic": {"vehicles": 3},
+        "traffic": {"vehicles": [2, 4], "walkers": [2, 6], "lights": True},
+        "weather": ["ClearNoon", "WetNoon"],
     },
     "training": {
         "total_steps": BOUNDARY + AFTER,

@@ -10,7 +10,7 @@ import carla
 import numpy as np
 import pytest
 
-from agent.config import EnvironmentConfig, RouteConfig, SimulatorConfig
+from agent.config import EnvironmentConfig, RouteConfig, SimulatorConfig, TimeLimitConfig
 from agent.env.car import start_of
 from agent.env.driving import STARTS_A_RESET, DrivingEnv
 from agent.env.observation import DriverState, Observation
@@ -250,7 +250,9 @@ def test_a_drive_up_a_slope_begins_at_rest_on_the_road(
 ) -> None:
     path = tmp_path / "uphill.xodr"
     path.write_text(UPHILL, encoding="utf-8")
-    config = EnvironmentConfig(max_steps=5000, route=RouteConfig(min_length_m=60, max_length_m=150))
+    config = EnvironmentConfig(
+        time_limit=TimeLimitConfig(constant_s=500), route=RouteConfig(min_length_m=60, max_length_m=150)
+    )
     env = make(start_server(map=str(path)), config, fixed_delta_s=step_s)
     assert env.car is None
     env.reset(seed=1)

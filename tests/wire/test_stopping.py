@@ -68,7 +68,7 @@ PHASES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
     "updating": (settings(td3=LARGE), lambda run: run.beat.get("updates", 0) > 0),
     "saving": (settings(td3=LARGE, training={"checkpoint_every_steps": 1}), lambda run: RunMonitor(run).saving),
     "evaluating": (
-        settings(evaluation={"every_steps": 30, "episodes": 60}, environment={"max_steps": 500}),
+        settings(evaluation={"every_steps": 30, "episodes": 60}, environment={"time_limit": {"constant_s": 50}}),
         lambda run: RunMonitor(run).state is CollectorState.EVALUATING,
     ),
     "recording": (

@@ -23,14 +23,14 @@ def trained(module_server: Server, tmp_path_factory: pytest.TempPathFactory) -> 
     run = Run(tmp_path_factory.mktemp("trained") / "whole", module_server.port, forked=True)
     said = run.train(
         *("--eval-freq", "60", "--num-eval-episodes", "1", "--set", "evaluation.baselines=true"),
-        *("--set", "evaluation.video=true", "--set", "environment.max_steps=30"),
+        *("--set", "evaluation.video=true", "--set", "environment.time_limit.constant_s=3"),
     )
     return run, said
 
 
 def test_a_run_trains_evaluates_and_leaves_its_directory(trained: tuple[Run, str]) -> None:
     run, said = trained
-    for name in ("td3", "stop", "random", "pid", "120 steps, 100 updates"):
+    for name in ("td3", "td3-greyed", "stop", "random", "pid", "120 steps, 100 updates"):
         assert name in said
     for path in ("config.yaml", "evaluation.csv", "evaluation.json", "metrics.jsonl", "checkpoints/latest"):
         assert (run.path / path).stat().st_size > 0, path
@@ -77,7 +77,7 @@ def test_lockstep_runs_of_one_seed_are_equal_bit_for_bit_though_one_is_watched(
         for run in runs:
             run.train(
                 *("--seed", "3", "--max-timesteps", "60", "--set", "training.lockstep=true"),
-                *("--set", "environment.traffic.vehicles=3", "--set", "environment.max_steps=25"),
+                *("--set", "environment.traffic.vehicles=3", "--set", "environment.time_limit.constant_s=2.5"),
             )
     assert [(run.path / "live" / "state.json").exists() for run in runs] == [False, True]
     assert first.steps == second.steps == 60

@@ -20,7 +20,7 @@ from tests.conftest import REPOSITORY
 from tests.wire.forked import ForkedAgent
 
 SMALL: dict[str, Any] = {
-    "environment": {"max_steps": 60, "route": {"min_length_m": 60, "max_length_m": 200}},
+    "environment": {"time_limit": {"constant_s": 6}, "route": {"min_length_m": 60, "max_length_m": 200}},
     "td3": {"batch_size": 8, "network": {"channels": [4, 4, 4], "features": 16, "hidden": [16]}},
     "replay": {"capacity": 4000},
     "training": {

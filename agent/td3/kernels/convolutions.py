@@ -20,7 +20,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from agent.td3.kernels.arithmetic import CACHED_ROWS, cpu_has_bfloat16
-from agent.td3.replay.frames import STACK
 
 _PIXEL = torch.complex128  # 16 bytes that are moved together: the 4×4 pixels of a cell, nothing is computed with it
 _MKLDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")  # type: ignore[no-untyped-call]
@@ -30,7 +29,7 @@ def convolved(frames: Tensor, weights: list[Tensor], biases: list[Tensor], dtype
     """Return relu(conv₃(relu(conv₂(relu(conv₁(frames)))))) as (B, cells × channels) of ``dtype``, cells first.
 
     Args:
-        frames: (B, 4, 21, 21, 16) uint8; must not change before the backward pass.
+        frames: (B, 4, 21, 21, 16 a plane) uint8; must not change before the backward pass.
         weights: of the three convolutions, channels_last.
         biases: of the same.
         dtype: to compute in.
@@ -72,8 +71,8 @@ def _cells(flat: Tensor, weight: Tensor) -> Tensor:
 
 
 def _pixels(frames: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return (B, 4, 21, 21, 16) bytes as (B, 64, 21, 21) of ``dtype``, channels_last."""
-    cells = frames.view(_PIXEL).squeeze(-1).permute(0, 2, 3, 1).contiguous().view(torch.uint8)
+    """Return (B, 4, 21, 21, 16) bytes as (B, 64, 21, 21) of ``dtype``, channels_last; more planes, more channels."""
+    cells = frames.view(_PIXEL).permute(0, 2, 3, 1, 4).contiguous().view(torch.uint8).flatten(3)
     return cells.to(dtype).permute(0, 3, 1, 2)
 
 
@@ -82,7 +81,7 @@ def _apart(frames: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
     (B, 16, 4, 21, 21) of the weight's dtype, and the weight (32, 64, 2, 2) as (32, 16, 4, 2, 2), both channels last.
     """
-    return frames.to(weight.dtype).permute(0, 4, 1, 2, 3), _split(weight, 1, STACK).transpose(1, 2)
+    return frames.to(weight.dtype).permute(0, 4, 1, 2, 3), _split(weight, 1, frames.shape[1]).transpose(1, 2)
 
 
 def _paired(x: Tensor) -> Tensor:

@@ -1,28 +1,89 @@
 """The shape of an observation as the algorithm sees it, and the layout of its frames.
 
-Owns the sizes (84×84 grey, or 64×64 where memory is short; 4 frames, 53 numbers, 2 actions) and the 4×4 space-to-depth
-layout in which frames are stored and convolved. Never touches networks, disk or the environment.
+Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 15 privileged
+ones, 2 actions) and the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks,
+disk or the environment.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.config import CameraConfig
+
 SIDE = 84  # pixels of a camera frame, both ways
 SIDES = (SIDE, 64)  # those that a run may have
 STACK = 4  # frames of one observation, the newest last
 VECTOR = 53  # numbers of one observation beside the image
+PRIVILEGED = 15  # numbers that a run may keep of what its simulator knows, for all but the actor
 ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
 
 BLOCK = 4  # = stride of the first convolution
 
 
-def frame_shape(side: int = SIDE) -> tuple[int, int, int]:
+@dataclass(frozen=True)
+class FrameStack:
+    """What one observation's image is made of."""
+
+    side: int = SIDE
+    """Pixels of a frame, both ways."""
+    planes: int = 1
+    """Of a frame: one grey view has one, a colour view three."""
+    frames: int = STACK
+    every: int = 1
+    """Steps between two of the frames."""
+
+    @classmethod
+    def of(cls, camera: CameraConfig) -> FrameStack:
+        """Return what a camera's observations are made of."""
+        return cls(camera.width, camera.planes, camera.stack.frames, camera.stack.every)
+
+    @property
+    def frame_shape(self) -> tuple[int, int, int]:
+        """A stored frame's shape."""
+        return frame_shape(self.side, self.planes)
+
+    @property
+    def channels(self) -> int:
+        """What the first convolution reads of a cell."""
+        return self.frames * self.planes * BLOCK * BLOCK
+
+    @property
+    def reach(self) -> int:
+        """How many rows before the one at which a transition arrives hold frames of it."""
+        return (self.frames - 1) * self.every + 1
+
+    @property
+    def before(self) -> NDArray[np.int64]:
+        """The frames of s, counted from the row at which its step arrives: t-3..t."""
+        return self.arrived - 1
+
+    @property
+    def arrived(self) -> NDArray[np.int64]:
+        """The frames of s', counted from the row that holds it."""
+        return np.arange(-(self.frames - 1) * self.every, 1, self.every)
+
+    def new(self, n_step: int) -> int:
+        """Return how many of the frames of s' aren't among those of s: one, where both are one step apart."""
+        return 1 if n_step == self.every == 1 else self.frames
+
+    def cells(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return an image of whole frames, (n · planes, S, S), as n stored ones, (n, S/4, S/4, 16 · planes)."""
+        cells = space_to_depth(image)
+        planes: NDArray[Any] = cells.reshape(-1, self.planes, *cells.shape[-3:])
+        return np.moveaxis(planes, 1, 3).reshape(-1, *self.frame_shape)
+
+
+DEFAULT = FrameStack()
+
+
+def frame_shape(side: int = SIDE, planes: int = 1) -> tuple[int, int, int]:
     """Return a stored frame's shape, (21, 21, 16) of 84×84: channels last, so that stacking frames is one `cat`."""
-    return side // BLOCK, side // BLOCK, BLOCK * BLOCK
+    return side // BLOCK, side // BLOCK, planes * BLOCK * BLOCK
 
 
 def convolved_sides(side: int = SIDE) -> tuple[int, int, int]:
@@ -46,6 +107,28 @@ def space_to_depth(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     lead, (across, _, pixels) = frames.shape[:-2], frame_shape(frames.shape[-1])
     cells: NDArray[Any] = frames.reshape(*lead, across, BLOCK, across, BLOCK).swapaxes(-3, -2)
     return cells.reshape(*lead, across, across, pixels)
+
+
+def shift(frames: NDArray[np.uint8], reach: int, rng: np.random.Generator) -> None:
+    """Move the pictures of stored frames (B, W, C, C, 16 a plane) in place, each row's together.
+
+    As in DrQ (Yarats et al. 2021): by up to ``reach`` pixels down and across, uniformly; what comes in at an edge
+    repeats the edge.
+    """
+    window, across, _, depth = frames.shape[1:]
+    side, planes = BLOCK * across, depth // BLOCK**2
+    # Four pixels lie side by side in a cell as in a picture, and are moved as one number.
+    lines, moved = (np.empty((window, planes, across, BLOCK, across), np.uint32) for _ in range(2))
+    pictures = (window * planes, side, side)
+    padded = np.empty((pictures[0], side + 2 * reach, side + 2 * reach), np.uint8)
+    for row, (y, x) in zip(frames.view(np.uint32), rng.integers(0, 2 * reach + 1, (len(frames), 2)), strict=True):
+        cells = row.reshape(window, across, across, planes, BLOCK)
+        lines[...] = cells.transpose(0, 3, 1, 4, 2)
+        padded[:, reach:-reach, reach:-reach] = lines.view(np.uint8).reshape(pictures)
+        padded[:, :reach], padded[:, -reach:] = padded[:, reach, None], padded[:, -reach - 1, None]
+        padded[:, :, :reach], padded[:, :, -reach:] = padded[:, :, reach, None], padded[:, :, -reach - 1, None]
+        moved.view(np.uint8).reshape(pictures)[...] = padded[:, y : y + side, x : x + side]
+        cells[...] = moved.transpose(0, 2, 4, 1, 3)
 
 
 def depth_to_space(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:

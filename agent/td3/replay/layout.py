@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.td3.replay.frames import ACTION, SIDE, SIDES, VECTOR, frame_shape
+from agent.config import EnvironmentConfig
+from agent.td3.replay.frames import ACTION, BLOCK, PRIVILEGED, SIDE, SIDES, VECTOR, frame_shape
 from contract.exits import Exit, ExitError
 
 ROW = np.dtype(
@@ -32,13 +33,24 @@ ROW = np.dtype(
 )
 META = "replay.json"
 PUBLISHED = "published"
-_FIXED = {"version": 1, "vector": VECTOR, "action": ACTION, "row_bytes": ROW.itemsize}
+_FIXED = {"vector": VECTOR, "action": ACTION}
 
 
 class ReplayError(ExitError):
     """A replay that can't be used; the message is one sentence for a person."""
 
     code = Exit.BAD_CONFIG
+
+
+def row_type(privileged: int = 0) -> np.dtype[np.void]:
+    """Return a row's fields, 8-byte aligned: ``ROW``'s, and behind them so many privileged numbers, if any."""
+    if not privileged:
+        return ROW
+    names = ROW.names or ()
+    formats = [*(ROW[name] for name in names), np.dtype(("<f4", (privileged,)))]
+    offsets = [*(ROW.fields[name][1] for name in names), ROW.itemsize]  # type: ignore[index]
+    size = ROW.itemsize + 4 * (privileged + privileged % 2)
+    return np.dtype({"names": [*names, "privileged"], "formats": formats, "offsets": offsets, "itemsize": size})
 
 
 @dataclass(frozen=True)
@@ -53,11 +65,20 @@ class Layout:
     """The oldest row that may be drawn: those before it were not taken along when the ring was resized."""
     generation: int = 0
     """How often it was resized: each time into files of their own, beside the ones that count until then."""
+    privileged: int = 0
+    """Numbers of a row that the actor never sees; 0: there is no such column."""
+    planes: int = 1
+    """Of a frame."""
+
+    @property
+    def row(self) -> np.dtype[np.void]:
+        """A row's fields."""
+        return row_type(self.privileged)
 
     @property
     def frame_bytes(self) -> int:
         """Of one frame."""
-        return prod(frame_shape(self.side))
+        return prod(frame_shape(self.side, self.planes))
 
     @property
     def arrays(self) -> dict[str, int]:
@@ -65,7 +86,7 @@ class Layout:
         number = f".{self.generation}" if self.generation else ""
         return {
             f"frames{number}.u8": self.capacity * self.frame_bytes,
-            f"rows{number}.bin": self.capacity * ROW.itemsize,
+            f"rows{number}.bin": self.capacity * self.row.itemsize,
         }
 
     @property
@@ -82,7 +103,7 @@ class Layout:
         temporary = directory / f"{META}.tmp"
         resized = {"first": self.first, "generation": self.generation} if self.generation else {}
         with temporary.open("w", encoding="utf-8") as meta:
-            json.dump({"capacity": self.capacity, **_expected(self.side), **resized}, meta)
+            json.dump({"capacity": self.capacity, **_expected(self), **resized}, meta)
             meta.flush()
             os.fsync(meta.fileno())
         temporary.replace(directory / META)
@@ -96,29 +117,61 @@ class Layout:
         """
         try:
             meta = json.loads((directory / META).read_text(encoding="utf-8"))
-            sides = [side for side in SIDES if meta["frame"] == list(frame_shape(side))]
-            counts = [int(meta.pop("capacity")), *(int(meta.pop(name, 0)) for name in ("first", "generation"))]
-            found = cls(counts[0], sides[0] if sides else SIDE, *counts[1:])
+            across, _, depth = meta["frame"]
+            side, planes = BLOCK * across, max(1, depth // BLOCK**2)
+            found = cls(
+                int(meta.pop("capacity")),
+                side if side in SIDES else SIDE,
+                first=int(meta.pop("first", 0)),
+                generation=int(meta.pop("generation", 0)),
+                privileged=int(meta.get("privileged", 0)),
+                planes=planes,
+            )
             whole = all((directory / name).stat().st_size == size for name, size in found.files.items())
         except FileNotFoundError as error:
             raise ReplayError(f"{directory}: holds no replay ({error.filename} is missing).") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReplayError(f"{directory / META}: can't be read ({error}); choose another run directory.") from None
-        if meta != _expected(found.side) or not whole:
+        if meta != _expected(found) or not whole:
             raise ReplayError(_unusable(directory, meta, found))
         return found
 
+    def require_privileged(self, directory: Path, privileged: int) -> None:
+        """Refuse a ring whose rows hold another count of privileged numbers: what wasn't recorded can't be added.
 
-def bytes_for(capacity: int, side: int = SIDE) -> int:
+        Raises:
+            ReplayError: in one sentence.
+        """
+        if self.privileged != privileged:
+            raise ReplayError(
+                f"{directory}: a row of this replay holds {self.privileged} privileged numbers, the configuration asks "
+                f"for {privileged}: set environment.privileged to {str(bool(self.privileged)).lower()}, or choose "
+                "another directory."
+            )
+
+
+def privileged_numbers(environment: EnvironmentConfig) -> int:
+    """Return how many privileged numbers a row of this environment's steps holds; 0 for none."""
+    return PRIVILEGED if environment.privileged else 0
+
+
+def bytes_for(capacity: int, side: int = SIDE, privileged: int = 0, planes: int = 1) -> int:
     """Return the bytes on disk, and in RAM once all of it has been touched, of a ring of this many rows."""
-    return sum(Layout(capacity, side).files.values())
+    return sum(Layout(capacity, side, privileged=privileged, planes=planes).files.values())
 
 
-def _expected(side: int) -> dict[str, Any]:
-    return {**_FIXED, "frame": list(frame_shape(side))}
+def _expected(layout: Layout) -> dict[str, Any]:
+    """Return what ``replay.json`` says beside the ring's size; version 2 came with the privileged column."""
+    version = {"version": 2, "privileged": layout.privileged} if layout.privileged else {"version": 1}
+    return {
+        **version,
+        **_FIXED,
+        "row_bytes": layout.row.itemsize,
+        "frame": list(frame_shape(layout.side, layout.planes)),
+    }
 
 
 def _unusable(directory: Path, meta: dict[str, Any], found: Layout) -> str:
-    expected = _expected(found.side)
+    expected = _expected(found)
     reason = "its files are cut short" if meta == expected else f"its layout is {meta}, expected {expected}"
     return f"{directory}: this replay can't be used, {reason}: choose another run directory."

@@ -10,6 +10,7 @@ at most.
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,37 +20,46 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agent.td3.replay.frames import SIDE, STACK, frame_shape, space_to_depth
+from agent.td3.replay.frames import DEFAULT, FrameStack, frame_shape
 from agent.td3.replay.layout import Layout, ReplayError
 from agent.td3.replay.ring import Ring
 
 __all__ = ["Batch", "Replay", "ReplayError"]
 
-_FRAME_WINDOW = np.arange(-STACK, 1)  # frames t-3..t+1, counted from the row that the transition arrives at
 # Rows that the writer may be changing: an episode's first observation is published together with its first step.
 IN_FLIGHT = 2
-# Rows left out at the old end of a full ring: those in flight, the oldest frame window's, and some that the writer may
-# advance while a batch is read.
-_MARGIN = IN_FLIGHT + STACK + 10
-MIN_CAPACITY = 2 * _MARGIN
+# Left out at the old end of a full ring: rows that the writer may advance while a batch is read.
+_ADVANCE = 10
+MIN_CAPACITY = 2 * (IN_FLIGHT + DEFAULT.reach + _ADVANCE)
 # Batches that are fetched ahead after one that had to wait for the disk; then one isn't, to see whether it still must.
 _FETCHED_AHEAD = 1_000
 
 
 @dataclass(frozen=True)
 class Batch:
-    """B transitions. One window of five frames t-3..t+1 holds the stacks of both s and s'."""
+    """B transitions from s to s', m steps later: one, or with n-step returns as many as the episode has, up to n.
 
-    frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth; before an episode's start its first frame, repeated
+    The first four frames of a row are the stack of s, its last four that of s'; for one step they share three.
+    """
+
+    frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth, or (B, 8, …); before an episode's start its first one
     vector: Tensor  # (B, 53) float32, of s
     next_vector: Tensor  # (B, 53) float32, of s'
     action: Tensor  # (B, 2) float32 in [-1, 1]
-    reward: Tensor  # (B,) float32
+    reward: Tensor  # (B,) float32, the sum of the m rewards, the k-th times γᵏ
     terminated: Tensor  # (B,) float32: 1 where s' is terminal; 0 also where a time limit ended the episode
+    privileged: Tensor  # (B, P) float32, of s, never for the actor; P is 0 where the replay holds none
+    next_privileged: Tensor  # (B, P) float32, of s'
+    discount: Tensor  # (B,) float32: γᵐ⁻¹, 1 for one step
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device; the same tensors where they are there already."""
         return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Batch]) -> Batch:
+        """Return one batch of several, in fresh memory."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
 
     def __len__(self) -> int:
         """How many transitions, B."""
@@ -63,32 +73,33 @@ class Batch:
 class Replay:
     """The ring of transitions: ``create`` for the one writer, ``open`` for everybody else."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, stack: FrameStack) -> None:
         self._ring = ring
+        self._stack = stack
         self._episode_step: int | None = None  # of the newest row written; None outside an episode
         self._frames_out: dict[int, NDArray[np.uint8]] = {}  # a page fault for each fresh 4 KiB would double the time
         self._to_fetch = 0  # batches
 
     @classmethod
-    def create(cls, directory: Path, capacity: int, side: int = SIDE) -> Replay:
+    def create(cls, directory: Path, capacity: int, stack: FrameStack = DEFAULT, privileged: int = 0) -> Replay:
         """Open the replay for writing and go on with what it holds; allocate it whole where there is none.
 
         Raises:
             ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
-                or layout.
+                or row.
         """
         if capacity < MIN_CAPACITY:
             raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
-        return cls(Ring.create(directory, capacity, side))
+        return cls(Ring.create(directory, capacity, stack, privileged), stack)
 
     @classmethod
-    def open(cls, directory: Path, writable: bool = False) -> Replay:
-        """Open an existing replay, whatever its capacity.
+    def open(cls, directory: Path, writable: bool = False, stack: FrameStack = DEFAULT) -> Replay:
+        """Open an existing replay, whatever its capacity and frame size; its batches hold so many frames.
 
         Raises:
             ReplayError: there is none, it has another layout, or (writable) another process writes.
         """
-        return cls(Ring.open(directory, writable))
+        return cls(Ring.open(directory, writable), stack)
 
     def close(self) -> None:
         """Let another writer in; the mapping itself goes with the last reference to it."""
@@ -113,7 +124,7 @@ class Replay:
     @property
     def size(self) -> int:
         """Rows held now."""
-        kept = self.rows - max(0, self.layout.first - STACK)
+        kept = self.rows - max(0, self.layout.first - self._stack.reach)
         return min(kept, self.capacity)
 
     @property
@@ -122,10 +133,20 @@ class Replay:
         rows = self.rows
         return self._step(rows - 1) if rows else 0
 
-    def start_episode(self, frame: NDArray[np.uint8], vector: NDArray[np.float32]) -> None:
-        """Take an episode's first observation: frame (S, S), vector (53,). Published with the first transition."""
+    @property
+    def episodes(self) -> int:
+        """Episodes ever begun: each has one row more than transitions."""
+        return self.rows - self.steps
+
+    def start_episode(
+        self, frame: NDArray[np.uint8], vector: NDArray[np.float32], privileged: NDArray[np.float32] | None = None
+    ) -> None:
+        """Take an episode's first observation: frame (planes, S, S), vector (53,), privileged (P,).
+
+        The last where the rows hold them. Published with the first transition.
+        """
         self._episode_step = 0
-        self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""))
+        self._write(self.rows, frame, (self.steps, vector, (0.0, 0.0), 0.0, 0, False, False, b""), privileged)
 
     def append(
         self,
@@ -135,6 +156,7 @@ class Replay:
         truncated: bool,
         frame: NDArray[np.uint8],
         vector: NDArray[np.float32],
+        privileged: NDArray[np.float32] | None = None,
     ) -> None:
         """Publish a transition: action (2,), reward, how the episode ended, and the observation that it led to.
 
@@ -146,12 +168,23 @@ class Replay:
         row = self.rows + (self._episode_step == 0)
         self._episode_step += 1
         values = (self.steps + 1, vector, action, reward, self._episode_step, terminated, truncated, b"")
-        self._write(row, frame, values)
+        self._write(row, frame, values, privileged)
         self._ring.published[0] = row + 1  # one aligned store, after all that it announces
         if terminated or truncated:
             self._episode_step = None
 
-    def sample(self, batch: int, rng: np.random.Generator, until: int | None = None) -> Batch:
+    def require_steps(self) -> None:
+        """Refuse a replay that holds no transition.
+
+        Raises:
+            ReplayError: in one sentence.
+        """
+        if self.steps == 0:
+            raise ReplayError(f"{self._ring.directory}: no transition to sample; collect some steps first.")
+
+    def sample(
+        self, batch: int, rng: np.random.Generator, until: int | None = None, n_step: int = 1, gamma: float = 1.0
+    ) -> Batch:
         """Draw transitions uniformly, with replacement.
 
         Args:
@@ -159,6 +192,8 @@ class Replay:
             rng: the only source of chance: the same state and the same rows give the same batch.
             until: draw from the first so many transitions ever written (of those still held); None: from all.
                 The batch then does not depend on what a writer, up to 10 rows ahead, has added since.
+            n_step: rewards to sum, at most: fewer where the episode ended, by whatever, or has come no further yet.
+            gamma: discount of each reward after the first.
 
         Returns:
             The batch on the CPU. Its ``frames`` are overwritten by the next call with the same B.
@@ -173,7 +208,7 @@ class Replay:
             head = self._head(until)
             drawn = self._draw(batch, rng, max(oldest, whole), head)
             if drawn is not None:
-                result = self._gather(drawn)
+                result = self._gather(drawn, head, n_step, gamma)
                 if drawn.min() >= self._oldest_whole():
                     self._to_fetch = _FETCHED_AHEAD if _waits_for_disk() > waits else max(0, self._to_fetch - 1)
                     return result
@@ -190,14 +225,14 @@ class Replay:
         if self._to_fetch:
             rows = self._draw(batch, rng, self._oldest(self.rows), self.rows)
             if rows is not None:
-                self._ring.fetch((rows - STACK) % self.capacity, STACK + 1 + IN_FLIGHT)
+                self._ring.fetch((rows - self._stack.reach) % self.capacity, self._stack.reach + 1 + IN_FLIGHT)
 
     def _oldest(self, head: int) -> int:
-        return max(self.layout.first, head - self.capacity + _MARGIN)
+        return max(self.layout.first, head - self.capacity + IN_FLIGHT + self._stack.reach + _ADVANCE)
 
     def _oldest_whole(self) -> int:
         """Return the oldest row whose frame window the writer can't be changing now."""
-        return max(self.layout.first, self.rows - self.capacity + IN_FLIGHT + STACK)
+        return max(self.layout.first, self.rows - self.capacity + IN_FLIGHT + self._stack.reach)
 
     def _head(self, until: int | None) -> int:
         """Return the row after the last that may be drawn: steps grow with the rows, so it is found by bisection."""
@@ -222,19 +257,47 @@ class Replay:
             rows[first] = rng.integers(oldest, head, int(first.sum()))
         return rows
 
-    def _gather(self, rows: NDArray[np.int64]) -> Batch:
-        windows = np.maximum(rows[:, None] + _FRAME_WINDOW, (rows - self._episode_steps(rows))[:, None]) % self.capacity
-        if len(rows) not in self._frames_out:
-            self._frames_out[len(rows)] = np.empty((windows.size, self.layout.frame_bytes), dtype=np.uint8)
-        frames = self._frames_out[len(rows)]
+    def _gather(self, rows: NDArray[np.int64], head: int, n_step: int, gamma: float) -> Batch:
+        """Return the transitions whose first steps arrive at these rows."""
+        last, first = self._last_rows(rows, head, n_step), rows - self._episode_steps(rows)
+        stacks = rows[:, None] + self._stack.before, last[:, None] + self._stack.arrived[-self._stack.new(n_step) :]
+        windows = np.maximum(np.concatenate(stacks, axis=1), first[:, None]) % self.capacity
+        if windows.size not in self._frames_out:
+            self._frames_out[windows.size] = np.empty((windows.size, self.layout.frame_bytes), dtype=np.uint8)
+        frames = self._frames_out[windows.size]
         np.take(self._ring.frames, windows.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
-        before = self._ring.rows["vector"][(rows - 1) % self.capacity]
-        arrived = self._ring.rows[rows % self.capacity]
-        columns = (before, arrived["vector"], arrived["action"], arrived["reward"], arrived["terminated"])
+        before, stepped, arrived = (self._ring.rows[at % self.capacity] for at in (rows - 1, rows, last))
+        none = np.empty((len(rows), 0))
+        columns = (
+            *(before["vector"], arrived["vector"], stepped["action"]),
+            *(self._return(rows, last, n_step, gamma), arrived["terminated"]),
+            *(each["privileged"] if self.layout.privileged else none for each in (before, arrived)),
+            gamma ** (last - rows),
+        )
         return Batch(
-            torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side)),
+            torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side, self.layout.planes)),
             *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
         )
+
+    def _last_rows(self, rows: NDArray[np.int64], head: int, n_step: int) -> NDArray[np.int64]:
+        """Return the rows at which the n-th steps arrive, or the last ones of their episodes that lie below ``head``.
+
+        An episode that was broken off ends where another one's first row follows.
+        """
+        last = rows
+        for _ in range(n_step - 1):
+            here, after = (self._ring.rows[at % self.capacity] for at in (last, last + 1))
+            follows = (last + 1 < head) & (after["episode_step"] == here["episode_step"] + 1)
+            goes_on = follows & (here["terminated"] == 0) & (here["truncated"] == 0)
+            last = last + goes_on
+        return last
+
+    def _return(self, rows: NDArray[np.int64], last: NDArray[np.int64], n_step: int, gamma: float) -> NDArray[Any]:
+        """Return Σ γᵏ rₖ over the steps that arrive at ``rows`` to ``last``, (B,)."""
+        steps = np.arange(n_step)
+        rewards = self._ring.rows["reward"][(rows[:, None] + steps) % self.capacity]
+        summed: NDArray[Any] = np.where(steps <= (last - rows)[:, None], rewards * gamma**steps, 0).sum(axis=1)
+        return summed
 
     def _step(self, row: int) -> int:
         return int(self._ring.rows["step"][row % self.capacity])
@@ -243,10 +306,14 @@ class Replay:
         found: NDArray[np.int64] = self._ring.rows["episode_step"][rows % self.capacity].astype(np.int64)
         return found
 
-    def _write(self, row: int, frame: NDArray[np.uint8], values: tuple[Any, ...]) -> None:
-        slot = row % self.capacity
-        self._ring.frames[slot] = space_to_depth(frame).reshape(-1)
-        self._ring.rows[slot] = values
+    def _write(
+        self, row: int, frame: NDArray[np.uint8], values: tuple[Any, ...], privileged: NDArray[np.float32] | None
+    ) -> None:
+        slot, found = row % self.capacity, 0 if privileged is None else len(privileged)
+        if found != self.layout.privileged:
+            raise ValueError(f"{found} privileged numbers for a replay of {self.layout.privileged}")
+        self._ring.frames[slot] = self._stack.cells(frame).reshape(-1)
+        self._ring.rows[slot] = (*values, privileged) if found else values
 
 
 def _waits_for_disk() -> int:

@@ -28,7 +28,7 @@ def shares(before: int, after: int) -> NDArray[np.float32]:
 
 
 def frames(cells: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """Return stored frames (N, C, C, 16) at another size, (N, S/4, S/4, 16): area averages, rounded."""
+    """Return a plane of stored frames (N, C, C, 16) at another size, (N, S/4, S/4, 16): area averages, rounded."""
     pixels = depth_to_space(cells).astype(np.float32)
     weights = shares(pixels.shape[-1], side)
     weights /= weights.sum(axis=1, keepdims=True)

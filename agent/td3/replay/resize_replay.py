@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -19,10 +19,10 @@ import numpy as np
 
 from agent.exits import AgentError
 from agent.td3.replay import resampling
-from agent.td3.replay.frames import STACK, frame_shape
+from agent.td3.replay.frames import BLOCK, FrameStack, frame_shape
 from agent.td3.replay.layout import META, Layout, ReplayError, bytes_for
 from agent.td3.replay.replay import IN_FLIGHT, MIN_CAPACITY
-from agent.td3.replay.ring import NoRoomError, Ring, allocate, free_bytes, locked
+from agent.td3.replay.ring import NoRoomError, Ring, allocate, free_bytes, locked, require_planes
 from contract.events import CannotFit, MemoryPool, log_by
 from contract.exits import Exit
 
@@ -48,15 +48,23 @@ class Resized:
     seconds: float
 
 
-def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float, log: Callable[..., None]) -> None:
+def resize_replay(
+    directory: Path,
+    capacity: int,
+    stack: FrameStack,
+    reserve_mib: float,
+    log: Callable[..., None],
+    privileged: int = 0,
+) -> None:
     """Resize the ring if it is of another capacity or frame size, and log it: event ``replay_reshaped``.
 
     Args:
         directory: of the ring, in its run's directory.
         capacity: rows.
-        side: of the frames, pixels.
+        stack: of the frames; their planes stay what they are.
         reserve_mib: of the disk, to leave free.
         log: writes an event: its name, its cause, and the numbers by name.
+        privileged: numbers of a row, which no resizing changes.
 
     Raises:
         AgentError: the disk can't hold both for a while (exit 71, event ``cannot_fit``).
@@ -64,17 +72,17 @@ def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float,
     """
     reserve = int(reserve_mib * _MIB)
     try:
-        done = resize(directory, capacity, side, reserve)
+        done = resize(directory, capacity, stack, reserve, privileged)
     except NoRoomError as error:
         free = free_bytes(directory)
         shortage = CannotFit(
             cause=str(error),
             pool=MemoryPool.DISK,
             folder=str(directory.parent),
-            needed_mib=round(bytes_for(capacity, side) / _MIB, 1),
+            needed_mib=round(bytes_for(capacity, stack.side, privileged, stack.planes) / _MIB, 1),
             free_mib=round(free / _MIB, 1),
             reserve_mib=reserve_mib,
-            fitting_replay=max(0, free - reserve) // bytes_for(1, side) or None,
+            fitting_replay=max(0, free - reserve) // bytes_for(1, stack.side, privileged, stack.planes) or None,
         )
         log_by(log, shortage)
         raise AgentError(str(error), Exit.OUT_OF_MEMORY, shortage.pool) from None
@@ -82,18 +90,19 @@ def resize_replay(directory: Path, capacity: int, side: int, reserve_mib: float,
         log("replay_reshaped", "the configuration asks for another replay", **asdict(done))
 
 
-def resize(directory: Path, capacity: int, side: int, reserve: int = 0) -> Resized | None:
+def resize(directory: Path, capacity: int, stack: FrameStack, reserve: int = 0, privileged: int = 0) -> Resized | None:
     """Resize the ring if it is of another capacity or frame size; return None where it isn't, or there is none.
 
     Args:
         directory: of the ring; what an earlier, killed attempt left there is removed.
         capacity: rows.
-        side: of the frames, pixels.
+        stack: of the frames; their planes stay what they are.
         reserve: bytes of the disk to leave free.
+        privileged: numbers of a row, which no resizing changes.
 
     Raises:
         NoRoomError: the disk can't hold both rings for a while; the old one counts.
-        ReplayError: another process writes, or the ring can't be used.
+        ReplayError: another process writes, the ring can't be used, or its frames have other planes.
     """
     if not (directory / META).exists():
         return None
@@ -101,25 +110,33 @@ def resize(directory: Path, capacity: int, side: int, reserve: int = 0) -> Resiz
         raise ReplayError(f"replay.capacity is {capacity}, expected at least {MIN_CAPACITY} rows.")
     with _lock_of_the_last_writer(directory) as lock:
         old = Layout.read(directory)
+        old.require_privileged(directory, privileged)
         _remove_what_does_not_count(directory, old)
-        if (old.capacity, old.side) == (capacity, side):
+        require_planes(directory, old, stack)
+        if (old.capacity, old.side) == (capacity, stack.side):
             return None
-        return _resized(Ring.mapped(directory, old, lock), capacity, side, reserve)
+        return _resized(Ring.mapped(directory, old, lock), capacity, stack, reserve)
 
 
-def _resized(old: Ring, capacity: int, side: int, reserve: int) -> Resized:
+def _resized(old: Ring, capacity: int, stack: FrameStack, reserve: int) -> Resized:
     begun_s = time.monotonic()
     rows, before = int(old.published[0]), old.layout
-    held = max(0, rows - before.capacity + IN_FLIGHT, before.first - STACK)
+    held = max(0, rows - before.capacity + IN_FLIGHT, before.first - stack.reach)
     start = max(held, rows - capacity)
-    layout = Layout(capacity, side, start + STACK if start else 0, before.generation + 1)
+    layout = replace(
+        before,
+        capacity=capacity,
+        side=stack.side,
+        first=start + stack.reach if start else 0,
+        generation=before.generation + 1,
+    )
     _require_room(old.directory, layout, reserve)
     allocate(old.directory, layout.arrays)
     _copy(old, Ring.mapped(old.directory, layout, old.lock), start, rows)
     layout.write(old.directory)
     _remove_what_does_not_count(old.directory, layout)
     seconds = round(time.monotonic() - begun_s, 3)
-    return Resized(before.capacity, capacity, before.side, side, rows - start, start - held, seconds)
+    return Resized(before.capacity, capacity, before.side, stack.side, rows - start, start - held, seconds)
 
 
 def _copy(old: Ring, new: Ring, start: int, end: int) -> None:
@@ -129,8 +146,9 @@ def _copy(old: Ring, new: Ring, start: int, end: int) -> None:
         here, there = numbers % old.layout.capacity, numbers % new.layout.capacity
         frames = old.frames[here]
         if new.layout.side != old.layout.side:
-            cells = frames.reshape(len(frames), *frame_shape(old.layout.side))
-            frames = resampling.frames(cells, new.layout.side).reshape(len(frames), -1)
+            planes = frames.reshape(len(frames), *frame_shape(old.layout.side)[:2], old.layout.planes, BLOCK**2)
+            cells = [resampling.frames(planes[:, :, :, plane], new.layout.side) for plane in range(old.layout.planes)]
+            frames = np.stack(cells, axis=3).reshape(len(frames), -1)
         new.frames[there] = frames
         new.rows[there] = old.rows[here]
     new.flush()

@@ -19,8 +19,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.td3.replay.frames import SIDE
-from agent.td3.replay.layout import META, ROW, Layout, ReplayError, bytes_for
+from agent.td3.replay.frames import DEFAULT, FrameStack
+from agent.td3.replay.layout import META, Layout, ReplayError, bytes_for
 
 
 class NoRoomError(ReplayError):
@@ -33,26 +33,27 @@ class Ring:
 
     directory: Path
     layout: Layout
-    frames: NDArray[np.uint8]  # (capacity, 7056 or 4096)
-    rows: NDArray[Any]  # (capacity,) of ROW
+    frames: NDArray[np.uint8]  # (capacity, 7056 or 4096 a plane)
+    rows: NDArray[Any]  # (capacity,) of the layout's row
     published: NDArray[np.int64]  # (1,): rows ever published; row r lies in slot r % capacity
     pages: mmap.mmap  # what ``frames`` is a view of
     lock: IO[bytes] | None
 
     @classmethod
-    def create(cls, directory: Path, capacity: int, side: int = SIDE) -> Ring:
+    def create(cls, directory: Path, capacity: int, stack: FrameStack = DEFAULT, privileged: int = 0) -> Ring:
         """Open the ring for writing; allocate it first where there is none.
 
         Raises:
             ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
-                or layout.
+                or row.
         """
         with contextlib.ExitStack() as on_error:
             lock = on_error.enter_context(locked(directory))
             if not (directory / META).exists():
-                _create(directory, Layout(capacity, side))
+                _create(directory, Layout(capacity, stack.side, privileged=privileged, planes=stack.planes))
             found = Layout.read(directory)
-            _require_same(directory, found, capacity, side)
+            found.require_privileged(directory, privileged)
+            _require_same(directory, found, capacity, stack)
             ring = cls.mapped(directory, found, lock)
             on_error.pop_all()
         return ring
@@ -75,7 +76,9 @@ class Ring:
             # Frames are drawn from all over: what the kernel reads ahead, 128 KiB to 8 MiB a fault, is for nothing.
             pages.madvise(mmap.MADV_RANDOM)
         frames = np.frombuffer(pages, np.uint8).reshape(layout.capacity, layout.frame_bytes)
-        return cls(directory, layout, frames, np.frombuffer(rows, ROW), np.frombuffer(published, "<i8"), pages, lock)
+        return cls(
+            directory, layout, frames, np.frombuffer(rows, layout.row), np.frombuffer(published, "<i8"), pages, lock
+        )
 
     def flush(self) -> None:
         """Wait until frames and rows are on the disk."""
@@ -160,19 +163,29 @@ def _create(directory: Path, layout: Layout) -> None:
 
 def _too_small(directory: Path, layout: Layout) -> str:
     free, needed = free_bytes(directory), sum(layout.files.values())
-    fitting = free // bytes_for(1, layout.side)
+    fitting = free // bytes_for(1, layout.side, layout.privileged, layout.planes)
     return (
         f"{directory}: a replay of {layout.capacity} rows needs {needed / 2**20:.0f} MiB and the disk has "
         f"{free / 2**20:.0f} MiB free: free some disk there, or set replay.capacity to at most {fitting}."
     )
 
 
-def _require_same(directory: Path, found: Layout, capacity: int, side: int) -> None:
-    if (found.capacity, found.side) != (capacity, side):
+def _require_same(directory: Path, found: Layout, capacity: int, stack: FrameStack) -> None:
+    require_planes(directory, found, stack)
+    if (found.capacity, found.side) != (capacity, stack.side):
         raise ReplayError(
             f"{directory}: holds a ring of {found.capacity} rows of {found.side}×{found.side} pixels, the "
-            f"configuration asks for {capacity} of {side}×{side}: training resizes it when it starts; "
+            f"configuration asks for {capacity} of {stack.side}×{stack.side}: training resizes it when it starts; "
             f"set replay.capacity to {found.capacity}, or choose another run directory."
+        )
+
+
+def require_planes(directory: Path, found: Layout, stack: FrameStack) -> None:
+    """Raise ReplayError if the frames have other planes: nothing makes colours of grey, or a view of none."""
+    if found.planes != stack.planes:
+        raise ReplayError(
+            f"{directory}: holds frames of {found.planes} planes, environment.camera gives {stack.planes}: set its "
+            "channels and narrow as they were, or choose another run directory."
         )
 
 

@@ -34,7 +34,7 @@ class Ticks:
         self._programs: object = None
         self._last: Heartbeat | None = None
         self._waiting_s = self._wanted_s = 0.0
-        self._ticked = self._fresh = False
+        self._ticked = self._fresh = self._moved = False
 
     def forget(self) -> None:
         """Start all waiting over: time has passed without a look."""
@@ -61,15 +61,17 @@ class Ticks:
         now_s, last, state = seen.time_s, self._last, beat.collector.state
         programs = (seen.simulator.pid, seen.agent.pid)
         if programs != self._programs:
-            self._programs, self._ticked, self._fresh = programs, False, False
+            self._programs, self._ticked, self._fresh, self._moved = programs, False, False, False
         if state in WANTING or (beat.tick_outstanding_s > 0 and state is not CollectorState.REHEARSING):
             self._wanted_s = now_s
+        if last is not None and beat.collector.pid != last.collector.pid and not self._fresh:
+            self._moved = True
         if last is None:
             self._waiting_s = self._wanted_s = now_s
         elif beat.ticks != last.ticks:
-            self._waiting_s, self._ticked, self._fresh = now_s, True, False
+            self._waiting_s, self._ticked, self._fresh, self._moved = now_s, True, False, False
         elif beat.collector_restarts > last.collector_restarts:
-            self._waiting_s, self._fresh = now_s, True
+            self._waiting_s, self._fresh, self._moved = now_s, True, False
         elif now_s - self._wanted_s > PAUSE_S or state in (CollectorState.STARTING, CollectorState.ABSENT):
             self._waiting_s = now_s
         self._last = beat
@@ -86,8 +88,10 @@ class Ticks:
     def _stalled(self, now_s: float, beat: Heartbeat, age_s: float) -> Finding | None:
         waited_s = now_s - self._waiting_s
         out_s = beat.tick_outstanding_s + age_s
-        # A first connection may have met a simulator that didn't answer yet, and so cost a whole time-out.
-        limit_s = self._limit_s + (0.0 if self._ticked or self._fresh else self._timeout_s)
+        # A first connection may have met a simulator that didn't answer yet, and so cost a whole time-out; one of a
+        # collector that replaced none, sent to another town, a map that took so long to load.
+        patient = self._moved or not (self._ticked or self._fresh)
+        limit_s = self._limit_s + self._timeout_s * patient
         if waited_s <= limit_s:
             return None
         connects = beat.collector.state is CollectorState.CONNECTING

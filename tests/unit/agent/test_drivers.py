@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from agent.collector.warm_up import warmup_action
-from agent.env import observation
+from agent.config import AgentConfig, NetworkConfig
+from agent.env import observation, privileged
+from agent.env.hazards import NOTHING, Hazards, Light
 from agent.env.observation import DriverState
 from agent.env.route import Route
 from agent.evaluation.drivers import (
     MAX_STEER_RAD,
     WHEELBASE_M,
     Driver,
+    Expert,
     PidPurePursuit,
+    PolicyDriver,
     RandomDriver,
     Stop,
+    driver,
 )
+from agent.exits import AgentError
+from agent.td3.networks import Policy
 
 STEP_S = 0.1
 
@@ -79,6 +87,71 @@ def test_pid_slows_down_before_a_bend_and_is_fast_elsewhere() -> None:
     assert max(state.speed_mps for state in states) > 7.0
 
 
+def expert(car: Bicycle, ahead: Callable[[Bicycle], Hazards]) -> Expert:
+    return Expert(8.0, STEP_S, lambda: ahead(car))
+
+
+def test_the_expert_drives_an_empty_road_as_the_pid_does_and_more_smoothly() -> None:
+    car = Bicycle(bends())
+    states = drive(expert(car, lambda _: NOTHING), car, 500)
+    assert max(abs(state.place.lateral_m) for state in states) < 1.0
+    assert states[-1].place.s_m > states[-1].route.length_m - 2.0
+    pid = drive(PidPurePursuit(), Bicycle(bends()), 500)
+    jerks = [np.abs(np.diff([s.speed_mps for s in each], 2)).mean() for each in (states, pid)]
+    assert jerks[0] < jerks[1]
+
+
+@pytest.mark.parametrize(
+    ("hazard", "before_m"),
+    [
+        (lambda gap: Hazards(lead_gap_m=gap), (1.5, 4.5)),
+        (lambda gap: Hazards(light=Light.RED, light_gap_m=gap), (0.0, 2.5)),
+        (lambda gap: Hazards(light=Light.YELLOW, light_gap_m=gap), (0.0, 2.5)),
+        (lambda gap: Hazards(light=Light.GREEN, light_gap_m=gap, lead_gap_m=gap + 6.0), (0.0, 2.5)),
+        (lambda gap: Hazards(walker_gap_m=gap), (2.5, 5.5)),
+        (lambda gap: Hazards(crossing_gap_m=gap, crossing_s=1.0), (1.5, 4.5)),
+    ],
+    ids=["car", "red", "yellow", "no room behind the light", "walker", "crossing"],
+)
+def test_the_expert_comes_to_stand_before_what_is_ahead(hazard, before_m: tuple[float, float]) -> None:
+    car = Bicycle(bends())
+    states = drive(expert(car, lambda car: hazard(55.0 - car.s_m)), car, 300)
+    assert states[-1].speed_mps < 0.1
+    assert before_m[0] < 55.0 - states[-1].place.s_m < before_m[1]
+    assert np.diff([state.speed_mps for state in states]).min() > -3.0 * STEP_S
+
+
+def test_the_expert_stops_hard_for_a_walker_who_steps_out_and_goes_on_when_the_road_is_free() -> None:
+    car = Bicycle(bends())
+    steps_out = lambda car: Hazards(walker_gap_m=45.0 - car.s_m) if 30.0 < car.s_m < 44.0 else NOTHING  # noqa: E731
+    states = drive(expert(car, steps_out), car, 200)
+    assert states[-1].speed_mps < 0.1
+    assert states[-1].place.s_m < 44.0
+    assert drive(expert(car, lambda _: NOTHING), car, 100)[-1].speed_mps > 5.0
+
+
+def test_the_expert_goes_on_when_the_light_turns_yellow_right_before_it() -> None:
+    car = Bicycle(bends())
+    yellow = lambda car: Hazards(light=Light.YELLOW, light_gap_m=45.0 - car.s_m) if car.s_m > 40.0 else NOTHING  # noqa: E731
+    states = drive(expert(car, lambda car: yellow(car) if car.s_m < 47.0 else NOTHING), car, 100)
+    assert min(state.speed_mps for state in states if state.place.s_m > 38.0) > 4.0
+
+
+@pytest.mark.parametrize(
+    ("lateral_m", "across_mps", "stops"),
+    [(4.0, -2.0, True), (6.0, -0.5, False), (-1.0, -1.5, False), (0.0, 0.0, True)],
+    ids=["into the path", "later than the car", "out of the path", "on it"],
+)
+def test_the_expert_waits_for_a_walker_only_where_they_would_meet(
+    lateral_m: float, across_mps: float, stops: bool
+) -> None:
+    car = Bicycle(bends())
+    drive(expert(car, lambda _: NOTHING), car, 60)
+    walker = Hazards(walker_gap_m=15.0, walker_lateral_m=lateral_m, walker_lateral_mps=across_mps)
+    brakes = expert(car, lambda _: walker).act({}, car.state)[1] < expert(car, lambda _: NOTHING).act({}, car.state)[1]
+    assert bool(brakes) is stops
+
+
 def test_stop_stands_still() -> None:
     assert drive(Stop(), Bicycle(bends()), 50)[-1].place.s_m == 0.0
 
@@ -109,3 +182,34 @@ def test_warmup_really_moves_the_car(seed: int) -> None:
 def test_random_driver_hardly_moves_which_is_why_warmup_is_biased() -> None:
     random_m = drive(RandomDriver(np.random.default_rng(0)), Bicycle(bends()), 100)[-1].place.s_m
     assert random_m < 20.0
+
+
+def test_the_networks_action_is_the_same_whatever_the_privileged_vector_says() -> None:
+    network = PolicyDriver(Policy(NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))))
+    rng, state = np.random.default_rng(0), Bicycle(bends()).state
+    seen = {"image": rng.integers(0, 256, (4, 84, 84), np.uint8), "vector": observation.vector(state, 2.0)}
+    actions = [
+        network.act({**seen, "privileged": np.full(privileged.SIZE, value, np.float32)}, state)
+        for value in (-2.0, 0.0, 2.0)
+    ]
+    assert len({action.tobytes() for action in (network.act(seen, state), *actions)}) == 1
+
+
+def test_a_policy_without_its_picture_acts_on_the_vector_alone() -> None:
+    rng, state = np.random.default_rng(0), Bicycle(bends()).state
+    policy = Policy(NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)))
+    pictures = rng.integers(0, 256, (30, 4, 84, 84), np.uint8)
+    seen = [{"image": picture, "vector": observation.vector(state, 2.0)} for picture in pictures]
+    greyed, shuffled = (driver(name, policy, AgentConfig(), lambda: NOTHING) for name in ("td3-greyed", "td3-shuffled"))
+    own = [PolicyDriver(policy).act(each, state).tobytes() for each in seen]
+    assert len(set(own)) == len(own)
+    assert len({greyed.act(each, state).tobytes() for each in seen}) == 1
+    shown = [shuffled.act(each, state).tobytes() for each in seen]
+    assert set(shown) <= set(own)
+    assert sum(a == b for a, b in zip(shown, own, strict=True)) < 10
+
+
+def test_a_driver_that_needs_a_policy_is_refused_without_one_and_an_unknown_one_always() -> None:
+    for name, words in (("td3-greyed", "needs --checkpoint"), ("pilot", "expected one of td3, .*expert")):
+        with pytest.raises(AgentError, match=words):
+            driver(name, None, AgentConfig(), lambda: NOTHING)

@@ -21,8 +21,7 @@ from agent.config import NetworkConfig, TD3Config
 from agent.cuda import limit_memory
 from agent.run_directory import prepare
 from agent.td3.accumulate import whole_batch
-from agent.td3.dry_run import _throw_away, dry_run
-from agent.td3.replay.frames import frame_shape
+from agent.td3.dry_run import dry_run, throw_away
 from agent.td3.replay.replay import Replay
 from agent.td3.td3 import TD3, critic_loss, polyak_update
 from agent.trainer.learner import Learner
@@ -119,7 +118,7 @@ def test_effects_are_back_after_a_dry_run_that_failed() -> None:
         dry_run(td3, 8, attempt)
     assert bits(td3) == state
     assert all(parameter.grad is None for parameter in td3.online.parameters())
-    td3.update(_throw_away(8, frame_shape()))
+    td3.update(throw_away(td3, 8))
     assert bits(td3) != state
 
 
@@ -140,13 +139,13 @@ def allocated_by(function: Callable[[], object]) -> int:
 
 def test_commits_take_less_than_the_gradients_that_backward_has_just_freed() -> None:
     td3 = TD3(TD3Config(policy_delay=1), CPU, seed=0)
-    td3.update(_throw_away(1, frame_shape()))
+    td3.update(throw_away(td3, 1))
     convolutions = sum(p.numel() * 4 for p in td3.online.encoder.parameters() if p.dim() == 4)
     few = 1024  # step counters
     assert allocated_by(td3._optimizers["critic"].step) <= convolutions + few
     assert allocated_by(td3._optimizers["actor"].step) <= few
     assert allocated_by(lambda: td3.update_targets(polyak_update, 0.5, whole_batch)) <= few
-    batch = _throw_away(1, frame_shape())
+    batch = throw_away(td3, 1)
 
     def gradients() -> Tensor:
         loss = partial(critic_loss, td3.online)

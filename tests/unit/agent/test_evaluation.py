@@ -10,8 +10,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from agent.env.infractions import Infraction
 from agent.evaluation.drivers import Stop
-from agent.evaluation.metrics import PENALTIES, Evaluation, RouteResult, Tally, table, write_csv, write_json
+from agent.evaluation.metrics import (
+    IMPULSE_NS,
+    Evaluation,
+    RouteResult,
+    Tally,
+    driving_score,
+    limit_s,
+    succeeded,
+    table,
+    write_csv,
+    write_json,
+)
 from agent.evaluation.routes import completed, evaluate
 
 
@@ -25,8 +37,15 @@ def result(**values: object) -> RouteResult:
         "route_completion": 1.0,
         "driving_score": 100.0,
         "collisions": 0,
+        "pedestrians": 0,
+        "vehicles": 0,
+        "statics": 0,
         "lane_invasions": 0,
         "red_lights": 0,
+        "red_lights_met": 0,
+        "stop_signs": 0,
+        "off_lane_share": 0.0,
+        "minimum_speed_share": 1.0,
         "distance_m": 200.0,
         "duration_s": 40.0,
         "mean_speed_mps": 5.0,
@@ -55,8 +74,49 @@ def test_no_route_and_no_metre_divide_nothing_by_zero() -> None:
     assert stood.totals()["collisions_per_km"] == 0.0
 
 
-def test_penalties_are_the_leaderboards() -> None:
-    assert PENALTIES == {"vehicle": 0.6, "static": 0.65, "pedestrian": 0.5}
+HIT = Infraction("collision", 10.0, 5.0, "vehicle", IMPULSE_NS + 1.0)
+TOUCH = Infraction("collision", 10.0, 5.0, "pedestrian", IMPULSE_NS - 1.0)
+RED = Infraction("red_light", 20.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("end", "infractions", "success"),
+    [
+        ("finished", (), True),
+        ("finished", (TOUCH, RED), True),
+        ("finished", (RED, HIT), False),
+        ("time", (), False),
+        ("blocked", (), False),
+    ],
+)
+def test_a_drive_succeeds_that_comes_to_its_goal_and_hits_nothing(end: str, infractions: Any, success: bool) -> None:
+    assert succeeded(end, infractions) is success
+
+
+def test_the_time_limit_is_5_km_h_and_20_seconds() -> None:
+    assert limit_s(500.0) == pytest.approx(380.0)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "off_lane_share", "minimum_speed_share", "score"),
+    [
+        ({}, 0.0, 1.0, 80.0),
+        ({"pedestrian": 1}, 0.0, 1.0, 40.0),
+        ({"vehicle": 1, "static": 1, "red_light": 1, "stop_sign": 1}, 0.0, 1.0, 80.0 / 2.95),
+        ({"red_light": 3}, 0.25, 1.0, 60.0 / 2.2),
+        ({}, 0.0, 0.5, 80.0 / 1.2),
+        ({"off_road": 1, "blocked": 1}, 0.0, 1.0, 80.0),
+    ],
+)
+def test_the_driving_score_is_that_of_the_leaderboard_2_1(
+    kinds: Any, off_lane_share: float, minimum_speed_share: float, score: float
+) -> None:
+    assert driving_score(0.8, kinds, off_lane_share, minimum_speed_share) == pytest.approx(score)
+
+
+def test_red_lights_run_are_a_share_of_those_met_on_all_routes() -> None:
+    routes = (result(red_lights=1, red_lights_met=2), result(red_lights_met=6), result())
+    assert Evaluation("x", "Town", 0, routes).totals()["red_lights_run"] == pytest.approx(1 / 8)
 
 
 def test_table_shows_drivers_side_by_side() -> None:
@@ -81,6 +141,17 @@ def test_files_hold_every_route_and_every_driver(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["e.csv", "e.json"]
 
 
+INFO = {
+    "end": "finished",
+    "route_completion": 1.0,
+    "infractions": (),
+    "lane_invasions": 0,
+    "red_lights_met": 0,
+    "off_lane_share": 0.0,
+    "minimum_speed_share": 1.0,
+}
+
+
 class Road:
     """An environment of three steps a drive; notes what was asked of it."""
 
@@ -96,9 +167,8 @@ class Road:
 
     def step(self, action: object) -> tuple[None, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 (the same)
         self.asked.append("step")
-        info = {"end": "finished", "success": True, "route_completion": 1.0, "collision": 0, "collision_with": ""}
-        figures = {"lane_invasions": 0, "red_lights": 0, "distance_m": 3.0, "jerk_mps3": 0.0, "simulator_lost": False}
-        return None, 1.0, self.asked.count("step") % 3 == 0, False, {**info, **figures}
+        info = {**INFO, "distance_m": 3.0, "jerk_mps3": 0.0, "simulator_lost": False}
+        return None, 1.0, self.asked.count("step") % 3 == 0, False, info
 
 
 ROUTES: Any = [SimpleNamespace(name=name, length_m=3.0, turns=0) for name in ("a", "b")]
@@ -122,13 +192,12 @@ def test_an_evaluation_that_nobody_leaves_drives_every_route() -> None:
     assert (found.map, found.seed, found.blocked) == ("Road", 3, ())
 
 
-def test_each_red_light_costs_what_it_does_on_the_leaderboard() -> None:
-    info = {"collision": False, "end": "finished", "success": True, "route_completion": 1.0, "lane_invasions": 0}
+def test_a_drives_figures_are_those_of_its_infractions() -> None:
     tally = Tally()
     tally.add(1.0, 0.0)
-    route = SimpleNamespace(name="a>b", length_m=100.0, turns=0)
-    scores = [
-        tally.result(route, {**info, "red_lights": count, "distance_m": 100.0}, 0.1).driving_score  # type: ignore[arg-type]
-        for count in (0, 1, 2)
-    ]
-    assert scores == pytest.approx([100.0, 70.0, 49.0])
+    route: Any = SimpleNamespace(name="a>b", length_m=100.0, turns=0)
+    info = {**INFO, "infractions": (HIT, RED, RED, TOUCH), "red_lights_met": 3, "distance_m": 100.0}
+    found = tally.result(route, info, 0.1)
+    assert (found.collisions, found.vehicles, found.pedestrians, found.statics) == (2, 1, 1, 0)
+    assert (found.red_lights, found.red_lights_met, found.success) == (2, 3, False)
+    assert found.driving_score == pytest.approx(100.0 / (1.0 + 0.7 + 1.0 + 2 * 0.4))

@@ -101,7 +101,7 @@ def test_an_actor_driven_far_out_still_has_a_gradient_to_come_back_by() -> None:
 
 def test_twin_critics_start_different_and_first_is_the_first() -> None:
     critic = Critic(SMALL)
-    inputs = torch.rand(5, 32), torch.rand(5, 53), torch.rand(5, 2)
+    inputs = torch.rand(5, 32), torch.rand(5, 53), torch.rand(5, 2), torch.rand(5, 0)
     q1, q2 = critic(*inputs)
     assert q1.shape == q2.shape == (5,)
     assert not torch.allclose(q1, q2)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.config import CameraConfig, NarrowConfig, StackConfig
 from agent.env import observation
 from agent.env.observation import DriverState
 from agent.env.route import Route
@@ -50,15 +51,25 @@ def test_pointing_right_is_a_positive_heading_error() -> None:
 @given(st.floats(-200, 200), st.floats(-200, 200), st.floats(-10, 10), st.floats(0, 200), st.floats(-math.pi, math.pi))
 def test_any_state_lies_in_the_space(x: float, y: float, yaw: float, speed: float, along: float) -> None:
     values = vector(straight(along), x, y, yaw, speed)
-    assert observation.space(84)["vector"].contains(values)  # type: ignore[index]
+    assert observation.space(CameraConfig())["vector"].contains(values)  # type: ignore[index]
 
 
-def test_the_newest_frame_is_last_and_earlier_stacks_stay_as_they_were() -> None:
-    frames = [np.full((84, 84), k, np.uint8) for k in range(6)]
-    stack = observation.first_stack(frames[0])
-    assert (stack == 0).all()
-    stacks = [stack]
+def test_the_newest_frame_is_last_and_earlier_images_stay_as_they_were() -> None:
+    frames = [np.full((1, 84, 84), k, np.uint8) for k in range(6)]
+    stack = observation.Stack(StackConfig(), frames[0])
+    images = [stack.image]
+    assert (images[0] == 0).all()
     for frame in frames[1:]:
-        stacks.append(observation.next_stack(stacks[-1], frame))
-    assert [int(frame[0, 0]) for frame in stacks[-1]] == [2, 3, 4, 5]
-    assert [int(frame[0, 0]) for frame in stacks[2]] == [0, 0, 1, 2]
+        stack.add(frame)
+        images.append(stack.image)
+    assert [int(plane[0, 0]) for plane in images[-1]] == [2, 3, 4, 5]
+    assert [int(plane[0, 0]) for plane in images[2]] == [0, 0, 1, 2]
+
+
+def test_frames_that_lie_apart_remember_longer() -> None:
+    camera = CameraConfig(channels="rgb", narrow=NarrowConfig(), stack=StackConfig(frames=2, every=3))
+    stack = observation.Stack(camera.stack, np.zeros((4, 84, 84), np.uint8))
+    for k in range(1, 6):
+        stack.add(np.full((4, 84, 84), k, np.uint8))
+    assert [int(plane[0, 0]) for plane in stack.image] == [2, 2, 2, 2, 5, 5, 5, 5]
+    assert observation.space(camera)["image"].contains(stack.image)  # type: ignore[index]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.td3.replay.frames import space_to_depth
+from agent.td3.replay.frames import FrameStack, space_to_depth
 from agent.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
 from tests.disks import read_only, small_disk
 
@@ -184,6 +184,28 @@ def test_a_start_without_a_step_leaves_no_row(tmp_path: Path) -> None:
     for _ in range(100):  # a simulator that is lost at each reset
         replay.start_episode(frame(0), vector(0))
     assert replay.rows == 0
+
+
+def test_frames_that_lie_apart_and_have_planes_are_stacked_as_the_driver_saw_them(tmp_path: Path) -> None:
+    eyes = FrameStack(84, planes=2, frames=3, every=4)
+    replay = Replay.create(tmp_path, 200, eyes)
+    for start, length in ((0, 30), (31, 90), (122, 90)):  # so that the ring comes round
+        for number in range(start, start + length + 1):
+            seen = np.stack([frame(number), 255 - frame(number)])
+            if number == start:
+                replay.start_episode(seen, vector(number))
+            else:
+                step = np.full(2, number - start, np.float32)
+                replay.append(step, 0.0, False, number == start + length, seen, vector(number))
+    batch = replay.sample(300, RNG(0))
+    assert batch.frames.shape == (300, 6, 21, 21, 32)
+    for row in range(300):
+        newest = int(batch.next_vector[row, 0])
+        start = newest - int(batch.action[row, 0])
+        for last, stack in ((newest - 1, batch.frames[row, :3]), (newest, batch.frames[row, -3:])):
+            numbers = [max(start, last - 4 * back) for back in (2, 1, 0)]
+            image = np.concatenate([np.stack([frame(number), 255 - frame(number)]) for number in numbers])
+            np.testing.assert_array_equal(stack.numpy(), eyes.cells(image))
 
 
 def test_appending_outside_an_episode_is_refused(tmp_path: Path) -> None:

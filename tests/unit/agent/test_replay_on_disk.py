@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,9 +102,9 @@ def test_what_is_fetched_ahead_covers_what_is_drawn_a_step_later(
     read: list[np.ndarray] = []
     gather = replay._gather
 
-    def gather_and_note(rows: np.ndarray) -> Batch:
+    def gather_and_note(rows: np.ndarray, *how: Any) -> Batch:
         read.append(rows)
-        return gather(rows)
+        return gather(rows, *how)
 
     monkeypatch.setattr(Ring, "fetch", lambda _, slots, count: fetched.append((slots, count)))
     monkeypatch.setattr(replay, "_gather", gather_and_note)

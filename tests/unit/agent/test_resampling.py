@@ -15,7 +15,7 @@ from agent import config
 from agent.config import NetworkConfig, TD3Config
 from agent.td3.networks import Encoder
 from agent.td3.replay import resampling
-from agent.td3.replay.frames import convolved_sides, depth_to_space, space_to_depth
+from agent.td3.replay.frames import FrameStack, convolved_sides, depth_to_space, space_to_depth
 from agent.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
 
@@ -49,12 +49,12 @@ def test_shares_of_a_cell_add_up_to_it(before: int, after: int) -> None:
 
 def test_the_convolutions_give_as_many_cells_as_is_said() -> None:
     for side in (84, 64):
-        encoder = Encoder(SMALL.network, side)
+        encoder = Encoder(SMALL.network, FrameStack(side))
         cells = torch.from_numpy(space_to_depth(np.zeros((2, 4, side, side), np.uint8)))
         assert encoder(cells).shape == (2, 16)
         assert encoder.trunk.in_features == 8 * convolved_sides(side)[-1] ** 2
     with pytest.raises(RuntimeError):
-        Encoder(SMALL.network, 64)(torch.from_numpy(space_to_depth(np.zeros((2, 4, 84, 84), np.uint8))))
+        Encoder(SMALL.network, FrameStack(64))(torch.from_numpy(space_to_depth(np.zeros((2, 4, 84, 84), np.uint8))))
 
 
 def learned() -> TD3:
@@ -69,12 +69,12 @@ def test_an_even_picture_gives_the_features_that_it_gave(grey: int) -> None:
     """All cells of a channel are alike then: what the next layer sums up must not depend on how many there are."""
     state, before = resampling.adapted(learned().state(), 64)
     assert before == 7
-    large, small = learned(), TD3(SMALL, CPU, seed=1, side=64)
+    large, small = learned(), TD3(SMALL, CPU, seed=1, stack=FrameStack(64))
     small.load_state(state)
     for networks in ("online", "target"):
         seen = [
             getattr(td3, networks).encoder(
-                torch.from_numpy(space_to_depth(np.full((1, 4, td3.side, td3.side), grey, np.uint8)))
+                torch.from_numpy(space_to_depth(np.full((1, 4, td3.stack.side, td3.stack.side), grey, np.uint8)))
             )
             for td3 in (large, small)
         ]
@@ -87,7 +87,11 @@ def test_a_picture_gives_features_near_those_that_it_gave() -> None:
     coarse = rng.integers(0, 256, (16, 4, 6, 6), np.uint8).reshape(-1, 6, 6)
     pictures = [cv2.resize(one, (84, 84), interpolation=cv2.INTER_CUBIC) for one in coarse]
     cells = space_to_depth(np.stack(pictures).astype(np.uint8))
-    large, adapted, fresh = learned(), TD3(SMALL, CPU, seed=1, side=64), TD3(SMALL, CPU, seed=1, side=64)
+    large, adapted, fresh = (
+        learned(),
+        TD3(SMALL, CPU, seed=1, stack=FrameStack(64)),
+        TD3(SMALL, CPU, seed=1, stack=FrameStack(64)),
+    )
     adapted.load_state(resampling.adapted(large.state(), 64)[0])
     expected = large.online.encoder(torch.from_numpy(cells).view(16, 4, 21, 21, 16))
     smaller = torch.from_numpy(resampling.frames(cells, 64)).view(16, 4, 16, 16, 16)
@@ -118,7 +122,7 @@ def test_a_state_of_the_same_size_is_left_alone() -> None:
 
 
 def test_learning_goes_on_with_adapted_features_and_back_again() -> None:
-    small = TD3(SMALL, CPU, seed=1, side=64)
+    small = TD3(SMALL, CPU, seed=1, stack=FrameStack(64))
     small.load_state(resampling.adapted(learned().state(), 64)[0])
     batch = random_batch(8)
     frames = torch.from_numpy(resampling.frames(batch.frames.numpy(), 64))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from agent.exits import AgentError
 from agent.td3.replay import resampling
-from agent.td3.replay.frames import depth_to_space, space_to_depth
+from agent.td3.replay.frames import DEFAULT, FrameStack, depth_to_space, space_to_depth
 from agent.td3.replay.layout import Layout
 from agent.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
 from agent.td3.replay.resize_replay import resize, resize_replay
@@ -59,7 +59,7 @@ def test_the_newest_rows_are_kept_and_steps_go_on(
     directory = tmp_path_factory.mktemp("run") / "replay"
     old = ring(directory, MIN_CAPACITY + before, turns)
     steps, rows, held = old.steps, old.rows, contents(directory)
-    done = resize(directory, MIN_CAPACITY + after, side=84)
+    done = resize(directory, MIN_CAPACITY + after, DEFAULT)
     assert (done is None) == (before == after)
     kept = contents(directory)
     assert kept.keys() <= held.keys()
@@ -78,14 +78,14 @@ def test_the_newest_rows_are_kept_and_steps_go_on(
 def test_a_smaller_one_leaves_the_disk_the_difference(tmp_path: Path) -> None:
     directory = tmp_path / "replay"
     ring(directory, 400)
-    done = resize(directory, 100, side=84)
+    done = resize(directory, 100, DEFAULT)
     assert done is not None
     assert (done.capacity_before, done.capacity, done.rows, done.dropped) == (400, 100, 100, 298)
     files = {path.name: path.stat().st_size for path in directory.iterdir()}
     assert sum(files.values()) < 100 * 7400
     assert files.keys() == {"frames.1.u8", "rows.1.bin", "published", "replay.json", "lock"}
-    assert resize(directory, 100, side=84) is None
-    assert resize(directory, 120, side=84) is not None
+    assert resize(directory, 100, DEFAULT) is None
+    assert resize(directory, 120, DEFAULT) is not None
     assert {"frames.2.u8", "rows.2.bin"} <= {path.name for path in directory.iterdir()}
 
 
@@ -93,7 +93,7 @@ def test_frames_of_another_size_are_those_averaged_once(tmp_path: Path) -> None:
     directory = tmp_path / "replay"
     ring(directory, 200, turns=1)
     before = Replay.open(directory)
-    assert resize(directory, 200, side=64) is not None
+    assert resize(directory, 200, FrameStack(64)) is not None
     after = Replay.open(directory)
     assert (after.rows, after.steps, after.layout.side) == (before.rows, before.steps, 64)
     first = depth_to_space(after._ring.frames[0].reshape(16, 16, 16))
@@ -102,13 +102,32 @@ def test_frames_of_another_size_are_those_averaged_once(tmp_path: Path) -> None:
     assert other.frames.shape == (64, 5, 16, 16, 16)
     assert (resampling.frames(one.frames.numpy(), 64) == other.frames.numpy()).all()
     assert all((getattr(one, name) == getattr(other, name)).all() for name in ("vector", "action", "reward"))
-    Replay.create(directory, 200, side=64).start_episode(np.zeros((64, 64), np.uint8), np.zeros(53, np.float32))
+    Replay.create(directory, 200, FrameStack(64)).start_episode(np.zeros((64, 64), np.uint8), np.zeros(53, np.float32))
+
+
+def test_every_plane_is_resized_and_other_planes_are_refused(tmp_path: Path) -> None:
+    eyes = FrameStack(84, planes=4, frames=2, every=3)
+    replay = Replay.create(tmp_path, 200, eyes)
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, (2, 4, 84, 84), dtype=np.uint8)
+    replay.start_episode(pictures[0], np.zeros(53, np.float32))
+    replay.append(np.zeros(2, np.float32), 0.0, False, True, pictures[1], np.zeros(53, np.float32))
+    replay.close()
+    with pytest.raises(ReplayError, match="4 planes"):
+        resize(tmp_path, 200, FrameStack(64))
+    small = FrameStack(64, planes=4, frames=2, every=3)
+    assert resize(tmp_path, 200, small) is not None
+    cells = Replay.open(tmp_path, stack=small)._ring.frames[1].reshape(16, 16, 4, 16)
+    for plane in range(4):
+        alone = resampling.frames(space_to_depth(pictures[1, plane])[None], 64)[0]
+        assert (cells[:, :, plane] == alone).all()
 
 
 # Resizes rings, each in a child of its own: the n-th dies by SIGKILL just before the n-th call that touches a file.
 KILLED = """
 import os, pathlib, signal, sys
 from agent.td3.replay import resize_replay
+from agent.td3.replay.frames import FrameStack
 capacity, side, *directories = map(str, sys.argv[1:])
 calls = [(os, "posix_fallocate"), (os, "fsync"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"),
          (pathlib.Path, "open"), (resize_replay.np, "arange")]
@@ -127,7 +146,7 @@ for number, directory in enumerate(directories, 1):
     if os.fork() == 0:
         for owner, name in calls:
             counted(owner, name, number)
-        resize_replay.resize(pathlib.Path(directory), int(capacity), int(side))
+        resize_replay.resize(pathlib.Path(directory), int(capacity), FrameStack(int(side)))
         os._exit(0)
     print(os.wait()[1])
 """
@@ -153,8 +172,8 @@ def test_a_kill_at_any_call_leaves_the_old_ring_or_the_new_one(tmp_path: Path, c
         outcomes.append("done" if status == 0 else "new" if is_new else "old")
         if not is_new:
             assert (found.capacity, found.side, contents(directory)) == (300, 84, before)
-        resize(directory, capacity, side)
-        replay = Replay.create(directory, capacity, side)
+        resize(directory, capacity, FrameStack(side))
+        replay = Replay.create(directory, capacity, FrameStack(side))
         assert (replay.rows, replay.steps) == (old.rows, old.steps)
         assert len(list(directory.iterdir())) == 5, "something that doesn't count was left"
         if side == 84:
@@ -171,7 +190,7 @@ def test_after_a_kill_the_old_capacity_can_be_asked_for_again(tmp_path: Path) ->
     copies = [shutil.copytree(old, tmp_path / str(number)) for number in range(9)]
     killed(copies, 120, 84)
     assert (copies[-1] / "frames.1.u8").exists()
-    assert resize(copies[-1], 300, side=84) is None
+    assert resize(copies[-1], 300, DEFAULT) is None
     assert not (copies[-1] / "frames.1.u8").exists()
     assert contents(copies[-1]) == contents(old)
 
@@ -197,7 +216,7 @@ def test_a_disk_without_room_for_both_is_refused_with_the_numbers_and_nothing_is
 
 
 def resize_to_300(run: RunPaths) -> None:
-    resize_replay(run.replay, 300, 84, 1.0, EventLog(run.agent_events).append)
+    resize_replay(run.replay, 300, DEFAULT, 1.0, EventLog(run.agent_events).append)
 
 
 def test_what_was_done_is_told(tmp_path: Path) -> None:
@@ -220,9 +239,9 @@ def test_a_last_writer_that_is_dying_is_waited_for_and_a_living_one_is_not_distu
     lock = locked(directory)
     monkeypatch.setattr("agent.td3.replay.resize_replay._LAST_WRITER_S", 0.2)
     with pytest.raises(ReplayError, match="another process writes this replay"):
-        resize(directory, 120, side=84)
+        resize(directory, 120, DEFAULT)
     monkeypatch.setattr("agent.td3.replay.resize_replay._LAST_WRITER_S", 10.0)
     threading.Timer(0.3, lock.close).start()
     begun_s = time.monotonic()
-    assert resize(directory, 120, side=84) is not None
+    assert resize(directory, 120, DEFAULT) is not None
     assert time.monotonic() - begun_s >= 0.3

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agent.config import EnvironmentConfig, RewardConfig
+from agent.config import EnvironmentConfig, RewardConfig, TimeLimitConfig
 from agent.env.car import Motion
 from agent.env.episode import Episode, Events
 from agent.env.reward import Step, terms
@@ -20,10 +20,12 @@ from agent.env.route import Route
 from agent.env.sensors import Collision
 
 CONFIG = RewardConfig()
+PRODUCT = RewardConfig(form="product")
 SECONDS = 0.1
 AT_TARGET = Step(
     seconds=SECONDS,
     progress_m=CONFIG.target_speed_mps * SECONDS,
+    gained_m=CONFIG.target_speed_mps * SECONDS,
     speed_mps=CONFIG.target_speed_mps,
     lateral=0.0,
     heading_error=0.0,
@@ -93,10 +95,62 @@ def test_every_fault_lowers_the_reward(worse: dict[str, Any]) -> None:
     assert total(replace(AT_TARGET, **worse)) < total(AT_TARGET)
 
 
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"lateral": 0.8},
+        {"lateral": -0.8},
+        {"heading_error": 0.5},
+        {"action_change": 1.0},
+        {"allowed_mps": 4.0},
+        {"speed_mps": CONFIG.target_speed_mps * 1.5},
+        {"ttc_s": 1.0},
+        {"gained_m": 0.2},
+        {"collision": True},
+        {"red_light": True},
+        {"off_road": True},
+        {"blocked": True},
+    ],
+    ids=str,
+)
+def test_every_fault_lowers_the_product(worse: dict[str, Any]) -> None:
+    assert total(replace(AT_TARGET, **worse), PRODUCT) < total(AT_TARGET, PRODUCT) == PRODUCT.progress
+
+
+STANDING = replace(AT_TARGET, progress_m=0.0, gained_m=0.0, speed_mps=0.0)
+
+
+def test_waiting_where_it_is_right_costs_nothing_in_either_form() -> None:
+    for allowed_mps in (0.0, 3.0):
+        waits = replace(STANDING, allowed_mps=allowed_mps)
+        assert total(waits) == total(waits, PRODUCT) == total(STANDING, PRODUCT) == 0.0
+    assert total(STANDING) == -CONFIG.idle
+
+
+def test_driving_badly_is_never_worth_less_than_standing_in_the_product_but_running_a_red_light_is() -> None:
+    bad = replace(AT_TARGET, lateral=2.0, heading_error=1.5, action_change=4.0, allowed_mps=0.0, ttc_s=0.0)
+    assert 0.0 <= total(bad, PRODUCT) < 0.1 * PRODUCT.progress
+    assert total(replace(bad, red_light=True), PRODUCT) < 0.0
+
+
+def test_the_product_pays_a_metre_of_the_route_once() -> None:
+    route = circuit()
+    line = along(route, 6.0)
+    back_and_forth = np.concatenate([line[:100], line[100:40:-1], line[40:]])
+    only = EnvironmentConfig(
+        reward=RewardConfig(form="product", lateral=0, heading=0, comfort=0, overspeed=0, finish=0),
+        time_limit=TimeLimitConfig(constant_s=500),
+    )
+    gained, episode = driven(route, back_and_forth, only)
+    assert episode.end == "finished"
+    assert gained <= route.length_m / (CONFIG.target_speed_mps * SECONDS)
+
+
 STEPS = st.builds(
     Step,
     seconds=st.just(SECONDS),
     progress_m=st.floats(-3, 3),
+    gained_m=st.floats(0, 3),
     speed_mps=st.floats(0, 40),
     lateral=st.floats(-2, 2),
     heading_error=st.floats(-3.1, 3.1),
@@ -104,13 +158,23 @@ STEPS = st.builds(
     collision=st.booleans(),
     off_road=st.booleans(),
     finished=st.booleans(),
+    allowed_mps=st.floats(0, 8),
+    ttc_s=st.floats(0, 10),
+    red_light=st.booleans(),
+    blocked=st.booleans(),
 )
 
 
-@given(STEPS)
-def test_only_progress_and_the_finish_ever_pay(step: Step) -> None:
-    for name, value in terms(step, CONFIG).items():
+@given(STEPS, st.sampled_from([CONFIG, PRODUCT]))
+def test_only_progress_and_the_finish_ever_pay(step: Step, config: RewardConfig) -> None:
+    for name, value in terms(step, config).items():
         assert value <= (CONFIG.progress if name == "progress" else CONFIG.finish if name == "finish" else 0.0)
+
+
+@given(STEPS, st.sampled_from(["lateral", "heading_error", "action_change", "speed_mps"]), st.floats(1.0, 3.0))
+def test_no_fault_of_the_product_pays_when_it_grows(step: Step, fault: str, factor: float) -> None:
+    worse = replace(step, **{fault: getattr(step, fault) * factor})
+    assert terms(worse, PRODUCT)["progress"] <= terms(step, PRODUCT)["progress"] + 1e-9
 
 
 def test_terms_are_named_as_their_weights_and_each_follows_its_own() -> None:
@@ -128,15 +192,15 @@ def test_an_early_crash_returns_less_than_driving_on() -> None:
     whole, episode = driven(route, along(route, 8.0))
     assert episode.end == "finished"
     crash = Episode(route, EnvironmentConfig(), SECONDS, Motion(0, 0.0, 0.0, 0.0, 0.0, 0.0))
-    crashed = crash.advance(Motion(1, 0.8, 0.0, 0.0, 8.0, 0.0), (0.0, 0.0), Events(Collision(1, "static")))
+    crashed = crash.advance(Motion(1, 0.8, 0.0, 0.0, 8.0, 0.0), (0.0, 0.0), Events((Collision(1, "static"),)))
     assert crashed < 0.0 < whole
 
 
-def test_standing_still_returns_less_than_crawling_and_is_truncated_as_stuck() -> None:
+def test_standing_still_returns_less_than_crawling_and_is_truncated_as_blocked() -> None:
     route = circuit()
     stood, episode = driven(route, np.zeros((300, 3)))
     crawled, _ = driven(route, along(route, 1.0))
-    assert episode.end == "stuck"
+    assert episode.end == "blocked"
     assert stood < 0.0 < crawled
 
 
@@ -146,7 +210,7 @@ def test_progress_paid_in_a_whole_drive_is_the_route_and_no_more() -> None:
     only_progress = RewardConfig(
         idle=0, overspeed=0, lateral=0, heading=0, comfort=0, collision=0, off_road=0, finish=0
     )
-    config = EnvironmentConfig(reward=only_progress, max_steps=5000)
+    config = EnvironmentConfig(reward=only_progress, time_limit=TimeLimitConfig(constant_s=500))
     most = route.length_m / (CONFIG.target_speed_mps * SECONDS)
     line = along(route, 6.0)
     back_and_forth = np.concatenate([line[:100], line[100:40:-1], line[40:]])
@@ -161,7 +225,7 @@ def test_circling_on_the_spot_does_not_pay() -> None:
     circles = np.column_stack([1.5 * np.sin(angle), 1.5 * (1 - np.cos(angle)), angle])
     gained, episode = driven(circuit(), circles, EnvironmentConfig(off_road_m=10.0))
     assert gained < 0.0
-    assert episode.end == "stuck"
+    assert episode.end == "blocked"
 
 
 def test_speeding_pays_less_than_the_target_speed() -> None:
@@ -177,7 +241,7 @@ def test_an_infraction_in_the_last_step_is_no_success() -> None:
     episode = Episode(route, EnvironmentConfig(), SECONDS, Motion(0, 0.0, 0.0, 0.0, 0.0, 0.0))
     for k, (x, y, yaw) in enumerate(path[1:], start=1):
         last = math.hypot(x - route.points[-1, 0], y - route.points[-1, 1]) < 2.0
-        events = Events(Collision(k, "vehicle")) if last else Events()
+        events = Events((Collision(k, "vehicle"),)) if last else Events()
         episode.advance(Motion(k, x, y, yaw, 8.0, 0.0), (0.0, 0.0), events)
         if episode.end is not None:
             break
@@ -194,5 +258,5 @@ def test_the_wrong_lane_counts_as_off_road() -> None:
 
 
 def test_time_ends_a_drive_that_goes_well() -> None:
-    _, episode = driven(circuit(), along(circuit(), 6.0), EnvironmentConfig(max_steps=50))
+    _, episode = driven(circuit(), along(circuit(), 6.0), EnvironmentConfig(time_limit=TimeLimitConfig(constant_s=5)))
     assert (episode.end, episode.steps) == ("time", 50)

@@ -67,7 +67,7 @@ def test_the_actor_loss_gives_the_encoder_and_the_critics_no_gradient() -> None:
     batch = _batch(1)
     (features,), _ = step_critics(td3, batch)
     gradients = {n: p.grad.clone() for n, p in td3.online.named_parameters() if p.grad is not None}
-    td3.minimise("actor", partial(actor_loss, td3.online), [features, batch.vector], whole_batch)
+    td3.minimise("actor", partial(actor_loss, td3.online), [features, batch.vector, batch.privileged], whole_batch)
     for name, parameter in td3.online.named_parameters():
         if not name.startswith("actor"):
             assert parameter.grad is not None
@@ -97,7 +97,7 @@ def test_target_bootstraps_through_truncation_but_not_through_termination() -> N
     target = td3.target
     features = target.encoder(batch.frames[:, 1:])
     action = target.actor(features, batch.next_vector)
-    smaller = torch.minimum(*target.critic(features, batch.next_vector, action))
+    smaller = torch.minimum(*target.critic(features, batch.next_vector, action, batch.next_privileged))
     torch.testing.assert_close(truncated, batch.reward + SMALL.gamma * smaller)
 
 
@@ -195,7 +195,7 @@ def test_loss_and_gradient_are_the_papers() -> None:
     twin = TD3(SMALL, CPU, seed=0)
     batch = _batch(0)
     y = bellman_target(twin.target, SMALL.gamma, batch, twin._smoothing_noise(8))
-    q1, q2 = twin.online.critic(twin.online.encoder(batch.frames[:, :4]), batch.vector, batch.action)
+    q1, q2 = twin.online.critic(twin.online.encoder(batch.frames[:, :4]), batch.vector, batch.action, batch.privileged)
     expected = functional.mse_loss(q1, y) + functional.mse_loss(q2, y)
     expected.backward()
     torch.testing.assert_close(td3.update(batch)["critic_loss"], expected.detach())

@@ -49,7 +49,8 @@ def _bandit(rng: np.random.Generator, seen: Callable[[np.ndarray], tuple[np.ndar
     images, vector = seen(target)
     frames = torch.from_numpy(space_to_depth(images))
     vectors = torch.from_numpy(vector)
-    return Batch(frames, vectors, vectors, torch.from_numpy(action), torch.from_numpy(reward), torch.ones(size))
+    given, none = (torch.from_numpy(action), torch.from_numpy(reward)), torch.empty(size, 0)
+    return Batch(frames, vectors, vectors, *given, torch.ones(size), none, none, torch.ones(size))
 
 
 def _error(td3: TD3, seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> float:
@@ -113,8 +114,9 @@ def test_learns_to_reach_a_target_that_pays_only_later() -> None:
         action = rng.uniform(-1, 1, (CONFIG.batch_size, 2)).astype(np.float32)
         arrived = np.clip(position + 0.2 * action[:, 0], -1, 1)
         reward = torch.from_numpy((np.abs(arrived) < 0.2).astype(np.float32))
-        never = torch.zeros(CONFIG.batch_size)
-        td3.update(Batch(blank, vectors(position), vectors(arrived), torch.from_numpy(action), reward, never))
+        told = torch.from_numpy(action), reward, torch.zeros(CONFIG.batch_size)
+        none, once = torch.empty(CONFIG.batch_size, 0), torch.ones(CONFIG.batch_size)
+        td3.update(Batch(blank, vectors(position), vectors(arrived), *told, none, none, once))
     policy = Policy(CONFIG.network)
     policy.load_state_dict(td3.policy_state())
     position = np.array([-0.9, -0.5, 0.5, 0.9], dtype=np.float32)

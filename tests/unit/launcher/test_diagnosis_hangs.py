@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.events import CollectorEnd, CollectorRestarted
+from contract.heartbeat import CollectorFigures, CollectorState
 from launcher.decide.detectors.causes import Cause
 from launcher.observe.observation import Observation, Sign
 from tests.unit.launcher.seen import (
@@ -131,6 +132,17 @@ def test_a_first_connection_may_cost_a_time_out_before_it_counts() -> None:
 
     time_s, _ = first(diagnosed(map(look, seconds(100))), Cause.SIMULATOR_HANG)
     assert 2 * TIMEOUT_S < time_s <= 2 * TIMEOUT_S + 5
+
+
+def test_a_collector_that_goes_to_another_town_may_take_a_time_out_to_load_it() -> None:
+    def move(since_s: float, seen: Observation) -> Observation:
+        state = CollectorState.ABSENT if since_s < 2 else CollectorState.CONNECTING
+        return with_beat(seen, collector=CollectorFigures(None if since_s < 2 else 99, state), tick_outstanding_s=0.0)
+
+    reported = stops_ticking(100, 200, move)
+    time_s, _ = first(reported, Cause.SIMULATOR_HANG)
+    assert 2 * TIMEOUT_S < time_s - 102 <= 2 * TIMEOUT_S + 5
+    assert causes(reported) == {Cause.SIMULATOR_HANG}
 
 
 def test_a_hang_after_the_log_told_of_no_video_memory_is_that() -> None:

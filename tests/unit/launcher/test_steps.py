@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.config import Does, Rung
-from launcher.decide.ladder import PolicyError, Step, build_ladder, picked_rungs, unrolled
+from launcher.decide.ladder import HALF, PolicyError, Step, build_ladder, picked_rungs, unrolled
 from launcher.decide.sizes import LITE, Sizes, Values
 from launcher.observe.pools import PoolKind
 from tests.unit.launcher.planned import BASE, CONTEXT_MIB, LIMITS, Rule, simulator
@@ -145,3 +145,9 @@ def test_no_step_is_predicted_to_take_memory_in_the_pool_that_it_serves(data: st
         worked_out = [step for step in ladder if step.stays]
         assert all(step.frees_mib[kind] > 0 for step in worked_out)
         assert ladder[-1].does is Does.STOP
+
+
+def test_of_a_range_both_ends_are_halved() -> None:
+    cars = Rung(name="less_traffic", does=Does.RESTART_AGENT, values={"environment.traffic.vehicles": HALF}, cost="")
+    steps = unrolled(cars, {"environment.traffic.vehicles": [2, 20]})
+    assert [step["environment.traffic.vehicles"] for step in steps] == [[1, 10], [1, 5], [1, 2], [1, 1]]

@@ -1,0 +1,50 @@
+"""``python -m agent record``: one driver's steps on training routes, kept as a run's are, for others to learn from.
+
+Owns the order of that. The steps go the way of a training's, warm-up and exploration apart. The caller leaves by
+``os._exit``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Console
+from rich.progress import Progress
+
+from agent.cli.evaluation import environment
+from agent.collector.rollout import Rollout
+from agent.config import AgentConfig
+from agent.evaluation.drivers import driver
+from agent.run_directory import save_config
+from agent.td3.replay.frames import FrameStack
+from agent.td3.replay.layout import privileged_numbers
+from agent.td3.replay.replay import MIN_CAPACITY, Replay
+from contract.paths import RunPaths
+
+
+def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Console) -> None:
+    """Drive until the folder holds so many steps; say how the drives ended.
+
+    Raises:
+        ReplayError: the disk is too small, or the folder holds other rows.
+        NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
+    """
+    plain = config.td3.model_copy(update={"exploration_noise": 0.0})
+    at_once = config.training.model_copy(update={"warmup_steps": 0})
+    as_it_drives = config.model_copy(update={"td3": plain, "training": at_once})
+    rows = MIN_CAPACITY + steps + steps // 4  # an episode takes one row more than steps
+    stack = FrameStack.of(config.environment.camera)
+    replay = Replay.create(run.replay, rows, stack, privileged_numbers(config.environment))
+    save_config(run, config)
+    ends: Counter[str] = Counter()
+    with environment(config) as env, Progress(console=out, transient=True) as progress:
+        bar = progress.add_task(f"{name} drives", total=steps, completed=replay.steps)
+        rollout = Rollout(as_it_drives, env, replay, driver(name, None, config, lambda: env.hazards))
+        while replay.steps < steps:
+            ended = rollout.step()
+            progress.update(bar, completed=replay.steps)
+            if ended is not None:
+                ends[ended.end] += 1
+    told = ", ".join(f"{count} {end}" for end, count in ends.most_common()) or "none ended"
+    words = f"{run.path}: {replay.steps} steps by {name}; drives: {told}."
+    out.print(f"{words} To learn from them: replay.demonstrations={run.path}", highlight=False, soft_wrap=True)

@@ -1,0 +1,37 @@
+"""The car's wheel and pedal, which take their time to follow what is asked of them.
+
+Pure. The action that is asked for is what a replay keeps: how far it is followed belongs to the environment, and where
+wheel and pedal are belongs to the state (``observation``).
+"""
+
+from __future__ import annotations
+
+from agent.config import ActionRateConfig
+
+
+class Actuators:
+    """Steering and pedal of one car.
+
+    Args:
+        config: what they are limited to; nothing by default.
+        seconds: simulated duration of a step.
+    """
+
+    def __init__(self, config: ActionRateConfig, seconds: float) -> None:
+        self._most = [None if rate is None else rate * seconds for rate in (config.steer_per_s, config.pedal_per_s)]
+        self.applied = (0.0, 0.0)
+        """Where they are: steering and pedal, -1 to 1."""
+
+    def rest(self) -> None:
+        """Straight ahead, no foot on a pedal: how a drive begins."""
+        self.applied = (0.0, 0.0)
+
+    def follow(self, steer: float, pedal: float) -> tuple[float, float]:
+        """Return what a step applies of what is asked for."""
+        (before_steer, before_pedal), (most_steer, most_pedal) = self.applied, self._most
+        self.applied = _toward(before_steer, steer, most_steer), _toward(before_pedal, pedal, most_pedal)
+        return self.applied
+
+
+def _toward(before: float, asked: float, most: float | None) -> float:
+    return asked if most is None else min(before + most, max(before - most, asked))

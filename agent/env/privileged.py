@@ -1,0 +1,61 @@
+"""The hazards ahead as a vector, for critics and auxiliary losses in training; no driver ever receives it.
+
+All entries are clipped to [-2, 2]. ``…_near`` is 1 at the front bumper and falls to 0 at ``RANGE_M``, or with nothing
+there; ``walker_lateral`` in half widths of a road, ``walker_lateral_speed`` in walking speeds, positive to the right.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from agent.env.hazards import HORIZON_S, RANGE_M, Hazards, Light, target_speed
+from agent.env.observation import BOUND, SPEED_SCALE_MPS, DriverState, Vector
+
+NAMES = (
+    "lead_near",
+    "lead_speed",
+    "light_red",
+    "light_yellow",
+    "light_green",
+    "light_near",
+    "walker_near",
+    "walker_lateral",
+    "walker_lateral_speed",
+    "crossing_near",
+    "crossing_soon",
+    "lane_position",
+    "heading_error",
+    "speed",
+    "target_speed",
+)
+SIZE = len(NAMES)
+
+ROAD_HALF_WIDTH_M, WALKING_MPS = 4.0, 1.5
+
+
+def vector(seen: Hazards, state: DriverState) -> Vector:
+    """Return the (SIZE,) float32 vector of ``NAMES``."""
+    values = (
+        _near(seen.lead_gap_m, RANGE_M),
+        seen.lead_speed_mps / SPEED_SCALE_MPS,
+        seen.light is Light.RED,
+        seen.light is Light.YELLOW,
+        seen.light is Light.GREEN,
+        _near(seen.light_gap_m, RANGE_M),
+        _near(seen.walker_gap_m, RANGE_M),
+        seen.walker_lateral_m / ROAD_HALF_WIDTH_M,
+        seen.walker_lateral_mps / WALKING_MPS,
+        _near(seen.crossing_gap_m, RANGE_M),
+        _near(seen.crossing_s, HORIZON_S),
+        state.place.lateral_m / state.place.half_lane_m,
+        state.heading_error / (math.pi / 2.0),
+        state.speed_mps / SPEED_SCALE_MPS,
+        target_speed(seen, SPEED_SCALE_MPS) / SPEED_SCALE_MPS,
+    )
+    return np.clip(np.array(values, np.float32), -BOUND, BOUND)
+
+
+def _near(gap: float, reach: float) -> float:
+    return max(0.0, 1.0 - gap / reach)

@@ -1,0 +1,314 @@
+"""How well does it drive? Drivers × traffic × weather × NoCrash routes of one town, and what the differences are worth.
+
+Run: ``python benchmarks/driving.py --checkpoint td3=runs/a --checkpoint td3=runs/b --checkpoint td3=runs/c --twin …``.
+Each ``--checkpoint`` of a name is one training seed; it drives as it is, with its picture greyed, and with its pictures
+shuffled. Everybody meets the same cars, people and weather on a route. One line of JSON a drive is kept in ``--out``;
+what is there isn't driven again, so the command can be stopped and goes on. Every group of drives has a carla-lite and
+a process of its own. Town01 and Town02 need their .xodr files: ``--map-dir``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import multiprocessing
+import os
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from lite_server import lite_server
+from matplotlib.figure import Figure
+from measuring import machine
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from agent.cli.evaluation import trained
+from agent.config import AgentConfig, SimulatorConfig
+from agent.env.driving import DrivingEnv
+from agent.env.route import Planner, Route
+from agent.env.session import BlockedStart, Session
+from agent.evaluation import comparison, nocrash
+from agent.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, Driver, driver
+from agent.evaluation.metrics import limit_s
+from agent.evaluation.routes import completed, drive_again_if_lost
+from agent.evaluation.video import VideoSummary, record, side_by_side
+from agent.td3.networks import Policy
+from contract.files import write_whole
+
+ROUTES = Path(__file__).parent / "nocrash"
+WEATHERS = ("ClearNoon", "WetNoon", "SoftRainSunset")
+TWIN = "twin"
+BY_RULES = ("expert", "pid", "stop")
+POLL_S = 1.0
+FILM_S = 60.0
+KEY = ("town", "driver", "seed", "traffic", "weather", "route")
+"""Names a drive in its line."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Drives of one driver, as trained from one seed, in one traffic and weather."""
+
+    town: str
+    map: str
+    driver: str
+    checkpoint: Path | None
+    seed: int
+    traffic: nocrash.Density
+    weather: str
+    slower_percent: float
+    routes: tuple[int, ...]
+    lines: Path
+
+    def key(self, route: int) -> dict[str, Any]:
+        """Return what tells one of its drives from all others."""
+        return dict(zip(KEY, (self.town, self.driver, self.seed, self.traffic.name, self.weather, route), strict=True))
+
+    def traffic_seed(self, route: int) -> int:
+        """Return the seed of cars, people and weather: the same for every driver."""
+        return zlib.crc32(f"{self.town} {self.traffic.name} {self.weather} {route}".encode())
+
+
+def main(
+    checkpoint: Annotated[list[str] | None, typer.Option(help="NAME=RUN_DIRECTORY; repeat it for each seed.")] = None,
+    twin: Annotated[
+        list[Path] | None, typer.Option(help="Run directory of one trained without a picture; repeat it.")
+    ] = None,
+    drivers: Annotated[str, typer.Option(help="Of those without a checkpoint, commas between.")] = ",".join(BY_RULES),
+    town: Annotated[str, typer.Option(help="Town01, Town02, or a town from a seed (Lite:seed=…).")] = "Town02",
+    traffic: Annotated[str, typer.Option(help="Of empty, regular, dense.")] = "empty,regular,dense",
+    weathers: Annotated[str, typer.Option(help="CARLA's presets.")] = ",".join(WEATHERS),
+    routes: Annotated[int, typer.Option(min=1, max=nocrash.ROUTES, help="The first this many.")] = nocrash.ROUTES,
+    slower_percent: Annotated[float, typer.Option(help="How far below the limit the traffic drives.")] = 45.0,
+    map_dir: Annotated[
+        Path | None, typer.Option(envvar="LITE_MAP_DIR", help="Folder of Town01.xodr and so on.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the drives' lines, the figures and the picture.")] = Path(
+        "runs/driving"
+    ),
+    parallel: Annotated[int, typer.Option(min=1, help="Groups driven at once, each in two processes.")] = 1,
+    draw: Annotated[
+        int | None, typer.Option(help="Draw the town's routes with this seed and keep them; no drive.")
+    ] = None,
+    video: Annotated[
+        int | None, typer.Option(help="Film the first checkpoint, pid and expert on this route of dense traffic.")
+    ] = None,
+    figures_only: Annotated[bool, typer.Option(help="Of what has been driven.")] = False,
+) -> None:
+    map = str(map_dir / f"{town}.xodr") if map_dir is not None and not town.startswith("Lite") else town
+    if draw is not None:
+        keep_routes(town, map, draw)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    lines = out / "drives.jsonl"
+    asked: list[tuple[str, Path | None, int]] = list(_checkpoints(checkpoint or []))
+    asked += [(TWIN, path, seed) for seed, path in enumerate(twin or [])]
+    asked += [(name, None, 0) for name in drivers.split(",") if name]
+    wanted = [density for density in nocrash.densities(town) if density.name in traffic.split(",")]
+    done = _done(lines)
+    groups = [
+        Group(town, map, name, path, seed, density, weather, slower_percent, tuple(range(routes)), lines)
+        for density in wanted
+        for weather in weathers.split(",")
+        for name, path, seed in asked
+    ]
+    if video is not None:
+        trained_one = [name for name, path, _ in asked if path is not None][:1]
+        names = (*trained_one, "pid", "expert")
+        chosen = {g.driver: g for g in reversed(groups) if g.traffic == wanted[-1]}
+        film([chosen[name] for name in names if name in chosen], video, out / "driving.mp4")
+        return
+    left = [g for g in (dataclasses.replace(g, routes=_left(g, done)) for g in groups) if g.routes]
+    if not figures_only:
+        run(left, parallel)
+    drives = [json.loads(line) for line in _lines(lines)]
+    report = comparison.report([d for d in drives if d["town"] == town])
+    report = {"machine": machine("torch", "carla", "numpy"), "command": "python " + " ".join(sys.argv), **report}
+    write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
+    picture(report, out / "driving.png")
+    Console().print(comparison.table(report))
+
+
+def run(groups: Sequence[Group], parallel: int) -> None:
+    """Drive the groups, so many at once; a group that fails is named at the end."""
+    spawn = multiprocessing.get_context("spawn")  # a Traffic Manager's process can't be forked, and may abort
+    waiting, failed = list(groups), []
+    running: list[tuple[Group, SpawnProcess]] = []
+    total = sum(len(group.routes) for group in groups)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns) as progress:
+        task = progress.add_task("drives", total=total)
+        while waiting or running:
+            while waiting and len(running) < parallel:
+                group = waiting.pop(0)
+                running.append((group, spawn.Process(target=work, args=(group,))))
+                running[-1][1].start()
+                progress.update(task, description=f"{group.driver}, {group.traffic.name}, {group.weather}")
+            time.sleep(POLL_S)
+            failed += [group for group, process in running if process.exitcode not in (None, 0)]
+            running = [(group, process) for group, process in running if process.exitcode is None]
+            if groups:
+                done = _done(groups[0].lines)
+                progress.update(task, completed=total - sum(len(_left(group, done)) for group in groups))
+    for group in failed:
+        print(f"Not finished: {group.driver} in {group.traffic.name}, {group.weather}; run it again.", file=sys.stderr)
+
+
+def work(group: Group) -> None:
+    """Drive a group in this process, one line a drive, and leave it."""
+    with _environment(group) as (env, own, kept):
+        for number in group.routes:
+            try:
+                result = completed(drive_again_if_lost(env, own, kept[number], group.traffic_seed(number)))
+                figures = dataclasses.asdict(result)
+            except BlockedStart as blocked:
+                figures = {"end": None, "why": str(blocked)}
+            figures["name"] = figures.pop("route", None)
+            with group.lines.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps({**group.key(number), **figures}) + "\n")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def film(groups: Sequence[Group], route: int, path: Path) -> None:
+    """Film drivers on one route, each in a process of its own, and join the films side by side."""
+    spawn = multiprocessing.get_context("spawn")
+    told = spawn.SimpleQueue()
+    for group in groups:
+        process = spawn.Process(target=film_one, args=(group, route, path.with_name(f"{group.driver}.mp4"), told))
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise SystemExit(f"The film of {group.driver} failed: its own words are above.")
+    side_by_side([told.get() for _ in groups], path)
+
+
+def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummary]) -> None:
+    """Film a group's driver on one of its routes, tell of it, and leave this process."""
+    with _environment(group) as (env, own, kept):
+        options = {"seed": group.traffic_seed(route), "goes_on": True, "limit_s": limit_s(kept[route].length_m)}
+        length = {"min_seconds": FILM_S, "max_seconds": FILM_S}
+        told.put(completed(record(env, own, [kept[route]], path, title=group.driver, options=options, **length)))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def _environment(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]]]:
+    """Run a carla-lite while the block lasts; yields an environment in it, the group's driver and the town's routes."""
+    found = trained(group.checkpoint, None, None, {})
+    with lite_server(group.map) as port:
+        config = configured(found.config, group, port)
+        env = DrivingEnv(config.environment, config.simulator, config.seed)
+        yield (
+            env,
+            made(group, config, found.policy, env),
+            nocrash.read(ROUTES / f"{_file(group.town)}.json", env.planner),
+        )
+        env.close()
+
+
+def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
+    """Return a driver's own configuration with the group's traffic and weather instead of what it was trained in."""
+    plain = config.model_dump()
+    plain["environment"]["weather"] = [group.weather]
+    plain["environment"]["privileged"] = False
+    plain["environment"]["traffic"] |= {
+        "vehicles": group.traffic.vehicles,
+        "walkers": group.traffic.walkers,
+        "lights": True,
+        "slower_percent": group.slower_percent,
+    }
+    plain["simulator"] |= {"host": "127.0.0.1", "port": port, "map": None, "patience_s": 60.0}
+    return AgentConfig.model_validate(plain)
+
+
+def made(group: Group, config: AgentConfig, policy: Policy | None, env: DrivingEnv) -> Driver:
+    """Return the group's driver."""
+    if group.checkpoint is None:
+        return driver(group.driver, None, config, lambda: env.hazards)
+    way = "greyed" if group.driver == TWIN else group.driver.rpartition("-")[2]
+    name = {"greyed": TD3_GREYED, "shuffled": TD3_SHUFFLED}.get(way, TD3_DRIVER)
+    return driver(name, policy, config, lambda: env.hazards)
+
+
+def keep_routes(town: str, map: str, seed: int) -> None:
+    """Draw a town's routes and write their file."""
+    with lite_server(map) as port:
+        session = Session(SimulatorConfig(host="127.0.0.1", port=port))
+        session.connect()
+        nocrash.write(ROUTES / f"{_file(town)}.json", nocrash.draw(Planner(session.map), seed), town, seed)
+        session.close()
+
+
+def picture(report: dict[str, Any], path: Path) -> None:
+    """Draw success by traffic and driver, with intervals."""
+    traffics, by_traffic = list(report["traffic"]), list(report["traffic"].values())
+    names = sorted({name for drivers in by_traffic for name in drivers}, key=lambda name: _order(name, by_traffic))
+    figure = Figure(figsize=(1.8 + 2.6 * max(1, len(traffics)), 4.2), layout="constrained")
+    axes = figure.subplots()
+    width = 0.8 / max(1, len(names))
+    for place, name in enumerate(names):
+        at = [x for x, traffic in enumerate(traffics) if name in report["traffic"][traffic]]
+        figures = [report["traffic"][traffics[x]][name] for x in at]
+        heights = np.array([each["success"] for each in figures])
+        ends = np.array([each["success_95"] for each in figures]).T
+        where = np.array(at) + (place - (len(names) - 1) / 2.0) * width
+        error = np.maximum(np.abs(ends - heights), 0.0)
+        bars = axes.bar(
+            where, heights, 0.9 * width, label=name, yerr=error, error_kw={"linewidth": 1.0, "capsize": 2.0}
+        )
+        axes.bar_label(bars, [f"{height:.0%}" for height in heights], padding=2.0, fontsize=8.0)
+    axes.set_xticks(range(len(traffics)), traffics)
+    axes.set(ylim=(0.0, 1.1), ylabel="success, 95 % intervals", title=f"NoCrash: {report['drives']} drives")
+    axes.set_yticks(np.linspace(0.0, 1.0, 6))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4)
+    figure.savefig(path, dpi=150)
+
+
+def _order(name: str, by_traffic: list[dict[str, Any]]) -> float:
+    return -sum(float(drivers[name]["success"]) for drivers in by_traffic if name in drivers)
+
+
+def _checkpoints(given: Sequence[str]) -> Iterator[tuple[str, Path | None, int]]:
+    """Yield name, run directory and seed's number: of each as it is, greyed and shuffled."""
+    numbers: Counter[str] = Counter()
+    for name, _, path in (text.partition("=") for text in given):
+        for way in ("", "-greyed", "-shuffled"):
+            yield name + way, Path(path), numbers[name]
+        numbers[name] += 1
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the whole lines: a kill can leave the last one short."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _done(path: Path) -> set[tuple[Any, ...]]:
+    return {tuple(drive[name] for name in KEY) for drive in map(json.loads, _lines(path))}
+
+
+def _left(group: Group, done: set[tuple[Any, ...]]) -> tuple[int, ...]:
+    return tuple(number for number in group.routes if tuple(group.key(number).values()) not in done)
+
+
+def _file(town: str) -> str:
+    return town.replace(":", "_").replace(",", "_").replace("=", "-")
+
+
+if __name__ == "__main__":
+    typer.run(main)

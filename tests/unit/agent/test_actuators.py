@@ -1,0 +1,37 @@
+"""Wheel and pedal follow what is asked of them at their own speed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agent.config import ActionRateConfig
+from agent.env.actuators import Actuators
+from agent.env.observation import DriverState, vector
+from tests.unit.agent.test_reward import circuit
+
+SECONDS = 0.1
+
+
+def test_without_a_limit_the_action_is_applied_as_it_is() -> None:
+    actuators = Actuators(ActionRateConfig(), SECONDS)
+    assert actuators.follow(-1.0, 1.0) == (-1.0, 1.0)
+    assert actuators.follow(0.3, -0.7) == (0.3, -0.7)
+
+
+def test_each_moves_no_faster_than_its_rate_and_stops_where_it_is_asked_to() -> None:
+    actuators = Actuators(ActionRateConfig(steer_per_s=2.0, pedal_per_s=5.0), SECONDS)
+    applied = [actuators.follow(0.5, -1.0) for _ in range(4)]
+    assert [steer for steer, _ in applied] == pytest.approx([0.2, 0.4, 0.5, 0.5])
+    assert [pedal for _, pedal in applied] == pytest.approx([-0.5, -1.0, -1.0, -1.0])
+    actuators.rest()
+    assert actuators.applied == (0.0, 0.0)
+
+
+def test_a_limited_cars_vector_ends_with_wheel_and_pedal_in_the_same_size() -> None:
+    route = circuit()
+    state = DriverState(route, route.project(0.0, 0.0), 0.0, 0.0, 0.0, 5.0)
+    plain, limited = vector(state, 2.0), vector(state, 2.0, (0.25, -0.5))
+    assert plain.shape == limited.shape
+    np.testing.assert_array_equal(plain[:-2], limited[:-2])
+    assert limited[-2:].tolist() == [0.25, -0.5]

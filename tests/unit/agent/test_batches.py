@@ -1,0 +1,274 @@
+"""What an update learns from: own steps, shown ones, n-step returns and shifted frames, by seed and number alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent import config
+from agent.config import AgentConfig, ConfigError, NetworkConfig, TD3Config
+from agent.memory import estimate, sizes
+from agent.run_directory import prepare, save_config
+from agent.seeding import Purpose, generator
+from agent.td3.dry_run import throw_away
+from agent.td3.replay.frames import FrameStack, depth_to_space, shift, space_to_depth
+from agent.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
+from agent.td3.td3 import TD3, bellman_target
+from agent.trainer.batches import Batches
+from agent.trainer.learner import Learner
+from contract.paths import RunPaths
+from tests.unit.agent.batches import random_batch
+
+NETWORK = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
+GAMMA = 0.9
+
+
+def settings_of(folder: Path | None = None, **values: Any) -> AgentConfig:
+    replay = {"capacity": 1000} if folder is None else {"capacity": 1000, "demonstrations": str(folder)}
+    td3 = {"network": NETWORK, "batch_size": 8, "gamma": GAMMA, **values.pop("td3", {})}
+    return config.validate({"td3": td3, "replay": {**replay, **values.pop("replay", {})}, **values}, "test")
+
+
+def driven(replay: Replay, steps: int, start: int = 0, terminated: bool = True) -> None:
+    """Append one episode; each number of it is the one before plus 1."""
+
+    def observed(number: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.full((84, 84), number % 251, np.uint8), np.full(53, number, np.float32)
+
+    replay.start_episode(*observed(start))
+    for step in range(1, steps + 1):
+        ends = step == steps, terminated
+        replay.append(np.zeros(2, np.float32), float(start + step), all(ends), ends[0], *observed(start + step))
+
+
+def recorded(folder: Path, start: int = 500, **values: Any) -> Path:
+    run = RunPaths(folder)
+    replay = Replay.create(run.replay, MIN_CAPACITY + 100)
+    driven(replay, 40, start)
+    replay.close()
+    save_config(run, settings_of(**values))
+    return folder
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Replay:
+    replay = Replay.create(tmp_path / "own", 1000)
+    driven(replay, 60)
+    return replay
+
+
+def same(ours: Batch, theirs: Batch) -> bool:
+    return all(torch.equal(getattr(ours, name), getattr(theirs, name)) for name in ours.__dataclass_fields__)
+
+
+def test_without_anything_a_batch_is_the_replay_s_own(own: Replay) -> None:
+    found = Batches(settings_of()).draw(own, 7)
+    expected = Batch.joined([found])
+    assert same(own.sample(8, generator(0, Purpose.SAMPLING, 7)), expected)
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.5, 4), (0.25, 2), (0.01, 0), (0.99, 8)])
+def test_a_share_of_each_batch_is_demonstrated(tmp_path: Path, own: Replay, share: float, shown: int) -> None:
+    batches = Batches(settings_of(recorded(tmp_path / "shown"), replay={"demonstration_share": share}))
+    found = batches.draw(own, 3)
+    assert len(found) == 8
+    assert int((found.reward > 500).sum()) == shown
+    assert (found.next_vector[:, 0] == found.reward).all()
+    assert (found.frames[:, -1, 0, 0, 0] == found.reward.to(torch.int64) % 251).all()  # each beside its own frames
+
+
+def test_a_batch_depends_on_seed_and_number_alone(tmp_path: Path, own: Replay) -> None:
+    values = settings_of(recorded(tmp_path / "shown"), td3={"n_step": 3, "random_shift": 4})
+    straight, resumed = Batches(values), Batches(values)
+    for update in range(5):
+        straight.draw(own, update)
+    expected = Batch.joined([straight.draw(own, 5)])
+    resumed.fetch(own, 5)
+    assert same(resumed.draw(own, 5), expected)
+    assert not same(resumed.draw(own, 6), expected)
+
+
+def test_a_demonstrated_batch_is_counted_to_the_byte(tmp_path: Path, own: Replay) -> None:
+    values = settings_of(recorded(tmp_path / "shown"), td3={"n_step": 3})
+    found = Batches(values).draw(own, 0)
+    size = sum(getattr(found, name).nbytes for name in found.__dataclass_fields__)
+    assert sizes.batch_bytes(8, n_step=3) == size
+    (item,) = (each for each in estimate.estimate(values, cuda=False).items if each.name == "sampled batch")
+    assert item.host == 2 * size  # as the rings give it, and in one piece
+
+
+def test_a_learner_goes_on_bit_for_bit_with_all_of_it(tmp_path: Path) -> None:
+    values = settings_of(recorded(tmp_path / "shown"), td3={"n_step": 3, "random_shift": 4}, device="cpu")
+    run = RunPaths(tmp_path / "run")
+    with prepare(run, resume=False):
+        driven(Replay.create(run.replay, 1000), 60)
+        straight = Learner(values, run)
+        for _ in range(3):
+            straight.update()
+        straight.save(straight.counters(), score=None)
+        resumed = Learner(values, run)
+        for _ in range(3):
+            straight.update()
+            resumed.update()
+    ours, theirs = straight._td3.state(), resumed._td3.state()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_demonstrations_that_are_not_there_or_empty_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ReplayError, match="holds no replay"):
+        Batches(settings_of(tmp_path / "absent"))
+    Replay.create(tmp_path / "empty" / "replay", MIN_CAPACITY).close()
+    with pytest.raises(ReplayError, match="no transition to sample"):
+        Batches(settings_of(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (
+            {"reward": {"progress": 2.0}},
+            r"environment\.reward\.progress = 1\.0, the configuration says 2\.0: record it",
+        ),
+        ({"camera": {"width": 64, "height": 64}}, r"environment\.camera\.width = 84, the configuration says 64"),
+        ({"route": {"point_spacing_m": 3.0}}, r"set environment\.route\.point_spacing_m to 2\.0\."),
+    ],
+)
+def test_demonstrations_of_another_environment_are_refused(
+    tmp_path: Path, changed: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        Batches(settings_of(recorded(tmp_path / "shown"), environment=changed))
+
+
+def test_other_traffic_is_no_other_environment(tmp_path: Path) -> None:
+    Batches(settings_of(recorded(tmp_path / "shown"), environment={"traffic": {"vehicles": 30}}))
+
+
+def test_demonstrations_without_privileged_numbers_are_refused_where_these_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ReplayError, match="holds 0 privileged numbers, the configuration asks for 15"):
+        Batches(settings_of(recorded(tmp_path / "shown"), environment={"privileged": True}))
+
+
+class Step(NamedTuple):
+    """A transition of n steps, as plain loops make it."""
+
+    before: int
+    after: int
+    reward: float
+    terminated: bool
+    discount: float
+    stacks: tuple[int, ...]
+
+
+class Told:
+    """Episodes as lists of numbers, the newest perhaps still open."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, Step] = {}  # by the number that the first step arrives at
+
+    def add(self, first: int, steps: int, terminated: bool, n_step: int) -> None:
+        for begin in range(steps):
+            end = min(begin + n_step, steps)
+            total = sum(GAMMA**k * (first + begin + 1 + k) for k in range(end - begin))
+            stacks = [max(first, first + at + lag) for at in (begin, end) for lag in range(-3, 1)]
+            last = terminated and end == steps
+            step = Step(first + begin, first + end, total, last, GAMMA ** (end - begin - 1), tuple(stacks))
+            self.steps[first + begin + 1] = step
+
+
+ENDS = st.sampled_from(["terminated", "truncated", "broken off"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 12), ENDS), min_size=1, max_size=20),
+    n_step=st.integers(1, 5),
+    extra=st.integers(0, 20),
+)
+def test_n_step_returns_are_those_of_plain_loops(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[tuple[int, str]], n_step: int, extra: int
+) -> None:
+    """Also after turns of the ring, past episodes that were broken off, and at the end of one that goes on."""
+    replay, told, number = Replay.create(tmp_path_factory.mktemp("n") / "replay", MIN_CAPACITY + extra), Told(), 0
+    for steps, end in lengths:
+        replay.start_episode(np.full((84, 84), number, np.uint8), np.full(53, number, np.float32))
+        for step in range(1, steps + 1):
+            arrived = number + step
+            terminated, truncated = (step == steps and end == word for word in ("terminated", "truncated"))
+            seen = np.full((84, 84), arrived, np.uint8), np.full(53, arrived, np.float32)
+            replay.append(np.full(2, arrived / 1000, np.float32), float(arrived), terminated, truncated, *seen)
+        told.add(number, steps, end == "terminated", n_step)
+        number += steps + 1
+    found = replay.sample(200, np.random.default_rng(0), None, n_step, GAMMA)
+    assert found.frames.shape[1] == (5 if n_step == 1 else 8)
+    for row in range(200):
+        expected = told.steps[round(float(found.action[row, 0]) * 1000)]
+        stack = [int(found.frames[row, at, 0, 0, 0]) for at in (0, 1, 2, 3, -4, -3, -2, -1)]
+        assert tuple(stack) == expected.stacks
+        assert (int(found.vector[row, 0]), int(found.next_vector[row, 0])) == (expected.before, expected.after)
+        assert bool(found.terminated[row]) is expected.terminated
+        np.testing.assert_allclose(float(found.reward[row]), expected.reward, rtol=1e-6)
+        np.testing.assert_allclose(float(found.discount[row]), expected.discount, rtol=1e-6)
+
+
+def test_until_bounds_a_return_too(tmp_path: Path) -> None:
+    replay = Replay.create(tmp_path / "replay", 1000)
+    driven(replay, 20)
+    found = replay.sample(200, np.random.default_rng(0), 7, 3, GAMMA)
+    assert found.next_vector.max() == 7
+
+
+def test_the_target_asks_the_critics_after_n_steps() -> None:
+    td3 = TD3(TD3Config(network=NetworkConfig(**NETWORK), gamma=GAMMA), torch.device("cpu"), 0)
+    given = random_batch(8)
+    given.terminated.zero_()
+    once = bellman_target(td3.target, GAMMA, given, torch.zeros(8, 2)) - given.reward
+    given.discount[:] = GAMMA**2
+    thrice = bellman_target(td3.target, GAMMA, given, torch.zeros(8, 2)) - given.reward
+    torch.testing.assert_close(thrice, GAMMA**2 * once)
+
+
+def test_a_dry_run_takes_the_frames_of_n_steps() -> None:
+    td3 = TD3(TD3Config(network=NetworkConfig(**NETWORK), n_step=3), torch.device("cpu"), 0)
+    assert throw_away(td3, 4).frames.shape[:2] == (4, 8)
+
+
+@pytest.mark.parametrize("side", [84, 64])
+def test_a_shift_moves_all_frames_of_a_row_alike_and_repeats_the_edge(side: int) -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (6, 5, side, side), dtype=np.uint8)
+    frames = space_to_depth(pixels)
+    shift(frames, 4, np.random.default_rng(1))
+    offsets = set()
+    for before, after in zip(
+        np.pad(pixels, [(0, 0), (0, 0), (4, 4), (4, 4)], "edge"), depth_to_space(frames), strict=True
+    ):
+        places = [(y, x) for y in range(9) for x in range(9) if (before[:, y : y + side, x : x + side] == after).all()]
+        assert len(places) == 1
+        offsets |= set(places)
+    assert len(offsets) > 1
+
+
+def test_a_shift_moves_all_planes_of_a_frame_alike() -> None:
+    eyes = FrameStack(84, planes=3)
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 3, 84, 84), dtype=np.uint8)
+    together = np.stack([eyes.cells(row.reshape(15, 84, 84)) for row in pixels])
+    shift(together, 4, np.random.default_rng(1))
+    for plane in range(3):
+        alone = space_to_depth(pixels[:, :, plane])
+        shift(alone, 4, np.random.default_rng(1))
+        np.testing.assert_array_equal(together[..., 16 * plane : 16 * (plane + 1)], alone)
+
+
+def test_every_shift_is_as_likely() -> None:
+    pixels = np.broadcast_to(np.arange(84, dtype=np.uint8)[:, None], (2000, 1, 84, 84))
+    frames = space_to_depth(pixels)
+    shift(frames, 4, np.random.default_rng(2))
+    counts = np.bincount(depth_to_space(frames)[:, 0, 40, 0] - 36, minlength=9)
+    assert (abs(counts - 2000 / 9) < 60).all()

@@ -1,0 +1,192 @@
+"""What counts as lying on the route ahead, over plain data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.env import privileged
+from agent.env.car import Motion
+from agent.env.hazards import FRONT_M, NOTHING, Hazards, Light, Others, StopLine, World, hazards, target_speed
+from agent.env.observation import DriverState
+from agent.env.route_line import Route
+
+Pose = tuple[float, float, float, float]
+
+CAR = (2.3, 1.0)
+WALKER = (0.2, 0.2)
+
+
+def route(*parts: tuple[int, float], junction: slice = slice(0, 0)) -> Route:
+    """A route from (0, 0) in parts of so many metres with a curvature; ``junction``: these metres lie in one."""
+    yaw, points = 0.0, [np.zeros(2)]
+    for metres, curvature in parts:
+        for _ in range(metres):
+            points.append(points[-1] + (math.cos(yaw + curvature / 2), math.sin(yaw + curvature / 2)))
+            yaw += curvature
+    line = np.column_stack([points, np.zeros(len(points))])
+    inside = np.zeros(len(line), np.bool_)
+    inside[junction] = True
+    return Route.through("test", line, np.full(len(line), 2.0), 0, inside)
+
+
+STRAIGHT = route((200, 0.0))
+BEND = route((30, 0.0), (13, 1 / 8), (60, 0.0))
+JUNCTION = route((200, 0.0), junction=slice(30, 42))
+
+
+def others(*rows: Pose, half: tuple[float, float] = CAR) -> Others:
+    """Boxes of (x, y, yaw, speed) that go where they point."""
+    x, y, yaw, speed = np.array(rows).T
+    velocity = np.stack((speed * np.cos(yaw), speed * np.sin(yaw)), axis=1)
+    return Others(np.stack((x, y), axis=1), yaw, np.full((len(x), 2), half), velocity, np.zeros(len(x)))
+
+
+def before(on: Route, s_m: float = 10.0, speed_mps: float = 6.0, **world: Any) -> Hazards:
+    x, y = (float(np.interp(s_m, on.s, on.points[:, k])) for k in (0, 1))
+    place = on.project(x, y)
+    motion = Motion(1, x, y, place.yaw, speed_mps * math.cos(place.yaw), speed_mps * math.sin(place.yaw))
+    return hazards(on, place, motion, World(**world))
+
+
+def at(on: Route, s_m: float, right_m: float = 0.0, turned: float = 0.0, speed_mps: float = 0.0) -> Pose:
+    """A pose beside a route, turned against it."""
+    x, y, yaw = (float(np.interp(s_m, on.s, values)) for values in (*on.points.T, on.yaw))
+    return x - right_m * math.sin(yaw), y + right_m * math.cos(yaw), yaw + turned, speed_mps
+
+
+def test_nothing_is_ahead_on_an_empty_road():
+    assert before(STRAIGHT) == NOTHING
+
+
+@pytest.mark.parametrize("on", [STRAIGHT, BEND])
+@pytest.mark.parametrize("metres", [10.0, 25.0, 40.0])
+def test_the_gap_to_a_car_ahead_is_bumper_to_bumper_along_the_route(on: Route, metres: float):
+    seen = before(on, vehicles=others(at(on, 10.0 + metres, speed_mps=3.0)))
+    assert seen.lead_gap_m == pytest.approx(metres - FRONT_M - CAR[0], abs=0.5)
+    assert seen.lead_speed_mps == pytest.approx(3.0, abs=0.1)
+
+
+def test_the_nearest_of_two_cars_leads_and_the_one_behind_does_not():
+    cars = others(at(STRAIGHT, 40.0), at(STRAIGHT, 25.0, speed_mps=2.0), at(STRAIGHT, 3.0, speed_mps=9.0))
+    seen = before(STRAIGHT, vehicles=cars)
+    assert seen.lead_gap_m == pytest.approx(15.0 - FRONT_M - CAR[0])
+    assert seen.lead_speed_mps == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("on", "right_m"), [(STRAIGHT, 2.6), (BEND, 3.5), (BEND, -3.5)])
+def test_a_car_beside_the_lane_is_none(on: Route, right_m: float):
+    assert before(on, vehicles=others(at(on, 36.0, right_m))) == NOTHING
+
+
+def test_a_car_that_stands_half_in_the_lane_is_one():
+    assert before(STRAIGHT, vehicles=others(at(STRAIGHT, 30.0, 2.0))).lead_gap_m < 20.0
+
+
+def test_one_that_comes_towards_us_in_our_lane_has_a_negative_speed():
+    seen = before(STRAIGHT, vehicles=others(at(STRAIGHT, 40.0, 0.5, math.pi, 5.0)))
+    assert seen.lead_speed_mps == pytest.approx(-5.0)
+
+
+def test_oncoming_traffic_in_its_own_lane_is_none_even_where_the_road_bends():
+    cars = others(*(at(BEND, s, -3.5, math.pi, 8.0) for s in range(20, 60, 5)))
+    assert before(BEND, vehicles=cars) == NOTHING
+
+
+@pytest.mark.parametrize("end_m", [190.0, 197.0])
+def test_a_car_behind_the_routes_end_is_still_ahead(end_m: float):
+    car = others((205.0, 0.0, 0.0, 0.0))
+    assert before(STRAIGHT, end_m, vehicles=car).lead_gap_m == pytest.approx(205.0 - end_m - FRONT_M - CAR[0])
+
+
+@pytest.mark.parametrize(
+    ("right_m", "across_mps", "is_one"),
+    [(0.0, 0.0, True), (5.0, -1.4, True), (-5.0, 1.4, True), (5.0, 1.4, False), (5.0, 0.0, False), (9.5, -1.4, False)],
+)
+def test_a_walker_on_the_path_or_walking_into_it_is_a_hazard(right_m: float, across_mps: float, is_one: bool):
+    walker = others(at(STRAIGHT, 30.0, right_m, math.copysign(math.pi / 2, across_mps), abs(across_mps)), half=WALKER)
+    seen = before(STRAIGHT, walkers=walker)
+    assert math.isfinite(seen.walker_gap_m) is is_one
+    if is_one:
+        assert seen.walker_gap_m == pytest.approx(20.0 - FRONT_M - WALKER[0])
+        assert seen.walker_lateral_m == pytest.approx(right_m)
+        assert seen.walker_lateral_mps == pytest.approx(across_mps)
+
+
+def test_only_the_light_of_the_routes_own_lane_counts():
+    lines = (
+        StopLine(25.0, -3.5, math.pi, Light.RED),  # the lane beside, the other way
+        StopLine(28.0, 0.0, math.pi / 2, Light.RED),  # across
+        StopLine(5.0, 0.0, 0.0, Light.RED),  # behind
+        StopLine(30.0, 0.0, 0.0, Light.YELLOW),
+        StopLine(50.0, 0.0, 0.0, Light.RED),  # the next one
+    )
+    seen = before(STRAIGHT, stop_lines=lines)
+    assert seen.light is Light.YELLOW
+    assert seen.light_gap_m == pytest.approx(20.0 - FRONT_M)
+
+
+def test_a_line_just_passed_still_holds_the_car():
+    line = StopLine(30.0, 0.0, 0.0, Light.RED)
+    assert before(STRAIGHT, 30.0 - FRONT_M + 1.0, stop_lines=(line,)).light is Light.RED
+    assert before(STRAIGHT, 30.0 - FRONT_M + 3.0, stop_lines=(line,)).light is Light.NONE
+
+
+@pytest.mark.parametrize(("from_m", "is_one"), [(-15.0, True), (-60.0, False)])
+def test_a_car_that_crosses_in_a_junction_when_we_get_there_is_a_conflict(from_m: float, is_one: bool):
+    crossing = others((36.0, from_m, math.pi / 2, 6.0))
+    seen = before(JUNCTION, speed_mps=8.0, vehicles=crossing)
+    assert math.isfinite(seen.crossing_gap_m) is is_one
+    if is_one:
+        assert 20.0 < seen.crossing_gap_m < 26.0
+        assert 1.0 <= seen.crossing_s <= 3.0
+    assert before(STRAIGHT, speed_mps=8.0, vehicles=crossing).crossing_gap_m == math.inf
+
+
+def test_a_car_that_follows_us_through_a_junction_is_none():
+    assert before(JUNCTION, 28.0, vehicles=others((19.0, 0.0, 0.0, 8.0))) == NOTHING
+
+
+def test_one_that_turns_in_the_junction_is_followed_along_its_turn():
+    """It comes towards us and turns left over our lane; going straight it would pass beside us."""
+    straight = others((52.0, -3.5, math.pi, 6.0))
+    turning = Others(straight.place, straight.yaw, straight.half, straight.velocity, np.array([-0.6]))
+    assert before(JUNCTION, 28.0, vehicles=straight) == NOTHING
+    assert math.isfinite(before(JUNCTION, 28.0, vehicles=turning).crossing_gap_m)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        lambda gap: Hazards(lead_gap_m=gap),
+        lambda gap: Hazards(light=Light.RED, light_gap_m=gap),
+        lambda gap: Hazards(light=Light.YELLOW, light_gap_m=gap),
+        lambda gap: Hazards(walker_gap_m=gap),
+        lambda gap: Hazards(crossing_gap_m=gap, crossing_s=1.0),
+    ],
+)
+def test_the_target_speed_falls_to_nothing_before_each_kind_of_hazard(seen):
+    speeds = [target_speed(seen(gap), 8.0) for gap in np.arange(0.0, 60.0, 0.5)]
+    assert speeds[0] == 0.0
+    assert speeds[-1] == 8.0
+    assert (np.diff(speeds) >= 0.0).all()
+
+
+def test_the_target_speed_behind_a_moving_car_is_its_own_and_a_green_light_leaves_it():
+    assert target_speed(Hazards(lead_gap_m=3.0, lead_speed_mps=5.0), 8.0) == pytest.approx(5.0)
+    assert target_speed(Hazards(light=Light.GREEN, light_gap_m=1.0), 8.0) == 8.0
+
+
+def test_the_privileged_vector_is_bounded_and_calm_where_nothing_is_ahead():
+    place = STRAIGHT.project(10.0, 0.0)
+    state = DriverState(STRAIGHT, place, 10.0, 0.0, 0.0, 5.0)
+    empty = dict(zip(privileged.NAMES, privileged.vector(NOTHING, state), strict=True))
+    assert {name for name, value in empty.items() if value != 0.0} == {"speed", "target_speed"}
+    full = Hazards(0.0, -90.0, Light.RED, -2.5, 0.0, 90.0, 90.0, 0.0, 0.0)
+    values = privileged.vector(full, state)
+    assert values.shape == (privileged.SIZE,)
+    assert values.dtype == np.float32
+    assert np.abs(values).max() == 2.0

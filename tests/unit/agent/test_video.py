@@ -1,0 +1,31 @@
+"""Films joined to one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+
+from agent.evaluation import video
+from agent.evaluation.video import HEIGHT, WIDTH, VideoSummary
+
+
+def film(path: Path, grey: int, pictures: int) -> VideoSummary:
+    with video._encoder(path, 10.0) as encoder:
+        for _ in range(pictures):
+            encoder.send(np.full((HEIGHT, WIDTH, 3), grey, np.uint8))
+    return VideoSummary(path, pictures / 10.0, 0.0, 1, 0.0)
+
+
+def test_films_run_side_by_side_and_the_shorter_one_waits_at_its_end(tmp_path: Path) -> None:
+    films = [film(tmp_path / "a.mp4", 60, 5), film(tmp_path / "b.mp4", 200, 10)]
+    video.side_by_side(films, tmp_path / "both.mp4")
+    reader = imageio_ffmpeg.read_frames(str(tmp_path / "both.mp4"))
+    assert next(reader)["size"] == (2 * WIDTH, HEIGHT)
+    pictures = [np.frombuffer(picture, np.uint8).reshape(HEIGHT, 2 * WIDTH, 3) for picture in reader]
+    assert len(pictures) == 10
+    for picture in pictures:
+        assert abs(picture[:, :WIDTH].mean() - 60) < 5
+        assert abs(picture[:, WIDTH:].mean() - 200) < 5
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.mp4", "b.mp4", "both.mp4"]

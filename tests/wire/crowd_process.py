@@ -1,0 +1,66 @@
+"""Drives among cars and people in a process of its own, which a Traffic Manager can abort or hang.
+
+Usage: crowd_process.py PORT. Prints one JSON line: who was there in drawn drives, and where in drives paired by a seed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import numpy as np
+
+from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
+from agent.env.driving import DrivingEnv
+from agent.env.route import held_out_routes
+from agent.evaluation.drivers import PidPurePursuit
+
+SECOND = 10
+
+
+def main(port: int) -> None:
+    config = EnvironmentConfig(
+        traffic=TrafficConfig(vehicles=(2, 6), walkers=(3, 8)), weather=("ClearNoon", "HardRainSunset")
+    )
+    env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port, patience_s=60.0))
+    drawn = []
+    paired: list[list[list[tuple[str, float, float]]]] = []
+    routes = held_out_routes(env.planner, config.route, 2, seed=3)
+    for seed in range(6):
+        env.reset(seed=seed)
+        drawn.append((*seen(env), env.session.world.get_weather().sun_altitude_angle))
+    for seed in (11, 12, 11):
+        # Drivers that leave the world differently: one drives, one stands.
+        driver = PidPurePursuit() if paired else None
+        for route in routes[::-1]:
+            observation, _ = env.reset(options={"route": route, "seed": seed, "goes_on": True})
+            places = []
+            for _ in range(SECOND):
+                action = np.array((0.0, -1.0), np.float32) if driver is None else driver.act(observation, env.state)
+                observation, _, _, _, info = env.step(action)
+                places.append(standing(env))
+        paired.append(places)
+    infractions = [each.kind for each in info["infractions"]]
+    env.close()
+    print(json.dumps({"drawn": drawn, "paired": paired, "infractions": infractions}), flush=True)
+    os._exit(0)  # leaving in order can abort the client
+
+
+def seen(env: DrivingEnv) -> tuple[int, int, int]:
+    """Return how many cars, people and controllers of ours the simulator has."""
+    actors = env.session.world.get_actors()
+    roles = [actor.attributes.get("role_name") for actor in actors]
+    return roles.count("td3-traffic"), roles.count("td3-walker"), len(actors.filter("controller.ai.walker"))
+
+
+def standing(env: DrivingEnv) -> list[tuple[str, float, float]]:
+    """Return the places of all others, in the order in which they came."""
+    own = env.car.actor.id if env.car else 0
+    others = [a for a in env.session.world.get_actors() if a.type_id.startswith(("vehicle", "walker")) and a.id != own]
+    places = [(actor.type_id, actor.get_location()) for actor in sorted(others, key=lambda actor: int(actor.id))]
+    return [(kind, place.x, place.y) for kind, place in places]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

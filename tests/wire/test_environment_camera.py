@@ -1,0 +1,35 @@
+"""What the agent's cameras give: colours in order, a narrow view of the same road, frames that lie apart."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agent.config import CameraConfig, EnvironmentConfig, NarrowConfig, SimulatorConfig, StackConfig
+from agent.env.driving import DrivingEnv
+from tests.conftest import Server
+
+CAMERA = CameraConfig(
+    channels="rgb", narrow=NarrowConfig(fov_deg=40.0, pitch_deg=-12.0), stack=StackConfig(frames=2, every=3)
+)
+
+
+def test_two_views_and_frames_that_lie_apart_reach_the_observation(module_server: Server) -> None:
+    simulator = SimulatorConfig(host="127.0.0.1", port=module_server.port, patience_s=60.0)
+    env = DrivingEnv(EnvironmentConfig(camera=CAMERA), simulator)
+    observation, _ = env.reset(seed=1)
+    images = [observation["image"]]
+    for _ in range(6):
+        images.append(env.step(np.array((0.0, 0.6), np.float32))[0]["image"])
+    space = env.observation_space
+    env.close()
+    assert all(space["image"].contains(image) for image in images)  # type: ignore[index]
+    assert (images[0][:4] == images[0][4:]).all()
+    assert (images[5][:4] == images[2][4:]).all()
+    assert (images[6][:4] != images[6][4:]).any()
+    red, green, blue, narrow = images[0][4:].astype(float)
+    assert blue[:20].mean() > red[:20].mean() + 10  # the sky
+    # Along the same axis a view of 40° is the middle of one of 100°, enlarged 3.3 times.
+    grey = 0.299 * red + 0.587 * green + 0.114 * blue
+    middle, whole = grey[30:54, 30:54], narrow[:84, :84].reshape(12, 7, 12, 7).mean(axis=(1, 3))
+    shrunk = middle.reshape(12, 2, 12, 2).mean(axis=(1, 3))
+    assert np.corrcoef(shrunk.ravel(), whole.ravel())[0, 1] > 0.8

@@ -1,0 +1,90 @@
+"""The environment among cars and people: how many there are, where they walk, and who goes when it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import carla
+import pytest
+
+from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
+from agent.env.driving import DrivingEnv
+from tests.conftest import REPOSITORY, Server, serve
+
+PROCESS = Path(__file__).with_name("crowd_process.py")
+
+
+@pytest.fixture(scope="module")
+def town() -> Iterator[Server]:
+    server = serve("Lite02")
+    yield server
+    server.end()
+
+
+def make(server: Server, **traffic: object) -> DrivingEnv:
+    simulator = SimulatorConfig(host="127.0.0.1", port=server.port, patience_s=60.0)
+    return DrivingEnv(EnvironmentConfig(traffic=TrafficConfig.model_validate(traffic)), simulator)
+
+
+def of_a_crowd(env: DrivingEnv) -> list[carla.Actor]:
+    return [a for a in env.session.world.get_actors() if a.type_id.startswith(("walker", "controller"))]
+
+
+def test_drives_draw_who_is_there_and_a_seed_brings_the_same_to_every_driver(town: Server) -> None:
+    ended = subprocess.run(
+        [sys.executable, str(PROCESS), str(town.port)],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    outcome = json.loads(ended.stdout.splitlines()[-1])
+    cars, people, controllers, suns = (list(column) for column in zip(*outcome["drawn"], strict=True))
+    assert len(set(cars)) > 1
+    assert set(cars) <= {2, 3, 4, 5, 6}
+    assert len(set(people)) > 1
+    assert set(people) <= {3, 4, 5, 6, 7, 8}
+    assert people == controllers
+    assert set(suns) == {45.0, 15.0}
+    stood, other, drove = outcome["paired"]
+    assert stood == drove
+    assert stood[0] != other[0]
+    assert outcome["infractions"] == []
+
+
+def test_people_walk_are_as_many_as_asked_for_and_are_gone_in_the_end(town: Server) -> None:
+    env = make(town, walkers=20)
+    env.reset(seed=1)
+    assert env._walkers is not None
+    starts = {person.id: person.get_location() for person in env._walkers.people}
+    for _ in range(80):
+        env.session.tick()
+    walked = [person.get_location().distance(starts[person.id]) for person in env._walkers.people]
+    assert sum(metres > 5.0 for metres in walked) >= 15, walked
+    env._walkers.resize(4)
+    env.session.tick()
+    assert len(of_a_crowd(env)) == 8
+    env._walkers.empty()
+    env.session.tick()
+    assert not of_a_crowd(env)
+    env.close()
+
+
+def test_people_and_controllers_that_a_dead_process_left_are_removed(town: Server) -> None:
+    gone = make(town, walkers=6)
+    gone.reset(seed=1)
+    assert gone.car is not None
+    gone.car.abandon()
+    gone.session.abandon()
+    env = make(town)
+    env.reset(seed=1)
+    assert not of_a_crowd(env)
+    env.close()

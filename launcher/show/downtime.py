@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from contract.readers import number
@@ -80,8 +80,16 @@ class Downtime:
             told_s = max(each.unanswered_s for each in incident.found)
             from_s = min(pause.from_s - told_s, self._stalled_since(pause.from_s))
         if pause.until_s is None:
-            return from_s, max(from_s, incident.over_s or self._end_s)
+            return from_s, max(from_s, self._drives_after(from_s) or incident.over_s or self._end_s)
         return from_s, max(from_s, self._drove_again(pause, from_s, next_s))
+
+    def _drives_after(self, from_s: float) -> float | None:
+        """Return since when steps grow from one line to the next though nobody said that all was ready; None if not.
+
+        What came next may have ended the run before it was said: a card that is lost, say, while the agent drives on.
+        """
+        rows = [row for row in self._timeline.after(from_s) if row.step is not None]
+        return next((row.time_s for row, later in pairwise(rows) if (later.step or 0) > (row.step or 0)), None)
 
     def _stalled_since(self, moment_s: float) -> float:
         """Return since when the step hadn't grown, if two lines of the timeline show that; else the moment itself."""

@@ -62,6 +62,7 @@ GIVEN: dict[str, tuple[Value, Value]] = {
     "port": ((("--port", "2100"), 2100), (("--port", "2200"), 2200)),
     "gpu": ((("--gpu", "0,1"), Cards(0, 1)), (("--gpu", "1"), Cards(1, 1))),
     "max_timesteps": ((("--max-timesteps", "6000"), 6000), (("--max-timesteps", "8000"), 8000)),
+    "dashboard_port": ((("--dashboard-port", "0"), 0), (("--dashboard-port", "8080"), 8080)),
     "on_event": ((("--on-event", "cat >> heard"), "cat >> heard"), (("--on-event", ""), "")),
     "agent_args": (
         (("--", "--set", "a.b=1"), ("--set", "a.b=1")),

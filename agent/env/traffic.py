@@ -33,6 +33,9 @@ class Traffic:
         # A port that a dead collector used takes 4 s to come back, a fresh one none (facts, section 5).
         self._manager = session.client.get_trafficmanager(_free_port())
         self._manager.set_synchronous_mode(True)
+        # Its first round may still be on, by itself: it forgets a car that the snapshot before it lacks, and the car
+        # would stand for good. A tick lets it end (protocol, section 5.8).
+        session.tick()
         if slower_percent:
             self._manager.global_percentage_speed_difference(slower_percent)
         self._spawns = session.map.get_spawn_points()

@@ -1,7 +1,8 @@
 """A program that takes GPU memory through libcuda, as torch would: a context, then allocations; by its path.
 
-``python grow.py [--wait S] [--pause S] [--stay S] MIB …``: waits, makes a context, allocates these one after the other
-with pauses, stays, ends with 0. Where one fails it says so as torch does and ends with 71. With ``--insist`` it waits
+``python grow.py [--wait S] [--pause S] [--patience S] [--stay S] MIB …``: waits, makes a context, allocates these one
+after the other with pauses, stays, ends with 0. Where one fails for as long as it has patience it says so as torch does
+and ends with 71. With ``--insist`` it waits
 for a line on standard input once it has its context, and then tries an allocation that fails again, all the time.
 """
 
@@ -23,7 +24,7 @@ def demand(result: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("--wait", "--pause", "--stay"):
+    for name in ("--wait", "--pause", "--patience", "--stay"):
         parser.add_argument(name, type=float, default=0.0)
     parser.add_argument("--insist", action="store_true")
     parser.add_argument("mib", type=float, nargs="*")
@@ -39,8 +40,9 @@ def main() -> None:
         sys.stdin.readline()
     for mib in wanted.mib:
         time.sleep(wanted.pause)
+        until = time.monotonic() + wanted.patience
         while result := cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(int(mib * MIB))):
-            demand(result * (not wanted.insist))
+            demand(result * (not wanted.insist and time.monotonic() >= until))
             time.sleep(0.001)
     print("grown", flush=True)
     time.sleep(wanted.stay)

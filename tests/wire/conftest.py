@@ -48,6 +48,10 @@ class Session:
             blueprint.set_attribute(key, value)
         return blueprint
 
+    def ticks(self, count: int) -> None:
+        for _ in range(count):
+            self.world.tick()
+
     def car(self, place: int = 0, ahead_m: float = 0.0, name: str = "vehicle.tesla.model3") -> carla.Vehicle:
         """Spawn a car at a spawn point, or so far ahead of it."""
         where = self.world.get_map().get_spawn_points()[place]

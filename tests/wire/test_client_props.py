@@ -22,11 +22,6 @@ def prop(session, name, where):
     return actor
 
 
-def ticks(session, count):
-    for _ in range(count):
-        session.world.tick()
-
-
 @pytest.mark.any_simulator
 def test_every_prop_that_the_library_lists_can_be_spawned(session):
     listed = session.world.get_blueprint_library().filter("static.prop.*")
@@ -45,7 +40,7 @@ def test_a_prop_stops_a_car_and_is_named_by_its_collision_sensor(session):
     events: queue.Queue[carla.CollisionEvent] = queue.Queue()
     session.sensor("sensor.other.collision", car, events.put)
     car.apply_control(carla.VehicleControl(throttle=1.0))
-    ticks(session, 120)
+    session.ticks(120)
     event = events.get(timeout=10.0)
     assert event.other_actor.id == machine.id
     assert event.normal_impulse.length() > 100.0
@@ -59,7 +54,7 @@ def test_a_prop_with_physics_is_pushed_out_of_the_way(session):
     cone.set_simulate_physics(True)
     before = cone.get_location()
     car.apply_control(carla.VehicleControl(throttle=1.0))
-    ticks(session, 120)
+    session.ticks(120)
     assert car.get_location().distance(before) > 5.0
     assert cone.get_location().distance(before) > 5.0
 
@@ -73,7 +68,7 @@ def test_no_car_is_spawned_into_a_prop_and_one_without_collisions_is_driven_thro
     car = session.car()
     machine.set_collisions(False)
     car.apply_control(carla.VehicleControl(throttle=1.0))
-    ticks(session, 120)
+    session.ticks(120)
     assert car.get_location().distance(where.location) > 20.0
 
 
@@ -82,7 +77,7 @@ def test_a_prop_is_seen(session):
     eye = ahead(session, 0.0, 1.5)
     camera.sensor.set_transform(eye)
     session.world.tick()
-    ticks(session, 1)
+    session.ticks(1)
     camera.next()
     empty = np.frombuffer(camera.next().raw_data, np.uint8)
     prop(session, "vendingmachine", ahead(session, 8.0))
@@ -98,9 +93,9 @@ def test_a_walker_is_kept_below_the_ground_under_a_car_until_it_is_wanted(sessio
     person = session.world.spawn_actor(session.blueprint("walker.pedestrian.0001"), below)
     session.actors.append(person)
     person.set_simulate_physics(False)
-    ticks(session, 5)
+    session.ticks(5)
     assert person.get_location().z == pytest.approx(below.location.z, abs=0.1)
     person.set_location(ahead(session, 10.0, 1.0).location)
     person.set_simulate_physics(True)
-    ticks(session, 20)
+    session.ticks(20)
     assert person.get_location().z > car.get_location().z

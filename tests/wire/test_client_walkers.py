@@ -27,11 +27,6 @@ def walker(session, where, name="walker.pedestrian.0001", **attributes):
     return actor
 
 
-def ticks(session, count):
-    for _ in range(count):
-        session.world.tick()
-
-
 @pytest.mark.any_simulator
 def test_blueprints_have_what_traffic_scripts_choose_from(session):
     library = session.world.get_blueprint_library()
@@ -51,7 +46,7 @@ def test_blueprints_have_what_traffic_scripts_choose_from(session):
 @pytest.mark.any_simulator
 def test_a_walker_stands_on_the_ground_and_its_box_reaches_from_there_to_its_crown(session):
     person = walker(session, beside(session, 3.0))
-    ticks(session, 30)
+    session.ticks(30)
     ground = session.world.get_map().get_spawn_points()[0].location.z
     assert person.get_location().z == pytest.approx(person.bounding_box.extent.z, abs=abs(ground) + 0.3)
     assert person.bounding_box.extent.z == pytest.approx(0.93, abs=0.05)
@@ -60,7 +55,7 @@ def test_a_walker_stands_on_the_ground_and_its_box_reaches_from_there_to_its_cro
 @pytest.mark.any_simulator
 def test_children_are_smaller(session):
     child = walker(session, beside(session, 3.0), "walker.pedestrian.0010")
-    ticks(session, 20)
+    session.ticks(20)
     assert 0.4 < child.bounding_box.extent.z < 0.7
     assert child.get_location().z == pytest.approx(child.bounding_box.extent.z, abs=0.05)
 
@@ -68,11 +63,11 @@ def test_children_are_smaller(session):
 @pytest.mark.any_simulator
 def test_a_walker_goes_where_and_as_fast_as_its_control_says(session):
     person = walker(session, beside(session, 3.0))
-    ticks(session, 20)
+    session.ticks(20)
     ahead = person.get_transform().get_forward_vector()
     start = person.get_location()
     person.apply_control(carla.WalkerControl(ahead, 2.0, False))
-    ticks(session, 40)
+    session.ticks(40)
     moved = person.get_location() - start
     assert moved.x * ahead.x + moved.y * ahead.y == pytest.approx(4.0, abs=0.5)
     assert person.get_velocity().length() == pytest.approx(2.0, abs=0.1)
@@ -86,18 +81,18 @@ def test_it_turns_to_where_it_walks_and_stops_at_speed_0(session):
     person = walker(session, beside(session, 3.0))
     right = person.get_transform().get_right_vector()
     person.apply_control(carla.WalkerControl(right * -1.0, 1.0, False))
-    ticks(session, 20)
+    session.ticks(20)
     facing = person.get_transform().get_forward_vector()
     assert facing.x * -right.x + facing.y * -right.y > 0.99
     person.apply_control(carla.WalkerControl(right, 0.0, False))
-    ticks(session, 10)
+    session.ticks(10)
     assert person.get_velocity().length() == 0.0
 
 
 @pytest.mark.any_simulator
 def test_a_jump_leads_back_to_the_ground(session):
     person = walker(session, beside(session, 3.0))
-    ticks(session, 10)
+    session.ticks(10)
     start = person.get_location().z
     person.apply_control(carla.WalkerControl(carla.Vector3D(1, 0, 0), 0.0, True))
     heights = []
@@ -121,7 +116,7 @@ def test_batches_control_and_place_walkers(session):
     assert two.get_transform().rotation.yaw == pytest.approx(90.0, abs=1e-3)
     assert two.get_velocity().y == pytest.approx(1.4, abs=1e-3)
     assert two.get_location().x == pytest.approx(target.location.x, abs=1e-3)
-    ticks(session, 10)
+    session.ticks(10)
     assert one.get_velocity().y == pytest.approx(1.5, abs=1e-3)
 
 
@@ -160,25 +155,25 @@ def test_a_car_that_hits_a_walker_tells_both_and_throws_it(session, invincible):
     speed = person.get_velocity().length()
     assert speed > 2.0
     assert car.get_velocity().length() > 0.8 * speed
-    ticks(session, 5)
+    session.ticks(5)
     lies = abs(person.get_transform().rotation.pitch) > 45.0
     assert lies is not invincible
     assert person.is_alive
     assert person.get_location().distance(start) > 0.5
     if not invincible:
         car.apply_control(carla.VehicleControl(brake=1.0))
-        ticks(session, 250)
+        session.ticks(250)
         assert abs(person.get_transform().rotation.pitch) < 1.0
 
 
 @pytest.mark.any_simulator
 def test_who_walks_against_a_parked_car_stops_there(session):
     car = session.car()
-    ticks(session, 20)
+    session.ticks(20)
     person = walker(session, beside(session, 4.0), is_invincible="false")
     toward = car.get_location() - person.get_location()
     person.apply_control(carla.WalkerControl(toward.make_unit_vector(), 1.5, False))
-    ticks(session, 60)
+    session.ticks(60)
     away = person.get_location() - car.get_location()
     assert math.hypot(away.x, away.y) > car.bounding_box.extent.y
     assert abs(person.get_transform().rotation.pitch) < 1.0
@@ -200,7 +195,7 @@ def test_bones_are_refused_and_end_nothing(session):
 def test_people_are_seen(session):
     car = session.car()
     camera = session.camera(car, 160, 120)
-    ticks(session, 20)
+    session.ticks(20)
     while not camera.images.empty():
         camera.next()
     session.world.tick()
@@ -245,7 +240,7 @@ def test_a_crowd_walks_on_sidewalks_and_crosswalks(start_server, connect, town):
     town_map = session.world.get_map()
     on_road = 0
     for _ in range(15):
-        ticks(session, 20)
+        session.ticks(20)
         for person in walkers:
             point = town_map.get_waypoint(person.get_location(), lane_type=carla.LaneType.Driving)
             near = person.get_location().distance(point.transform.location) < 0.4 * point.lane_width

@@ -142,12 +142,15 @@ def test_a_followed_actor_is_kept_in_view_until_the_viewer_moves_on(viewed: View
     eventually(lambda: 6.0 < spectator.get_location().distance(then.location) < 9.0)
     assert viewed.command(up=50.0) == 204
     viewed.until(lambda state: state["following"] is None)
+    eventually(lambda: spectator.get_location().z > 45.0)
     car.destroy()
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"7", b'{"yaw": "x"}', b'{"yaw": NaN}', b'{"x": 1e300, "y": 0}'])
 def test_what_is_no_command_is_refused_and_moves_nothing(viewed: Viewed, world: carla.World, body: bytes) -> None:
-    before = world.get_spectator().get_transform()
+    before = carla.Transform(carla.Location(10.0, 20.0, 30.0), carla.Rotation(yaw=45.0))
+    world.get_spectator().set_transform(before)
+    viewed.until(lambda state: state.get("camera") == [10.0, 20.0, 45.0])
     assert viewed.ask("/command", "POST", body, **viewed.own).status == 400
     assert world.get_spectator().get_transform() == before
 

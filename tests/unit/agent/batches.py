@@ -1,11 +1,15 @@
-"""Made-up transitions for the tests of updates."""
+"""Made-up transitions for the tests of updates, and what these compare."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from agent.td3.replay.frames import DEFAULT, FrameStack
 from agent.td3.replay.replay import Batch
+from agent.td3.td3 import TD3
 
 
 def random_batch(size: int, seed: int = 0, privileged: int = 0, stack: FrameStack = DEFAULT) -> Batch:
@@ -23,3 +27,17 @@ def random_batch(size: int, seed: int = 0, privileged: int = 0, stack: FrameStac
         next_privileged=torch.rand(size, privileged, generator=rng) * 2 - 1,
         discount=torch.ones(size),
     )
+
+
+def bits(td3: TD3) -> dict[str, bytes]:
+    """Return everything that learning depends on, as bytes: 0.0 and -0.0 differ."""
+    return {name: value.numpy().tobytes() for name, value in td3.state().items()}
+
+
+def in_parts(micro_batch: int) -> Callable[..., Any]:
+    """Return an attempt that computes so many rows at once."""
+
+    def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
+        return run(min(micro_batch, rows))
+
+    return attempt

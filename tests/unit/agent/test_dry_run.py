@@ -26,6 +26,7 @@ from agent.td3.replay.replay import Replay
 from agent.td3.td3 import TD3, critic_loss, polyak_update
 from agent.trainer.learner import Learner
 from contract.paths import RunPaths
+from tests.unit.agent.batches import bits
 
 CPU = torch.device("cpu")
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
@@ -44,11 +45,6 @@ def replay_with_an_episode(directory: Path) -> Replay:
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
     return replay_with_an_episode(tmp_path_factory.mktemp("replay") / "ring")
-
-
-def bits(td3: TD3) -> dict[str, bytes]:
-    """Return everything that learning depends on, as bytes: 0.0 and -0.0 differ."""
-    return {name: value.numpy().tobytes() for name, value in td3.state().items()}
 
 
 @given(

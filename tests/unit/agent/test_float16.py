@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,7 +11,7 @@ from agent.td3 import optimizers
 from agent.td3.optimizers import LossScale, OffloadedAdam
 from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
-from tests.unit.agent.batches import random_batch
+from tests.unit.agent.batches import in_parts, random_batch
 
 CPU = torch.device("cpu")
 SIZE = 24
@@ -45,13 +42,6 @@ def changed(before: dict[str, Tensor], after: dict[str, Tensor], parts: tuple[st
     names = {name for name in before if any(part in name for part in parts)}
     assert names
     return {name for name in names if not torch.equal(before[name], after[name])}
-
-
-def in_parts(micro_batch: int) -> Callable[..., Any]:
-    def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
-        return run(min(micro_batch, rows))
-
-    return attempt
 
 
 def test_an_overflow_skips_the_critics_step_halves_the_scale_and_the_update_counts() -> None:

@@ -16,7 +16,7 @@ from agent.td3.accumulate import whole_batch
 from agent.td3.dry_run import dry_run
 from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3, polyak_update
-from tests.unit.agent.batches import random_batch
+from tests.unit.agent.batches import bits, in_parts, random_batch
 from tests.unit.agent.watched import distance
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -28,17 +28,6 @@ WAYS = [("optimizer",), ("targets",), BOTH]
 
 def _batch(seed: int, size: int = SIZE) -> Batch:
     return random_batch(size, seed)
-
-
-def bits(td3: TD3) -> dict[str, bytes]:
-    return {name: value.numpy().tobytes() for name, value in td3.state().items()}
-
-
-def in_parts(micro_batch: int) -> Callable[..., Any]:
-    def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
-        return run(min(micro_batch, rows))
-
-    return attempt
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from agent.trainer.checkpoint import CheckpointError
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
 from contract.paths import RunPaths
-from tests.unit.agent.batches import random_batch
+from tests.unit.agent.batches import bits, in_parts, random_batch
 from tests.unit.agent.watched import distance
 
 CPU = torch.device("cpu")
@@ -52,17 +51,6 @@ def batch(seed: int, size: int = 8) -> Batch:
 
 def made(settings: TD3Config, seed: int = 0, offload: tuple[Offload, ...] = ()) -> TD3:
     return TD3(settings, CPU, seed, offload, privileged=KNOWN)
-
-
-def bits(td3: TD3) -> dict[str, bytes]:
-    return {name: value.numpy().tobytes() for name, value in td3.state().items()}
-
-
-def in_parts(micro_batch: int) -> Callable[..., Any]:
-    def attempt(phase: str, run: Callable[[int], Any], rows: int) -> Any:
-        return run(min(micro_batch, rows))
-
-    return attempt
 
 
 def test_a_row_has_room_for_what_the_environment_tells() -> None:

@@ -194,7 +194,9 @@ def test_what_lies_free_while_the_command_grows_is_a_step_and_a_foreign_process_
 ) -> None:
     figures.unlistable = not listed
     robber = foreign_process(500)
-    growing = noting_its_pid(tmp_path / "pid", *GROW, "--wait", "0.3", "--pause", "0.1", *["90"] * 18)
+    # On a busy machine a pause is over before the holder has had its turn.
+    paced = ("--wait", "0.3", "--pause", "0.1", "--patience", "20")
+    growing = noting_its_pid(tmp_path / "pid", *GROW, *paced, *["90"] * 18)
     program = start("--min-free", str(RESERVED), "--", *growing, environment=figures.environment)
     pid = pid_in(tmp_path / "pid")
     robber.go()

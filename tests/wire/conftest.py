@@ -32,6 +32,12 @@ class Camera:
     def next(self) -> carla.Image:
         return self.images.get(timeout=WAIT_S)
 
+    def at(self, frame: int) -> carla.Image:
+        """Return the image of a frame; those before it, which may still be on their way, are passed over."""
+        while (image := self.next()).frame < frame:
+            pass
+        return image
+
 
 @dataclass
 class Session:

@@ -188,7 +188,10 @@ def test_a_killed_client_leaves_a_world_that_waits_for_the_next_one_and_a_line_t
         time.sleep(0.3)
         doomed.kill()
     heir = connect(server, synchronous=False)
-    standing = heir.world.get_snapshot().frame
+    deadline = time.monotonic() + 60.0
+    while not (standing := heir.world.get_snapshot().frame):  # until the world's first message has come
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     time.sleep(0.3)
     assert heir.world.get_snapshot().frame == standing
     left = re.findall(

@@ -196,13 +196,9 @@ def test_people_are_seen(session):
     car = session.car()
     camera = session.camera(car, 160, 120)
     session.ticks(20)
-    while not camera.images.empty():
-        camera.next()
-    session.world.tick()
-    before = bytes(camera.next().raw_data)
+    before = bytes(camera.at(session.world.tick()).raw_data)
     walker(session, beside(session, 1.0, 8.0))
-    session.world.tick()
-    after = bytes(camera.next().raw_data)
+    after = bytes(camera.at(session.world.tick()).raw_data)
     changed = sum(before[i : i + 3] != after[i : i + 3] for i in range(0, len(before), 4))
     assert 60 < changed < 2000
 

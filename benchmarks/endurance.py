@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import carla
 import numpy as np
 import typer
-from lite_server import lite_process
+from lite_server import lite_process, synchronous
 from measuring import machine, rss_mib
 
 _DELTA_S = 0.1
@@ -142,12 +142,7 @@ def _sentence(found: Endurance) -> str:
 
 
 def _run(port: int, pid: int, found: Endurance) -> None:
-    client = carla.Client("127.0.0.1", port)
-    client.set_timeout(_WAIT_S)
-    world = client.get_world()
-    settings = world.get_settings()
-    settings.synchronous_mode, settings.fixed_delta_seconds = True, _DELTA_S
-    world.apply_settings(settings)
+    _client, world = synchronous(port, _DELTA_S, _WAIT_S)
     traffic = _Traffic(world, found.vehicles, seed=0)
     started = time.perf_counter()
     respawned = 0

@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+import carla
+
 from launcher.ports import free_port_pair
 
 START_S = 60.0
@@ -38,6 +40,17 @@ def lite_process(map: str, seed: int = 0) -> Iterator[tuple[int, int]]:
         process.send_signal(signal.SIGCONT)  # where the block had paused it
         process.terminate()
         process.wait(10)
+
+
+def synchronous(port: int, delta_s: float, timeout_s: float) -> tuple[carla.Client, carla.World]:
+    """Connect, and have the world wait for ticks of ``delta_s``."""
+    client = carla.Client("127.0.0.1", port)
+    client.set_timeout(timeout_s)
+    world = client.get_world()
+    settings = world.get_settings()
+    settings.synchronous_mode, settings.fixed_delta_seconds = True, delta_s
+    world.apply_settings(settings)
+    return client, world
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import carla
 import numpy as np
 import typer
-from lite_server import lite_process
+from lite_server import lite_process, synchronous
 from measuring import machine, rss_mib, spread
 from rich.console import Console
 from rich.table import Table
@@ -94,7 +94,7 @@ def main(
 
 
 def _measure(port: int, pid: int, started: float, ticks: int, repeats: int, case: Case) -> Figures:
-    client, world = _connect(port)
+    client, world = synchronous(port, _DELTA_S, _WAIT_S)
     world.tick()
     first_tick_s = time.perf_counter() - started
     world.set_weather(getattr(carla.WeatherParameters, case.weather))
@@ -136,16 +136,6 @@ def _measure(port: int, pid: int, started: float, ticks: int, repeats: int, case
 def _cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _connect(port: int) -> tuple[carla.Client, carla.World]:
-    client = carla.Client("127.0.0.1", port)
-    client.set_timeout(_WAIT_S)
-    world = client.get_world()
-    settings = world.get_settings()
-    settings.synchronous_mode, settings.fixed_delta_seconds = True, _DELTA_S
-    world.apply_settings(settings)
-    return client, world
 
 
 def _cars(world: carla.World, count: int) -> tuple[carla.Vehicle, list[carla.Vehicle]]:

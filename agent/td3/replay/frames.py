@@ -74,8 +74,9 @@ class FrameStack:
     def cells(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return an image of whole frames, (n · planes, S, S), as n stored ones, (n, S/4, S/4, 16 · planes)."""
         cells = space_to_depth(image)
-        planes: NDArray[Any] = cells.reshape(-1, self.planes, *cells.shape[-3:])
-        return np.moveaxis(planes, 1, 3).reshape(-1, *self.frame_shape)
+        planes = cells.reshape(-1, self.planes, *cells.shape[-3:])
+        stored: NDArray[Any] = planes.transpose(0, 2, 3, 1, 4).reshape(-1, *self.frame_shape)
+        return stored
 
 
 DEFAULT = FrameStack()

@@ -266,7 +266,7 @@ class Replay:
             self._frames_out[windows.size] = np.empty((windows.size, self.layout.frame_bytes), dtype=np.uint8)
         frames = self._frames_out[windows.size]
         np.take(self._ring.frames, windows.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
-        before, stepped, arrived = (self._ring.rows[at % self.capacity] for at in (rows - 1, rows, last))
+        before, stepped, arrived = self._ring.rows_at(np.stack((rows - 1, rows, last)) % self.capacity)
         none = np.empty((len(rows), 0))
         columns = (
             *(before["vector"], arrived["vector"], stepped["action"]),
@@ -286,7 +286,7 @@ class Replay:
         """
         last = rows
         for _ in range(n_step - 1):
-            here, after = (self._ring.rows[at % self.capacity] for at in (last, last + 1))
+            here, after = self._ring.rows_at(np.stack((last, last + 1)) % self.capacity)
             follows = (last + 1 < head) & (after["episode_step"] == here["episode_step"] + 1)
             goes_on = follows & (here["terminated"] == 0) & (here["truncated"] == 0)
             last = last + goes_on

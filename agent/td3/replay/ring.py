@@ -80,6 +80,12 @@ class Ring:
             directory, layout, frames, np.frombuffer(rows, layout.row), np.frombuffer(published, "<i8"), pages, lock
         )
 
+    def rows_at(self, slots: NDArray[np.int64]) -> NDArray[Any]:
+        """Return copies of the rows in these slots, in the same shape."""
+        # As bytes: numpy copies what has fields one field at a time, which takes ten times as long.
+        whole = self.rows.view((np.void, self.rows.itemsize))
+        return whole.take(slots, mode="clip").view(self.rows.dtype)
+
     def flush(self) -> None:
         """Wait until frames and rows are on the disk."""
         for name in self.layout.arrays:

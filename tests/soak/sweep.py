@@ -261,7 +261,8 @@ def sweep(
 def undisturbed(folder: Path, steps: int) -> Witness:
     """Return what a learner's run finishes while it is left alone, its first ``steps`` steps at least."""
     with Struck(folder, Victim.LEARNER, ends=False) as run:
-        _until(lambda: run.witness.steps >= steps, run._alive)
+        while (seen := run.witness.steps) < steps:  # a busy machine takes its time, one that stands still doesn't
+            _until(lambda: run.witness.steps > seen, run._alive)
         run.run.kill()
         run.witness.look()
         return run.witness

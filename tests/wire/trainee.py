@@ -132,7 +132,7 @@ def running(pid: int) -> bool:
     """Return whether the process lives; a zombie doesn't."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.detectors.expectations import PHASES, BandKey
+from launcher.decide.detectors.expectations import DRIVING, PHASES, BandKey
 from launcher.decide.detectors.series import Window
 from launcher.observe.observation import Observation
 from launcher.observe.pools import OwnerKind, Pool
@@ -65,13 +65,14 @@ class Bands:
         """Return who is in a phase that lasts; a program that was started or set up anew is measured anew."""
         phases: dict[OwnerKind, str] = {}
         beat = seen.agent.beat
-        if seen.simulator.running and seen.simulator.healthy:
-            phases[OwnerKind.SIMULATOR] = ""
-            self._note(OwnerKind.SIMULATOR, seen.simulator.pid)
         if seen.agent.running and beat is not None:
             self._note(OwnerKind.AGENT, (seen.agent.pid, beat.device, beat.micro_batch))
             if beat.phase in PHASES:
                 phases[OwnerKind.AGENT] = PHASES[beat.phase]
+        # A simulator in which nobody drives yet holds less than it will with the first camera.
+        if seen.simulator.running and seen.simulator.healthy and phases.get(OwnerKind.AGENT) in DRIVING:
+            phases[OwnerKind.SIMULATOR] = ""
+            self._note(OwnerKind.SIMULATOR, seen.simulator.pid)
         for band in (self._bands[key] for key in self._bands if phases.get(key[1]) != self._phase.get(key[1])):
             band.window.clear()
         self._phase = phases

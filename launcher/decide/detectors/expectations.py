@@ -16,6 +16,8 @@ PHASES = {
     "evaluating": "evaluating",
 }
 """The agent's phases that last, by the heartbeat's word: collecting and updating change places at every step."""
+DRIVING = ("updating", "evaluating")
+"""Those of them in which it drives."""
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,15 @@ def test_what_the_plan_did_not_expect_is_told_once_and_then_expected() -> None:
     assert reported[0][0] == pytest.approx(LIMITS.restore.settle_s, abs=1)
 
 
+def test_a_simulator_is_measured_once_somebody_drives_in_it() -> None:
+    def look(time_s: float) -> Observation:
+        seen = holding(agent=1200, simulator=1500 if time_s < 100 else 2000)(time_s)
+        return with_beat(seen, phase="starting" if time_s < 50 else "warming" if time_s < 100 else "collecting")
+
+    assert not diagnosed(map(look, seconds(300)))
+    assert diagnosed(with_beat(look(time_s), phase="collecting") for time_s in seconds(300))
+
+
 def test_a_plan_s_peak_need_not_be_reached() -> None:
     planned = {("agent", "vram:0", "updating"): 3000.0, ("simulator", "vram:0", ""): 9e3}
     assert not diagnosed(map(holding(agent=1200, simulator=2000), seconds(300)), planned=planned)

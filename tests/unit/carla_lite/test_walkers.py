@@ -15,8 +15,9 @@ from carla_lite.blueprints.walkers import WalkerBlueprint
 from carla_lite.motion.physics import Body
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.daylight import NOON
-from carla_lite.scenery.people import PHASES, Person
+from carla_lite.scenery.people import Person
 from carla_lite.scenery.projection import Lens, View
+from carla_lite.scenery.skeleton import PHASES
 from carla_lite.scenery.statics import StaticBox, StaticIndex
 from carla_lite.scenery.strokes import actor_strokes
 from carla_lite.scenery.vista import Walls

@@ -34,7 +34,7 @@ def _sources() -> bytes:
     return b"".join(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py")))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def build(network: RoadNetwork) -> bytes:
     """Return the file: sidewalks, crosswalks and roads at the ground's height.
 

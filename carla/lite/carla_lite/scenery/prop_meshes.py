@@ -171,10 +171,10 @@ def barrier(colour: BGR) -> Iterator[Part]:
     """Yield a striped plank on two feet."""
     for aside in (-0.8, 0.8):
         yield _block((-1.0, 1.0), (aside - 0.08, aside + 0.08), (0.0, 0.08), _DARK)
-        yield _block((-0.15, 0.15), (aside - 0.05, aside + 0.05), (0.08, 0.6), _DARK)
+        yield _block((-0.15, 0.15), (aside - 0.05, aside + 0.05), (0.08, 0.65), _DARK)
     for stripe in range(5):
         left = -1.0 + 0.4 * stripe
-        yield _block((-0.2, 0.2), (left, left + 0.4), (0.6, 0.95), _WHITE if stripe % 2 else colour)
+        yield _block((-0.2, 0.2), (left, left + 0.4), (0.65, 1.0), _WHITE if stripe % 2 else colour)
 
 
 def container(colour: BGR) -> Iterator[Part]:

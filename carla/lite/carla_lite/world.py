@@ -69,7 +69,7 @@ class World:
         self.frame = 0
         self.episode = secrets.randbelow(1 << 31)
         self._seed = seed
-        self._next_id = 1
+        self._next_id = self._unseen = 1
         self._buffer = bytearray()
         self.load(maps.first)
 
@@ -141,6 +141,10 @@ class World:
         if isinstance(blueprint, WalkerBlueprint):
             where = compose(parent.pose, place) if parent else place
             return self._spawn_walker(Walker(Identity(self._new_id(), blueprint, attributes), blueprint, where))
+        if name == AI_CONTROLLER and parent_id >= self._unseen and not self.settings.synchronous:
+            # A client takes a walker that no world message has shown for one at (0, 0, 0), and may crash as it sends it
+            # on its way. CARLA's answers come a frame apart.
+            self.tick()
         identity = Identity(self._new_id(), blueprint, attributes, parent)
         if name in SENSORS:
             return self._spawn_sensor(SENSORS[name](identity, place, self.streams.open(), self.streams.port))
@@ -190,6 +194,7 @@ class World:
             self.destroy(gone)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
+        self._unseen = self._next_id
         moving: list[Vehicle | Walker | Prop] = [*self.vehicles, *self.walkers, *self.props]
         snapshot = TickSnapshot(
             self.frame,

@@ -122,7 +122,7 @@ def test_a_sign_has_a_post_beside_the_road_and_above_it_an_arm_whose_post_is_bes
     face = face_of(over, 0.0, LampState.DARK)
     assert face.pose.z == 5.0
     assert (alone.x, alone.y) == (stop.x, stop.y)
-    assert face.pose.z + face.extent[2] <= arm.bottom
+    assert arm.bottom == pytest.approx(face.pose.z + face.extent[2])
     assert arm.top == pytest.approx(mast.top, abs=0.1)
     ends = [(arm.x + way * arm.half_length_m * arm.cos, arm.y + way * arm.half_length_m * arm.sin) for way in (1, -1)]
     for place in ((over.x, over.y), (mast.x, mast.y)):

@@ -149,7 +149,7 @@ def test_without_synchronous_mode_a_walker_is_shown_before_it_gets_a_controller(
         ticked = []
         for synchronous in (False, True):
             world.settings = replace(world.settings, synchronous=synchronous)
-            walker = world.spawn("walker.pedestrian.0001", {}, Pose(0.0, 0.0, 1.0))
+            walker = world.spawn("walker.pedestrian.0001", {}, Pose(3.0 * synchronous, 0.0, 1.0))
             before = world.frame
             for _ in range(2):
                 world.spawn("controller.ai.walker", {}, Pose(0.0, 0.0, 0.0), walker.id)

@@ -162,6 +162,7 @@ def warning(colour: BGR) -> Iterator[Part]:
 
 def board(colour: BGR) -> Iterator[Part]:
     """Yield a trailer with a board of lamps."""
+    yield from _legs(0.8, 0.5, 0.1)
     yield _block((-1.0, 1.0), (-0.7, 0.7), (0.1, 0.28), _DARK)
     yield _block((-0.06, 0.06), (-1.0, 1.0), (0.42, 1.0), _DARK)
     yield _block((-0.08, 0.08), (-0.85, 0.85), (0.48, 0.94), colour)
@@ -179,6 +180,7 @@ def barrier(colour: BGR) -> Iterator[Part]:
 
 def container(colour: BGR) -> Iterator[Part]:
     """Yield a container for waste, with its lid."""
+    yield from _legs(0.7, 0.75, 0.06)
     yield _block((-0.85, 0.85), (-0.92, 0.92), (0.06, 0.85), colour, top=1.1)
     yield _block((-1.0, 1.0), (-1.0, 1.0), (0.85, 1.0), _DARK, top=0.8)
 

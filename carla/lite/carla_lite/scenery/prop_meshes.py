@@ -181,7 +181,7 @@ def barrier(colour: BGR) -> Iterator[Part]:
 def container(colour: BGR) -> Iterator[Part]:
     """Yield a container for waste, with its lid."""
     yield from _legs(0.7, 0.75, 0.06)
-    yield _block((-0.85, 0.85), (-0.92, 0.92), (0.06, 0.85), colour, top=1.1)
+    yield _block((-0.85, 0.85), (-0.9, 0.9), (0.06, 0.85), colour, top=1.1)
     yield _block((-1.0, 1.0), (-1.0, 1.0), (0.85, 1.0), _DARK, top=0.8)
 
 

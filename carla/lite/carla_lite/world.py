@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
+from carla_lite import heap
 from carla_lite.actors import navigation_sensors, props, walker_hits  # noqa: F401 (enters its sensors in SENSORS)
 from carla_lite.actors.actor import Actor, Identity, Vehicle, compose
 from carla_lite.actors.props import Prop
@@ -75,8 +76,7 @@ class World:
 
     def load(self, network: RoadNetwork) -> None:
         """Begin a new episode on this map, with only its signs and the spectator in it."""
-        scene = Scene.build(network, self._seed)
-        self.network, self.scene = network, scene
+        self.network, self.scene = network, Scene.build(network, self._seed)
         self.episode += 1
         self.elapsed_s = 0.0
         self.weather = list(CLEAR_NOON)
@@ -90,6 +90,7 @@ class World:
         self._triggers: list[FrictionTrigger] = []
         self._limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
+        heap.give_back()
 
     @property
     def weather(self) -> list[float]:

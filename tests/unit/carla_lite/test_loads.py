@@ -44,3 +44,7 @@ def test_a_town_is_forgotten_when_two_others_were_loaded_after_it() -> None:
         assert [town() is None for town in towns] == [True, True, False, False]
         assert [scene() is None for scene in scenes] == [True, True, False, False]
         assert min(boxes) > 50
+        before, present = (vars(scene()) for scene in scenes[-2:])
+        pictures = {"ground", "mesh", "vistas"}
+        assert pictures <= set(present)
+        assert not pictures & set(before), "the largest part, and made again where somebody looks"

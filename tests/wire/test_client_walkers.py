@@ -185,10 +185,10 @@ def bones_of(person):
     return {bone.name: bone for bone in person.get_bones().bone_transforms}
 
 
-def under(parent, relative):
-    """Return the place of something at a Transform relative to a bone."""
-    point = parent.component.transform(relative.location)
-    return (point.x, point.y, point.z)
+def seen_from(frame, place):
+    """Return where a place in a Transform's frame is outside it."""
+    # The client's method changes what it is given.
+    return frame.transform(carla.Location(place.x, place.y, place.z))
 
 
 def test_bones_reach_from_the_feet_to_the_head_and_hang_on_each_other(session):
@@ -202,9 +202,9 @@ def test_bones_reach_from_the_feet_to_the_head_and_hang_on_each_other(session):
         chain = ["crl_hips__C", *(f"crl_{part}__{side}" for part in ("thigh", "leg", "foot", "toe", "toeEnd"))]
         for parent, bone in itertools.pairwise(chain):
             found = bones[bone].component.location
-            assert under(bones[parent], bones[bone].relative) == pytest.approx((found.x, found.y, found.z), abs=1e-3)
-            seen = at.transform(found)
-            assert seen.distance(bones[bone].world.location) < 1e-2
+            hung = seen_from(bones[parent].component, bones[bone].relative.location)
+            assert carla.Location(hung).distance(found) < 1e-3
+            assert carla.Location(seen_from(at, found)).distance(bones[bone].world.location) < 1e-2
     left, right = (bones[f"crl_hand__{side}"].component.location for side in "LR")
     assert left.y == pytest.approx(-right.y, abs=1e-3)
     assert 0.15 < right.y < 0.4

@@ -225,7 +225,7 @@ def test_the_feet_of_who_walks_swing(session):
 def test_a_pose_of_ones_own_is_blended_in_and_seen(session):
     car = session.car()
     camera = session.camera(car, 160, 120)
-    person = walker(session, beside(session, 1.0, 8.0))
+    person = walker(session, beside(session, 1.0, 4.5))
     session.ticks(20)
     before = bones_of(person)["crl_foreArm__R"]
     picture = bytes(camera.at(session.world.tick()).raw_data)

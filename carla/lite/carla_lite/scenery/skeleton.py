@@ -52,14 +52,14 @@ def _tree() -> Iterator[tuple[str, str, Point]]:
         yield f"crl_eye__{side}", "crl_Head__C", (0.05, 0.018 * way, 0.065)
     for side, way in _SIDES:
         leg = [f"crl_{part}__{side}" for part in ("thigh", "leg", "foot", "toe", "toeEnd")]
-        steps = (
+        parts = (
             (0.0, 0.048 * way, -0.01),
             (0.0, 0.0, -0.25),
             (0.0, 0.0, -0.245),
             (0.065, 0.0, -0.015),
             (0.04, 0.0, 0.0),
         )
-        yield from zip(leg, [hips, *leg], steps, strict=False)
+        yield from zip(leg, [hips, *leg], parts, strict=False)
 
 
 BONES, _parents, _begins = (tuple(column) for column in zip(*_tree(), strict=True))

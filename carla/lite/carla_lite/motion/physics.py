@@ -28,7 +28,7 @@ MAX_SUBSTEP_S = 0.05
 MAX_SPEED_MPS = 150.0
 MAX_YAW_RATE_RADPS = 20.0
 SLOW_MPS = 1e-3
-# The steepest slope on which a car that stands without a pedal stays. In gear a usual one of CARLA's would roll there at
+# The steepest slope on which a car that stands without a pedal stays. In gear a usual one of CARLA's rolls there at
 # 0.2 m/s; below that PhysX's tyres stick after a second (updateLowForwardSpeedTimer).
 HELD_SLOPE = 0.07
 AIRBORNE_M = 0.1  # what springs reach down: a bump is no flight

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
+from carla_lite import heap
 from carla_lite.actors import navigation_sensors, props, walker_hits  # noqa: F401 (enters its sensors in SENSORS)
 from carla_lite.actors.actor import Actor, Identity, Vehicle, compose
 from carla_lite.actors.props import Prop
@@ -69,14 +70,13 @@ class World:
         self.frame = 0
         self.episode = secrets.randbelow(1 << 31)
         self._seed = seed
-        self._next_id = 1
+        self._next_id = self._unseen = 1
         self._buffer = bytearray()
         self.load(maps.first)
 
     def load(self, network: RoadNetwork) -> None:
         """Begin a new episode on this map, with only its signs and the spectator in it."""
-        scene = Scene.build(network, self._seed)
-        self.network, self.scene = network, scene
+        self.network, self.scene = network, Scene.build(network, self._seed)
         self.episode += 1
         self.elapsed_s = 0.0
         self.weather = list(CLEAR_NOON)
@@ -90,6 +90,7 @@ class World:
         self._triggers: list[FrictionTrigger] = []
         self._limits = SpeedLimits(network)
         self.spectator = self._add(Actor(Identity(self._new_id(), SPECTATOR, {}), _ABOVE))
+        heap.give_back()
 
     @property
     def weather(self) -> list[float]:
@@ -141,6 +142,10 @@ class World:
         if isinstance(blueprint, WalkerBlueprint):
             where = compose(parent.pose, place) if parent else place
             return self._spawn_walker(Walker(Identity(self._new_id(), blueprint, attributes), blueprint, where))
+        if name == AI_CONTROLLER and parent_id >= self._unseen and not self.settings.synchronous:
+            # A client takes a walker that no world message has shown for one at (0, 0, 0), and may crash as it sends it
+            # on its way. CARLA's answers come a frame apart.
+            self.tick()
         identity = Identity(self._new_id(), blueprint, attributes, parent)
         if name in SENSORS:
             return self._spawn_sensor(SENSORS[name](identity, place, self.streams.open(), self.streams.port))
@@ -190,6 +195,7 @@ class World:
             self.destroy(gone)
         collided = self._collide()
         self.streams.publish(self.stream, self._message())
+        self._unseen = self._next_id
         moving: list[Vehicle | Walker | Prop] = [*self.vehicles, *self.walkers, *self.props]
         snapshot = TickSnapshot(
             self.frame,

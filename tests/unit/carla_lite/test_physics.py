@@ -149,6 +149,19 @@ def test_neutral_gear_does_not_drive():
     assert drive(Body(control=control), 2.0).vx == 0.0
 
 
+def test_on_a_gentle_slope_a_car_that_stands_stays_and_one_that_rolls_goes_on():
+    def slope(x: float, y: float) -> float:
+        return 0.05 * x
+
+    stands, rolls, driven = Body(), Body(vx=-0.3), Body(control=Control(throttle=0.3))
+    for body in (stands, rolls, driven):
+        for _ in range(40):
+            advance(body, 0.05, slope)
+    assert (stands.vx, stands.x) == (0.0, 0.0)
+    assert rolls.vx < -0.5
+    assert driven.vx > 1.0
+
+
 def test_slope_rolls_a_free_car_and_the_hand_brake_holds_it():
     def slope(x: float, y: float) -> float:
         return 0.1 * x

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from carla_lite.actors.signage import Signage
@@ -110,16 +111,25 @@ def test_the_arms_of_a_junction_have_their_turns_in_the_order_of_sequence_not_of
     assert any(len(group.controllers) > 2 for group in found.groups)
 
 
-def test_a_sign_has_a_post_beside_the_road_and_none_on_it():
+def test_a_sign_has_a_post_beside_the_road_and_above_it_an_arm_whose_post_is_beside():
     network = network_of("Lite01")
     stop = next(signal for signal in network.signals.signals if signal.type is SignalType.STOP)
-    (place,) = stop.stops
-    over = replace(stop, id="over", x=place.x, y=place.y, z=5.0)
+    (lane_stop,) = stop.stops
+    over = replace(stop, id="over", x=lane_stop.x, y=lane_stop.y, z=5.0)
     hanging = replace(network, signals=signals.Signals((stop, over)))
-    posts = [(box.x, box.y) for box in furnish(hanging, 0) if box.tag == TAG_POLE]
-    assert (stop.x, stop.y) in posts
-    assert (over.x, over.y) not in posts
-    assert face_of(over, 0.0, LampState.DARK).pose.z == 5.0
+    poles = [box for box in furnish(hanging, 0) if box.tag == TAG_POLE and not box.lamp]
+    alone, mast, arm = sorted(poles, key=lambda box: box.top)
+    face = face_of(over, 0.0, LampState.DARK)
+    assert face.pose.z == 5.0
+    assert (alone.x, alone.y) == (stop.x, stop.y)
+    assert arm.bottom == pytest.approx(face.pose.z + face.extent[2])
+    assert arm.top == pytest.approx(mast.top, abs=0.1)
+    ends = [(arm.x + way * arm.half_length_m * arm.cos, arm.y + way * arm.half_length_m * arm.sin) for way in (1, -1)]
+    for place in ((over.x, over.y), (mast.x, mast.y)):
+        assert min(math.dist(end, place) for end in ends) < 1e-6
+    for lane in network.lanes:
+        if lane.kind == "driving":
+            assert (np.hypot(*(lane.centre[:, :2] - (mast.x, mast.y)).T) > 0.5 * lane.width_m).all()
 
 
 @pytest.mark.parametrize(

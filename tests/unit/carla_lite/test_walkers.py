@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,14 +13,19 @@ from carla_lite.actors.walker_hits import resolve
 from carla_lite.actors.walkers import LIES_S, Walker, WalkerControl
 from carla_lite.blueprints.catalogue import CATALOGUE
 from carla_lite.blueprints.walkers import WalkerBlueprint
+from carla_lite.maps import Maps
 from carla_lite.motion.physics import Body
+from carla_lite.protocol.channel import listen
+from carla_lite.protocol.streams import Streams
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.daylight import NOON
-from carla_lite.scenery.people import PHASES, Person
+from carla_lite.scenery.people import Person
 from carla_lite.scenery.projection import Lens, View
+from carla_lite.scenery.skeleton import PHASES
 from carla_lite.scenery.statics import StaticBox, StaticIndex
 from carla_lite.scenery.strokes import actor_strokes
 from carla_lite.scenery.vista import Walls
+from carla_lite.world import World
 
 STEP_S = 0.05
 NOTHING = StaticIndex()
@@ -135,6 +141,20 @@ def test_legs_move_with_the_strides_and_no_two_phases_are_the_same():
 def test_what_is_far_away_costs_five_shapes():
     assert len(panels(60.0)) == 5
     assert len(panels(4.0)) > 20
+
+
+def test_without_synchronous_mode_a_walker_is_shown_before_it_gets_a_controller():
+    with listen("127.0.0.1", 0) as listener:
+        world = World(Streams(listener), Maps("Lite01"), 0)
+        ticked = []
+        for synchronous in (False, True):
+            world.settings = replace(world.settings, synchronous=synchronous)
+            walker = world.spawn("walker.pedestrian.0001", {}, Pose(3.0 * synchronous, 0.0, 1.0))
+            before = world.frame
+            for _ in range(2):
+                world.spawn("controller.ai.walker", {}, Pose(0.0, 0.0, 0.0), walker.id)
+            ticked.append(world.frame - before)
+    assert ticked == [1, 0]
 
 
 def test_blueprints_look_different_and_a_wheelchair_is_seen():

@@ -17,9 +17,9 @@ from carla_lite.motion.collisions import Contact
 from carla_lite.motion.physics import Body
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
-from carla_lite.scenery.camera import BoxActor, Pose
+from carla_lite.scenery.camera import Pose
+from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.statics import StaticBox
-from carla_lite.scenery.vehicle_meshes import Shape
 
 # Tyres roll over what is lower.
 LOW_M = 0.15
@@ -29,7 +29,7 @@ class Prop(Actor):
     """A thing; its origin is in the middle of its underside, and it stands upright however it is turned."""
 
     def __init__(self, identity: Identity, blueprint: PropBlueprint, place: Pose) -> None:
-        self._size_m, self._colour = blueprint.size_m, blueprint.colour
+        self._size_m, self._colour, self._shape = blueprint.size_m, blueprint.colour, blueprint.shape
         self._tag, self._mass_kg = blueprint.semantic_tags[0], blueprint.mass_kg
         self.collides = blueprint.size_m[2] > LOW_M
         self.simulate_physics = False
@@ -65,10 +65,10 @@ class Prop(Actor):
         length, width, height = self._size_m
         return wire.bounding_box((0.0, 0.0, 0.5 * height), (0.5 * length, 0.5 * width, 0.5 * height))
 
-    def drawn(self, _elapsed_s: float = 0.0) -> BoxActor:
+    def drawn(self, _elapsed_s: float = 0.0) -> Thing:
         """Return what cameras see of it."""
         box = self.solid
-        return BoxActor(Pose(*box.centre, 0.0, box.yaw, 0.0), box.extent, self._colour, self._tag, Shape.BOX)
+        return Thing(Pose(*box.centre, 0.0, box.yaw, 0.0), box.extent, self._colour, self._shape)
 
     def give_way(self, body: Body) -> Vector | None:
         """Be pushed by a vehicle; return the impulse on it (N s), or None if it isn't here."""

@@ -1,21 +1,24 @@
 """People: actors that walk where a control or a client's crowd sends them, and fall when a car hits them.
 
-Owns the motion of one walker. Finds no ways: the client does, on the navigation mesh, and sends each tick's state.
+Owns the motion of one walker, and the pose that a client gives it. Finds no ways: the client does, on the navigation
+mesh, and sends each tick's state.
 Hits by vehicles are found in ``motion.walker_hits``.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from carla_lite.actors.actor import Actor, Identity
+from carla_lite.actors.actor import Actor, Identity, compose
 from carla_lite.blueprints.walkers import WalkerBlueprint
 from carla_lite.motion.physics import Ground
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
 from carla_lite.protocol.wire import Vector
+from carla_lite.scenery import skeleton
 from carla_lite.scenery.camera import Pose
 from carla_lite.scenery.people import Person
 from carla_lite.scenery.statics import StaticIndex
@@ -59,6 +62,8 @@ class Walker(Actor):
         self._look = blueprint.look(wheelchair)
         self._sent = False
         self._strides = 0.0
+        self._pose: skeleton.Posture | None = None
+        self._blend = 0.0
         self._acceleration = 0.0, 0.0
 
     @property
@@ -205,7 +210,35 @@ class Walker(Actor):
         walks = not lying and self.vx * self.vx + self.vy * self.vy > 0.01
         phase = self._strides / (STRIDE_M * self.half_height_m / 0.93) if walks else None
         size = self.radius_m, self.radius_m, self.half_height_m
-        return Person(self.place, size, self._look, phase)
+        person = Person(self.place, size, self._look, phase)
+        if self._blend > 0.0:
+            return replace(
+                person, given=skeleton.blended(person.posture, self._pose or skeleton.REFERENCE, self._blend)
+            )
+        return person
+
+    def keep_pose(self) -> None:
+        """Make how it moves now the pose that is blended in."""
+        self._pose = self.drawn().posture
+
+    def set_bones(self, given: Mapping[str, Pose]) -> None:
+        """Put bones of that pose at places relative to their parents (m); the first time, it is how it moves now."""
+        height_m = 2.0 * self.half_height_m
+        self._pose = skeleton.moved(
+            self._pose or self.drawn().posture,
+            {bone: replace(at, x=at.x / height_m, y=at.y / height_m, z=at.z / height_m) for bone, at in given.items()},
+        )
+
+    def blend_pose(self, share: float) -> None:
+        """Show that much of the pose, from 0 to 1, and of the gait what is left."""
+        self._blend = max(0.0, min(1.0, share))
+
+    def bones(self) -> Iterator[tuple[str, Pose, Pose, Pose]]:
+        """Yield each bone's name and where it is: in the world, from the body's middle, from its parent (m)."""
+        posture, height_m = self.drawn().posture, 2.0 * self.half_height_m
+        for bone, joint, local in zip(skeleton.BONES, skeleton.joints(posture), posture, strict=True):
+            of_body = skeleton.pose(joint, height_m)
+            yield bone, compose(self.place, of_body), of_body, skeleton.pose(local, height_m)
 
     def surrounds(self, x: float, y: float, z: float) -> bool:
         """Return whether a point is so near that a camera there would only see the inside of a head."""

@@ -125,7 +125,7 @@ def _surface(network: RoadNetwork, x: float, y: float) -> int:
     return int(labels[nearest]) if outside[nearest] <= 0.0 else _TERRAIN
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def _samples(network: RoadNetwork) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the middle (n, 2), half the width and the label of all lanes, a sample each metre."""
     lanes = network.lanes

@@ -28,6 +28,9 @@ MAX_SUBSTEP_S = 0.05
 MAX_SPEED_MPS = 150.0
 MAX_YAW_RATE_RADPS = 20.0
 SLOW_MPS = 1e-3
+# The steepest slope on which a car that stands without a pedal stays. In gear a usual one of CARLA's rolls there at
+# 0.2 m/s; below that PhysX's tyres stick after a second (updateLowForwardSpeedTimer).
+HELD_SLOPE = 0.07
 AIRBORNE_M = 0.1  # what springs reach down: a bump is no flight
 BURIED_M = 5.0  # who is deeper than this is below the ground, where programs keep cars for later, and falls on
 
@@ -205,6 +208,8 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     free_vx = vx + dt * (pushing / m + new_r * new_vy)
     coasting = model.motor_drag_n_per_mps * abs(vx) if friction and drive == 0.0 else 0.0
     resisting = c * brake_f + brake_r + coasting + (model.rolling_resistance * weight if friction else 0.0)
+    if vx == 0.0 and drive == 0.0 and friction:
+        resisting += HELD_SLOPE * weight
     lost = dt * resisting / m
     new_vx = 0.0 if abs(free_vx) <= lost else free_vx - copysign(lost, free_vx)
     if not -MAX_SPEED_MPS <= new_vx <= MAX_SPEED_MPS:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from carla_lite import roads
+from carla_lite import heap, roads
 from carla_lite.navigation.areas import area_map
 from carla_lite.navigation.detour import navigation_mesh
 from carla_lite.navigation.polygons import polygons
@@ -34,7 +34,7 @@ def _sources() -> bytes:
     return b"".join(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py")))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def build(network: RoadNetwork) -> bytes:
     """Return the file: sidewalks, crosswalks and roads at the ground's height.
 
@@ -45,4 +45,6 @@ def build(network: RoadNetwork) -> bytes:
     found = polygons(areas.labels, STEP_M / areas.pixel_m)
     x, y = (found.corners * areas.pixel_m + (areas.x_min, areas.y_min)).T
     up = np.array([network.height(*place) for place in zip(x.tolist(), y.tolist(), strict=True)])
-    return navigation_mesh(np.stack([x, up, y], axis=1), found.rings, found.labels)
+    content = navigation_mesh(np.stack([x, up, y], axis=1), found.rings, found.labels)
+    heap.give_back()
+    return content

@@ -84,7 +84,7 @@ class RoadNetwork:
         return tuple(point for point in spawn_points.choose(self.lanes) if spawn_points.is_level(point, self.ground))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def load(map: str) -> RoadNetwork:
     """Return the network of a generated town (``Lite01``, ``/Game/Carla/Maps/Lite01``, ``Lite:seed=7,size=400``) or of
     the .xodr file at a path.

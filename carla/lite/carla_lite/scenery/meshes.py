@@ -6,8 +6,7 @@ Owns the geometry. Never touches light, a camera's pose or pixels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,7 +26,7 @@ NORMALS = np.array([(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1)], dt
 
 @dataclass(frozen=True)
 class StaticMesh:
-    """All still things of a map. Buildings are n boxes, posts p upright lines, crowns k balls."""
+    """All still things of a map. Buildings are n boxes, posts and their arms p lines, crowns k balls."""
 
     boxes: tuple[StaticBox, ...]
     corners: FloatArray  # (n, 8, 3)
@@ -37,13 +36,14 @@ class StaticMesh:
     reaches: FloatArray  # (n,) radius of the footprint
     normals: FloatArray  # (n, 5, 3) of the faces
     colours: FloatArray  # (n, 5, 3) BGR of the faces
-    post_ends: FloatArray  # (p, 2, 3) bottom and top
+    post_ends: FloatArray  # (p, 2, 3) bottom and top, or where an arm begins and ends
     post_widths: FloatArray  # (p,)
     post_colours: FloatArray  # (p, 3)
     lamps: FloatArray  # (l, 3) where posts have lamps
     crown_centres: FloatArray  # (k, 3)
     crown_radii: FloatArray  # (k,)
     crown_colours: FloatArray  # (k, 3)
+    _windows: dict[int, tuple[FloatArray, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, boxes: Sequence[StaticBox]) -> StaticMesh:
@@ -56,7 +56,7 @@ class StaticMesh:
         fronts = np.repeat(_rows([b.colour for b in buildings])[:, None], 5, axis=1)
         fronts[:, 4] = ROOF
         post_centres, post_halves = _rows([b.centre for b in posts]), _rows([b.extent for b in posts])
-        up = post_halves * (0, 0, 1)
+        along = _rows([_along(b) for b in posts])
         return cls(
             buildings,
             centres[:, None] + (CORNERS * halves[:, None]) @ rotations.transpose(0, 2, 1),
@@ -66,14 +66,26 @@ class StaticMesh:
             np.hypot(halves[:, 0], halves[:, 1]),
             NORMALS @ rotations.transpose(0, 2, 1),
             fronts,
-            np.stack([post_centres - up, post_centres + up], axis=1),
-            2.0 * post_halves[:, 0],
+            np.stack([post_centres - along, post_centres + along], axis=1),
+            2.0 * post_halves[:, 1],
             _rows([b.colour for b in posts]),
             _rows([(b.x, b.y, b.z + b.half_height_m) for b in posts if b.lamp]),
             _rows([b.centre for b in crowns]),
             _rows([b.extent for b in crowns])[:, 0],
             _rows([b.colour for b in crowns]),
         )
+
+    def windows(self, building: int) -> tuple[FloatArray, ...]:
+        """Return the windows of each of its four walls: quads (m, 4, 3) in the world's frame, in FACES' order."""
+        if building not in self._windows:
+            self._windows[building] = _windows(self.boxes[building])
+        return self._windows[building]
+
+
+def _along(post: StaticBox) -> tuple[float, float, float]:
+    """Return the way from the middle to an end: of a post up, of an arm sideways."""
+    half = post.half_length_m
+    return (half * post.cos, half * post.sin, 0.0) if half > post.half_height_m else (0.0, 0.0, post.half_height_m)
 
 
 def _rows(values: Sequence[tuple[float, float, float]]) -> FloatArray:
@@ -84,9 +96,7 @@ def _rotation(box: StaticBox) -> FloatArray:
     return np.array(((box.cos, -box.sin, 0.0), (box.sin, box.cos, 0.0), (0.0, 0.0, 1.0)))
 
 
-@lru_cache(maxsize=1024)
-def windows(box: StaticBox) -> tuple[FloatArray, ...]:
-    """Return the windows of each of a building's four walls: quads (m, 4, 3) in the world's frame, in FACES' order."""
+def _windows(box: StaticBox) -> tuple[FloatArray, ...]:
     walls = []
     floors = int(2.0 * box.half_height_m / FLOOR_M)
     for face in range(4):

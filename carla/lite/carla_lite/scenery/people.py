@@ -1,7 +1,7 @@
 """What people look like: limbs that swing with the steps, a trunk and a head, in the colours of a blueprint.
 
-Owns the figures and their gait. A figure is made of tapered blocks in an order that suits the direction it is seen
-from; far away it is five flat shapes. Never touches cameras or pixels.
+Owns the figures; where their joints are is ``skeleton``'s. A figure is made of tapered blocks in an order that suits
+the direction it is seen from; far away it is five flat shapes. Never touches cameras or pixels.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.projection import Pose
+from carla_lite.scenery.skeleton import BONES, PHASES, Joint, Point, Posture, gait, joints, offset
 from carla_lite.scenery.vehicle_meshes import BGR, SHADOW, TYRE, Glow, VehicleMesh, packed
 
-PHASES, SIDES = 8, 8
+SIDES = 8
 TAG_PEDESTRIAN = 12
 
 _SKIN, _HAIR, _TOP, _TROUSERS, _SHOES, _SHADE, _STEEL = range(7)
 _SHOE, _CHAIR = (40, 40, 44), (128, 128, 130)
-
-Point = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Look:
 class Person:
     """A walker as a camera sees it: pose of the body's middle, half sizes (m), colours, and where in its stride it is.
 
-    ``strides`` counts strides walked; None stands.
+    ``strides`` counts strides walked; None stands. A ``given`` posture is a client's, instead of the gait's.
     """
 
     pose: Pose
@@ -51,16 +50,25 @@ class Person:
     look: Look
     strides: float | None = None
     tag: int = TAG_PEDESTRIAN
+    given: Posture | None = None
 
     @property
     def phase(self) -> int | None:
         """Which of the ``PHASES`` of a stride; None stands."""
         return None if self.strides is None else int(self.strides * PHASES) % PHASES
 
+    @property
+    def posture(self) -> Posture:
+        """Where its bones are."""
+        return self.given or gait(self.phase, self.look.wheelchair)
+
     def mesh(self, away: Sequence[float], _fine: bool) -> VehicleMesh:
         """Return the figure for an eye at ``away`` from its middle (m, its own frame)."""
         side = round(math.atan2(away[1], away[0]) * SIDES / math.tau) % SIDES
-        return _dressed(_figure(self.phase, self.look.wheelchair, side), self.look, self.extent[2])
+        look, half_height_m = self.look, self.extent[2]
+        if self.given is not None:
+            return _dressed.__wrapped__(_assembled(self.given, look.wheelchair, side), look, half_height_m)
+        return _dressed(_figure(self.phase, look.wheelchair, side), look, half_height_m)
 
     def silhouette(self, ahead: float, aside: float) -> tuple[FloatArray, FloatArray]:
         """Return the figure as seen from far away, from so far ahead (or behind) and aside.
@@ -75,20 +83,21 @@ class Person:
 
 @dataclass(frozen=True)
 class _Block:
-    """A tapered block between two points; half widths along x and y at each, in heights of the body."""
+    """A tapered block between two points; half widths ahead and across at each, in heights of the body."""
 
     start: Point
     end: Point
     at_start: tuple[float, float]
     at_end: tuple[float, float]
     part: int
+    across: Point = (0.0, 1.0, 0.0)
 
     def faces(self) -> list[FloatArray]:
         """Return the outlines (4, 3) of the sides and of the cap at ``end``, clockwise or not as may be."""
         axis = np.subtract(self.end, self.start)
-        # Limbs swing in the plane of x and z, so across is always y.
-        ahead = np.array((axis[2], 0.0, -axis[0])) / max(math.hypot(axis[0], axis[2]), 1e-9)
-        across = np.array((0.0, 1.0, 0.0))
+        across = np.array(self.across)
+        ahead = np.cross(across, axis)
+        ahead /= max(float(np.linalg.norm(ahead)), 1e-9)
         rings = []
         for point, (x, y) in ((self.start, self.at_start), (self.end, self.at_end)):
             middle = np.array(point)
@@ -121,7 +130,7 @@ class _Wheel:
 
 @dataclass(frozen=True, eq=False)
 class _Figure:
-    """A figure two units high, its middle at the origin, without colours: each panel is a part, whose they are."""
+    """A figure two units high without colours: each panel is a part, whose they are."""
 
     mesh: VehicleMesh
     parts: NDArray[np.intp]
@@ -129,7 +138,12 @@ class _Figure:
 
 @lru_cache(maxsize=2 * (PHASES + 1) * SIDES)
 def _figure(phase: int | None, wheelchair: bool, side: int) -> _Figure:
-    blocks = _seated(phase) if wheelchair else _upright(phase)
+    return _assembled(gait(phase, wheelchair), wheelchair, side)
+
+
+def _assembled(posture: Posture, wheelchair: bool, side: int) -> _Figure:
+    """Return the figure of a posture, in the order that suits a side to see it from."""
+    blocks: list[_Block | _Wheel] = [*_body(posture), *(_chair() if wheelchair else ())]
     # Far parts first, as seen from this side; among equals the lower ones.
     turn = math.tau * side / SIDES
     toward = np.array((math.cos(turn), math.sin(turn), 0.15))
@@ -143,7 +157,7 @@ def _figure(phase: int | None, wheelchair: bool, side: int) -> _Figure:
             outlines.append(face if outwards else face[::-1])
             normals.append((normal if outwards else -normal) / max(float(np.linalg.norm(normal)), 1e-12))
             parts.append(block.part)
-    scaled = [2.0 * outline - (0.0, 0.0, 1.0) for outline in outlines]
+    scaled = [2.0 * outline for outline in outlines]
     glow = [Glow.UNSHADED if part == _SHADE else Glow.SUN for part in parts]
     uncoloured = np.column_stack([np.zeros((len(parts), 3)), glow])
     return _Figure(packed(scaled, np.array(normals), uncoloured), np.array(parts))
@@ -191,82 +205,66 @@ def _quad_colours(look: Look) -> FloatArray:
 
 def _shadow() -> FloatArray:
     turn = np.linspace(0.0, math.tau, 8, endpoint=False)
-    return np.stack([0.16 * np.cos(turn), 0.16 * np.sin(turn), np.full(8, 0.004)], axis=1)
+    return np.stack([0.16 * np.cos(turn), 0.16 * np.sin(turn), np.full(8, -0.496)], axis=1)
 
 
-def _upright(phase: int | None) -> list[_Block | _Wheel]:
-    """Return someone who stands or walks. Everything is in heights of the body: feet at 0, the crown at 1."""
-    swing = 0.0 if phase is None else math.sin(math.tau * phase / PHASES)
-    lift = 0.0 if phase is None else math.cos(math.tau * phase / PHASES)
-    blocks: list[_Block | _Wheel] = [
-        _Block((0.0, 0.0, 0.49), (0.0, 0.0, 0.82), (0.055, 0.085), (0.06, 0.115), _TOP),
-        _Block((0.0, 0.0, 0.82), (0.005, 0.0, 0.86), (0.03, 0.03), (0.03, 0.03), _SKIN),
-        *_head(0.0, 0.855),
+def _body(posture: Posture) -> list[_Block]:
+    at = dict(zip(BONES, joints(posture), strict=True))
+    hips, spine, head = at["crl_hips__C"], at["crl_spine01__C"], at["crl_Head__C"]
+    waist, collar = offset(hips, (0.0, 0.0, -0.04)), offset(spine, (0.0, 0.0, 0.1))
+    blocks = [
+        _Block(waist, collar, (0.055, 0.085), (0.06, 0.115), _TOP, _axis(spine, 1)),
+        _Block(collar, head[0], (0.03, 0.03), (0.03, 0.03), _SKIN, _axis(spine, 1)),
+        *_head(head),
     ]
-    bent, elbow = (0.0, 0.08) if phase is None else (0.12, 0.25)
-    for aside, way in ((0.048, 1.0), (-0.048, -1.0)):
-        blocks += _leg(aside, 0.42 * way * swing, bent + (0.75 * max(0.0, way * lift)))
-        blocks += _arm(aside * 2.9, -0.36 * way * swing, elbow)
+    for side in "RL":
+        blocks += _leg(*(at[f"crl_{bone}__{side}"] for bone in ("thigh", "leg", "foot")))
+        blocks += _arm(*(at[f"crl_{bone}__{side}"] for bone in ("arm", "foreArm", "hand", "handMiddle")))
     return blocks
 
 
-def _head(x: float, z: float) -> list[_Block]:
+def _axis(joint: Joint, which: int) -> Point:
+    """Return an axis of a joint: x, y or z."""
+    x, y, z = (float(which == axis) for axis in range(3))
+    return offset(((0.0, 0.0, 0.0), joint[1]), (x, y, z))
+
+
+def _head(joint: Joint) -> list[_Block]:
+    across = _axis(joint, 1)
     return [
-        _Block((x + 0.008, 0.0, z), (x + 0.008, 0.0, z + 0.1), (0.045, 0.036), (0.052, 0.042), _SKIN),
-        _Block((x - 0.022, 0.0, z + 0.03), (x - 0.022, 0.0, z + 0.12), (0.034, 0.045), (0.034, 0.04), _HAIR),
-        _Block((x, 0.0, z + 0.095), (x, 0.0, z + 0.14), (0.06, 0.047), (0.04, 0.032), _HAIR),
+        _Block(offset(joint, (x, 0.0, z)), offset(joint, (x, 0.0, up)), low, high, part, across)
+        for x, z, up, low, high, part in (
+            (0.003, -0.005, 0.095, (0.045, 0.036), (0.052, 0.042), _SKIN),
+            (-0.027, 0.025, 0.115, (0.034, 0.045), (0.034, 0.04), _HAIR),
+            (-0.005, 0.09, 0.135, (0.06, 0.047), (0.04, 0.032), _HAIR),
+        )
     ]
 
 
-def _leg(aside: float, swing: float, bend: float) -> list[_Block]:
-    """Return a leg that hangs from the hip at an angle (positive: ahead) and bends its knee backwards."""
-    hip = (0.0, aside, 0.52)
-    knee = _below(hip, swing, 0.25)
-    foot = _below(knee, swing - bend, 0.245)
-    toes = (foot[0] + 0.035, aside, max(0.0, foot[2] - 0.005))
+def _leg(hip: Joint, knee: Joint, foot: Joint) -> list[_Block]:
+    sole, instep = offset(foot, (0.035, 0.0, -0.005)), offset(foot, (0.035, 0.0, 0.04))
     return [
-        _Block(knee, hip, (0.038, 0.036), (0.052, 0.046), _TROUSERS),
-        _Block(foot, knee, (0.027, 0.028), (0.038, 0.036), _TROUSERS),
-        _Block((toes[0], aside, toes[2]), (toes[0], aside, toes[2] + 0.045), (0.075, 0.028), (0.05, 0.026), _SHOES),
+        _Block(knee[0], hip[0], (0.038, 0.036), (0.052, 0.046), _TROUSERS, _axis(hip, 1)),
+        _Block(foot[0], knee[0], (0.027, 0.028), (0.038, 0.036), _TROUSERS, _axis(knee, 1)),
+        _Block(sole, instep, (0.075, 0.028), (0.05, 0.026), _SHOES, _axis(foot, 1)),
     ]
 
 
-def _arm(aside: float, swing: float, bend: float) -> list[_Block]:
-    shoulder = (0.0, aside, 0.805)
-    elbow = _below(shoulder, swing, 0.175)
-    hand = _below(elbow, swing + bend, 0.15)
+def _arm(shoulder: Joint, elbow: Joint, hand: Joint, fingers: Joint) -> list[_Block]:
     return [
-        _Block(elbow, shoulder, (0.026, 0.024), (0.036, 0.03), _TOP),
-        _Block(hand, elbow, (0.02, 0.018), (0.026, 0.024), _TOP),
-        _Block(_below(hand, swing + bend, 0.05), hand, (0.022, 0.014), (0.018, 0.014), _SKIN),
+        _Block(elbow[0], shoulder[0], (0.026, 0.024), (0.036, 0.03), _TOP, _axis(shoulder, 2)),
+        _Block(hand[0], elbow[0], (0.02, 0.018), (0.026, 0.024), _TOP, _axis(elbow, 2)),
+        _Block(fingers[0], hand[0], (0.022, 0.014), (0.018, 0.014), _SKIN, _axis(hand, 2)),
     ]
 
 
-def _below(point: Point, swing: float, length: float) -> Point:
-    return point[0] + length * math.sin(swing), point[1], point[2] - length * math.cos(swing)
-
-
-def _seated(phase: int | None) -> list[_Block | _Wheel]:
-    """Return someone in a wheelchair, whose arms turn the wheels."""
-    swing = 0.0 if phase is None else 0.5 * math.sin(math.tau * phase / PHASES)
-    blocks: list[_Block | _Wheel] = [
-        _Block((-0.02, 0.0, 0.3), (-0.04, 0.0, 0.62), (0.06, 0.085), (0.06, 0.115), _TOP),
-        _Block((-0.03, 0.0, 0.62), (-0.03, 0.0, 0.66), (0.03, 0.03), (0.03, 0.03), _SKIN),
-        *_head(-0.03, 0.655),
-        _Block((-0.03, 0.0, 0.25), (-0.03, 0.0, 0.29), (0.13, 0.13), (0.13, 0.13), _STEEL),
-        _Block((-0.13, 0.0, 0.29), (-0.15, 0.0, 0.52), (0.012, 0.12), (0.012, 0.12), _STEEL),
+def _chair() -> list[_Block | _Wheel]:
+    """Return the wheelchair of someone who sits."""
+    parts: list[_Block | _Wheel] = [
+        _Block((-0.03, 0.0, -0.25), (-0.03, 0.0, -0.21), (0.13, 0.13), (0.13, 0.13), _STEEL),
+        _Block((-0.13, 0.0, -0.21), (-0.15, 0.0, 0.02), (0.012, 0.12), (0.012, 0.12), _STEEL),
     ]
-    for aside in (0.05, -0.05):
-        blocks.append(_Block((0.0, aside, 0.32), (0.2, aside, 0.33), (0.045, 0.042), (0.04, 0.036), _TROUSERS))
-        blocks.append(_Block((0.22, aside, 0.06), (0.2, aside, 0.34), (0.028, 0.028), (0.036, 0.034), _TROUSERS))
-        blocks.append(_Block((0.25, aside, 0.03), (0.25, aside, 0.07), (0.07, 0.03), (0.05, 0.028), _SHOES))
     for way in (1.0, -1.0):
-        blocks += [_arm_on_wheel(0.14 * way, swing)]
-        blocks.append(_Wheel((-0.06, 0.16 * way, 0.17), 0.17, _SHOES))
-        blocks.append(_Wheel((-0.06, 0.163 * way, 0.17), 0.13, _STEEL))
-    return blocks
-
-
-def _arm_on_wheel(aside: float, swing: float) -> _Block:
-    shoulder = (-0.04, aside, 0.6)
-    return _Block(_below(shoulder, 0.3 + swing, 0.27), shoulder, (0.02, 0.02), (0.034, 0.03), _TOP)
+        parts.append(_Wheel((-0.06, 0.16 * way, -0.33), 0.17, _SHOES))
+        parts.append(_Wheel((-0.06, 0.163 * way, -0.33), 0.13, _STEEL))
+    return parts

@@ -1,6 +1,6 @@
 """Everything of a map that stands still: what stands beside the streets, and the ground as a picture.
 
-Owns the assembly and its cache. Never touches vehicles, time or perspective.
+Owns the assembly and what is kept of it. Never touches vehicles, time or perspective.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from carla_lite import heap
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.scenery.daylight import Daylight
 from carla_lite.scenery.ground_light import GroundLight, ground_light
@@ -19,7 +20,7 @@ from carla_lite.scenery.statics import StaticBox, StaticIndex
 from carla_lite.scenery.streetscape import furnish
 from carla_lite.scenery.vista import Vistas
 
-_KEPT = 2  # each holds up to 144 MB
+_KEPT = 2
 _built: OrderedDict[tuple[str, int], Scene] = OrderedDict()
 
 
@@ -33,23 +34,36 @@ class Scene:
 
     @classmethod
     def build(cls, network: RoadNetwork, seed: int) -> Scene:
-        """Return the scene of a network; the last two are kept, so that a reload costs nothing."""
+        """Return the scene of a network; the last two are kept, of which only this one has pictures.
+
+        So a reload costs nothing, and the way back to the town before no more than its pictures.
+        """
         key = (network.xodr, seed)
         if key not in _built:
             boxes = furnish(network, seed)
             _built[key] = cls(StaticIndex(boxes), network.ground, partial(paint, network, boxes, seed))
             if len(_built) > _KEPT:
                 _built.popitem(last=False)
+        for left in _built.values():
+            if left is not _built[key]:
+                left._forget_pictures()
         return _built[key]
 
     def near(self, x: float, y: float, radius: float) -> list[StaticBox]:
         """Return the boxes whose footprint comes within ``radius`` metres of (x, y), in a fixed order."""
         return [self.statics.boxes[i] for i in self.statics.near(x, y, radius)]
 
+    def _forget_pictures(self) -> None:
+        """Free what cameras made of it, up to 200 MB; they make it again when one looks here."""
+        for picture in ("ground", "mesh", "vistas", "_lights", "_noon_shadow"):
+            self.__dict__.pop(picture, None)
+
     @cached_property
     def ground(self) -> GroundImage:
         """The ground as a picture: painted for the first camera, for it takes longer than all the rest."""
-        return self.paint()
+        picture = self.paint()
+        heap.give_back()
+        return picture
 
     @cached_property
     def mesh(self) -> StaticMesh:

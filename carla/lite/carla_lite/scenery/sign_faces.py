@@ -1,4 +1,4 @@
-"""What the heads of traffic lights and the plates of signs look like, and the posts under them.
+"""What the heads of traffic lights and the plates of signs look like, and what carries them.
 
 Owns shapes, sizes and colours. Never touches cameras, pixels or a light's cycle.
 """
@@ -27,7 +27,7 @@ _PLATE_HALF_M = (0.02, 0.4, 0.4)
 # Where the lower edge is when the map doesn't say that the sign hangs: below, it stands for its post's foot.
 _HEAD_FROM_M, _PLATE_FROM_M = 2.3, 1.9
 _HANGS_FROM_M = 1.5
-_POST_HALF_M = 0.06
+_POST_HALF_M, _ARM_HALF_M = 0.06, 0.05
 _POST: BGR = (96, 94, 92)
 
 _HOUSING: BGR = (40, 42, 40)
@@ -103,7 +103,7 @@ def _mesh(panels: tuple[Panel, ...], fine: bool) -> VehicleMesh:
 def face_of(signal: Signal, ground_m: float, lamp: LampState) -> SignFace:
     """Return the head or plate of a signal; ``ground_m`` is the height of the road beside it."""
     is_light = signal.type is SignalType.LIGHT
-    extent = _HEAD_HALF_M if is_light else _PLATE_HALF_M
+    extent = _half_m(signal)
     panels = _head(lamp) if is_light else _plate(signal.type, signal.limit)
     pose = Pose(signal.x, signal.y, _bottom(signal, ground_m) + extent[2], 0.0, signal.yaw + math.pi)
     return SignFace(pose, extent, 7 if is_light else 8, panels)
@@ -111,16 +111,32 @@ def face_of(signal: Signal, ground_m: float, lamp: LampState) -> SignFace:
 
 def post_of(signal: Signal, ground_m: float) -> StaticBox:
     """Return the post up to the head or plate."""
-    half_height = 0.5 * (_bottom(signal, ground_m) - ground_m)
-    half = _POST_HALF_M
-    return StaticBox(signal.x, signal.y, ground_m + half_height, half, half, half_height, 0.0, _POST, TAG_POLE)
+    return _upright((signal.x, signal.y), ground_m, _bottom(signal, ground_m))
+
+
+def mast_of(signal: Signal, foot: tuple[float, float], ground_m: float) -> tuple[StaticBox, StaticBox]:
+    """Return the post that stands beside the road, its foot at ``ground_m``, and the arm from there to a sign above."""
+    half, dx, dy = _ARM_HALF_M, signal.x - foot[0], signal.y - foot[1]
+    top = _bottom(signal, ground_m) + 2.0 * _half_m(signal)[2] + half
+    middle = foot[0] + 0.5 * dx, foot[1] + 0.5 * dy, top
+    arm = StaticBox(*middle, 0.5 * math.hypot(dx, dy), half, half, math.atan2(dy, dx), _POST, TAG_POLE)
+    return _upright(foot, ground_m, top + half), arm
+
+
+def _upright(foot: tuple[float, float], bottom: float, top: float) -> StaticBox:
+    half, half_height = _POST_HALF_M, 0.5 * (top - bottom)
+    return StaticBox(*foot, bottom + half_height, half, half, half_height, 0.0, _POST, TAG_POLE)
+
+
+def _half_m(signal: Signal) -> tuple[float, float, float]:
+    return _HEAD_HALF_M if signal.type is SignalType.LIGHT else _PLATE_HALF_M
 
 
 def _bottom(signal: Signal, ground_m: float) -> float:
     """Return the height of the head's or plate's lower edge (m)."""
     is_light = signal.type is SignalType.LIGHT
     if signal.z - ground_m > _HANGS_FROM_M:
-        return signal.z - (_HEAD_HALF_M if is_light else _PLATE_HALF_M)[2]
+        return signal.z - _half_m(signal)[2]
     return ground_m + (_HEAD_FROM_M if is_light else _PLATE_FROM_M)
 
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from carla_lite.roads.lanes import Lane
 from carla_lite.roads.network import RoadNetwork
 from carla_lite.roads.reference_line import FloatArray
-from carla_lite.scenery.sign_faces import post_of
+from carla_lite.roads.signals import Signal
+from carla_lite.scenery.sign_faces import mast_of, post_of
 from carla_lite.scenery.statics import TAG_BUILDING, TAG_POLE, TAG_VEGETATION, StaticBox
 
 PLAN_M = 0.25
@@ -30,6 +31,8 @@ TREE_SPACING_M = 9.0
 MIN_STREET_M = 6.0
 # No tree nor lamp so near to a sign that it would hide it.
 SIGN_CLEARANCE_M = 2.5
+# How far beside the lanes a mast stands, and how long its arm is at most.
+MAST_CLEARANCE_M, LONGEST_ARM_M = 0.5, 16.0
 
 # BGR; plaster, brick, sandstone, concrete, and two painted fronts.
 FRONTS = (
@@ -109,7 +112,8 @@ def furnish(network: RoadNetwork, seed: int) -> list[StaticBox]:
 
 
 def _sign_posts(network: RoadNetwork, plan: Plan) -> Iterator[StaticBox]:
-    """Yield a post for each sign that doesn't hang over a lane, and keep the place free of what would hide it."""
+    """Yield what carries each sign, and keep the place free of what would hide it: where it hangs over a lane, a mast
+    with an arm."""
     if not network.signals.signals:
         return
     driven = [lane for lane in network.lanes if lane.kind == "driving"]
@@ -117,8 +121,23 @@ def _sign_posts(network: RoadNetwork, plan: Plan) -> Iterator[StaticBox]:
     halves = np.concatenate([0.5 * lane.width_m for lane in driven])
     for signal in network.signals.signals:
         plan.keep_clear(signal.x, signal.y, SIGN_CLEARANCE_M)
-        if (np.hypot(*(middles - (signal.x, signal.y)).T) > halves).all():
-            yield post_of(signal, network.height(signal.x, signal.y))
+        foot = _foot(signal, middles, halves)
+        if foot == (signal.x, signal.y):
+            yield post_of(signal, network.height(*foot))
+        elif foot is not None:
+            plan.keep_clear(*foot, 0.5)
+            yield from mast_of(signal, foot, network.height(*foot))
+
+
+def _foot(signal: Signal, middles: FloatArray, halves: FloatArray) -> tuple[float, float] | None:
+    """Return the place nearest to a sign, aside of how it looks, that no lane takes; None if that is far away."""
+    beside = -math.sin(signal.yaw), math.cos(signal.yaw)
+    for aside in (0.0, *(way * 0.5 * step for step in range(1, int(2 * LONGEST_ARM_M)) for way in (1.0, -1.0))):
+        x, y = signal.x + aside * beside[0], signal.y + aside * beside[1]
+        free_m = MAST_CLEARANCE_M if aside else 0.0
+        if (np.hypot(*(middles - (x, y)).T) > halves + free_m).all():
+            return x, y
+    return None
 
 
 def _outermost(lanes: Sequence[Lane]) -> list[Lane]:

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from carla_lite.roads.reference_line import FloatArray
 from carla_lite.scenery.daylight import Daylight
-from carla_lite.scenery.meshes import StaticMesh, windows
+from carla_lite.scenery.meshes import StaticMesh
 from carla_lite.scenery.people import Person
 from carla_lite.scenery.projection import NEAR_M, Lens, Pose, View
+from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.sign_faces import SignFace
 from carla_lite.scenery.vehicle_meshes import BEAMS, Glow, Lights, Shape, VehicleMesh, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
@@ -68,7 +69,7 @@ class BoxActor:
         return vehicle_mesh(self.shape, self.extent, self.colour, fine, self.lights)
 
 
-Drawn: TypeAlias = BoxActor | Person | SignFace
+Drawn: TypeAlias = BoxActor | Person | SignFace | Thing
 
 
 def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0) -> list[Stroke]:
@@ -97,7 +98,7 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
         strokes.append((keys[i], outline, colours[i]))
         wall = vista.windowed[i]
         if wall is not None and near:
-            panes.append((len(strokes), windows(mesh.boxes[wall[0]])[wall[1]], wall))
+            panes.append((len(strokes), mesh.windows(wall[0])[wall[1]], wall))
     return _with_windows(strokes, panes, view, lamps) if panes else strokes
 
 

@@ -197,15 +197,15 @@ def _buildings(
 
 
 def _posts(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> _Pieces:
-    """Return lamp posts and trunks as upright strips turned to the eye; those behind a building are left out."""
+    """Return posts, their arms and trunks as strips turned to the eye; those behind a building are left out."""
     away = mesh.post_ends[:, 0] - eye
     distance = np.maximum(np.hypot(away[:, 0], away[:, 1]), 1e-3)
     near = np.flatnonzero(distance < np.minimum(FARTHEST_M, mesh.post_widths * focal / SMALLEST_POST_PX))
     near = near[walls.hide(eye, mesh.post_ends[near, 0]) < 0.0]
     away, distance = away[near], distance[near]
-    aside = np.stack([-away[:, 1], away[:, 0], np.zeros(len(near))], axis=1)
-    aside *= (0.5 * mesh.post_widths[near] / distance)[:, None]
     bottom, top = mesh.post_ends[near].transpose(1, 0, 2)
+    aside = np.cross(top - bottom, away)
+    aside *= (0.5 * mesh.post_widths[near] / np.maximum(np.linalg.norm(aside, axis=1), 1e-6))[:, None]
     outline = np.stack([bottom - aside, top - aside, top + aside, bottom + aside], axis=1)
     colours = daylight.hazed(mesh.post_colours[near] * daylight.level, distance)
     return _Pieces(distance + IN_FRONT, outline, colours, [None] * len(near))

@@ -5,7 +5,7 @@ Owns finding a checkpoint and its configuration, and the outputs. The caller lea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED
 from agent.evaluation.metrics import table, write_csv, write_json
 from agent.evaluation.routes import completed
 from agent.evaluation.runner import EvaluationRunner
-from agent.evaluation.video import VideoSummary
 from agent.exits import AgentError, sentence
 from agent.td3.networks import Policy
 from agent.td3.replay.frames import FrameStack
@@ -110,24 +109,10 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
             completed(runner.film(names[0], routes, outputs.video))
 
 
-def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
-    """Record one driver for a number of steps on held-out routes.
-
-    Raises:
-        NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
-    """
-    Outputs(video=path).make_room()
-    seconds = steps * trained.config.simulator.fixed_delta_s
-    with environment(trained.config) as env:
-        runner = EvaluationRunner(trained.config, env, trained.policy, trained.config.evaluation.episodes)
-        limits = {"min_seconds": seconds, "min_metres": 0.0, "max_seconds": seconds}
-        return completed(runner.film(name, runner.routes(), path, **limits))
-
-
 @contextmanager
-def environment(config: AgentConfig) -> Iterator[DrivingEnv]:
-    """Give an environment, and the simulator back at the end."""
-    env = DrivingEnv(config.environment, config.simulator, config.seed)
+def environment(config: AgentConfig, on_lost: Callable[[], None] | None = None) -> Iterator[DrivingEnv]:
+    """Give an environment, and the simulator back at the end; ``on_lost`` as of ``Session``."""
+    env = DrivingEnv(config.environment, config.simulator, config.seed, on_lost)
     try:
         yield env
     finally:

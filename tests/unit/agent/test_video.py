@@ -12,7 +12,7 @@ from agent.evaluation.video import HEIGHT, WIDTH, VideoSummary
 
 
 def film(path: Path, grey: int, pictures: int) -> VideoSummary:
-    with video._encoder(path, 10.0) as encoder:
+    with video.encoding(path, 10.0) as encoder:
         for _ in range(pictures):
             encoder.send(np.full((HEIGHT, WIDTH, 3), grey, np.uint8))
     return VideoSummary(path, pictures / 10.0, 0.0, 1, 0.0)

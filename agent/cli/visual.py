@@ -82,8 +82,6 @@ def prepare(asked: Asked, trained: Trained) -> None:
         raise AgentError(
             "--explain shows what a network goes by: it needs --checkpoint and the driver td3.", Exit.USAGE
         )
-    if problem := video.missing():
-        raise AgentError(problem, Exit.BAD_CONFIG)
     Outputs(video=asked.video).make_room()
 
 
@@ -105,7 +103,7 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
 
     in_process = config.environment.traffic.in_process
     lost = "The simulator closed its connection, which its Traffic Manager doesn't outlive."
-    with environment(config, (lambda: give_up(lost)) if in_process else None) as env:
+    with environment(config, out, (lambda: give_up(lost)) if in_process else None) as env:
         if in_process:
             _guard(env, config.simulator.timeout_s - TICK_MARGIN_S, give_up)
         try:

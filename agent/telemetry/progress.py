@@ -25,6 +25,7 @@ class Shown:
     mean_return: float | None
     mean_completion: float | None
     phase: str
+    """In words."""
 
     def text(self) -> str:
         """Return them as a short line."""
@@ -33,7 +34,7 @@ class Shown:
             parts.append(f"return {self.mean_return:6.1f}")
         if self.mean_completion is not None:
             parts.append(f"route {100 * self.mean_completion:3.0f} %")
-        return " · ".join([*parts, self.phase.replace("_", " ")])
+        return " · ".join([*parts, self.phase])
 
 
 class ProgressLine:

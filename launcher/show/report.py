@@ -234,7 +234,7 @@ def incident_row(report: IncidentReport, axis: RunTime) -> dict[str, Any]:
 
 
 def driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
-    """Return the table of drivers: ``towns``, routes that were ``blocked``, ``heads`` and ``rows``; None if it is empty."""
+    """Return the table of drivers, None if it is empty: ``towns``, ``blocked`` routes, ``heads`` and ``rows``."""
     rows = [(evaluation, inner(evaluation, "totals")) for evaluation in evaluations]
     present = [key for key in COLUMNS if any(number(totals.get(key)) is not None for _, totals in rows)]
     if not present:
@@ -253,7 +253,7 @@ def driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
 
 
 def embedded(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return pictures and videos: ``name`` as a link, ``video``, and ``source``, the file itself as long as there is room.
+    """Return pictures and videos: ``name`` as a link, ``video``, and ``source``, the file itself where there is room.
 
     A page that is sent on, or moved, keeps what is in it; the rest is linked.
     """

@@ -44,9 +44,7 @@ Picture = NDArray[np.uint8]
 def main(
     first: Annotated[Path | None, typer.Option(help="A run with a video, as `make run` leaves it.")] = None,
     night: Annotated[Path | None, typer.Option(help="A run with a report, as benchmarks/night.py leaves it.")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Whose driver the visual test shows; else the expert.")
-    ] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Whose driver is shown; else the expert.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the pictures.")] = IMAGES,
 ) -> None:
     """Make the pictures whose runs are given, and those that need none."""

@@ -24,6 +24,7 @@ from agent.cli.evaluation import Outputs, Trained, environment
 from agent.collector.live import LiveView
 from agent.config import AgentConfig, CameraConfig
 from agent.env.driving import DrivingEnv
+from agent.env.hazards import NOTHING
 from agent.env.observation import Observation
 from agent.env.route import Route
 from agent.env.sensors import FrameCamera
@@ -134,6 +135,8 @@ class Recording:
     def add(self, picture: Picture, label: str) -> None:
         """Take the picture of a step."""
         with self._one:
+            if self._summary is not None:
+                return
             if self._encoder is None:
                 size = overlay.size_of(self._asked.explain)
                 self._encoder = self._stack.enter_context(video.encoding(self._asked.video, self._fps, size))
@@ -196,10 +199,8 @@ def _drive(
             driven_m = 0.0 if info["end"] else info["distance_m"]
             health.see(own, came_m, held)
             recording.metres, recording.reward = recording.metres + came_m, recording.reward + step.reward
-            seen = Seen.of(
-                *(env, step.action, step.reward, info),
-                **{"title": asked.driver, "step": health.steps, "steps": asked.steps, "held_mib": held},
-            )
+            where = {"title": asked.driver, "step": health.steps, "steps": asked.steps, "held_mib": held}
+            seen = Seen.of(env, step.action, step.reward, info, **where)
             picture = overlay.composed(front, lens, seen, town, _heats(trained, asked, step.observation))
             recording.add(
                 picture, f"step {health.steps}, {3.6 * seen.state.speed_mps:.0f} km/h, reward {step.reward:+.2f}"

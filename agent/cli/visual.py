@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,16 +74,17 @@ class Asked:
 
 
 def prepare(asked: Asked, trained: Trained) -> None:
-    """See that the test can be had, before anybody drives.
+    """See that the test can be had, before anybody drives, and remove what the last one left.
 
     Raises:
         AgentError: it can't.
     """
     if asked.explain and (trained.policy is None or asked.driver != TD3_DRIVER):
-        raise AgentError(
-            "--explain shows what a network goes by: it needs --checkpoint and the driver td3.", Exit.USAGE
-        )
+        raise AgentError("--explain shows what a network goes by: give --checkpoint, and the driver td3.", Exit.USAGE)
+    driver(asked.driver, trained.policy, trained.config, lambda: NOTHING)
     Outputs(video=asked.video).make_room()
+    for path in (asked.video, asked.sheet, asked.summary):
+        path.unlink(missing_ok=True)
 
 
 def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> bool:
@@ -132,8 +133,8 @@ class Recording:
         self._one = threading.Lock()
         self._summary: dict[str, Any] | None = None
 
-    def add(self, picture: Picture, label: str) -> None:
-        """Take the picture of a step."""
+    def add(self, picture: Picture, label: str, own: Picture, metres: float, held_mib: Mapping[str, float]) -> None:
+        """Take what a step is shown as, and what its health is judged by, see ``Health.see``."""
         with self._one:
             if self._summary is not None:
                 return
@@ -142,6 +143,8 @@ class Recording:
                 self._encoder = self._stack.enter_context(video.encoding(self._asked.video, self._fps, size))
             self._encoder.send(picture)
             self._sheet.add(picture, label)
+            self.health.see(own, metres, held_mib)
+            self.metres += metres
 
     def finish(self) -> dict[str, Any]:
         """End the video, write sheet and summary, and return the summary."""
@@ -187,7 +190,7 @@ def _drive(
     recording.facts["camera"] = "viewing" if asked.viewing else "own"
     town, live = Town(env.planner.lanes), LiveView(RunPaths(asked.video.parent))
     lens, processes = _lens(config.environment.camera), _processes(config)
-    health, driven_m, began_s = recording.health, 0.0, time.monotonic()
+    driven_m, began_s = 0.0, time.monotonic()
     with (
         ProgressLine(asked.steps, out, f"{asked.driver} drives") as progress,
         contextlib.closing(_Pictures(env, asked.viewing, lens)) as pictures,
@@ -197,21 +200,20 @@ def _drive(
             info, held = step.info, {who: held_mib(pid) or 0.0 for who, pid in processes.items()}
             came_m = info["distance_m"] - driven_m
             driven_m = 0.0 if info["end"] else info["distance_m"]
-            health.see(own, came_m, held)
-            recording.metres, recording.reward = recording.metres + came_m, recording.reward + step.reward
-            where = {"title": asked.driver, "step": health.steps, "steps": asked.steps, "held_mib": held}
+            recording.reward += step.reward
+            number = recording.health.steps + 1
+            where = {"title": asked.driver, "step": number, "steps": asked.steps, "held_mib": held}
             seen = Seen.of(env, step.action, step.reward, info, **where)
             picture = overlay.composed(front, lens, seen, town, _heats(trained, asked, step.observation))
-            recording.add(
-                picture, f"step {health.steps}, {3.6 * seen.state.speed_mps:.0f} km/h, reward {step.reward:+.2f}"
-            )
+            label = f"step {number}, {3.6 * seen.state.speed_mps:.0f} km/h, reward {step.reward:+.2f}"
+            recording.add(picture, label, own, came_m, held)
             if info["end"]:
                 recording.facts["ends"].append(info["end"])
             live.show(env, step.action, step.reward, info)
             if window is not None:
                 window.show(picture)
-            progress.move(health.steps, f"{health.steps / (time.monotonic() - began_s):.1f} steps/s")
-    recording.facts["steps_per_s"] = round(health.steps / (time.monotonic() - began_s), 1)
+            recording.facts["steps_per_s"] = round(number / (time.monotonic() - began_s), 1)
+            progress.move(number, f"{recording.facts['steps_per_s']} steps/s")
 
 
 def _steps(

@@ -81,6 +81,8 @@ def prepare(asked: Asked, trained: Trained) -> None:
     """
     if asked.explain and (trained.policy is None or asked.driver != TD3_DRIVER):
         raise AgentError("--explain shows what a network goes by: give --checkpoint, and the driver td3.", Exit.USAGE)
+    if asked.video.suffix != ".mp4":
+        raise AgentError(f"--video {asked.video}: expected a name that ends with .mp4.", Exit.USAGE)
     driver(asked.driver, trained.policy, trained.config, lambda: NOTHING)
     Outputs(video=asked.video).make_room()
     for path in (asked.video, asked.sheet, asked.summary):

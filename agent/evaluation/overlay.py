@@ -38,7 +38,7 @@ LAMPS = {Light.GREEN: GREEN, Light.YELLOW: YELLOW, Light.RED: RED}
 ROAD = (74, 70, 66)
 
 ROUTE_FROM_M, ROUTE_TO_M, ROUTE_STEP_M, ROUTE_HALF_M = 4.0, 40.0, 1.0, 0.9
-AROUND_M, LANE_M, BEHIND = 30.0, 3.5, 0.7
+AROUND_M, LANE_M, BEHIND = 45.0, 3.5, 0.75
 """Of the view from above: metres to either side, a lane's width, the car's place from the top as a share."""
 SUBPIXEL = 4
 """Bits behind the point of OpenCV's coordinates."""
@@ -286,13 +286,15 @@ def _bar(
     cv2.rectangle(into, (x, y), (x + width, y + height), DARK, -1)
     if high > low:
         cv2.rectangle(into, (x + round(low * width), y), (x + round(high * width), y + height), colour, -1)
+    if 0.0 < low <= 0.5 <= high:  # one to both sides of a middle
+        cv2.line(into, (x + width // 2, y), (x + width // 2, y + height), SOFT, 1)
 
 
 def _write(
     into: Picture, text: str, x: int, y: int, size: float, weight: int = 1, colour: tuple[int, int, int] = WHITE
 ) -> None:
-    for each, thick in ((DARK, weight + 2), (colour, weight)):
-        cv2.putText(into, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, each, thick, cv2.LINE_AA)
+    for shadow, each in ((1, DARK), (0, colour)):
+        cv2.putText(into, text, (x + shadow, y + shadow), cv2.FONT_HERSHEY_SIMPLEX, size, each, weight, cv2.LINE_AA)
 
 
 def _framed(into: Picture, top: int, left: int, inset: Picture) -> None:

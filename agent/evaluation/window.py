@@ -41,6 +41,8 @@ class Window:
         if not display:
             raise NoWindowError("No window: there is no display here (DISPLAY isn't set).")
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        # Named, for SDL would else end up with a driver that shows nothing, and call that success.
+        os.environ.setdefault("SDL_VIDEODRIVER", "wayland,x11" if environment.get("WAYLAND_DISPLAY") else "x11")
         try:
             self._pygame: Any = importlib.import_module("pygame")
         except ImportError:

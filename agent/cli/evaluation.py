@@ -106,10 +106,10 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
         NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
     """
     outputs.make_room()
-    with environment(trained.config, out) as env:
+    with environment(trained.config) as env:
         runner = EvaluationRunner(trained.config, env, trained.policy, count, min_turns)
         routes = runner.routes()
-        with ProgressLine(len(names) * len(routes), out, "evaluation", "routes") as progress:
+        with ProgressLine(len(names) * len(routes), Console(stderr=True), "evaluation", "routes") as progress:
 
             def told(driver: str, route: int) -> None:
                 progress.move(names.index(driver) * len(routes) + route - 1, f"{driver}, route {route}")
@@ -125,7 +125,7 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
 
 
 @contextmanager
-def environment(config: AgentConfig, out: Console, on_lost: Callable[[], None] | None = None) -> Iterator[DrivingEnv]:
+def environment(config: AgentConfig, on_lost: Callable[[], None] | None = None) -> Iterator[DrivingEnv]:
     """Give an environment that is connected, and the simulator back at the end; ``on_lost`` as of ``Session``.
 
     Raises:
@@ -133,7 +133,7 @@ def environment(config: AgentConfig, out: Console, on_lost: Callable[[], None] |
     """
     env = DrivingEnv(config.environment, config.simulator, config.seed, on_lost)
     try:
-        with _waiting(env.session, out):
+        with _waiting(env.session):
             _ = env.planner
         yield env
     finally:
@@ -141,8 +141,8 @@ def environment(config: AgentConfig, out: Console, on_lost: Callable[[], None] |
 
 
 @contextmanager
-def _waiting(session: Session, out: Console) -> Iterator[None]:
-    """Show what is waited for while the block lasts."""
+def _waiting(session: Session) -> Iterator[None]:
+    """Show on stderr what is waited for while the block lasts."""
     began_s, over = time.monotonic(), threading.Event()
 
     def tell(line: ProgressLine) -> None:
@@ -150,7 +150,7 @@ def _waiting(session: Session, out: Console) -> Iterator[None]:
             waited_s = time.monotonic() - began_s
             line.move(int(waited_s), f"for {session.waiting_for}, {waited_s:.0f} of {session.config.patience_s:.0f} s")
 
-    with ProgressLine(None, out, "waiting") as line:
+    with ProgressLine(None, Console(stderr=True), "waiting") as line:
         teller = threading.Thread(target=tell, args=(line,), daemon=True)
         teller.start()
         try:

@@ -37,7 +37,7 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
     replay = Replay.create(run.replay, rows, stack, privileged_numbers(config.environment))
     save_config(run, config)
     ends: Counter[str] = Counter()
-    with environment(config, out) as env, ProgressLine(steps, out, f"{name} drives") as progress:
+    with environment(config) as env, ProgressLine(steps, Console(stderr=True), f"{name} drives") as progress:
         rollout = Rollout(as_it_drives, env, replay, driver(name, None, config, lambda: env.hazards))
         while replay.steps < steps:
             ended = rollout.step()

@@ -107,11 +107,11 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
 
     in_process = config.environment.traffic.in_process
     lost = "The simulator closed its connection, which its Traffic Manager doesn't outlive."
-    with environment(config, out, (lambda: give_up(lost)) if in_process else None) as env:
+    with environment(config, (lambda: give_up(lost)) if in_process else None) as env:
         if in_process:
             _guard(env, config.simulator.timeout_s - TICK_MARGIN_S, give_up)
         try:
-            _drive(env, trained, asked, recording, window, out)
+            _drive(env, trained, asked, recording, window)
         except SimulatorLost as loss:
             recording.health.lost = str(loss)
     found = recording.finish()
@@ -177,9 +177,7 @@ class _Step:
     info: dict[str, Any]
 
 
-def _drive(
-    env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording, window: Window | None, out: Console
-) -> None:
+def _drive(env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording, window: Window | None) -> None:
     """Drive, show and record every step.
 
     Raises:
@@ -194,7 +192,7 @@ def _drive(
     lens, processes = _lens(config.environment.camera), _processes(config)
     driven_m, began_s = 0.0, time.monotonic()
     with (
-        ProgressLine(asked.steps, out, f"{asked.driver} drives") as progress,
+        ProgressLine(asked.steps, Console(stderr=True), f"{asked.driver} drives") as progress,
         contextlib.closing(_Pictures(env, asked.viewing, lens)) as pictures,
     ):
         for step in _steps(env, chosen, routes, asked.steps, pictures.open):
@@ -268,8 +266,8 @@ class _Pictures:
         pose = carla.Transform(
             carla.Location(x=self._lens.x_m, z=self._lens.z_m), carla.Rotation(pitch=self._lens.pitch_deg)
         )
-        size = {"width": FRONT, "height": FRONT, "fov_deg": self._lens.fov_deg}
-        self._camera = FrameCamera(self._env.session, self._env.car.actor, pose, **size)
+        session, car, fov_deg = self._env.session, self._env.car.actor, self._lens.fov_deg
+        self._camera = FrameCamera(session, car, pose, width=FRONT, height=FRONT, fov_deg=fov_deg)
         self._camera.wait_for_first()
         return True
 
@@ -311,7 +309,7 @@ def _processes(config: AgentConfig) -> dict[str, int]:
     if config.simulator.host in LOOPBACK:
         with contextlib.suppress(psutil.Error, OSError):
             for each in psutil.net_connections("tcp"):
-                if each.status == psutil.CONN_LISTEN and each.laddr.port == config.simulator.port and each.pid:
+                if each.status == psutil.CONN_LISTEN and each.laddr[1:2] == (config.simulator.port,) and each.pid:
                     found["simulator"] = each.pid
     return found
 

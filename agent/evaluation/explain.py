@@ -54,8 +54,7 @@ def occlusion(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float
     for (top, left), by in zip(places, moved, strict=True):
         total[top : top + PATCH, left : left + PATCH] += by
         count[top : top + PATCH, left : left + PATCH] += 1.0
-    mean: Heat = total / np.maximum(count, 1.0)
-    return mean
+    return np.divide(total, np.maximum(count, 1.0), dtype=np.float32)
 
 
 def heats(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32], planes: int) -> dict[str, Heat]:

@@ -105,7 +105,7 @@ class Town:
         """Return the lanes of which a part may be within ``RANGE_M`` of the car."""
         here = np.array((state.x_m, state.y_m))
         close = ((self._low < here + RANGE_M) & (self._high > here - RANGE_M)).all(axis=1)
-        return [self._lanes[index] for index in np.flatnonzero(close)]
+        return [self._lanes[int(index)] for index in np.flatnonzero(close)]
 
 
 def filmed(picture: Picture, image: NDArray[np.uint8], seen: Seen, town: Town) -> Picture:
@@ -135,11 +135,10 @@ def composed(front: Picture, lens: Lens, seen: Seen, town: Town, heats: Mapping[
     """
     width, height = size_of(bool(heats))
     picture = np.full((height, width, 3), GROUND, np.uint8)
-    view = cv2.resize(front, (FRONT, FRONT), interpolation=cv2.INTER_CUBIC) if len(front) != FRONT else front
-    view = np.ascontiguousarray(view)
+    view = _sized(front, FRONT, cv2.INTER_CUBIC)
     for row, (name, heat) in enumerate((heats or {}).items()):
         tile = picture[row * HEAT : (row + 1) * HEAT, FRONT : FRONT + HEAT]
-        tile[:] = heated(cv2.resize(view, (HEAT, HEAT), interpolation=cv2.INTER_AREA), heat)
+        tile[:] = heated(_sized(view, HEAT, cv2.INTER_AREA), heat)
         _write(tile, name, 6, HEAT - 8, 0.42)
     _route_ahead(view, lens, seen.state)
     _write(view, seen.title, MARGIN, 36, 1.0, 2)
@@ -159,8 +158,8 @@ def size_of(explained: bool) -> tuple[int, int]:
 def heated(picture: Picture, heat: Heat) -> Picture:
     """Return the picture, darkened, with the heat as light: none where it is 0, most where it is highest."""
     height, width = picture.shape[:2]
-    share = heat / max(float(heat.max()), 1e-12)
-    share = cv2.resize(share.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)[:, :, None]
+    part = (heat / max(float(heat.max()), 1e-12)).astype(np.float32)
+    share = np.asarray(cv2.resize(part, (width, height), interpolation=cv2.INTER_LINEAR))[:, :, None]
     colours = cv2.applyColorMap((255 * share).astype(np.uint8), cv2.COLORMAP_INFERNO)
     mixed: Picture = (0.45 * picture * (1.0 - share) + colours * share**0.5).clip(0, 255).astype(np.uint8)
     return mixed
@@ -305,8 +304,11 @@ def _framed(into: Picture, top: int, left: int, inset: Picture) -> None:
 
 def _enlarged(plane: NDArray[np.uint8], size: int) -> Picture:
     """Return a grey plane as a square picture whose pixels can be told apart."""
-    larger = cv2.resize(plane, (size, size), interpolation=cv2.INTER_NEAREST)
-    return np.repeat(np.asarray(larger, np.uint8)[:, :, None], 3, axis=2)
+    return np.repeat(_sized(plane, size, cv2.INTER_NEAREST)[:, :, None], 3, axis=2)
+
+
+def _sized(picture: NDArray[np.uint8], size: int, way: int) -> NDArray[np.uint8]:
+    return np.array(cv2.resize(picture, (size, size), interpolation=way), np.uint8)
 
 
 def _corners(x: float, y: float, yaw: float, half_length: float, half_width: float) -> FloatArray:

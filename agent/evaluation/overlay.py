@@ -35,7 +35,7 @@ LINE = 20
 WHITE, SOFT, DARK, GROUND = (255, 255, 255), (170, 170, 170), (40, 40, 40), (26, 24, 22)
 GREEN, RED, YELLOW, BLUE, ORANGE = (90, 200, 90), (70, 70, 230), (60, 200, 240), (230, 160, 70), (60, 150, 250)
 LAMPS = {Light.GREEN: GREEN, Light.YELLOW: YELLOW, Light.RED: RED}
-ROAD = (74, 70, 66)
+ROAD, RAIL = (74, 70, 66), (64, 62, 60)
 
 ROUTE_FROM_M, ROUTE_TO_M, ROUTE_STEP_M, ROUTE_HALF_M = 4.0, 40.0, 1.0, 0.9
 AROUND_M, LANE_M, BEHIND = 45.0, 3.5, 0.75
@@ -282,7 +282,7 @@ def _pedals(seen: Seen) -> tuple[tuple[float, float], tuple[float, float], tuple
 def _bar(
     into: Picture, x: int, y: int, width: int, height: int, low: float, high: float, colour: tuple[int, int, int]
 ) -> None:
-    cv2.rectangle(into, (x, y), (x + width, y + height), DARK, -1)
+    cv2.rectangle(into, (x, y), (x + width, y + height), RAIL, -1)
     if high > low:
         cv2.rectangle(into, (x + round(low * width), y), (x + round(high * width), y + height), colour, -1)
     if 0.0 < low <= 0.5 <= high:  # one to both sides of a middle

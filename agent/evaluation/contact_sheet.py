@@ -39,7 +39,7 @@ class ContactSheet:
         if self._shown % self._every == 0:
             if len(self._kept) == 2 * KEPT:  # the next multiple of twice as much is this very picture
                 self._kept, self._every = self._kept[::2], 2 * self._every
-            self._kept.append((label, _wide(picture, self._width)))
+            self._kept.append((label, _wide(picture, min(self._width, picture.shape[1]))))
         self._shown += 1
 
     def write(self, path: Path, columns: int = 3) -> None:
@@ -50,7 +50,8 @@ class ContactSheet:
         """
         if self._kept:
             chosen = np.linspace(0, len(self._kept) - 1, min(KEPT, len(self._kept))).round().astype(int)
-            _, png = cv2.imencode(".png", sheet([self._kept[index] for index in chosen], columns))
+            shown = [(label, _wide(picture, self._width)) for label, picture in (self._kept[index] for index in chosen)]
+            _, png = cv2.imencode(".png", sheet(shown, columns))
             write_whole(path, png.tobytes())
 
 
@@ -72,4 +73,4 @@ def sheet(pictures: Sequence[tuple[str, Picture]], columns: int) -> Picture:
 def _wide(picture: Picture, width: int) -> Picture:
     height, before = picture.shape[:2]
     way = cv2.INTER_AREA if width < before else cv2.INTER_CUBIC
-    return np.asarray(cv2.resize(picture, (width, round(height * width / before)), interpolation=way), np.uint8)
+    return np.array(cv2.resize(picture, (width, round(height * width / before)), interpolation=way), np.uint8)

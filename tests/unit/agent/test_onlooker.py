@@ -11,9 +11,11 @@ import numpy as np
 
 from agent.env.observation import DriverState
 from agent.env.route_line import Route
+from agent.evaluation.contact_sheet import GAP
 from agent.evaluation.drivers import RandomDriver
-from agent.evaluation.onlooker import PICTURE_EVERY, Album, Onlooker
+from agent.evaluation.onlooker import PICTURE_EVERY, SHEET_WIDTH, Album, Onlooker
 
+APART = SHEET_WIDTH + GAP
 LINE = np.stack((np.arange(0.0, 50.0), np.zeros(50), np.zeros(50)), axis=1)
 
 
@@ -52,8 +54,8 @@ def test_an_album_has_a_sheet_of_the_drives_and_an_observation_as_the_network_ge
     sheet, observation = (cv2.imread(str(tmp_path / "videos" / file)) for file in found.values())
     assert sheet is not None
     assert observation is not None
-    assert sheet.shape[1] == observation.shape[1] - 174  # three pictures beside four planes, of 168 and a gap of 6
-    assert (observation[50, 50::174] == 10 * 2 * PICTURE_EVERY % 256).all()
+    assert sheet.shape[1] == observation.shape[1] - APART  # three pictures beside four planes
+    assert (observation[50, 50::APART] == 10 * 2 * PICTURE_EVERY % 256).all()
 
 
 def test_a_disk_that_refuses_costs_the_pictures_alone(tmp_path: Path) -> None:

@@ -56,17 +56,19 @@ class ContactSheet:
 
 
 def sheet(pictures: Sequence[tuple[str, Picture]], columns: int) -> Picture:
-    """Return labelled pictures of one size, row by row."""
+    """Return pictures of one size, row by row, labelled; without any label there is no text, whose font takes 6 MiB."""
     height, width = pictures[0][1].shape[:2]
     rows = math.ceil(len(pictures) / columns)
     across = min(columns, len(pictures))
-    page = np.full((rows * (height + LABEL + GAP) + GAP, across * (width + GAP) + GAP, 3), GROUND, np.uint8)
+    down = height + GAP + (LABEL if any(label for label, _ in pictures) else 0)
+    page = np.full((rows * down + GAP, across * (width + GAP) + GAP, 3), GROUND, np.uint8)
     for index, (label, picture) in enumerate(pictures):
         row, column = divmod(index, columns)
-        top, left = GAP + row * (height + LABEL + GAP), GAP + column * (width + GAP)
+        top, left = GAP + row * down, GAP + column * (width + GAP)
         page[top : top + height, left : left + width] = picture
-        at = (left + 2, top + height + LABEL - 5)
-        cv2.putText(page, label, at, cv2.FONT_HERSHEY_SIMPLEX, 0.42, INK, 1, cv2.LINE_AA)
+        if label:
+            at = (left + 2, top + height + LABEL - 5)
+            cv2.putText(page, label, at, cv2.FONT_HERSHEY_SIMPLEX, 0.42, INK, 1, cv2.LINE_AA)
     return page
 
 

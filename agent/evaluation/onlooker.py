@@ -17,9 +17,11 @@ from agent.env.observation import DriverState, Observation
 from agent.env.route_line import Route
 from agent.evaluation.contact_sheet import ContactSheet, Picture, sheet
 from agent.evaluation.drivers import Action, Driver
+from agent.evaluation.overlay import DARK, GREEN
 from contract.files import write_whole
 
 SHEET_WIDTH = 126  # half as much again as the camera's pixels: a larger sheet is memory that training may lack
+BAR = 2
 PICTURE_EVERY = 10
 """Steps between two pictures: a simulated second."""
 
@@ -36,12 +38,15 @@ class Album:
         self._image: Picture | None = None
 
     def see(self, observation: Observation, state: DriverState) -> None:
-        """Take a picture."""
+        """Take a picture; a bar at its lower edge says how far along its route the car is."""
         camera = None if self._env.car is None else self._env.car.sensors.newest
         if camera is not None:
             self._image = observation["image"]
-            share = state.place.s_m / state.route.length_m
-            self._sheet.add(camera[:, :, :3], f"{share:.0%}, {3.6 * state.speed_mps:.0f} km/h")
+            picture = camera[:, :, :3].copy()
+            come = round(state.place.s_m / state.route.length_m * picture.shape[1])
+            picture[-BAR:] = DARK
+            picture[-BAR:, :come] = GREEN
+            self._sheet.add(picture, "")
 
     def write(self, folder: Path) -> dict[str, str]:
         """Write a contact sheet, and the planes of an observation as the network gets it; return the files' names.
@@ -51,7 +56,7 @@ class Album:
         """
         if self._image is None:
             return {}
-        planes = [(f"plane {number}", _shown(plane)) for number, plane in enumerate(self._image, 1)]
+        planes = [("", _shown(plane)) for plane in self._image]
         _, png = cv2.imencode(".png", sheet(planes, columns=4))
         with contextlib.suppress(OSError):
             folder.mkdir(exist_ok=True)

@@ -24,6 +24,8 @@ import typer
 from lite_server import lite_process, synchronous
 from numpy.typing import NDArray
 
+from agent.evaluation import overlay
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 IMAGES = REPOSITORY / "docs" / "images"
 TOWN = "Lite:seed=7,size=400"
@@ -133,7 +135,7 @@ def _camera(world: Any, pose: Any) -> tuple[Any, queue.SimpleQueue[Any]]:
 
 
 def _visual(checkpoint: Path | None) -> Picture:
-    """Return a frame of the visual test in that town, among cars and people."""
+    """Return the frame of the visual test in that town with most cars and people around."""
     driver = ("--driver", "expert") if checkpoint is None else ("--checkpoint", str(checkpoint), "--explain")
     traffic = ("--vehicles", "30", "--walkers", "40", "--lights", "--weather", "ClearNoon")
     with lite_process(TOWN) as (port, _), tempfile.TemporaryDirectory() as folder:
@@ -142,7 +144,13 @@ def _visual(checkpoint: Path | None) -> Picture:
         environment = {**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(port)}
         test = [sys.executable, str(REPOSITORY / "scripts" / "test_visual_navigation.py"), *words]
         subprocess.run(test, cwd=REPOSITORY, env=environment, check=True)
-        return _frames(film, (0.8,))[0]
+        return max(_frames(film, tuple(share / 50 for share in range(50))), key=_others)
+
+
+def _others(frame: Picture) -> int:
+    """Return how many pixels of the view from above are cars and people."""
+    above = frame[: overlay.TOWN_HEIGHT, -overlay.SIDE_WIDTH :].astype(int)
+    return sum(int((np.abs(above - colour) < 30).all(axis=2).sum()) for colour in (overlay.BLUE, overlay.ORANGE))
 
 
 def _beside(pictures: list[Picture], gap: int) -> Picture:

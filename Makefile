@@ -13,7 +13,7 @@ PARTS := lint unit wire stack $(if $(filter no,$(LONG)),,long)
 
 # What each purpose installs: extras of pyproject.toml. mypy reads the tests too, so lint has theirs.
 run_NEEDS := agent,lite,launcher,web
-test_NEEDS := $(run_NEEDS),benchmark,test
+test_NEEDS := $(run_NEEDS),view,benchmark,test
 lint_NEEDS := $(test_NEEDS),lint
 READY_FOR := $(VENV)/ready-for-
 PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
-from measuring import Cap, hold_to, machine, spread
+from measuring import Cap, counted, hold_to, machine, spread
 from rich.console import Console
 from rich.table import Table
 
@@ -39,7 +39,7 @@ def main(
     hold_to(isa)
     ways = _ways(batch, threads)
     rates: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(repeats + 1):
+    for turn in counted(range(repeats + 1), "turn"):
         for name, (run, operations) in ways.items():
             rate = operations / _seconds(run) / 1e9
             if turn:  # the first writes code and takes memory

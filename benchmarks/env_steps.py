@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 from lite_server import lite_server
-from measuring import machine, spread
+from measuring import counted, machine, spread
 
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
@@ -30,7 +30,7 @@ def main(
     with lite_server(map) as port:
         env = DrivingEnv(EnvironmentConfig(), SimulatorConfig(host="127.0.0.1", port=port))
         _rate(env, 200)  # caches of server and client fill
-        rates = [_rate(env, steps) for _ in range(repeats)]
+        rates = [_rate(env, steps) for _ in counted(range(repeats), "turn")]
         env.close()
     report: dict[str, Any] = {
         "what": "environment steps a second, 4×84×84 image and vector, resets included",

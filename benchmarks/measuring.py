@@ -1,20 +1,25 @@
-"""What every benchmark says about where its figures come from, and how a list of figures is summed up."""
+"""What every benchmark says: where its figures come from, how far it is, and how a list of figures is summed up."""
 
 from __future__ import annotations
 
 import os
 import platform
 import statistics
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Cap = Literal["AVX2", "AVX512_CORE"]
 _CAPS = {
     "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "AVX512_CORE": {"ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
 }
+LINE_S = 10.0
+"""Between two lines where there is no terminal."""
+T = TypeVar("T")
 CPUINFO = Path("/proc/cpuinfo")
 MATRIX_INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
@@ -37,6 +42,21 @@ def hold_to(isa: Cap | None) -> None:
     """Have oneDNN, ATen and MKL use no instructions beyond a set, in processes that import torch from now on."""
     if isa is not None:
         os.environ |= {"ONEDNN_MAX_CPU_ISA": isa, **_CAPS[isa]}
+
+
+def counted(work: Sequence[T], what: str) -> Iterator[T]:
+    """Yield each part of a long work, and say on stderr which one it is; nothing runs beside what is measured."""
+    on_terminal, said_s = sys.stderr.isatty(), -LINE_S
+    for number, part in enumerate(work, 1):
+        words = f"{what} {number} of {len(work)}"
+        if on_terminal:
+            print(f"\r{words} ", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - said_s >= LINE_S:
+            said_s = time.monotonic()
+            print(words, file=sys.stderr, flush=True)
+        yield part
+    if on_terminal:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -22,7 +22,9 @@ from agent.env.driving import DrivingEnv
 from agent.env.route import Route
 from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.metrics import Evaluation, table
+from agent.evaluation.onlooker import Onlooker
 from agent.evaluation.routes import completed, evaluate
+from agent.telemetry.progress import ProgressLine
 
 
 def main(
@@ -45,7 +47,10 @@ def _drive(map_name: str, count: int, turns: int, seed: int) -> Evaluation:
         env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port), seed)
         rng = np.random.default_rng(seed)
         drawn: list[Route] = [env.planner.sample(rng, config.route, "train", turns) for _ in range(count)]
-        evaluation = completed(evaluate(env, PidPurePursuit(), drawn, f"pid on {env.planner.name}", seed))
+        name = f"pid on {env.planner.name}"
+        with ProgressLine(count, Console(stderr=True), name, "routes") as line:
+            pid = Onlooker(name, PidPurePursuit(), lambda _, route: line.move(route - 1))
+            evaluation = completed(evaluate(env, pid, drawn, name, seed))
         env.close()
     return evaluation
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from measuring import machine, spread
+from measuring import counted, machine, spread
 
 from agent.td3.replay.frames import ACTION, SIDE, VECTOR
 from agent.td3.replay.layout import bytes_for
@@ -71,7 +71,7 @@ def _rates(replay: Replay, batch: int, batches: int, repeats: int) -> list[float
     pixels = replay.sample(batch, rng).frames.numpy().reshape(batch, -1)
     assert pixels.std(axis=1).min() > 0, "a sampled image is blank"
     rates = []
-    for _ in range(repeats):
+    for _ in counted(range(repeats), "turn"):
         start = time.perf_counter()
         for _ in range(batches):
             replay.sample(batch, rng)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lite_server import lite_process
+from measuring import counted
 from replay import fill
 
 from agent.td3.replay.replay import Replay
@@ -152,7 +153,10 @@ def undisturbed(trainings: Mapping[Key, TrainingInTurns], seconds: float, rounds
         SystemExit: the machine had too much else to do.
     """
     deadline_s = time.monotonic() + PATIENCE_S
-    return [{key: _undisturbed(each, seconds, deadline_s) for key, each in trainings.items()} for _ in range(rounds)]
+    return [
+        {key: _undisturbed(each, seconds, deadline_s) for key, each in trainings.items()}
+        for _ in counted(range(rounds), "turn")
+    ]
 
 
 def _undisturbed(training: TrainingInTurns, seconds: float, deadline_s: float) -> Rates:

@@ -27,7 +27,7 @@ import numpy as np
 import stable_baselines3
 import torch
 import typer
-from measuring import Cap, hold_to, machine, spread
+from measuring import Cap, counted, hold_to, machine, spread
 from numpy.typing import NDArray
 from stable_baselines3.common.logger import configure
 
@@ -189,7 +189,7 @@ def _in_turns(
             stack.callback(process.join)
             stack.callback(pipes[name].close)  # ends it
             held[name] = pipes[name].recv()
-        for _ in range(repeats):
+        for _ in counted(range(repeats), "turn"):
             for name, pipe in pipes.items():
                 pipe.send(count)
                 rates[name].append(pipe.recv())

@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 import torch
 import typer
-from measuring import machine
+from measuring import counted, machine
 from rich.console import Console
 from rich.table import Table
 
@@ -82,7 +82,7 @@ def main(
         print(json.dumps(_measure(Way(**json.loads(row)), seconds, threads)))
         return
     ways = [way for way in _ways(batch or BATCHES, precision or PRECISIONS) if device in (None, way.device)]
-    rows = [{**asdict(way), **estimated(way), **measured(way, seconds, threads)} for way in ways]
+    rows = [{**asdict(way), **estimated(way), **measured(way, seconds, threads)} for way in counted(ways, "way")]
     report = {
         "what": "peak MiB beyond an idle process and median ms of an update, by way of giving way; sampling left out",
         "threads": threads,

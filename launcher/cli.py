@@ -286,8 +286,21 @@ def serve_dashboard(
 
 
 @app.command("report")
-def write_report(run_name: RunName = None, runs_dir: RunsDir = RUNS) -> None:
-    """Write the run's report.html again, only from its files."""
+def write_report(
+    run_name: RunName = None,
+    compare: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="RUN RUN", help="Two runs side by side, on a page of their own.")
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Write the run's report.html again, only from its files; or compare two runs."""
+    if compare is not None:
+        one, other = (_existing(name, runs_dir) for name in compare)
+        page = runs_dir / f"{one.path.name}-and-{other.path.name}.html"
+        if problem := report_process.write_comparison(page, one, other):
+            _fail(problem, Exit.BAD_CONFIG)
+        print(page)
+        return
     run = _existing(run_name, runs_dir)
     if problem := report_process.write_report(run):
         _fail(problem, Exit.BAD_CONFIG)

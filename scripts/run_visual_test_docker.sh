@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# The visual test in containers: a driver on routes that it was not trained on, a video of it in runs/visual/.
+# The visual test in containers: a driver on routes that it was not trained on; video, contact sheet and verdict in
+# runs/visual/.
 #
 #   bash scripts/run_visual_test_docker.sh [--checkpoint runs/td3] [--steps 200] …   as scripts/test_visual_navigation.py
 #
 # With a display, CARLA shows its window there; without one everything is off screen. Without an NVIDIA runtime in the
-# engine, carla-lite takes CARLA's place; it has no window. Exit: the test's own · 2 usage.
+# engine, carla-lite takes CARLA's place; it has no window. The live page while it drives, from the host:
+# `python scripts/launch.py dashboard visual`. Exit: the test's own, 0 only for a healthy drive · 2 usage.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

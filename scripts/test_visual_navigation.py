@@ -1,39 +1,188 @@
-"""The visual test: drive a hundred steps and leave a video of them."""
+"""The visual test: drive a hundred steps, watch, and leave a video, a contact sheet and a verdict.
+
+The picture comes in a window where there is a display, else by the live page, whose address is printed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from agent.cli import options
-from agent.cli.commands import leaving
+from agent.cli.commands import console, leaving
+from contract.exits import Exit
+from contract.paths import RunPaths
+
+if TYPE_CHECKING:
+    from agent.evaluation.window import Window
+
+LAUNCH = Path(__file__).with_name("launch.py")
+VIEWING_MIB = 128.0
+"""An estimate of what one more camera of 480×480 takes of CARLA's card; not measured."""
+PLAN_LIMIT_S = 60.0
+
+
+class Show(str, Enum):
+    """Where the pictures are seen while it drives."""
+
+    AUTO = "auto"
+    WINDOW = "window"
+    PAGE = "page"
+    NOTHING = "nothing"
+
+
+class Camera(str, Enum):
+    """Whose pictures are shown."""
+
+    AUTO = "auto"
+    OWN = "own"
+    VIEWING = "viewing"
 
 
 def main(
     *,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to record, a tenth of a second each.")] = 100,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="A run directory or one of its checkpoints. Without it the PID driver drives.")
+    steps: Annotated[int, typer.Option(min=1, help="Steps to drive, a tenth of a second each.")] = 100,
+    checkpoint: Annotated[Path | None, typer.Option(help="A run directory or one of its checkpoints.")] = None,
+    driver: Annotated[
+        str | None, typer.Option(help="td3, pid, expert, random or stop. Default: td3 with --checkpoint, else pid.")
     ] = None,
-    video: Annotated[Path, typer.Option(help="Where the video goes, .mp4.")] = Path("runs/visual/visual.mp4"),
+    vehicles: Annotated[int | None, typer.Option(min=0, max=200, help="Other cars.")] = None,
+    walkers: Annotated[int | None, typer.Option(min=0, max=400, help="People on foot.")] = None,
+    lights: Annotated[bool | None, typer.Option("--lights/--green", help="Whether traffic lights change.")] = None,
+    weather: Annotated[str | None, typer.Option(help="A preset of CARLA's, as HardRainSunset.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show what the network goes by, as heat maps.")] = False,
+    show: Annotated[
+        Show, typer.Option(help="auto: a window where there is a display, else the live page's address.")
+    ] = Show.AUTO,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the live page, on 127.0.0.1; 0: a free one.")] = 0,
+    camera: Annotated[
+        Camera,
+        typer.Option(help="own: the agent's; viewing: a sharper one beside it; auto: that, if `plan` has room for it."),
+    ] = Camera.AUTO,
+    memory_limit_mib: Annotated[
+        float, typer.Option(min=1, help="Of agent and of simulator: more is unhealthy.")
+    ] = 8192,
+    video: Annotated[
+        Path, typer.Option(help="Where the video goes, .mp4; the sheet (.png) and the summary (.json) lie beside it.")
+    ] = Path("runs/visual/visual.mp4"),
     config: options.ConfigPath = None,
     settings: options.Settings = None,
     map: options.Map = None,
     seed: options.Seed = None,
     debug: options.Debug = False,
 ) -> None:
-    """Record a driver on routes it was not trained on."""
+    """Show and record a driver on routes that it wasn't trained on.
+
+    Exit codes: 0 the drive was healthy (every tick came, with its own picture, which shows something; memory under its
+    limit); 1 it wasn't; 2 usage, 65 bad configuration, 69 no simulator.
+    """
     with leaving(debug):
-        from agent.cli import evaluation
+        from agent.cli import evaluation, visual
+        from agent.evaluation import overlay
         from agent.evaluation.drivers import TD3_DRIVER
 
-        trained = evaluation.trained(checkpoint, config, settings, {"simulator.map": map, "seed": seed})
-        name = "pid" if trained.policy is None else TD3_DRIVER
-        made = evaluation.film(trained, name, steps, video)
-        Console().print(f"{name}: {made.seconds:.1f} s, {made.metres:.0f} m → {made.path}", highlight=False)
+        named = {
+            "simulator.map": map,
+            "seed": seed,
+            "environment.traffic.vehicles": vehicles,
+            "environment.traffic.walkers": walkers,
+            "environment.traffic.lights": lights,
+            "environment.weather": weather,
+        }
+        trained = evaluation.trained(checkpoint, config, settings, named)
+        asked = visual.Asked(
+            driver=driver or ("pid" if trained.policy is None else TD3_DRIVER),
+            steps=steps,
+            video=video,
+            explain=explain,
+            viewing=camera is Camera.VIEWING or (camera is Camera.AUTO and room_for_a_camera()),
+            memory_limit_mib=memory_limit_mib,
+        )
+        visual.prepare(asked, trained)
+        with shown(show, port, video.parent, overlay.size_of(explain)) as window:
+            healthy = visual.run(trained, asked, window, console())
+        if not healthy:
+            raise typer.Exit(Exit.CRASH)
+
+
+@contextlib.contextmanager
+def shown(show: Show, port: int, folder: Path, size: tuple[int, int]) -> Iterator[Window | None]:
+    """Have a window, or the live page, while the block lasts; what was only tried and can't be had is said.
+
+    Raises:
+        NoWindowError, Exit: what was asked for can't be had.
+    """
+    from agent.evaluation.window import NoWindowError, Window
+
+    if show in (Show.AUTO, Show.WINDOW):
+        try:
+            window = Window("Visual test", size)
+        except NoWindowError as refused:
+            if show is Show.WINDOW:
+                raise
+            say(str(refused))
+        else:
+            with contextlib.closing(window):
+                yield window
+            return
+    with contextlib.nullcontext() if show is Show.NOTHING else page(folder, port, needed=show is Show.PAGE):
+        yield None
+
+
+@contextlib.contextmanager
+def page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
+    """Serve the launcher's live page of a folder while the block lasts; why it can't be served is said.
+
+    Raises:
+        Exit: it is ``needed``.
+    """
+    serving: contextlib.AbstractContextManager[int | None] = contextlib.nullcontext()
+    if importlib.util.find_spec("launcher") is None:  # as in the agent's image
+        say("No live page: the launcher isn't installed here.")
+    else:
+        from launcher.page import live_page
+
+        run = RunPaths(folder)
+        run.logs.mkdir(exist_ok=True)
+        serving = live_page.beside(run, port, say)
+    with serving as served:
+        if served is None and needed:
+            raise typer.Exit(Exit.BAD_CONFIG)
+        yield
+
+
+def say(sentence: str) -> None:
+    """Print what isn't a result."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def room_for_a_camera() -> bool:
+    """Return whether one more camera fits: there is no card at all, or the launcher's plan has so much left on each."""
+    if not any(Path("/dev").glob("nvidia[0-9]*")):
+        return True
+    if importlib.util.find_spec("launcher") is None:
+        return False
+    with contextlib.suppress(subprocess.TimeoutExpired, ValueError, LookupError, TypeError):
+        asked = subprocess.run(
+            [sys.executable, str(LAUNCH), "plan", "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PLAN_LIMIT_S,
+        )
+        pools = json.loads(asked.stdout)["start"]["pools"]
+        left = [pool["left_mib"] for name, pool in pools.items() if name.startswith("vram")]
+        return bool(left) and min(left) >= VIEWING_MIB
+    return False
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ Owns finding a checkpoint and its configuration, and the outputs. The caller lea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +19,26 @@ from agent import places
 from agent.cli import options
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
+from agent.env.session import Session
+from agent.evaluation import video
 from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED
 from agent.evaluation.metrics import table, write_csv, write_json
+from agent.evaluation.onlooker import Onlooker
 from agent.evaluation.routes import completed
 from agent.evaluation.runner import EvaluationRunner
-from agent.evaluation.video import VideoSummary
 from agent.exits import AgentError, sentence
 from agent.td3.networks import Policy
 from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.resampling import adapted
+from agent.telemetry.progress import ProgressLine
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
 from contract.exits import Exit
 from contract.paths import RunPaths
 
 _ONLINE = "online."
+LOOK_S = 0.5
+"""Between two looks at what is waited for."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +63,18 @@ class Outputs:
     video: Path | None = None
 
     def make_room(self) -> None:
-        """Make their folders, before anybody drives.
+        """Make their folders, and see that a video can be encoded, before anybody drives.
 
         Raises:
-            AgentError: one can't be written.
+            AgentError: one can't be written, or there is no encoder.
         """
         try:
             for path in filter(None, (self.csv, self.json, self.video)):
                 places.make(path.parent)
         except OSError as error:
             raise AgentError(sentence(error), Exit.BAD_CONFIG) from None
+        if self.video is not None and video.missing():
+            raise AgentError(video.missing(), Exit.BAD_CONFIG)
 
 
 def trained(
@@ -100,7 +109,12 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
     with environment(trained.config) as env:
         runner = EvaluationRunner(trained.config, env, trained.policy, count, min_turns)
         routes = runner.routes()
-        found = completed(runner.compare(names, routes))
+        with ProgressLine(len(names) * len(routes), Console(stderr=True), "evaluation", "routes") as progress:
+
+            def told(driver: str, route: int) -> None:
+                progress.move(names.index(driver) * len(routes) + route - 1, f"{driver}, route {route}")
+
+            found = completed(runner.compare(names, routes, lambda name, each: Onlooker(name, each, told)))
         out.print(table(found))
         if outputs.csv is not None:
             write_csv(found, outputs.csv)
@@ -110,25 +124,37 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
             completed(runner.film(names[0], routes, outputs.video))
 
 
-def film(trained: Trained, name: str, steps: int, path: Path) -> VideoSummary:
-    """Record one driver for a number of steps on held-out routes.
+@contextmanager
+def environment(config: AgentConfig, on_lost: Callable[[], None] | None = None) -> Iterator[DrivingEnv]:
+    """Give an environment that is connected, and the simulator back at the end; ``on_lost`` as of ``Session``.
 
     Raises:
-        NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
+        NoSimulator, ConfigError, RouteError: see ``DrivingEnv.planner``.
     """
-    Outputs(video=path).make_room()
-    seconds = steps * trained.config.simulator.fixed_delta_s
-    with environment(trained.config) as env:
-        runner = EvaluationRunner(trained.config, env, trained.policy, trained.config.evaluation.episodes)
-        limits = {"min_seconds": seconds, "min_metres": 0.0, "max_seconds": seconds}
-        return completed(runner.film(name, runner.routes(), path, **limits))
-
-
-@contextmanager
-def environment(config: AgentConfig) -> Iterator[DrivingEnv]:
-    """Give an environment, and the simulator back at the end."""
-    env = DrivingEnv(config.environment, config.simulator, config.seed)
+    env = DrivingEnv(config.environment, config.simulator, config.seed, on_lost)
     try:
+        with _waiting(env.session):
+            _ = env.planner
         yield env
     finally:
         env.close()
+
+
+@contextmanager
+def _waiting(session: Session) -> Iterator[None]:
+    """Show on stderr what is waited for while the block lasts."""
+    began_s, over = time.monotonic(), threading.Event()
+
+    def tell(line: ProgressLine) -> None:
+        while not over.wait(LOOK_S):
+            waited_s = time.monotonic() - began_s
+            line.move(int(waited_s), f"for {session.waiting_for}, {waited_s:.0f} of {session.config.patience_s:.0f} s")
+
+    with ProgressLine(None, Console(stderr=True), "waiting") as line:
+        teller = threading.Thread(target=tell, args=(line,), daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 
 from rich.console import Console
-from rich.progress import Progress
 
 from agent.cli.evaluation import environment
 from agent.collector.rollout import Rollout
@@ -19,6 +18,7 @@ from agent.run_directory import save_config
 from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import MIN_CAPACITY, Replay
+from agent.telemetry.progress import ProgressLine
 from contract.paths import RunPaths
 
 
@@ -37,12 +37,11 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
     replay = Replay.create(run.replay, rows, stack, privileged_numbers(config.environment))
     save_config(run, config)
     ends: Counter[str] = Counter()
-    with environment(config) as env, Progress(console=out, transient=True) as progress:
-        bar = progress.add_task(f"{name} drives", total=steps, completed=replay.steps)
+    with environment(config) as env, ProgressLine(steps, Console(stderr=True), f"{name} drives") as progress:
         rollout = Rollout(as_it_drives, env, replay, driver(name, None, config, lambda: env.hazards))
         while replay.steps < steps:
             ended = rollout.step()
-            progress.update(bar, completed=replay.steps)
+            progress.move(replay.steps)
             if ended is not None:
                 ends[ended.end] += 1
     told = ", ".join(f"{count} {end}" for end, count in ends.most_common()) or "none ended"

@@ -52,7 +52,7 @@ class Collector:
         self._replay = Replay.create(run.replay, config.replay.capacity, stack, privileged)
         leave = _leave if config.environment.traffic.in_process else None
         self._env = WatchdogEnv(config, self._status, leave, LiveView(run))
-        self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status)
+        self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status, channel.send)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
 
     def run(self, rehearse: bool) -> None:

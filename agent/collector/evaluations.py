@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from rich.console import Console
@@ -17,12 +17,13 @@ from agent.env import observation
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route
 from agent.evaluation import video
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED, Driver
 from agent.evaluation.metrics import Evaluation, table, write_csv, write_json
+from agent.evaluation.onlooker import Album, Onlooker
 from agent.evaluation.routes import Steps
 from agent.evaluation.runner import EvaluationRunner
 from agent.evaluation.video import VideoSummary
-from agent.exchange.messages import Evaluate, Evaluated, Rehearsed
+from agent.exchange.messages import Driving, Evaluate, Evaluated, Rehearsed
 from agent.exchange.status import Status
 from agent.td3.networks import Policy
 from contract.heartbeat import CollectorState
@@ -34,11 +35,19 @@ TABLE_COLUMNS = 120
 
 
 class RunEvaluations:
-    """Evaluates one policy, which its owner keeps new."""
+    """Evaluates one policy, which its owner keeps new; ``say`` sends word of each route."""
 
-    def __init__(self, config: AgentConfig, run: RunPaths, env: DrivingEnv, policy: Policy, status: Status) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        run: RunPaths,
+        env: DrivingEnv,
+        policy: Policy,
+        status: Status,
+        say: Callable[[Driving], None],
+    ) -> None:
         self._config, self._settings = config, config.evaluation
-        self._run = run
+        self._run, self._say = run, say
         self._env = env
         self._policy = policy
         self._status = status
@@ -66,6 +75,8 @@ class RunEvaluations:
         self._policy.act(seen, np.zeros(observation.VECTOR_SIZE, np.float32))
         routes = self._runner.routes()
         _text(())
+        if self._settings.video and video.missing():
+            print(video.missing(), flush=True)  # into the collector's log; the run goes on without
         encoder_mib = video.rehearse(1.0 / self._config.simulator.fixed_delta_s) if self._films else None
         after_mib = held_mib(os.getpid())
         return Rehearsed(before_mib=before_mib, after_mib=after_mib, encoder_mib=encoder_mib, routes=len(routes))
@@ -76,7 +87,15 @@ class RunEvaluations:
         yield
         routes = self._runner.routes()[: self._settings.final_episodes if order.final else self._settings.episodes]
         names = (TD3_DRIVER, *((TD3_GREYED, *BASELINES) if order.final and self._settings.baselines else ()))
-        found = yield from self._runner.compare(names, routes)
+        album = Album(self._env)
+
+        def told(driver: str, route: int) -> None:
+            self._say(Driving(driver=driver, route=route, routes=len(routes)))
+
+        def beside(name: str, driver: Driver) -> Driver:
+            return Onlooker(name, driver, told, album if name == TD3_DRIVER else None)
+
+        found = yield from self._runner.compare(names, routes, beside)
         if order.final:
             write_json(found, self._run.evaluation_json)
             write_csv(found, self._run.evaluation_csv)
@@ -90,11 +109,12 @@ class RunEvaluations:
             collector_mib=held_mib(os.getpid()),
             encoder_mib=None if film is None else film.encoder_mib,
             video=None if film is None else str(film.path.relative_to(self._run.path)),
+            pictures=album.write(self._run.videos),
         )
 
     @property
     def _films(self) -> bool:
-        return self._settings.video and self._settings.final_episodes > 0
+        return self._settings.video and self._settings.final_episodes > 0 and not video.missing()
 
     def _film(self, routes: Sequence[Route]) -> Steps[VideoSummary]:
         """Film the trained driver; where it hardly moves, also one that does, so that there is something to watch."""

@@ -22,7 +22,7 @@ from agent.env.actuators import Actuators
 from agent.env.car import Car, Motion
 from agent.env.conditions import Conditions
 from agent.env.episode import Episode, Events, Rules
-from agent.env.hazards import Hazards
+from agent.env.hazards import Hazards, World
 from agent.env.observation import DriverState, Observation, Stack
 from agent.env.route import Planner
 from agent.env.route_line import Route
@@ -94,7 +94,10 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._stops: StopWatch | None = None
         self._surroundings: Surroundings | None = None
         self._motion: Motion | None = None
+        self._around: World | None = None
         self._hazards: Hazards | None = None
+        self.loss = ""
+        """How the simulator was lost the last time; empty before."""
         self._stack: Stack | None = None
         self._frame = 0
 
@@ -116,10 +119,19 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         return self._running().state
 
     @property
+    def around(self) -> World:
+        """Everybody else around the car, and the lights, in the newest frame, read at most once a step."""
+        if self._around is None:
+            self._around = self._look_around()
+        return self._around
+
+    @property
     def hazards(self) -> Hazards:
-        """What lies on the route ahead in the newest frame, read at most once a step."""
+        """What lies on the route ahead in the newest frame."""
         if self._hazards is None:
-            self._hazards = self._read_hazards()
+            state = self._running().state
+            assert self._motion is not None
+            self._hazards = hazards.hazards(state.route, state.place, self._motion, self.around)
         return self._hazards
 
     @property
@@ -166,9 +178,10 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             motion = self.car.drive(*applied)
             self._see(motion)
             events = self._events(self.car, episode, motion, ahead)
-        except SimulatorLost:
+        except SimulatorLost as loss:
             self._lose()
-            self._hazards = hazards.NOTHING
+            self.loss = str(loss)
+            self._around, self._hazards = World(), hazards.NOTHING
             episode.lose()
             return self._observation(), 0.0, False, True, episode.info()
         reward = episode.advance(motion, applied, events)
@@ -260,7 +273,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def _see(self, motion: Motion) -> None:
         assert self.car is not None
         picture = self.car.sensors.picture(motion.frame)
-        self._frame, self._motion, self._hazards = motion.frame, motion, None
+        self._frame, self._motion = motion.frame, motion
+        self._around = self._hazards = None
         if self._stack is None:
             self._stack = Stack(self.config.camera.stack, picture)
         else:
@@ -290,17 +304,14 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         seen = {"image": self._stack.image, "vector": vector}
         return {**seen, "privileged": privileged.vector(self.hazards, state)} if self.config.privileged else seen
 
-    def _read_hazards(self) -> Hazards:
-        state = self._running().state
+    def _look_around(self) -> World:
         assert self.car is not None
-        assert self._motion is not None
         try:
             if self._surroundings is None:
                 self._surroundings = Surroundings(self.session, self.car.actor)
-            world = self._surroundings.world()
+            return self._surroundings.world()
         except SimulatorLost:
-            return hazards.NOTHING  # the next step will find out
-        return hazards.hazards(state.route, state.place, self._motion, world)
+            return World()  # the next step will find out
 
     def _running(self) -> Episode:
         if self._episode is None:

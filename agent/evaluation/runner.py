@@ -5,7 +5,7 @@ Owns which routes these are, drawn once a map. Writes no replay, and draws nothi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,10 @@ from agent.evaluation.metrics import Evaluation
 from agent.evaluation.routes import Steps, evaluate
 from agent.evaluation.video import VideoSummary
 from agent.td3.networks import Policy
+
+
+def _alone(name: str, driver: Driver) -> Driver:  # noqa: ARG001 (a ``beside``)
+    return driver
 
 
 class EvaluationRunner:
@@ -56,14 +60,19 @@ class EvaluationRunner:
             self._planner = planner
         return self._routes
 
-    def compare(self, names: Sequence[str], routes: Sequence[Route]) -> Steps[list[Evaluation]]:
+    def compare(
+        self, names: Sequence[str], routes: Sequence[Route], beside: Callable[[str, Driver], Driver] = _alone
+    ) -> Steps[list[Evaluation]]:
         """Let each driver drive the same routes and return the figures, in the given order.
+
+        Args:
+            beside: has somebody look at a driver while it drives, see ``onlooker``.
 
         Raises:
             AgentError: there is no such driver, or ``td3`` without a policy.
             NoSimulator, BlockedStart, RuntimeError: see ``evaluate``.
         """
-        drivers = [(name, self._driver(name)) for name in names]
+        drivers = [(name, beside(name, self._driver(name))) for name in names]
         found = []
         for name, each in drivers:
             found.append((yield from evaluate(self._env, each, routes, name, self._config.seed)))

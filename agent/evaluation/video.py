@@ -1,11 +1,12 @@
-"""Films a driver from behind: an mp4 that any browser plays, with speed, completion and what the agent sees.
+"""Films a driver from behind: an mp4 that any browser plays, in real time; ``overlay`` draws what is seen beside.
 
-Owns the chase camera and the encoder process. The picture of a step is the one of its frame; playback is in real time.
+Owns the chase camera and the encoder process. The picture of a step is the one of its frame.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -14,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import carla
-import cv2
 import imageio_ffmpeg
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
 from agent.env.driving import DrivingEnv
-from agent.env.observation import Observation
 from agent.env.route import Route
 from agent.env.sensors import FrameCamera
 from agent.env.session import BlockedStart, SimulatorLost
+from agent.evaluation import overlay
 from agent.evaluation.drivers import Driver
+from agent.evaluation.overlay import Seen, Town
 from agent.evaluation.routes import Steps
 from contract.processes import held_mib
 
@@ -33,13 +34,11 @@ Picture = NDArray[np.uint8]
 
 WIDTH, HEIGHT, FOV_DEG = 640, 360, 90.0
 BEHIND_M, ABOVE_M, PITCH_DEG = -5.5, 2.8, -14.0
-INSET = 168  # twice what the agent sees
-MARGIN = 10
+CODEC = "libx264"
 # Frame threads and look-ahead are pictures held in RAM: one thread a core and 40 pictures by default, 80 MiB on 2 cores
 # and more on a larger machine. So it is 42 MiB everywhere, and the file is no larger.
 FRUGAL = ("-threads", "1", "-x264-params", "rc-lookahead=10:sync-lookahead=0")
 REHEARSED_PICTURES = 40  # until the encoder's memory stops growing
-WHITE, DARK, GREEN = (255, 255, 255), (40, 40, 40), (90, 200, 90)
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def record(
     """
     frames, metres, driven = 0, 0.0, 0
     fps = 1.0 / env.session.config.fixed_delta_s
-    with _encoder(path, fps) as encoder:
+    with encoding(path, fps) as encoder:
         for route in routes:
             if frames >= max_seconds * fps or (frames >= min_seconds * fps and metres >= min_metres):
                 break
@@ -106,7 +105,7 @@ def record(
 def rehearse(fps: float) -> float:
     """Encode throw-away pictures, write nothing, and return what the encoder's process took, MiB."""
     picture = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)  # noise is hardest to encode
-    with contextlib.closing(_ffmpeg(os.devnull, fps, "-f", "null")) as encoder:
+    with contextlib.closing(_ffmpeg(os.devnull, fps, (WIDTH, HEIGHT), "-f", "null")) as encoder:
         for shift in range(REHEARSED_PICTURES):
             encoder.send(np.roll(picture, 3 * shift, axis=1))
         return _children_mib()
@@ -144,41 +143,41 @@ def _drive(
     camera = FrameCamera(env.session, env.car.actor, pose, width=WIDTH, height=HEIGHT, fov_deg=FOV_DEG)
     try:
         camera.wait_for_first()
+        town = Town(env.planner.lanes)
         observation, info = env.reset(options=options)
         while info["end"] is None:
-            observation, _, _, _, info = env.step(driver.act(observation, env.state))
+            action = driver.act(observation, env.state)
+            observation, reward, _, _, info = env.step(action)
             if not info["simulator_lost"]:
                 picture = camera.image(env.frame)[:, :, :3].copy()
-                seen = _annotated(picture, observation, info["speed_mps"], info["route_completion"], title)
-                yield seen, info["distance_m"]
+                seen = Seen.of(env, action, reward, info, title=title)
+                yield overlay.filmed(picture, observation["image"], seen, town), info["distance_m"]
     finally:
         camera.destroy()
 
 
-def _annotated(picture: Picture, observation: Observation, speed_mps: float, completion: float, title: str) -> Picture:
-    """Return the picture with the agent's view in a corner, title, speed and a bar of the route driven."""
-    view = cv2.resize(observation["image"][-1], (INSET, INSET), interpolation=cv2.INTER_NEAREST)
-    left, top = WIDTH - INSET - MARGIN, MARGIN
-    picture[top : top + INSET, left : left + INSET] = view[:, :, None]
-    cv2.rectangle(picture, (left - 1, top - 1), (left + INSET, top + INSET), WHITE, 1)
-    right, bottom = WIDTH - MARGIN, HEIGHT - MARGIN
-    cv2.rectangle(picture, (MARGIN, bottom - 8), (right, bottom), DARK, -1)
-    cv2.rectangle(picture, (MARGIN, bottom - 8), (MARGIN + round(completion * (right - MARGIN)), bottom), GREEN, -1)
-    if title:
-        cv2.putText(picture, title, (MARGIN, 36), cv2.FONT_HERSHEY_SIMPLEX, 1.0, DARK, 4, cv2.LINE_AA)
-        cv2.putText(picture, title, (MARGIN, 36), cv2.FONT_HERSHEY_SIMPLEX, 1.0, WHITE, 2, cv2.LINE_AA)
-    text = f"{3.6 * speed_mps:3.0f} km/h   route {completion:4.0%}"
-    cv2.rectangle(picture, (MARGIN, bottom - 40), (MARGIN + 240, bottom - 8), DARK, -1)
-    cv2.putText(picture, text, (MARGIN + 8, bottom - 18), cv2.FONT_HERSHEY_SIMPLEX, 0.6, WHITE, 1, cv2.LINE_AA)
-    return picture
+@functools.cache
+def missing() -> str:
+    """Return why no video can be encoded here, one sentence; empty if one can."""
+    try:
+        program = imageio_ffmpeg.get_ffmpeg_exe()
+        one_picture = ("-f", "lavfi", "-i", "color=size=64x64", "-frames:v", "1", "-c:v", CODEC, "-f", "null", "-")
+        tried = subprocess.run([program, "-v", "error", *one_picture], capture_output=True, check=False)
+    except (OSError, RuntimeError) as error:
+        return f"No video can be encoded, for there is no ffmpeg ({error}): `pip install imageio-ffmpeg` brings one."
+    if tried.returncode == 0:
+        return ""
+    return f"No video can be encoded, for {program} doesn't have {CODEC}: unset IMAGEIO_FFMPEG_EXE, or name another."
 
 
 @contextlib.contextmanager
-def _encoder(path: Path, fps: float) -> Iterator[Generator[None, Picture, None]]:
+def encoding(
+    path: Path, fps: float, size: tuple[int, int] = (WIDTH, HEIGHT)
+) -> Iterator[Generator[None, Picture, None]]:
     """Run ffmpeg while the block lasts; the file gets its name only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".unfinished-{path.name}")
-    encoder = _ffmpeg(str(unfinished), fps)
+    encoder = _ffmpeg(str(unfinished), fps, size)
     try:
         yield encoder
         encoder.close()
@@ -188,14 +187,14 @@ def _encoder(path: Path, fps: float) -> Iterator[Generator[None, Picture, None]]
         unfinished.unlink(missing_ok=True)
 
 
-def _ffmpeg(path: str, fps: float, *output: str) -> Generator[None, Picture, None]:
+def _ffmpeg(path: str, fps: float, size: tuple[int, int], *output: str) -> Generator[None, Picture, None]:
     """Return the encoder, started; ``output`` are more options of its output."""
     encoder: Generator[None, Picture, None] = imageio_ffmpeg.write_frames(
         path,
-        (WIDTH, HEIGHT),
+        size,
         pix_fmt_in="bgr24",
         fps=fps,
-        codec="libx264",
+        codec=CODEC,
         quality=7,
         macro_block_size=8,
         output_params=[*FRUGAL, *output],

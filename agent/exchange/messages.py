@@ -100,6 +100,18 @@ class Evaluated(_Message):
     encoder_mib: float | None = None
     """RAM of the video's encoder at its end; None without a video."""
     video: str | None = None
+    pictures: dict[str, str] = {}
+    """PNG files in the run's ``videos/``, by their names in TensorBoard."""
+
+
+class Driving(_Message):
+    """Where an evaluation stands: this driver begins that route, the first one being 1."""
+
+    kind: Literal["driving"] = "driving"
+    driver: str
+    route: int
+    routes: int
+    """Of each driver."""
 
 
 class Failed(_Message):
@@ -111,7 +123,7 @@ class Failed(_Message):
 
 
 Order = Configure | Evaluate | Stop
-Report = Ready | Rests | Rehearsed | EpisodeEnded | Evaluated | Failed
+Report = Ready | Rests | Rehearsed | EpisodeEnded | Driving | Evaluated | Failed
 _MESSAGE: TypeAdapter[Order | Report] = TypeAdapter(Annotated[Order | Report, Field(discriminator="kind")])
 
 

@@ -59,8 +59,11 @@ class Encoder(nn.Module):
         # pixels'. Not folded into the stored weights: Adam's steps would be 255 times too long for them.
         weights = [self.conv1.weight * (1 / 255), self.conv2.weight, self.conv3.weight]
         biases = [layer.bias for layer in (self.conv1, self.conv2, self.conv3) if layer.bias is not None]
-        features = self.trunk(convolved(frames, weights, biases, _arithmetic(frames)))
-        bounded: Tensor = torch.tanh(self.norm(features.float())) * self._weight
+        return self.bounded(convolved(frames, weights, biases, _arithmetic(frames)))
+
+    def bounded(self, convolutions: Tensor) -> Tensor:
+        """Return the features (B, features) float32 of what the convolutions give, (B, cells × channels)."""
+        bounded: Tensor = torch.tanh(self.norm(self.trunk(convolutions).float())) * self._weight
         return bounded
 
 

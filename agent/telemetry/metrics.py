@@ -1,21 +1,32 @@
 """The metrics of a run, ``metrics.jsonl`` and ``tensorboard/``, and the averages over its last episodes.
 
-A disk that refuses a row never stops training: the row is lost, and that is said once on stderr.
+TensorBoard has pictures and hyper-parameters as well; scalars have Stable-Baselines3's names. A disk that refuses a row
+never stops training: the row is lost, and that is said once on stderr.
 """
 
 from __future__ import annotations
 
 import contextlib
+import struct
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
 
 from agent.exchange.messages import EpisodeEnded
 from agent.telemetry.events import JsonLines
 
+FINAL_FIGURES = (
+    *("rollout/ep_rew_mean", "rollout/success_rate", "eval/mean_reward", "eval/success_rate"),
+    *("eval/route_completion", "eval/driving_score"),
+)
+"""Scalars whose last values stand beside a run's hyper-parameters."""
+PNG_SIZE = struct.Struct(">16x2I")
 EPISODES_AVERAGED = 100
 """As Stable-Baselines3's ``stats_window_size``, so that curves compare."""
 
@@ -35,6 +46,25 @@ class Metrics:
                 if self._writer is not None:
                     self._writer.add_scalar(name, value, step)
         self._lines.append({"step": step, **scalars})
+
+    def hyperparameters(self, config: Mapping[str, Any]) -> None:
+        """Write a configuration's values for the table of runs, beside ``FINAL_FIGURES``."""
+        with self._surviving_a_full_disk():
+            if self._writer is not None and self._writer.file_writer is not None:
+                for each in hparams(dict(_flat(config)), dict.fromkeys(FINAL_FIGURES, 0.0)):
+                    self._writer.file_writer.add_summary(each)
+
+    def picture(self, step: int, name: str, path: Path) -> None:
+        """Write a PNG file as an image; one that can't be read is left out."""
+        try:
+            png = path.read_bytes()
+            width, height = PNG_SIZE.unpack_from(png)
+        except (OSError, struct.error):
+            return
+        image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=png)
+        with self._surviving_a_full_disk():
+            if self._writer is not None and self._writer.file_writer is not None:
+                self._writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
 
     def close(self) -> None:
         """Flush and end the writer's thread."""
@@ -88,6 +118,15 @@ class Episodes:
                 for name in sorted(terms)
             },
         }
+
+
+def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, bool | float | str]]:
+    """Yield each value of nested sections by its dotted key; lists, and what isn't set, as text."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value if isinstance(value, bool | int | float | str) else str(value)
 
 
 def _mean(values: list[float]) -> float | None:

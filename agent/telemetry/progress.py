@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a progress bar on a terminal, a plain line now and then elsewhere.
+"""What a person sees while long work goes on: a progress bar on a terminal, a plain line now and then elsewhere.
 
 Owns the console. Reads no file and decides nothing.
 """
@@ -17,7 +17,7 @@ PLAIN_LINE_S = 10.0
 
 @dataclass(frozen=True)
 class Shown:
-    """The figures beside the bar."""
+    """The figures beside a training's bar."""
 
     steps: int
     steps_per_s: float
@@ -25,6 +25,7 @@ class Shown:
     mean_return: float | None
     mean_completion: float | None
     phase: str
+    """In words."""
 
     def text(self) -> str:
         """Return them as a short line."""
@@ -33,26 +34,26 @@ class Shown:
             parts.append(f"return {self.mean_return:6.1f}")
         if self.mean_completion is not None:
             parts.append(f"route {100 * self.mean_completion:3.0f} %")
-        return " · ".join([*parts, self.phase.replace("_", " ")])
+        return " · ".join([*parts, self.phase])
 
 
 class ProgressLine:
-    """The bar, or the lines. Use as a context manager."""
+    """The bar, or the lines. Use as a context manager.
 
-    def __init__(self, total_steps: int, console: Console) -> None:
-        self._total = total_steps
+    Args:
+        total: of the work; None where nobody knows.
+        what: goes on.
+        unit: that ``total`` counts.
+    """
+
+    def __init__(self, total: int | None, console: Console, what: str = "training", unit: str = "steps") -> None:
+        self._total, self._what, self._unit = total, what, unit
         self._console = console
         self._last_line_s = time.monotonic()
-        self._bar = Progress(
-            TextColumn("training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=console,
-            transient=True,
-        )
-        self._task = self._bar.add_task("training", total=total_steps, figures="")
+        columns = (MofNCompleteColumn(), TimeRemainingColumn()) if total is not None else ()
+        figures = TextColumn("{task.fields[figures]}")
+        self._bar = Progress(TextColumn(what), BarColumn(), *columns, figures, console=console, transient=True)
+        self._task = self._bar.add_task(what, total=total, figures="")
 
     def __enter__(self) -> ProgressLine:
         if self._console.is_terminal:
@@ -64,9 +65,14 @@ class ProgressLine:
             self._bar.stop()
 
     def show(self, shown: Shown) -> None:
-        """Show the figures; call as often as you like."""
+        """Show a training's figures; call as often as you like."""
+        self.move(shown.steps, shown.text())
+
+    def move(self, done: int, text: str = "") -> None:
+        """Show how much is done, and some words beside it; call as often as you like."""
         if self._console.is_terminal:
-            self._bar.update(self._task, completed=shown.steps, figures=shown.text())
+            self._bar.update(self._task, completed=done, figures=text)
         elif time.monotonic() - self._last_line_s >= PLAIN_LINE_S:
             self._last_line_s = time.monotonic()
-            self._console.print(f"{shown.steps}/{self._total} steps · {shown.text()}", highlight=False, soft_wrap=True)
+            head = self._what if self._total is None else f"{done}/{self._total} {self._unit}"
+            self._console.print(" · ".join(filter(None, (head, text))), highlight=False, soft_wrap=True)

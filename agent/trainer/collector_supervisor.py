@@ -10,7 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agent.config import AgentConfig
-from agent.exchange.messages import EpisodeEnded, Evaluate, Evaluated, Failed, Order, Ready, Rehearsed, Report, Rests
+from agent.exchange.messages import (
+    Driving,
+    EpisodeEnded,
+    Evaluate,
+    Evaluated,
+    Failed,
+    Order,
+    Ready,
+    Rehearsed,
+    Report,
+    Rests,
+)
 from agent.exchange.status import Status
 from agent.exits import AgentError
 from agent.telemetry.events import EventLog
@@ -169,6 +180,8 @@ class CollectorSupervisor:
     def _take(self, report: Order | Report) -> None:
         if isinstance(report, EpisodeEnded):
             self._reporter.take_episode(report)
+        elif isinstance(report, Driving):
+            self._reporter.take_driving(report)
         elif isinstance(report, Evaluated):
             self._take_evaluation(report)
         elif isinstance(report, Failed):

@@ -12,7 +12,7 @@ from types import TracebackType
 from rich.console import Console
 
 from agent.config import AgentConfig
-from agent.exchange.messages import EpisodeEnded, Evaluated
+from agent.exchange.messages import Driving, EpisodeEnded, Evaluated
 from agent.exchange.status import Status
 from agent.memory.watermarks import Watermarks
 from agent.telemetry.heartbeat import Pulse, Vitals
@@ -38,14 +38,16 @@ class Reporter:
             micro_batch=learner.micro_batch,
             gave_way=learner.gave_way,
         )
-        self._run, self._out = run, out
+        self._run, self._status, self._out = run, status, out
         self._evaluated: Evaluated | None = None
+        self._driving: Driving | None = None
         self._learner = learner
         self._every_steps = config.training.log_every_steps
         self._logged_at = learner.steps
         self._episodes = Episodes()
         self._rate = _Rate(learner.steps, learner.updates)
         self._metrics = Metrics(run.tensorboard, run.metrics)
+        self._metrics.hyperparameters(config.model_dump(mode="json"))
         self._progress = ProgressLine(config.training.total_steps, out)
         self.memory = Watermarks(learner.device)
         self._heartbeat = Pulse(run, self.vitals, status, self.memory)
@@ -66,10 +68,16 @@ class Reporter:
         """Count an episode in the averages."""
         self._episodes.add(episode)
 
+    def take_driving(self, driving: Driving) -> None:
+        """Take in where an evaluation stands."""
+        self._driving = driving
+
     def take_evaluation(self, found: Evaluated) -> None:
-        """Write an evaluation's row, and keep its table for the end."""
-        self._evaluated = found
+        """Write an evaluation's row and pictures, and keep its table for the end."""
+        self._evaluated, self._driving = found, None
         self._metrics.write(found.step, {f"eval/{name}": value for name, value in found.totals["td3"].items()})
+        for name, file in found.pictures.items():
+            self._metrics.picture(found.step, name, self._run.videos / file)
 
     def tell(self, counters: Counters, phase: Phase) -> None:
         """Show where the run stands; cheap, called at every turn of the loop."""
@@ -88,11 +96,16 @@ class Reporter:
                 updates_per_s=self._rate.updates_per_s,
                 mean_return=self._episodes.mean_return,
                 mean_completion=self._episodes.mean_completion,
-                phase=phase.value,
+                phase=self._in_words(phase),
             )
         )
         if counters.steps // self._every_steps > self._logged_at // self._every_steps:
             self.log(counters)
+
+    def _in_words(self, phase: Phase) -> str:
+        driving = self._driving if phase is Phase.EVALUATING else None
+        words = phase.value.replace("_", " ")
+        return words if driving is None else f"{words}: {driving.driver}, route {driving.route} of {driving.routes}"
 
     def log(self, counters: Counters) -> None:
         """Write one row of training metrics, at most one a step; waits for the device once."""
@@ -106,7 +119,9 @@ class Reporter:
                 **{f"train/{name}": value for name, value in self._learner.losses().items()},
                 **self.memory.scalars(),
                 "train/n_updates": counters.updates,
+                "time/episodes": self._status.read().episodes,
                 "time/fps": self._rate.mean_steps_per_s(counters.steps),
+                "time/time_elapsed": self._rate.elapsed_s,
                 "time/total_timesteps": counters.steps,
             },
         )
@@ -133,9 +148,14 @@ class _Rate:
         self.steps_per_s = 0.0
         self.updates_per_s = 0.0
 
-    def mean_steps_per_s(self, steps: int) -> float:
+    @property
+    def elapsed_s(self) -> float:
         """Since this process began, as Stable-Baselines3 counts."""
-        return (steps - self._first[1]) / max(1e-9, time.monotonic() - self._first[0])
+        return time.monotonic() - self._first[0]
+
+    def mean_steps_per_s(self, steps: int) -> float:
+        """Since this process began."""
+        return (steps - self._first[1]) / max(1e-9, self.elapsed_s)
 
     def see(self, steps: int, updates: int) -> None:
         now_s = time.monotonic()

@@ -23,6 +23,8 @@ from launcher.decide.ladder import overrides
 from launcher.observe.observation import Ended
 
 Script = Generator[None, None, None]
+WAITING_S = 10.0
+"""Between two lines that say what is waited for."""
 ADOPTED = {Role.SIMULATOR: LauncherEvent.SIMULATOR_ADOPTED, Role.AGENT: LauncherEvent.AGENT_ADOPTED}
 KILLED = {Role.SIMULATOR: LauncherEvent.SIMULATOR_KILLED, Role.AGENT: LauncherEvent.AGENT_KILLED}
 STOPPED = {Role.SIMULATOR: LauncherEvent.SIMULATOR_STOPPED, Role.AGENT: LauncherEvent.AGENT_STOPPED}
@@ -114,7 +116,7 @@ class ManagedProcesses:
         """
         yield from self.pause(delay_s)
         self.enter(State.STARTING_SIMULATOR)
-        started_s = self.now_s
+        started_s = said_s = self.now_s
         if self._spec.simulator_ours and self.simulator is None:
             self._start_simulator()
         key, limit_s = self._config.simulator.ready_within(self._spec.simulator_ours, lite=self.quality is None)
@@ -130,6 +132,10 @@ class ManagedProcesses:
                 raise self._failed(
                     f"the simulator at {self._spec.address} isn't ready after {after}: {health.problem}", None
                 )
+            if self.now_s - said_s >= WAITING_S:
+                said_s = self.now_s
+                waited = f"{self.now_s - started_s:.0f} of {limit_s:g} s"
+                self._effects.say(f"waits for the simulator at {self._spec.address} ({waited}): {health.problem}")
             yield
         self.simulator_healthy_s = self.now_s
         took_s = round(self.now_s - started_s, 2)

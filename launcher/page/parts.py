@@ -96,7 +96,7 @@ class Parts:
         run = history.examine(self._run)
         memory = run_charts.memory(run) if run else None
         self._render("memory", memory=memory)
-        self._render("curves", curves=run_charts.curves(read_lines(self._run.metrics), CURVES))
+        self._render("curves", curves=run_charts.curves(CURVES, read_lines(self._run.metrics)))
         self._render("incidents", incidents=_incidents(run) if run else [])
         self._render("rungs", ladders=_ladders(found), taken=found["rungs"])
 

@@ -51,6 +51,8 @@ VARIABLES = (
     *("foreign-2", "foreign-3", "foreign-4", "foreign-rest", "unnamed"),
 )
 """Colours of the style sheet; the n-th is drawn in the colour n."""
+SERIES = ("accent", "foreign-1")
+"""The page's colours of the curves in one chart."""
 
 Points = Sequence[tuple[float, float]]
 Spans = Sequence[tuple[float, float]]
@@ -109,22 +111,30 @@ def memory_chart(title: str, axis: RunTime, stack: Stack, stood: Spans, rungs: S
     return _svg(figure, title)
 
 
-def line_chart(title: str, points: Points) -> str:
-    """Return a curve as an ``<svg>``, in order of x; absurd points are left out; fewer than two give ""."""
-    kept = _thinned(sorted((x, y) for x, y in points if abs(x) < LARGEST and abs(y) < LARGEST))
-    if len(kept) < 2:
+def line_chart(title: str, *courses: Points) -> str:
+    """Return curves as an ``<svg>``, each in order of x, in the colours of ``SERIES``.
+
+    Absurd points are left out, and so is a curve of fewer than two; without any it is "".
+    """
+    kept = [
+        (colour, _thinned(sorted((x, y) for x, y in points if abs(x) < LARGEST and abs(y) < LARGEST)))
+        for colour, points in zip(SERIES, courses, strict=False)
+    ]
+    drawn = [(colour, points) for colour, points in kept if len(points) > 1]
+    if not drawn:
         return ""
-    xs, ys = [x for x, _ in kept], [y for _, y in kept]
+    xs, ys = ([value[axis] for _, points in drawn for value in points] for axis in (0, 1))
     figure, axes = _axes(CURVE_WIDTH, CURVE_HEIGHT, top=10, left=58, right=14)
     ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(*_widened(min(ys), max(ys)))
     axes.set_ylim(ticks[0], ticks[-1])
     axes.set_yticks(ticks)
-    axes.set_xlim(*_widened(xs[0], xs[-1]))
+    axes.set_xlim(*_widened(min(xs), max(xs)))
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.4g}k" if abs(x) >= 10_000 else f"{x:.4g}")
     axes.yaxis.set_major_formatter(lambda y, _: f"{y:.4g}")
-    marker: dict[str, Any] = {"marker": "o", "ms": 6, "mew": 0} if len(kept) <= MARKED_UP_TO else {}
-    axes.plot(xs, ys, color=_colour("accent"), lw=2, solid_joinstyle="round", **marker)
+    for colour, points in drawn:
+        marker: dict[str, Any] = {"marker": "o", "ms": 6, "mew": 0} if len(points) <= MARKED_UP_TO else {}
+        axes.plot(*zip(*points, strict=True), color=_colour(colour), lw=2, solid_joinstyle="round", **marker)
     return _svg(figure, title)
 
 

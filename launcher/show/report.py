@@ -7,6 +7,7 @@ that died says what there is.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gc
 import sys
@@ -26,7 +27,7 @@ from launcher.show import history, run_charts, sentences
 from launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
 from launcher.show.history import IncidentReport, RunHistory, kind_of
 from launcher.show.planned import most_held, planned_bands
-from launcher.show.report_phases import peaks_by_phase, shortages
+from launcher.show.report_phases import footprint, peaks_by_phase, shortages
 from launcher.show.run_time import RunTime
 
 EVENTS_SHOWN = 400
@@ -47,6 +48,9 @@ COLUMNS = {
     "blocked": ("blocked", "{:.0f}"),
 }
 """Of a driver's totals in ``evaluation.json``."""
+EMBEDDED_BYTES = 20 * 10**6
+"""Of pictures and videos in one page."""
+KINDS = {".mp4": "video/mp4", ".png": "image/png"}
 SPECIAL = "\\`*_{}[]<>#|~!"
 """Letters that mean something in Markdown."""
 
@@ -127,25 +131,27 @@ def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
     agent_events, metrics = read_lines(run.agent_events), read_lines(run.metrics)
     return {
         "title": run.path.name,
-        "outcome": _outcome(launcher, found),
+        "outcome": outcome(launcher, found),
         "overview": sentences.overview(found) if found else [],
-        "facts": _facts(run, launcher, beat, found),
+        "facts": facts(run, launcher, beat, found),
         "memory": run_charts.memory(found) if found else None,
         "pools": _pools(found) if found else [],
         "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)] if found else [],
         "incidents": _incidents(found) if found else None,
-        "driving": _driving(read_objects(run.evaluation_json)),
-        "videos": [f"videos/{path.name}" for path in sorted(run.videos.glob("*.mp4"), reverse=True)],
-        "curves": run_charts.curves(metrics, run_charts.CURVES),
+        "driving": driving(read_objects(run.evaluation_json)),
+        "pictures": embedded(sorted(run.videos.glob("*.png")) + sorted(run.videos.glob("*.mp4"), reverse=True)),
+        "curves": run_charts.curves(run_charts.CURVES, metrics),
         "phases": peaks_by_phase(beat.peaks_mib if beat else {}, agent_events),
+        "footprint": footprint(agent_events),
         "shortages": shortages(agent_events),
-        "memory_curves": run_charts.curves(metrics, run_charts.MEMORY_CURVES),
+        "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, metrics),
         "events": _events(run),
         "config": _configuration(run),
     }
 
 
-def _outcome(launcher: Row, found: RunHistory | None) -> str:
+def outcome(launcher: Row, found: RunHistory | None) -> str:
+    """Return how the run ended, a sentence."""
     code, reason = launcher.get("exit_code"), launcher.get("reason")
     if code is not None:
         return f"It ended: {reason} (exit code {code})."
@@ -154,9 +160,10 @@ def _outcome(launcher: Row, found: RunHistory | None) -> str:
     return "Trained without the launcher."
 
 
-def _facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHistory | None) -> dict[str, Any]:
+def facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHistory | None) -> dict[str, Any]:
+    """Return what is known of the run in figures, by name."""
     config, agent = saved_config(run), {} if beat is None else beat.data()
-    facts = {
+    known = {
         # Of all launchers and learners that the run had; the files of state know the last one alone.
         "started": seconds_as_date(number(found.sessions[0].from_s if found else launcher.get("started"))),
         "duration": clock(found.ran_s) if found else _duration(launcher),
@@ -171,7 +178,7 @@ def _facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHisto
         "batch": agent.get("batch"),
         "seed": config.get("seed"),
     }
-    return {name: value for name, value in facts.items() if value not in (None, "")}
+    return {name: value for name, value in known.items() if value not in (None, "")}
 
 
 def _duration(launcher: Row) -> str | None:
@@ -226,7 +233,8 @@ def incident_row(report: IncidentReport, axis: RunTime) -> dict[str, Any]:
 # How it drove and learned
 
 
-def _driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
+def driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
+    """Return the table of drivers, None if it is empty: ``towns``, ``blocked`` routes, ``heads`` and ``rows``."""
     rows = [(evaluation, inner(evaluation, "totals")) for evaluation in evaluations]
     present = [key for key in COLUMNS if any(number(totals.get(key)) is not None for _, totals in rows)]
     if not present:
@@ -242,6 +250,23 @@ def _driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
             for row, totals in rows
         ],
     }
+
+
+def embedded(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return pictures and videos: ``name`` as a link, ``video``, and ``source``, the file itself where there is room.
+
+    A page that is sent on, or moved, keeps what is in it; the rest is linked.
+    """
+    shown, room = [], EMBEDDED_BYTES
+    for path in files:
+        link = source = f"{path.parent.name}/{path.name}"
+        with contextlib.suppress(OSError):
+            if 0 < path.stat().st_size <= room:
+                content = path.read_bytes()
+                room -= len(content)
+                source = f"data:{KINDS[path.suffix]};base64,{base64.b64encode(content).decode()}"
+        shown.append({"name": link, "video": path.suffix == ".mp4", "source": source})
+    return shown
 
 
 # What happened

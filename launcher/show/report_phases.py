@@ -1,4 +1,4 @@
-"""The agent's memory in the report: each phase's peak beside its estimate, and every shortage. Pure: rows in, data out.
+"""The agent's memory in the report: its estimate item by item, each phase's peak, and every shortage. Pure.
 
 Missing parts are left out, values of another kind too.
 """
@@ -21,6 +21,7 @@ COLUMNS = {
     "device_reserved": "allocator",
     "device_used": "GPU in all",
 }
+POOLS = {"device": "GPU", "host": "RAM", "disk": "disk"}
 DONE = {
     "collected": "garbage collected, same size again",
     "halved": "micro-batch halved",
@@ -82,3 +83,24 @@ def shortages(events: Sequence[Row]) -> dict[str, Any] | None:
     rows = [row for row in events if row.get("event") == "out_of_memory"]
     shown = [{**row, "done": DONE.get(str(row.get("action")), str(row.get("action")))} for row in rows]
     return {"count": len(rows), "shown": shown[-SHORTAGES_SHOWN:]} if rows else None
+
+
+def footprint(events: Sequence[Row]) -> dict[str, Any] | None:
+    """Return what the last start was estimated to take: ``heads``, and ``rows`` of items, their sum, what was free."""
+    told = next((row for row in reversed(events) if row.get("event") == "footprint"), {})
+    listed = told.get("items")
+    items = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    pools = [pool for pool in POOLS if any(number(item.get(f"{pool}_mib")) for item in items)]
+    if not pools:
+        return None
+    rows = [
+        {
+            "name": str(item.get("name")),
+            "phase": str(item.get("phase") or "").replace("_", " "),
+            "cells": [number(item.get(f"{pool}_mib")) or None for pool in pools],
+        }
+        for item in items
+    ]
+    for name, key in (("in all, at its peak", "total_mib"), ("free at the start", "free_mib")):
+        rows.append({"name": name, "phase": "", "cells": [number(inner(told, key).get(pool)) for pool in pools]})
+    return {"heads": [POOLS[pool] for pool in pools], "rows": rows}

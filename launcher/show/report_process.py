@@ -13,14 +13,24 @@ LIMIT_S = 120.0
 """A night's report takes seconds; on a machine that is busy, or sets matplotlib's fonts up for the first time, more."""
 PACKAGES = Path(__file__).resolve().parents[2]
 PROGRAM = (sys.executable, "-m", "launcher.show.report")
+COMPARING = (sys.executable, "-m", "launcher.show.comparison")
 
 
 def write_report(run: RunPaths, program: tuple[str, ...] = PROGRAM, limit_s: float = LIMIT_S) -> str:
     """Write ``report.html`` and ``report.md``; return why that failed, one line, or "" if it didn't."""
+    return _written((*program, str(run.path)), limit_s)
+
+
+def write_comparison(page: Path, one: RunPaths, other: RunPaths) -> str:
+    """Write a page with two runs side by side; return why that failed, one line, or "" if it didn't."""
+    return _written((*COMPARING, str(page), str(one.path), str(other.path)), LIMIT_S)
+
+
+def _written(command: tuple[str, ...], limit_s: float) -> str:
     paths = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH", ""))))
     try:
         ended = subprocess.run(
-            [*program, str(run.path)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

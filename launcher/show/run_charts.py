@@ -79,7 +79,7 @@ def _marks(run: RunHistory) -> Iterator[charts.Mark]:
         yield charts.Mark(moment_s, "faults", "passed", cause(what))
 
 
-def curves(rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Markup]:
-    """Return a chart of each scalar that has one, by its title."""
-    drawn = {title: charts.line_chart(title, points(rows, name)) for name, title in names.items()}
+def curves(names: Mapping[str, str], *runs: Sequence[Row]) -> dict[str, Markup]:
+    """Return a chart of each scalar that a run has, by its title; of several runs a curve each."""
+    drawn = {title: charts.line_chart(title, *(points(rows, name) for rows in runs)) for name, title in names.items()}
     return {title: Markup(svg) for title, svg in drawn.items() if svg}

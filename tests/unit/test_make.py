@@ -73,10 +73,10 @@ def test_where_all_passed_it_ends_with_0_and_says_which_parts_that_were(tmp_path
     ("purpose", "extras"),
     [
         ("run", "agent,lite,launcher,web"),
-        ("unit", "agent,lite,launcher,web,benchmark,test"),
-        ("soak", "agent,lite,launcher,web,benchmark,test"),
-        ("lint", "agent,lite,launcher,web,benchmark,test,lint"),
-        ("verify-gpu", "agent,lite,launcher,web,benchmark,test"),
+        ("unit", "agent,lite,launcher,web,view,benchmark,test"),
+        ("soak", "agent,lite,launcher,web,view,benchmark,test"),
+        ("lint", "agent,lite,launcher,web,view,benchmark,test,lint"),
+        ("verify-gpu", "agent,lite,launcher,web,view,benchmark,test"),
     ],
 )
 def test_each_purpose_installs_what_it_needs_and_no_more(tmp_path: Path, purpose: str, extras: str) -> None:

@@ -13,6 +13,7 @@ from agent.collector.evaluations import RunEvaluations
 from agent.collector.watchdog import WatchdogEnv
 from agent.config import AgentConfig, validate
 from agent.evaluation.routes import completed
+from agent.exchange.messages import Driving
 from agent.exchange.status import Status
 from agent.td3.networks import Policy
 from contract.heartbeat import CollectorState
@@ -99,13 +100,14 @@ def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
     start_server: StartServer, connect: Connect, tmp_path: Path
 ) -> None:
     server = start_server()
-    names = []
+    names: list[str] = []
+    told: list[Driving] = []
     for rehearse in (False, True):
         settings, env, status = watched_env(server, tmp_path)
         try:
             if rehearse:
                 policy = Policy(settings.td3.network)
-                evaluations = RunEvaluations(settings, RunPaths(tmp_path), env, policy, status)
+                evaluations = RunEvaluations(settings, RunPaths(tmp_path), env, policy, status, told.append)
                 assert completed(evaluations.rehearse()).routes == settings.evaluation.final_episodes
                 assert env.session.ticks == 0
                 vehicles = connect(server, synchronous=False).world.get_actors().filter("vehicle.*")
@@ -115,3 +117,4 @@ def test_a_rehearsal_leaves_simulator_and_draws_as_they_were(
         finally:
             env.close()
     assert names[0] == names[1]
+    assert told == []

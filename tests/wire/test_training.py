@@ -8,8 +8,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import imageio_ffmpeg
+import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
+from agent.evaluation import overlay
 from contract.exits import Exit
 from contract.paths import RunPaths
 from tests.conftest import Server, StartServer
@@ -36,6 +40,12 @@ def test_a_run_trains_evaluates_and_leaves_its_directory(trained: tuple[Run, str
         assert (run.path / path).stat().st_size > 0, path
     assert list((run.path / "tensorboard").iterdir())
     assert (run.path / "videos" / "td3.mp4").stat().st_size > 10_000
+    board = EventAccumulator(str(run.path / "tensorboard"))
+    board.Reload()
+    for name, file in (("eval/contact_sheet", "evaluation.png"), ("eval/observation", "observation.png")):
+        shown = board.Images(name)
+        assert [image.step for image in shown] == [60, 120]
+        assert shown[-1].encoded_image_string == (run.path / "videos" / file).read_bytes()
     beat = run.beat
     assert (beat["phase"], beat["step"], beat["updates"], beat["exit_code"]) == ("finished", 120, 100, 0)
     assert beat["ticks"] > 120
@@ -45,7 +55,8 @@ def test_a_run_trains_evaluates_and_leaves_its_directory(trained: tuple[Run, str
     assert names >= {
         *("rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate", "reward/progress"),
         *("train/actor_loss", "train/critic_loss", "train/q_buffer", "train/q_policy", "train/n_updates"),
-        *("time/fps", "time/total_timesteps", "eval/mean_reward", "eval/mean_ep_length", "eval/success_rate"),
+        *("time/fps", "time/total_timesteps", "time/episodes", "time/time_elapsed"),
+        *("eval/mean_reward", "eval/mean_ep_length", "eval/success_rate"),
     }
     assert "is finished" in run.train("--resume")
 
@@ -120,10 +131,24 @@ def test_evaluate_prints_and_writes_the_figures(trained: tuple[Run, str], tmp_pa
 
 
 def test_the_visual_test_films_a_hundred_steps(module_server: Server, tmp_path: Path) -> None:
-    ended = program(module_server.port, "scripts/test_visual_navigation.py", "--video", str(tmp_path / "v.mp4"))
+    words = ("scripts/test_visual_navigation.py", "--video", str(tmp_path / "v.mp4"), "--show", "nothing")
+    ended = program(module_server.port, *words)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("pid: 10.0 s")
     assert (tmp_path / "v.mp4").stat().st_size > 10_000
+
+
+def test_the_visual_test_explains_what_a_checkpoint_goes_by(trained: tuple[Run, str], tmp_path: Path) -> None:
+    run, _ = trained
+    words = ("--checkpoint", str(run.path), "--explain", "--steps", "10", "--show", "nothing")
+    ended = program(run.port, "scripts/test_visual_navigation.py", "--video", str(tmp_path / "v.mp4"), *words)
+    assert ended.returncode == 0, ended.stderr
+    reader = imageio_ffmpeg.read_frames(str(tmp_path / "v.mp4"))
+    assert next(reader)["size"] == overlay.size_of(explained=True)
+    width, height = overlay.size_of(explained=True)
+    first = np.frombuffer(next(reader), np.uint8).reshape(height, width, 3)
+    heats = first[:, overlay.FRONT : overlay.FRONT + overlay.HEAT].astype(int)
+    assert (heats.max(axis=2) - heats.min(axis=2)).max() > 100  # something is lit in colour
 
 
 @pytest.mark.parametrize(

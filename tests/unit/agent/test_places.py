@@ -19,7 +19,7 @@ from tests.conftest import REPOSITORY
 
 STRANGER = 1234
 TRAIN = (f"{REPOSITORY}/scripts/train_td3.py", "--run-dir", "runs/new")
-FILM = (f"{REPOSITORY}/scripts/test_visual_navigation.py",)
+FILM = (f"{REPOSITORY}/scripts/test_visual_navigation.py", "--show", "nothing")
 JUDGE = (f"{REPOSITORY}/scripts/evaluate_td3.py", "--drivers", "stop", "--csv", "runs/new/found.csv")
 ASK = ("agent", "request", "stop", "--run-dir", "runs/there")
 
@@ -41,8 +41,10 @@ def folder() -> Iterator[Path]:
 AS_STRANGER = f"""
 import os, runpy, sys
 import encodings.idna
-import contract.requests, agent.cli.evaluation, agent.td3.replay.resize_replay, agent.trainer.loop, rich.traceback
+import contract.requests, agent.cli.visual, agent.td3.replay.resize_replay, agent.trainer.loop, rich.traceback
 from agent.__main__ import app
+from agent.evaluation import video
+video.missing()
 os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})
 del sys.argv[0]
 if sys.argv[0] == "agent":

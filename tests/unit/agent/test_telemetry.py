@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import time
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
 from agent.exchange.status import Status
@@ -16,6 +20,7 @@ from agent.memory.watermarks import Watermarks
 from agent.telemetry.events import EventLog, JsonLines
 from agent.telemetry.heartbeat import Pulse, Vitals
 from agent.telemetry.metrics import Episodes, Metrics
+from agent.telemetry.progress import ProgressLine
 from contract.heartbeat import CollectorState, Phase
 from contract.paths import RunPaths
 from contract.processes import held_mib
@@ -90,6 +95,53 @@ def test_metrics_reach_tensorboard_and_the_lines_alike(tmp_path: Path) -> None:
     board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()
     assert [(e.step, e.value) for e in board.Scalars("train/critic_loss")] == [(500, 0.25)]
+
+
+def test_pictures_and_hyperparameters_stand_beside_the_scalars(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # type: ignore[import-untyped]
+
+    _, png = cv2.imencode(".png", np.full((20, 30, 3), 90, np.uint8))
+    (tmp_path / "seen.png").write_bytes(png.tobytes())
+    (tmp_path / "torn.png").write_bytes(b"no picture")
+    metrics = Metrics(tmp_path / "tensorboard", tmp_path / "metrics.jsonl")
+    metrics.hyperparameters({"seed": 3, "td3": {"batch_size": 64, "precision": "float32", "network": {"hidden": [16]}}})
+    metrics.write(10, {"eval/mean_reward": 5.0})
+    for name in ("seen", "torn", "absent"):
+        metrics.picture(10, f"eval/{name}", tmp_path / f"{name}.png")
+    metrics.close()
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    assert board.Tags()["images"] == ["eval/seen"]
+    (image,) = board.Images("eval/seen")
+    assert (image.step, image.width, image.height) == (10, 30, 20)
+    told = {tag: HParamsPluginData.FromString(data) for tag, data in board.PluginTagToContent("hparams").items()}
+    values = next(data for tag, data in told.items() if "session_start" in tag).session_start_info.hparams
+    assert {name: value.number_value or value.string_value for name, value in values.items()} == {
+        "seed": 3.0,
+        "td3.batch_size": 64.0,
+        "td3.precision": "float32",
+        "td3.network.hidden": "[16]",
+    }
+    shown = next(data for tag, data in told.items() if "experiment" in tag).experiment.metric_infos
+    assert "eval/mean_reward" in [metric.name.tag for metric in shown]
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr("agent.telemetry.progress.time.monotonic", lambda: next(clock))
+    page = Console(file=io.StringIO(), width=80)
+    with ProgressLine(20, page, "evaluation", "routes") as progress:
+        for done in range(6):
+            progress.move(done, "td3")
+    with ProgressLine(None, page, "waiting") as progress:
+        for done in range(4):
+            progress.move(done, "for a simulator")
+    assert page.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "2/20 routes · td3",
+        "5/20 routes · td3",
+        "waiting · for a simulator",
+    ]
 
 
 def test_episodes_are_averaged_over_the_window() -> None:

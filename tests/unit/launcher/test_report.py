@@ -22,7 +22,7 @@ from launcher.show import report
 from launcher.show.charts import CURVE_HEIGHT, CURVE_WIDTH, line_chart
 from tests.unit.beats import BEAT
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "img"}
 NAMES = (
     "run_started",
     "run_ended",
@@ -109,14 +109,15 @@ def page(folder: Path, files: dict[str, str] | dict[str, bytes]) -> str:
 
 def test_a_whole_run_shows_outcome_table_curve_events_and_memory(tmp_path: Path) -> None:
     (tmp_path / "videos").mkdir()
-    (tmp_path / "videos" / "td3.mp4").touch()
+    (tmp_path / "videos" / "td3.mp4").write_bytes(b"a film")
     text = page(tmp_path, FILES)
     for expected in (
         "done (exit code 0)",
         "<dd>0:09:50</dd>",
         "<td>75.0%</td>",
         "on Lite02",
-        'src="videos/td3.mp4"',
+        'src="data:video/mp4;base64,YSBmaWxt"',
+        '<a href="videos/td3.mp4">',
         '<svg class="plot"',
         "RAM of the learner, MiB",
         "simulator failed",
@@ -133,6 +134,47 @@ def test_a_whole_run_shows_outcome_table_curve_events_and_memory(tmp_path: Path)
         assert expected in text
     assert "http://" not in text
     assert "https://" not in text
+
+
+def test_pictures_are_in_the_page_as_long_as_there_is_room_and_linked_beyond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "EMBEDDED_BYTES", 100)
+    (tmp_path / "videos").mkdir()
+    sizes = {"evaluation.png": 60, "td3.mp4": 50, "pid.mp4": 40, "empty.mp4": 0}
+    for name, size in sizes.items():
+        (tmp_path / "videos" / name).write_bytes(b"x" * size)
+    text = page(tmp_path, FILES)
+    sources = re.findall(r' src="([^"]*)"', text)
+    assert [source[:20] for source in sources] == [
+        "data:image/png;base6",
+        "videos/td3.mp4",  # 60 and 50 are more than there is room for
+        "data:video/mp4;base6",
+        "videos/empty.mp4",
+    ]
+    assert [name for name in sizes if f'<a href="videos/{name}">' not in text] == []
+
+
+def test_the_estimate_is_shown_item_by_item(tmp_path: Path) -> None:
+    items = [
+        {"name": "encoder", "phase": None, "device_mib": 0.0, "host_mib": 12.25, "disk_mib": 0.0},
+        {"name": "replay", "phase": "updating", "device_mib": 0.0, "host_mib": 0.0, "disk_mib": 700.0},
+    ]
+    told = {
+        "event": "footprint",
+        "items": items,
+        "total_mib": {"host": 520.0, "disk": 700.0},
+        "free_mib": {"host": 9e3},
+    }
+    text = page(tmp_path, {"agent-events.jsonl": json.dumps(told)})
+    rows = [
+        ("encoder", "", "12.2", "–"),
+        ("replay", "updating", "–", "700.0"),
+        ("in all, at its peak", "", "520.0", "700.0"),
+        ("free at the start", "", "9000.0", "–"),
+    ]
+    for name, phase, *cells in rows:
+        assert f"<tr><th>{name}</th><td>{phase}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" in text
 
 
 def test_each_card_has_its_own_chart_and_row(tmp_path: Path) -> None:

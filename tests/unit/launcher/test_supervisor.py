@@ -14,6 +14,7 @@ from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.readers import read_object
 from launcher.act.effects import State
+from launcher.act.managed_processes import WAITING_S
 from launcher.act.runtime import Role
 from launcher.observe.health import Health
 from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
@@ -216,6 +217,9 @@ def test_each_simulator_has_its_own_limit_and_the_end_names_it(tmp_path: Path, q
     began_s, limit_s = world.clock.now_s, getattr(LIMITS.simulator, key)
     world.steps_until(State.BACKOFF)
     assert world.clock.now_s - began_s == pytest.approx(limit_s, abs=2)
+    waiting = [line for line in world.said if line.startswith("waits for the simulator at ")]
+    assert len(waiting) == pytest.approx(limit_s / WAITING_S, abs=1)
+    assert f"(10 of {limit_s:g} s): {DEAD.problem}" in waiting[0]
     world.steps_until(State.STOPPED)
     assert world.code() == Exit.NO_SIMULATOR
     assert f"isn't ready after {limit_s:.0f} s (simulator.{key} is {limit_s:g}): " in world.journal.state.reason

@@ -1,0 +1,76 @@
+"""Two runs on one page: what differs is told, the rest isn't, and a run that left little harms nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from contract.paths import RunPaths
+from launcher.cli import app
+from launcher.show import comparison
+from launcher.show.charts import line_chart
+from tests.unit.launcher.test_report import FILES, Balance
+
+LATER = "".join(json.dumps({"step": step, "rollout/ep_rew_mean": 1 + step / 5}) + "\n" for step in range(0, 9000, 500))
+
+
+def run(folder: Path, **changed: str) -> RunPaths:
+    folder.mkdir()
+    for name, text in {**FILES, **changed}.items():
+        (folder / name).write_text(text)
+    return RunPaths(folder)
+
+
+def compared(one: RunPaths, other: RunPaths) -> str:
+    page = one.path.parent / "page.html"
+    comparison.write(page, one, other)
+    text = page.read_text(encoding="utf-8")
+    balance = Balance()
+    balance.feed(text)
+    assert not balance.open
+    return text
+
+
+def test_drivers_curves_and_differences_of_both_runs_stand_side_by_side(tmp_path: Path) -> None:
+    evaluation = json.dumps([{"name": "td3", "map": "Lite02", "totals": {"success": 0.9, "route_completion": 0.97}}])
+    config = "seed: 4\nsimulator: {map: Town01}\n"
+    other = run(tmp_path / "b", **{"evaluation.json": evaluation, "config.yaml": config, "metrics.jsonl": LATER})
+    text = compared(run(tmp_path / "a"), other)
+    for expected in (
+        "<title>a and b</title>",
+        "<tr><th></th><th>a</th><th>b</th></tr>",
+        "<tr><th>td3 of a</th><td>50%</td>",
+        "<tr><th>td3 of b</th><td>90%</td>",
+        "<tr><th>seed</th><td>3</td><td>4</td></tr>",
+        'stroke="var(--accent)"',
+        'stroke="var(--foreign-1)"',
+    ):
+        assert expected in text
+    assert "simulator.map" not in text  # the same in both
+
+
+def test_a_run_that_left_nothing_is_compared_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    text = compared(run(tmp_path / "a"), RunPaths(tmp_path / "empty"))
+    assert "Trained without the launcher." in text
+    assert "<tr><th>td3 of a</th>" in text
+
+
+def test_two_curves_share_their_axes(tmp_path: Path) -> None:
+    svg = line_chart("both", [(0, 0.0), (10, 1.0)], [(0, 5.0), (20, 9.0)])
+    assert svg.count('stroke="var(--accent)"') == svg.count('stroke="var(--foreign-1)"') == 1
+    assert ">20<" in svg
+    assert line_chart("one", [(0, 0.0), (10, 1.0)], [(0, 1.0)]).count("foreign-1") == 0
+
+
+def test_the_command_writes_the_page_and_names_a_run_that_is_missing(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run(tmp_path / name)
+    told = CliRunner().invoke(app, ["report", "--compare", "a", "b", "--runs-dir", str(tmp_path)])
+    assert told.exit_code == 0, told.output
+    assert (tmp_path / "a-and-b.html").exists()
+    assert "a-and-b.html" in told.output
+    refused = CliRunner().invoke(app, ["report", "--compare", "a", "none", "--runs-dir", str(tmp_path)])
+    assert refused.exit_code == 65

@@ -129,7 +129,15 @@ class CollectorRestarted(_Event):
     signal: int | None = None
     """The number, where a signal that the learner didn't send ended it."""
     restarts: int = 0
+    """Of all collectors."""
     steps: int = 0
+    collector: int | None = None
+    """Its number, where there are several."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return what a line of the file has beside time, name and cause."""
+        found = super().fields()
+        return found if self.collector is not None else {name: found[name] for name in found if name != "collector"}
 
     @property
     def in_a_call(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -30,7 +31,9 @@ RATE_WINDOW_S = 2.0
 class Reporter:
     """Use as a context manager around the run."""
 
-    def __init__(self, config: AgentConfig, run: RunPaths, learner: Learner, status: Status, out: Console) -> None:
+    def __init__(
+        self, config: AgentConfig, run: RunPaths, learner: Learner, statuses: Sequence[Status], out: Console
+    ) -> None:
         self.vitals = Vitals(
             total_steps=config.training.total_steps,
             device=learner.device.type,
@@ -48,7 +51,7 @@ class Reporter:
         self._metrics = Metrics(run.tensorboard, run.metrics)
         self._progress = ProgressLine(config.training.total_steps, out)
         self.memory = Watermarks(learner.device)
-        self._heartbeat = Pulse(run, self.vitals, status, self.memory)
+        self._heartbeat = Pulse(run, self.vitals, statuses, self.memory)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Reporter:
@@ -75,6 +78,7 @@ class Reporter:
         """Show where the run stands; cheap, called at every turn of the loop."""
         vitals = self.vitals
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
+        vitals.collector_steps = self._learner.collector_steps
         vitals.device = self._learner.device.type
         vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
         vitals.gave_way = self._learner.gave_way

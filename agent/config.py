@@ -1,9 +1,9 @@
 """The agent's configuration: one pydantic model a section, YAML over the defaults.
 
 Owns the schema, the defaults and the sentences a person reads when a file is wrong. Environment variables win over a
-file: ``CARLA_HOST``, ``CARLA_PORT`` (else the first of ``CARLA_PORTS``, as ``2000-2002``) and ``AGENT_DEVICE``, because
-they say where something runs and not what; and ``AGENT_BATCH``, because who starts a run once more after it ran out of
-memory (``scripts/wait_and_run.sh``) knows the command alone and not its files.
+file: ``CARLA_HOST``, ``CARLA_PORT`` (else the first of ``CARLA_PORTS``, as ``2000-2002``), ``CARLA_OTHERS`` and
+``AGENT_DEVICE``, because they say where something runs and not what; and ``AGENT_BATCH``, because who starts a run once
+more after it ran out of memory (``scripts/wait_and_run.sh``) knows the command alone and not its files.
 """
 
 from __future__ import annotations
@@ -29,17 +29,29 @@ ENVIRONMENT = {
     "CARLA_HOST": "simulator.host",
     "CARLA_PORTS": "simulator.port",
     "CARLA_PORT": "simulator.port",
+    "CARLA_OTHERS": "simulator.others",
     "AGENT_DEVICE": "device",
     "AGENT_BATCH": "td3.batch_size",
 }
 """The key that each variable sets; of two for the same, the later one wins."""
 
 
+PORTS = 3
+"""Neighbouring ports that a simulator takes."""
+LAST_PORT = 65533
+"""The last of them that can be the first."""
+
+
 class SimulatorConfig(Section):
     """Where the simulator is and how long to wait for it."""
 
     host: str = Field("127.0.0.1", description="Host name; CARLA_HOST.")
-    port: int = Field(2000, ge=1, le=65533, description="RPC port; CARLA_PORT, else the first of CARLA_PORTS.")
+    port: int = Field(2000, ge=1, le=LAST_PORT, description="RPC port; CARLA_PORT, else the first of CARLA_PORTS.")
+    others: tuple[str, ...] = Field(
+        (),
+        description="HOST:PORT of the second collector's simulator, the third's…; CARLA_OTHERS, commas between. "
+        "Default: on this host, each three ports further.",
+    )
     map: str | None = Field(None, description="Map name, or path of an .xodr file; null keeps the simulator's map.")
     timeout_s: float = Field(
         20.0, gt=0, description="Client time-out. Not below 20 with traffic: a stall past it aborts the collector."
@@ -48,6 +60,27 @@ class SimulatorConfig(Section):
     fixed_delta_s: float = Field(
         0.1, gt=0, le=0.1, description="Simulated seconds a step; CARLA's physics substeps allow at most 0.1."
     )
+
+    @field_validator("others", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("others")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            host, _, port = text.rpartition(":")
+            if not host or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT:
+                raise ValueError(f"simulator.others has {text!r}: expected HOST:PORT, as 127.0.0.1:2003")
+        return value
+
+    def address(self, collector: int) -> tuple[str, int]:
+        """Return host and port of a collector's simulator."""
+        if collector and self.others:
+            host, _, port = self.others[collector - 1].rpartition(":")
+            return host, int(port)
+        return self.host, self.port + PORTS * collector
 
 
 Channels = Literal["grey", "rgb"]
@@ -327,7 +360,9 @@ class TD3Config(Section):
 class ReplayConfig(Section):
     """The memory-mapped ring of transitions."""
 
-    capacity: int = Field(100_000, ge=1_000, description="Rows (one frame each); allocated whole at creation.")
+    capacity: int = Field(
+        100_000, ge=1_000, description="Rows (one frame each), of all collectors; allocated whole at creation."
+    )
     demonstrations: str | None = Field(
         None, description="Folder of `python -m agent record` whose steps are learned from as well; null = none."
     )
@@ -376,6 +411,7 @@ class TrainingConfig(Section):
     warmup_steps: int = Field(2_000, ge=0, description="Steps of biased random driving before the actor drives.")
     updates_per_step: float = Field(1.0, gt=0, le=20, description="Ratio of updates to environment steps.")
     lockstep: bool = Field(False, description="Collector and learner take turns: bit for bit reproducible, and slower.")
+    collectors: int = Field(1, ge=1, le=64, description="Processes that drive, each in a simulator of its own.")
     max_lead_steps: int = Field(256, ge=1, description="How far collecting may run ahead of updating (free-running).")
     publish_every_updates: int = Field(10, ge=1, description="Updates between two sets of weights for the collector.")
     learner_threads: int = Field(
@@ -390,8 +426,11 @@ class TrainingConfig(Section):
 
 
 class CollectorConfig(Section):
-    """The child process that drives, and how the learner watches it."""
+    """The child processes that drive, and how the learner watches them."""
 
+    at_work: int | None = Field(
+        None, ge=1, description="The first so many of training.collectors drive, the others rest; null = all."
+    )
     attempts: int = Field(5, ge=1, description="Collectors in a row that may end without a finished step.")
     start_limit_s: float = Field(120.0, gt=0, description="From its start to its first word.")
     hang_margin_s: float = Field(5.0, gt=0, description="Beyond simulator.timeout_s, until a step counts as hung.")
@@ -435,6 +474,31 @@ class AgentConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _collectors_have_what_they_need(self) -> AgentConfig:
+        count, simulator = self.training.collectors, self.simulator
+        if count == 1:
+            return self
+        if self.training.lockstep:
+            raise ValueError(
+                f"training.lockstep needs one collector, training.collectors is {count}: set either of them otherwise"
+            )
+        if simulator.others and len(simulator.others) < count - 1:
+            raise ValueError(
+                f"simulator.others has {len(simulator.others)} addresses for the {count - 1} further collectors of "
+                f"training.collectors {count}: name as many"
+            )
+        if not simulator.others and simulator.address(count - 1)[1] > LAST_PORT:
+            raise ValueError(
+                f"simulator.port {simulator.port} leaves no room for {count} simulators, three ports each: lower it"
+            )
+        if self.replay.capacity < 1_000 * count:
+            raise ValueError(
+                f"replay.capacity {self.replay.capacity} is less than 1000 rows for each of training.collectors "
+                f"{count}: raise it"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _privileged_numbers_are_there(self) -> AgentConfig:
         if (self.td3.seen(1) or self.td3.predicted(1)) and not self.environment.privileged:
             raise ValueError(
@@ -444,7 +508,7 @@ class AgentConfig(Section):
         return self
 
     def digest(self) -> str:
-        """Return 16 hex digits of the configuration less the simulator's address, for checkpoints and reports."""
+        """Return 16 hex digits of the configuration less the simulators' addresses, for checkpoints and reports."""
         return hashlib.sha256(json.dumps(dump(self, address=False)).encode()).hexdigest()[:16]
 
 
@@ -483,8 +547,8 @@ def validate(values: Mapping[str, Any], source: str) -> AgentConfig:
 
 
 def dump(config: AgentConfig, address: bool = True) -> dict[str, Any]:
-    """Return the resolved configuration as plain data for YAML, with or without the simulator's address."""
-    excluded = {} if address else {"simulator": {"host", "port"}}
+    """Return the resolved configuration as plain data for YAML, with or without the simulators' addresses."""
+    excluded = {} if address else {"simulator": {"host", "port", "others"}}
     plain: dict[str, Any] = json.loads(config.model_dump_json(exclude=excluded))
     return plain
 

@@ -29,6 +29,8 @@ class Purpose(IntEnum):
     """Rows of a batch that others drove [update]."""
     SHIFT = 7
     """Random shift of a batch's frames [update]."""
+    COLLECTOR = 8
+    """The seed of all that a further collector draws [its number]."""
 
 
 def generator(seed: int, purpose: Purpose, counter: int) -> np.random.Generator:

@@ -26,12 +26,12 @@ def lite_server(map: str, seed: int = 0) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def lite_process(map: str, seed: int = 0) -> Iterator[tuple[int, int]]:
-    """As :func:`lite_server`; yields port and process id."""
+def lite_process(map: str, seed: int = 0, tick_ms: float = 0.0) -> Iterator[tuple[int, int]]:
+    """As :func:`lite_server`, whose ticks take so long at least; yields port and process id."""
     port = free_port_pair(random.Random())
     if port is None:
         raise SystemExit("No two neighbouring ports are free on 127.0.0.1: end what listens there.")
-    command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port), f"--tick-ms={tick_ms}"]
     process = subprocess.Popen([*command, "--map", map, "--seed", str(seed)], stdout=subprocess.DEVNULL)
     try:
         _wait_for(port, process)

@@ -1,6 +1,6 @@
-"""Real trainings that take turns: server, collector and learner of each started once, pinned, and paused between turns.
+"""Real trainings that take turns: servers, collectors and learner of each started once, pinned, paused between turns.
 
-A pause is SIGSTOP for all three processes, shorter than any time-out among them; so turns of different configurations
+A pause is SIGSTOP for all processes, shorter than any time-out among them; so turns of different configurations
 can be interleaved without starting a process for each. Rates come from the agent's own heartbeat.
 """
 
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,7 +54,7 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Pinned:
-    """Cores of the simulation (server and collector) and of the learner; None leaves them to the scheduler."""
+    """Cores of the simulation (servers and collectors) and of the learner; None leaves them to the scheduler."""
 
     simulation: int | None = None
     learner: int | None = None
@@ -67,7 +67,7 @@ class Rates:
     steps_per_s: float
     updates_per_s: float
     simulation_cores: float
-    """That server and collector kept busy; below 1 where pinned to one: they waited."""
+    """That servers and collectors kept busy; below 1 where pinned to one: they waited."""
     learner_cores: float
     other_cores: float
     """That processes of others kept busy: what the figures may have suffered from."""
@@ -79,9 +79,9 @@ FIGURES = tuple(field.name for field in fields(Rates))
 class TrainingInTurns:
     """One training; paused but in its turns."""
 
-    def __init__(self, learner: subprocess.Popen[bytes], server: int, run: RunPaths, pinned: Pinned) -> None:
+    def __init__(self, learner: subprocess.Popen[bytes], servers: Sequence[int], run: RunPaths, pinned: Pinned) -> None:
         self._learner = learner
-        self._server = server
+        self._servers = servers
         self._run = run
         self._pinned = pinned
 
@@ -122,11 +122,11 @@ class TrainingInTurns:
 
     def _pids(self) -> tuple[int, ...]:
         beat = self._beat()
-        collector = None if beat is None else beat.collector.pid
-        return (self._learner.pid, *([collector] if collector else []), self._server)
+        collectors = () if beat is None else beat.collectors or (beat.collector,)
+        return (self._learner.pid, *(each.pid for each in collectors if each.pid), *self._servers)
 
     def _used_s(self) -> tuple[float, float, float]:
-        """Return the processor seconds of the learner, of server and collector, and of all processes."""
+        """Return the processor seconds of the learner, of servers and collectors, and of all processes."""
         learner, *simulation = map(_used_s, self._pids())
         return learner, sum(simulation), _all_used_s()
 
@@ -188,27 +188,37 @@ def _used_s(pid: int) -> float:
 
 @contextlib.contextmanager
 def training(
-    directory: Path, name: str, config: Path, settings: Mapping[str, Any], pinned: Pinned, map: str
+    directory: Path,
+    name: str,
+    config: Path,
+    settings: Mapping[str, Any],
+    pinned: Pinned,
+    map: str,
+    collectors: int = 1,
+    tick_ms: float = 0.0,
 ) -> Iterator[TrainingInTurns]:
-    """Start a training with a server of its own; both end with the block, also where SIGTERM ends it."""
+    """Start a training with servers of its own; all end with the block, also where SIGTERM ends it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # paused processes would stay for ever
     run = RunPaths(directory / name)
     replay = Replay.create(run.replay, _CAPACITY)
     fill(replay, FILLED)
     replay.close()
-    with lite_process(map) as (port, server):
-        assignments = [f"{key}={value}" for key, value in {**_SETTINGS, **settings}.items()]
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(lite_process(map, tick_ms=tick_ms)) for _ in range(collectors)]
+        ports, servers = zip(*started, strict=True)
+        fleet = {"training.collectors": collectors, "simulator.others": [f"127.0.0.1:{port}" for port in ports[1:]]}
+        assignments = [f"{key}={value}" for key, value in {**_SETTINGS, **fleet, **settings}.items()]
         options = [word for assignment in assignments for word in ("--set", assignment)]
         command = [sys.executable, "-m", "agent", "train", "--resume", "--run-dir", str(run.path), "--device", "cpu"]
         learner = subprocess.Popen(
             [*command, "--config", str(config), *options],
-            env={**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(port)},
+            env={**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(ports[0])},
             stdout=subprocess.DEVNULL,
         )
-        started = TrainingInTurns(learner, server, run, pinned)
+        in_turns = TrainingInTurns(learner, servers, run, pinned)
         try:
-            yield started
+            yield in_turns
         finally:
-            started.resume()
+            in_turns.resume()
             learner.terminate()
             learner.wait(60)

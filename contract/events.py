@@ -68,6 +68,10 @@ class LauncherEvent(StrEnum):
     FINDING = "finding"
     FINDING_OVER = "finding_over"
     OVERRIDES_FAILED = "overrides_failed"
+    FURTHER_SIMULATOR_HEALTHY = "further_simulator_healthy"
+    FURTHER_SIMULATOR_RESTART = "further_simulator_restart"
+    FURTHER_SIMULATOR_STARTED = "further_simulator_started"
+    FURTHER_SIMULATOR_STOPPED = "further_simulator_stopped"
     PLANNED_BANDS = "planned_bands"
     PLANNED_WITHOUT_CUDA = "planned_without_cuda"
     REQUEST = "request"
@@ -129,7 +133,15 @@ class CollectorRestarted(_Event):
     signal: int | None = None
     """The number, where a signal that the learner didn't send ended it."""
     restarts: int = 0
+    """Of all collectors."""
     steps: int = 0
+    collector: int | None = None
+    """Its number, where there are several."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return what a line of the file has beside time, name and cause."""
+        found = super().fields()
+        return found if self.collector is not None else {name: found[name] for name in found if name != "collector"}
 
     @property
     def in_a_call(self) -> bool:

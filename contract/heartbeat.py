@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +77,32 @@ class CollectorFigures:
 
 
 @dataclass(frozen=True)
+class CollectorBeat:
+    """One of several collectors.
+
+    Attributes:
+        pid: as the learner sees it; None without one.
+        state: what it is at.
+        steps: in its ring, ever.
+        ticks: of its simulator, in all of its processes of this run.
+        tick_outstanding_s: how long a call to its simulator has been out; 0 when none is.
+        restarts: of it.
+    """
+
+    pid: int | None
+    state: CollectorState
+    steps: int
+    ticks: int
+    tick_outstanding_s: float
+    restarts: int
+
+
+@dataclass(frozen=True)
 class MemoryFigures:
     """What the agent holds, in MiB.
 
     Attributes:
-        learner_mib: of RAM, without pages of files; likewise ``collector_mib``.
+        learner_mib: of RAM, without pages of files; likewise ``collector_mib``, of all collectors.
         device_mib: of the GPU, by what PyTorch's allocator calls it (``reserved``, ``allocated``…); None on the CPU.
         peak_by_phase_mib: the maxima so far.
     """
@@ -103,8 +124,11 @@ class Heartbeat:
         cuda: None where it wasn't asked for.
         gave_way: the event of memory by which device or micro-batch is less than was asked for; None for none.
         update_ms: of the last update; None before the first.
-        ticks: of the simulator, in all collectors of this run.
-        tick_outstanding_s: how long a call to the simulator has been out; 0 when none is.
+        ticks: of the simulators, in all collectors of this run.
+        tick_outstanding_s: how long a call to a simulator has been out, the longest; 0 when none is.
+        collector: the first one.
+        collector_restarts: of all.
+        collectors: each by its number; empty where there is one, or where nobody asked for more.
         exit_code: of a learner that is about to end.
     """
 
@@ -129,6 +153,21 @@ class Heartbeat:
     collector: CollectorFigures = CollectorFigures()
     memory: MemoryFigures = MemoryFigures()
     exit_code: int | None = None
+    collectors: tuple[CollectorBeat, ...] = ()
+
+    def of(self, collector: int) -> Heartbeat:
+        """Return the same as it would be if this were the only collector; of one of several, what is its own."""
+        if not self.collectors:
+            return self
+        own = self.collectors[collector]
+        return replace(
+            self,
+            ticks=own.ticks,
+            tick_outstanding_s=own.tick_outstanding_s,
+            collector=CollectorFigures(own.pid, own.state),
+            collector_restarts=own.restarts,
+            collectors=(),
+        )
 
     @property
     def device_reserved_mib(self) -> float | None:
@@ -142,11 +181,15 @@ class Heartbeat:
 
     def data(self) -> dict[str, Any]:
         """Return the file's object."""
-        return dict(_HEARTBEAT.dump_python(self, mode="json"))
+        return dict(_HEARTBEAT.dump_python(self, mode="json", exclude=self._empty))
 
     def json(self) -> str:
         """Return the file's text."""
-        return _HEARTBEAT.dump_json(self, indent=1).decode() + "\n"
+        return _HEARTBEAT.dump_json(self, indent=1, exclude=self._empty).decode() + "\n"
+
+    @property
+    def _empty(self) -> set[str]:
+        return set() if self.collectors else {"collectors"}
 
 
 _HEARTBEAT = TypeAdapter(Heartbeat)

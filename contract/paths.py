@@ -50,8 +50,19 @@ class RunPaths:
 
     @property
     def replay(self) -> Path:
-        """The memory-mapped ring."""
+        """The memory-mapped ring of the first collector; those of others are folders in it."""
         return self.path / "replay"
+
+    def ring(self, collector: int) -> Path:
+        """Return where a collector's ring is, or would be."""
+        return self.replay / str(collector) if collector else self.replay
+
+    def rings(self) -> dict[int, Path]:
+        """Return the rings that there are, by collector, in that order."""
+        others = (int(folder.name) for folder in self.replay.glob("[1-9]*") if folder.name.isdecimal())
+        return {
+            number: self.ring(number) for number in (0, *sorted(others)) if (self.ring(number) / "replay.json").exists()
+        }
 
     @property
     def exchange(self) -> Path:
@@ -95,8 +106,12 @@ class RunPaths:
 
     @property
     def collector_log(self) -> Path:
-        """What the collector and the client library print."""
-        return self.path / "collector.log"
+        """What the collector and the client library print; the first one's, where there are several."""
+        return self.log_of(0)
+
+    def log_of(self, collector: int) -> Path:
+        """Return where a collector's words go."""
+        return self.path / (f"collector-{collector}.log" if collector else "collector.log")
 
     @property
     def evaluation_csv(self) -> Path:
@@ -155,11 +170,14 @@ class RunPaths:
 
     def holds_a_run(self) -> bool:
         """Return whether something was trained or collected here (a started run that did neither counts as none)."""
-        try:
-            rows = int.from_bytes((self.replay / "published").read_bytes(), sys.byteorder)
-        except OSError:
-            rows = 0
-        return rows > 0 or (self.checkpoints / "latest").exists()
+        return any(map(_holds_rows, (self.replay, *self.rings().values()))) or (self.checkpoints / "latest").exists()
+
+
+def _holds_rows(ring: Path) -> bool:
+    try:
+        return int.from_bytes((ring / "published").read_bytes(), sys.byteorder) > 0
+    except OSError:
+        return False
 
 
 def newest_run(root: Path) -> RunPaths | None:

@@ -186,7 +186,9 @@ class Rung(Section):
     name: str = Field(description="Unique; `--policy` orders and picks by it.")
     does: Does
     values: dict[str, Any] = Field(
-        {}, description="Keys of the agent's configuration; `half` halves what it is, again and again down to 1."
+        {},
+        description="Keys of the agent's configuration; `half` halves what it is, again and again down to 1, `fewer` "
+        "takes one away.",
     )
     quality: Literal["Low"] | None = Field(None, description="Of the simulator, for does: quality.")
     frees_mib: dict[PoolKind, float] = Field(

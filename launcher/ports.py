@@ -24,17 +24,13 @@ DOCKERS_OWN = "docker-proxy"
 
 def free_port_pair(rng: random.Random) -> int | None:
     """Return a port N with N and N+1 free on the loopback (carla-lite's), or None if none was found."""
-    return _free_ports(rng, 2)
+    return free_ports(rng, 2)
 
 
-def free_port_triple(rng: random.Random) -> int | None:
-    """Return a port N with N, N+1 and N+2 free on the loopback (CARLA's), or None if none was found."""
-    return _free_ports(rng, 3)
+def free_ports(rng: random.Random, count: int) -> int | None:
+    """Return the first of so many neighbouring ports that are free on the loopback, or None if none was found.
 
-
-def _free_ports(rng: random.Random, count: int) -> int | None:
-    """Return the first of ``count`` free ports.
-
+    A CARLA takes three.
     Below the range that the kernel takes for outgoing connections: while the simulator is being restarted, a client
     that retries to connect could otherwise be given the very port as its own and connect to itself.
     """

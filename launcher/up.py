@@ -21,6 +21,7 @@ from launcher.act.journal import Journal
 from launcher.act.leftovers import await_leftovers
 from launcher.act.local.runtime import LocalRuntime
 from launcher.act.notify import Notifier
+from launcher.act.run_spec import PORTS
 from launcher.act.runtime import Runtime, StartError
 from launcher.act.supervisor import Supervisor
 from launcher.config import LauncherConfig
@@ -104,7 +105,8 @@ def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
     if not prepared.spec.simulator_ours or adopts:
         return
     two = options.simulator is SimulatorKind.LITE and options.runtime is RuntimeKind.PROCESS
-    for port in range(first, first + (2 if two else 3)):
+    each = range(2 if two else PORTS)
+    for port in (first + PORTS * number + port for number in range(prepared.spec.simulators) for port in each):
         if holder := ports.holder(port):
             raise RefusedError(
                 f"Port {port} is taken by {holder}: end it, or choose another with --port.", Exit.NO_SIMULATOR

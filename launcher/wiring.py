@@ -10,19 +10,22 @@ from dataclasses import replace
 
 from contract.signals import StopRequests
 from launcher.act.agent_requests import AgentRequests
-from launcher.act.effects import Effects, Forecast
+from launcher.act.effects import Effects, Forecast, Watched
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Runtime
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.diagnostician import Diagnostician
+from launcher.decide.detectors.drive import Drive
 from launcher.decide.detectors.expectations import BandKey, Expectations
+from launcher.decide.detectors.kills import OomKills
 from launcher.decide.fit import planned_bands
 from launcher.decide.ladder import variants_of
 from launcher.decide.sizes import Sizes, Values
 from launcher.observe import health
+from launcher.observe.health import Address
 from launcher.observe.observer import RunObserver
 from launcher.observe.pools import PoolKind, Reading
-from launcher.observe.simulator import Questions
+from launcher.observe.simulator import Questions, SimulatorMonitor
 from launcher.resolve import planning
 from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.footprint import FootprintError
@@ -70,15 +73,11 @@ def effects(
     say: Callable[[str], None],
 ) -> Effects:
     """Return the real effects of a run."""
-    address, timeout_s, spread = spec.address, limits.simulator.check_timeout_s, random.Random()
-    ask = Questions(
-        ready=lambda in_use: health.check(address, timeout_s, in_use),
-        answers=lambda: health.answers(address, timeout_s),
-        every_s=limits.watch.check_every_s,
+    address, ask, spread = spec.address, _questions(spec.address, limits), random.Random()
+    expected = Expectations(
+        float(plan.situation.base["simulator.timeout_s"]), float(plan.situation.base["collector.hang_margin_s"])
     )
     log = spec.run.logs / "simulator.log" if spec.simulator_ours else None
-    base = plan.situation.base
-    expected = Expectations(float(base["simulator.timeout_s"]), float(base["collector.hang_margin_s"]))
     diagnostician = Diagnostician(limits, expected)
     return Effects(
         runtime=runtime,
@@ -92,4 +91,20 @@ def effects(
         draw=lambda: spread.uniform(-1.0, 1.0),
         stop=stop,
         say=say,
+        further=tuple(_watched(spec, limits, expected, number) for number in range(1, spec.simulators)),
+    )
+
+
+def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:
+    address, drive = spec.address_of(number), Drive(limits, expected, OomKills(limits.watch.sign_s), number)
+    log = spec.run.logs / f"simulator-{number}.log"
+    return Watched(SimulatorMonitor(address, _questions(address, limits), external=False, log=log), drive)
+
+
+def _questions(address: Address, limits: LauncherConfig) -> Questions:
+    timeout_s = limits.simulator.check_timeout_s
+    return Questions(
+        ready=lambda in_use: health.check(address, timeout_s, in_use),
+        answers=lambda: health.answers(address, timeout_s),
+        every_s=limits.watch.check_every_s,
     )

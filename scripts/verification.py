@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-RUN_FILES = ("*.json", "*.jsonl", "*.yaml", "report.html", "report.md", "collector.log", "logs/*.log", "memory/*.json")
+RUN_FILES = ("*.json", "*.jsonl", "*.yaml", "report.html", "report.md", "collector*.log", "logs/*.log", "memory/*.json")
 PACKAGES = ("torch", "stable-baselines3", "carla", "nvidia-ml-py", "docker", "numpy", "gymnasium")
 LONGEST_LOG_BYTES = 4 << 20
 LIMIT_S = 1_800.0

@@ -27,7 +27,7 @@ from launcher.observe.health import Address, check
 from launcher.observe.memory import MemoryReader
 from launcher.observe.nvml import Nvml
 from launcher.observe.pools import Cards
-from launcher.ports import free_port_triple
+from launcher.ports import free_ports
 
 QUICK = {"evaluation.final_episodes": 2, "evaluation.baselines": False, "environment.traffic.vehicles": 3}
 SEES_CUDA = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())"
@@ -79,7 +79,7 @@ def main(runs: Path, launcher_config: Path | None, gpu: int, steps: int) -> int:
     if missing := what_is_missing(limits, there, gpu):
         return _refuse(f"this needs {' and '.join(missing)}.", Exit.NO_SIMULATOR)
     # A port that is free: on the usual one there may be somebody, the CARLA that is there already for one.
-    port = free_port_triple(random.Random()) or USUAL_PORT
+    port = free_ports(random.Random(), 3) or USUAL_PORT
     where = Where(limits, shipped.resolve(), there, there or Address("127.0.0.1", port), gpu)
     held = verification.begin(runs)
     try:

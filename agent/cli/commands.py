@@ -73,7 +73,7 @@ def train(
             from agent.memory.preflight import admit
             from agent.td3.kernels import arithmetic
             from agent.td3.replay.layout import privileged_numbers
-            from agent.td3.replay.resize_replay import resize_replay
+            from agent.td3.replay.resize_replay import resize_rings
             from agent.telemetry.events import EventLog
             from agent.trainer.loop import TrainingLoop
 
@@ -81,7 +81,8 @@ def train(
             admitted = admit(resolved, run, chosen, log)
             stack, reserve_mib = FrameStack.of(resolved.environment.camera), resolved.memory.reserve_mib
             privileged = privileged_numbers(resolved.environment)
-            resize_replay(run.replay, resolved.replay.capacity, stack, reserve_mib, log, privileged)
+            collectors, capacity = resolved.training.collectors, resolved.replay.capacity
+            resize_rings(run.rings(), collectors, capacity, stack, reserve_mib, log, privileged)
             if admitted.cuda is not None and admitted.cuda.device_files and not admitted.cuda.available:
                 out.print(f"There is a card, but {admitted.cuda}. Trains on the CPU.", highlight=False, soft_wrap=True)
             if emulated := arithmetic.only_emulated(admitted.config.td3.precision, admitted.computes_in):

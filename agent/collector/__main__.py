@@ -29,7 +29,8 @@ def _obey(channel: Channel) -> Exit:
         order = channel.receive(timeout_s=60.0)
         assert isinstance(order, Configure), f"the first order is {order!r}, expected Configure"
         settings = config.validate(order.config, source="the learner's configuration")
-        Collector(settings, RunPaths(Path(order.run_directory)), channel, order.until_episode).run(order.rehearse)
+        run = RunPaths(Path(order.run_directory))
+        Collector(settings, run, channel, order.collector, order.until_episode).run(order.rehearse)
     except ChannelClosedError:
         return Exit.FINISHED
     except Exception as error:

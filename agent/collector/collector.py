@@ -33,9 +33,19 @@ WAIT_S = 0.001
 
 
 class Collector:
-    """Takes orders from one trainer, over ``channel``."""
+    """Takes orders from one trainer, over ``channel``.
 
-    def __init__(self, config: AgentConfig, run: RunPaths, channel: Channel, until_episode: int | None = None) -> None:
+    Args:
+        config: as the trainer made it for this collector.
+        run: whose files it maps and writes.
+        channel: to the trainer.
+        number: among the run's collectors; what a person watches is the first one's drive.
+        until_episode: see ``Configure``.
+    """
+
+    def __init__(
+        self, config: AgentConfig, run: RunPaths, channel: Channel, number: int = 0, until_episode: int | None = None
+    ) -> None:
         self._config = config
         self._until_episode = until_episode
         self._said_rests = False
@@ -43,15 +53,15 @@ class Collector:
         self._channel = channel
         self._orders: deque[Evaluate] = deque()
         self._stopping = False
-        self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
+        self._status, self._pace = Status.of(run.exchange, number), Pace.of(run.exchange, number)
         self._weights = WeightsFile(run.exchange / "weights.bin")
         self._weights_version = 0
         stack = FrameStack.of(config.environment.camera)
         self._policy = Policy(config.td3.network, stack)
         privileged = privileged_numbers(config.environment)
-        self._replay = Replay.create(run.replay, config.replay.capacity, stack, privileged)
+        self._replay = Replay.create(run.ring(number), config.replay.capacity, stack, privileged)
         leave = _leave if config.environment.traffic.in_process else None
-        self._env = WatchdogEnv(config, self._status, leave, LiveView(run))
+        self._env = WatchdogEnv(config, self._status, leave, None if number else LiveView(run))
         self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status, channel.send)
         self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
 
@@ -115,6 +125,9 @@ class Collector:
     def _step(self) -> None:
         self._status.state = CollectorState.STEPPING
         self._take_weights()
+        if not self._rollout.in_episode:
+            self._rollout.begin()
+            return  # that may have waited for a simulator: whether a step may be taken is looked at anew
         ended = self._rollout.step()
         if ended is not None:
             self._status.episodes += 1

@@ -8,19 +8,41 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.env.observation import Frames, Observation
+from agent.env.observation import Frames, Observation, Vector
 from agent.evaluation.drivers import Action, Driver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator
 from agent.td3.exploration import GaussianNoise
-from agent.td3.replay.replay import Replay
+
+
+class Transitions(Protocol):
+    """Where a rollout writes, one step after the other: ``Replay``, the ring of its collector on this machine."""
+
+    @property
+    def steps(self) -> int:
+        """Transitions ever written there."""
+
+    def start_episode(self, frame: Frames, vector: Vector, privileged: Vector | None = None) -> None:
+        """Take an episode's first observation."""
+
+    def append(
+        self,
+        action: Action,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        frame: Frames,
+        vector: Vector,
+        privileged: Vector | None = None,
+    ) -> None:
+        """Take a transition and the observation that it led to; it is finished when this returns."""
 
 
 @dataclass
@@ -36,9 +58,9 @@ class _Episode:
 
 
 class Rollout:
-    """Drives training episodes into one replay."""
+    """Drives training episodes into one ring."""
 
-    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: Driver) -> None:
+    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Transitions, driver: Driver) -> None:
         self._config = config
         self._env = env
         self._replay = replay
@@ -54,8 +76,12 @@ class Rollout:
         """Break off: the next step begins an episode. What was driven so far is in the replay."""
         self._episode = None
 
+    def begin(self) -> None:
+        """Begin an episode: reach the simulator if need be, and send the car off."""
+        self._begin()
+
     def step(self) -> EpisodeEnded | None:
-        """Take one step and publish it; return the episode if it ended with this step.
+        """Take one step and publish it, beginning an episode if none is open; return the one that ended with it.
 
         A step in which the simulator was lost is none: nothing is stored, the episode has ended.
         """

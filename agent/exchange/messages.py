@@ -24,6 +24,8 @@ class Configure(_Message):
     kind: Literal["configure"] = "configure"
     config: dict[str, Any]
     run_directory: str
+    collector: int
+    """Its number, from 0 on: which ring, blocks and log are its own."""
     rehearse: bool
     """Find out first what an evaluation will take."""
     until_episode: int | None
@@ -164,6 +166,10 @@ class Channel:
         if self._closed:
             raise ChannelClosedError
         return None
+
+    def fileno(self) -> int:
+        """Return what ``select`` waits by; a message that was received with another one isn't seen by that."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Close this end."""

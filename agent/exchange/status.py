@@ -65,6 +65,11 @@ class Status:
     def __init__(self, path: Path) -> None:
         self._block = _mapped(path, _STATUS)
 
+    @classmethod
+    def of(cls, exchange: Path, collector: int = 0) -> Status:
+        """Return a collector's block."""
+        return cls(exchange / _named("status", collector))
+
     def begin_collector(self, start_limit_s: float, idle_limit_s: float) -> None:
         """Say that a new process starts.
 
@@ -153,14 +158,23 @@ class Pace:
     def __init__(self, path: Path) -> None:
         self._block = _mapped(path, _PACE)
 
+    @classmethod
+    def of(cls, exchange: Path, collector: int = 0) -> Pace:
+        """Return a collector's block."""
+        return cls(exchange / _named("pace", collector))
+
     @property
     def step_limit(self) -> int:
-        """How many steps may lie in the replay before the collector waits."""
+        """How many steps may lie in the collector's ring before it waits."""
         return int(self._block["step_limit"][0])
 
     @step_limit.setter
     def step_limit(self, steps: int) -> None:
         self._block["step_limit"] = steps
+
+
+def _named(block: str, collector: int) -> str:
+    return f"{block}-{collector}.bin" if collector else f"{block}.bin"
 
 
 def _mapped(path: Path, layout: np.dtype[np.void]) -> np.memmap[tuple[int], np.dtype[np.void]]:

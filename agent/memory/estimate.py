@@ -101,12 +101,13 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_ba
 def _processes(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
     shapes = _shapes(config)
     policy = sizes.parameter_bytes(shapes, "encoder.") + sizes.parameter_bytes(shapes, "actor.")
+    collectors = min(config.training.collectors, config.collector.at_work or config.training.collectors)
     return (
         Item("learner: Python, torch", "always", host=_LEARNER_BASE + cuda * _CUDA_HOST),
         Item("learner: CUDA context", "always", device=cuda * CUDA_CONTEXT),
-        Item("collector: Python, torch, client", "always", host=_COLLECTOR_BASE),
+        Item("collector: Python, torch, client", "always", host=collectors * _COLLECTOR_BASE),
         Item("video's encoder", "filming", host=_films(config) * _VIDEO_ENCODER),
-        Item("collector: policy, and the weights just read", "always", host=2 * policy),
+        Item("collector: policy, and the weights just read", "always", host=collectors * 2 * policy),
     )
 
 
@@ -217,6 +218,8 @@ BASE_KEYS = (
     "environment.camera.height",
     "environment.traffic.vehicles",
     "replay.capacity",
+    "training.collectors",
+    "collector.at_work",
     "training.max_lead_steps",
     "training.keep_checkpoints",
     "evaluation.video",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ from contract.processes import held_mib
 
 MIB = 2**20
 Figures = dict[str, float]
-"""MiB: ``learner``, ``collector`` and their sum ``host``; on CUDA ``device_allocated`` (tensors), ``device_reserved``
-(the allocator's cache, tensors included); of the whole device, all processes, ``device_used`` and ``device_free``."""
+"""MiB: ``learner``, ``collector`` (all of them) and their sum ``host``; on CUDA ``device_allocated`` (tensors),
+``device_reserved`` (the allocator's cache, tensors included); of the whole device, all processes, ``device_used`` and
+``device_free``."""
 
 _END_READ_AFTER_S = 0.25
 """A phase's end is read only so long after its last reading: updating and collecting change places at every step."""
@@ -37,7 +38,8 @@ class Watermarks:
         self._now: Figures = {}
         self._peaks: dict[str, Figures] = {}
         self._read_at_s: dict[str, float] = {}
-        self.collector_pid: int | None = None
+        self.collector_pids: dict[int, int | None] = {0: None}
+        """Of each collector, by its number."""
 
     @property
     def now(self) -> Mapping[str, float]:
@@ -69,7 +71,7 @@ class Watermarks:
 
     def read(self, phase: str) -> None:
         """Read what is held now, and raise the maxima of a phase; from any thread."""
-        figures = {**_host(self.collector_pid), **self._device_now()}
+        figures = {**_host(self.collector_pids.values()), **self._device_now()}
         with self._lock:
             self._now = figures
             self._read_at_s[phase] = self._clock()
@@ -112,8 +114,9 @@ class Watermarks:
         }
 
 
-def _host(collector_pid: int | None) -> Figures:
+def _host(collector_pids: Iterable[int | None]) -> Figures:
     """Return RAM by process, and the sum; a process that is gone, or that can't be read, is left out."""
-    by_process = {"learner": held_mib(os.getpid()), "collector": held_mib(collector_pid)}
+    collectors = [mib for pid in list(collector_pids) if (mib := held_mib(pid)) is not None]
+    by_process = {"learner": held_mib(os.getpid()), "collector": round(sum(collectors), 1) if collectors else None}
     known = {name: mib for name, mib in by_process.items() if mib is not None}
     return {**known, "host": round(sum(known.values()), 1)}

@@ -10,18 +10,26 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.exchange.status import Status
+from agent.exchange.status import Snapshot, Status
 from contract.files import write_whole
-from contract.heartbeat import CollectorFigures, CollectorState, Cuda, Heartbeat, MemoryFigures, Phase
+from contract.heartbeat import (
+    CollectorBeat,
+    CollectorFigures,
+    CollectorState,
+    Cuda,
+    Heartbeat,
+    MemoryFigures,
+    Phase,
+)
 from contract.paths import RunPaths
 
 INTERVAL_S = 1.0
 CONNECTS = (Phase.STARTING, Phase.WARMING, Phase.COLLECTING)
-"""Phases in which a collector that connects keeps the learner waiting."""
+"""Phases in which collectors that connect, all of them, keep the learner waiting."""
 
 
 @dataclass
@@ -40,15 +48,17 @@ class Vitals:
     gave_way: str = ""
     """The event of memory by which device or micro-batch is what nobody asked for; empty for none."""
     update_ms: float | None = None
-    collector_restarts: int = 0
-    episode: int = 0
+    collector_restarts: dict[int, int] = field(default_factory=dict)
+    """Of each collector, by its number."""
+    collector_steps: Sequence[int] = ()
+    """In each one's ring."""
     exit_code: int | None = None
 
 
 class MemoryReadings(Protocol):
     """What the beat asks of memory (``agent.memory.watermarks``, which this room doesn't enter)."""
 
-    collector_pid: int | None
+    collector_pids: dict[int, int | None]
 
     @property
     def now(self) -> Mapping[str, float]:
@@ -65,10 +75,10 @@ class MemoryReadings(Protocol):
 class Pulse:
     """The thread. Use as a context manager: the last line is written when it ends."""
 
-    def __init__(self, run: RunPaths, vitals: Vitals, status: Status, memory: MemoryReadings) -> None:
+    def __init__(self, run: RunPaths, vitals: Vitals, statuses: Sequence[Status], memory: MemoryReadings) -> None:
         self._run = run
         self._vitals = vitals
-        self._status = status
+        self._statuses = statuses
         self._memory = memory
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -92,8 +102,8 @@ class Pulse:
             write_whole(self._run.heartbeat, self._figures().json(), durable=False)
 
     def _figures(self) -> Heartbeat:
-        vitals, collector = self._vitals, self._status.read()
-        waiting = collector.state is CollectorState.CONNECTING and vitals.phase in CONNECTS
+        vitals, collectors = self._vitals, [status.read() for status in self._statuses]
+        waiting = all(each.state is CollectorState.CONNECTING for each in collectors) and vitals.phase in CONNECTS
         phase = Phase.WAITING_FOR_SIMULATOR if waiting else vitals.phase
         self._memory.read(phase.value)
         return Heartbeat(
@@ -103,19 +113,34 @@ class Pulse:
             step=vitals.step,
             total_steps=vitals.total_steps,
             updates=vitals.updates,
-            episode=collector.episodes,
+            episode=sum(each.episodes for each in collectors),
             device=vitals.device,
             batch=vitals.batch,
             micro_batch=vitals.micro_batch,
             cuda=vitals.cuda,
             gave_way=vitals.gave_way or None,
             update_ms=vitals.update_ms,
-            ticks=collector.ticks,
-            tick_outstanding_s=round(collector.outstanding_s, 3),
-            collector=CollectorFigures(self._memory.collector_pid, collector.state),
-            collector_restarts=vitals.collector_restarts,
+            ticks=sum(each.ticks for each in collectors),
+            tick_outstanding_s=round(max(each.outstanding_s for each in collectors), 3),
+            collector=CollectorFigures(self._memory.collector_pids.get(0), collectors[0].state),
+            collector_restarts=sum(vitals.collector_restarts.values()),
+            collectors=self._listed(collectors) if len(collectors) > 1 else (),
             memory=self._held(),
             exit_code=vitals.exit_code,
+        )
+
+    def _listed(self, collectors: Sequence[Snapshot]) -> tuple[CollectorBeat, ...]:
+        vitals = self._vitals
+        return tuple(
+            CollectorBeat(
+                pid=self._memory.collector_pids.get(number),
+                state=each.state,
+                steps=vitals.collector_steps[number] if number < len(vitals.collector_steps) else 0,
+                ticks=each.ticks,
+                tick_outstanding_s=round(each.outstanding_s, 3),
+                restarts=vitals.collector_restarts.get(number, 0),
+            )
+            for number, each in enumerate(collectors)
         )
 
     def _held(self) -> MemoryFigures:

@@ -18,6 +18,7 @@ from agent.seeding import Purpose, generator
 from agent.td3.replay.frames import FrameStack, shift
 from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import Batch, Replay
+from agent.td3.replay.sampling import Rings, Source
 from contract.paths import RunPaths
 
 _RECORDED = ("action_rate", "camera", "reward", "route.point_spacing_m")
@@ -35,21 +36,22 @@ class Batches:
         self._config = config
         self._demonstrations = None if config.replay.demonstrations is None else demonstrations(config)
 
-    def draw(self, own: Replay, update: int) -> Batch:
+    def draw(self, own: Source, update: int) -> Batch:
         """Return the batch of an update on the CPU; its frames are overwritten by the next one."""
         td3 = self._config.td3
-        drawn = [ring.sample(rows, rng, None, td3.n_step, td3.gamma) for ring, rows, rng in self._parts(own, update)]
+        parts = self._parts(own, update)
+        drawn = [source.sample(rows, rng, None, td3.n_step, td3.gamma) for source, rows, rng in parts]
         batch = drawn[0] if len(drawn) == 1 else Batch.joined(drawn)
         if td3.random_shift:
             shift(batch.frames.numpy(), td3.random_shift, generator(self._config.seed, Purpose.SHIFT, update))
         return batch
 
-    def fetch(self, own: Replay, update: int) -> None:
+    def fetch(self, own: Source, update: int) -> None:
         """Have the frames read that ``draw`` will take."""
-        for ring, rows, rng in self._parts(own, update):
-            ring.fetch(rows, rng)
+        for source, rows, rng in self._parts(own, update):
+            source.fetch(rows, rng)
 
-    def _parts(self, own: Replay, update: int) -> Iterator[tuple[Replay, int, np.random.Generator]]:
+    def _parts(self, own: Source, update: int) -> Iterator[tuple[Source, int, np.random.Generator]]:
         size, seed = self._config.td3.batch_size, self._config.seed
         shown = 0 if self._demonstrations is None else round(size * self._config.replay.demonstration_share)
         if shown < size:
@@ -58,7 +60,7 @@ class Batches:
             yield self._demonstrations, shown, generator(seed, Purpose.DEMONSTRATIONS, update)
 
 
-def demonstrations(config: AgentConfig) -> Replay:
+def demonstrations(config: AgentConfig) -> Source:
     """Return the rows of ``replay.demonstrations``, a folder as ``python -m agent record`` leaves it, or any run's.
 
     Raises:
@@ -66,9 +68,13 @@ def demonstrations(config: AgentConfig) -> Replay:
         ConfigError: its rows were recorded in another environment.
     """
     run = RunPaths(Path(config.replay.demonstrations or ""))
-    found = Replay.open(run.replay, stack=FrameStack.of(config.environment.camera))
-    found.layout.require_privileged(run.replay, privileged_numbers(config.environment))
-    found.require_steps()
+    folders, stack = list(run.rings().values()) or [run.replay], FrameStack.of(config.environment.camera)
+    rings = [Replay.open(folder, stack=stack) for folder in folders]
+    for ring in rings:
+        ring.layout.require_privileged(ring.directory, privileged_numbers(config.environment))
+    held = [ring for ring in rings if ring.steps]
+    if not held:
+        rings[0].require_steps()
     recorded = dict(_recorded(configuration.load(run.config).environment))
     for key, value in _recorded(config.environment):
         if recorded[key] != value:
@@ -76,7 +82,7 @@ def demonstrations(config: AgentConfig) -> Replay:
                 f"replay.demonstrations {run.path}: was recorded with environment.{key} = {recorded[key]}, the "
                 f"configuration says {value}: record it anew, or set environment.{key} to {recorded[key]}."
             )
-    return found
+    return Rings(held)
 
 
 def _recorded(environment: EnvironmentConfig) -> Iterator[tuple[str, Any]]:

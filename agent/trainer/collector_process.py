@@ -13,12 +13,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from agent.config import AgentConfig, dump
+from agent.config import AgentConfig
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
 from agent.exchange.status import Status
-from agent.trainer.towns import Station
 from contract.events import CollectorEnd
 from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
@@ -46,28 +47,36 @@ class Ended:
 class CollectorProcess:
     """One collector after another; never two at a time."""
 
-    def __init__(self, config: AgentConfig, run: RunPaths, status: Status) -> None:
+    def __init__(self, config: AgentConfig, run: RunPaths, status: Status, number: int) -> None:
         self._config = config
         self._run = run
         self._status = status
+        self._number = number
         self._process: subprocess.Popen[bytes] | None = None
-        self._channel: Channel | None = None
+        self._asked_to_stop = False
+        self.channel: Channel | None = None
+        """To the present one; None without one."""
 
     @property
     def pid(self) -> int | None:
         """The running collector's process id."""
         return None if self._process is None else self._process.pid
 
-    def start(self, station: Station, rehearse: bool) -> None:
-        """Start one at a station, which rehearses an evaluation first or doesn't.
+    def start(self, settings: Mapping[str, Any], until_episode: int | None, rehearse: bool) -> None:
+        """Start one.
 
         Call from the main thread: the kernel ends the child when the thread that started it ends.
+
+        Args:
+            settings: its configuration, as plain data.
+            until_episode: see ``Configure``.
+            rehearse: whether it rehearses an evaluation first.
         """
         ours, theirs = socket.socketpair()
         limits = self._config.collector
         self._status.begin_collector(limits.start_limit_s, self._config.simulator.timeout_s + limits.hang_margin_s)
         # A session of its own: Ctrl-C is for the learner, which then stops the collector in order.
-        with theirs, self._run.collector_log.open("ab") as log:
+        with theirs, self._run.log_of(self._number).open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "agent.collector", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
@@ -77,27 +86,32 @@ class CollectorProcess:
                 env={**os.environ, **_ENVIRONMENT},
                 start_new_session=True,
             )
-        self._channel = Channel(ours)
+        self.channel, self._asked_to_stop = Channel(ours), False
         folder = str(self._run.path.resolve())
-        values = dump(self._config)
-        values["simulator"]["map"] = station.map
-        until = station.until_episode
-        self.send(Configure(config=values, run_directory=folder, rehearse=rehearse, until_episode=until))
+        self.send(
+            Configure(
+                config=dict(settings),
+                run_directory=folder,
+                collector=self._number,
+                rehearse=rehearse,
+                until_episode=until_episode,
+            )
+        )
 
     def send(self, order: Order) -> None:
         """Give an order; one that a dead collector can't take is dropped, its end is noticed by :meth:`ended`."""
-        if self._channel is not None:
+        if self.channel is not None:
             with contextlib.suppress(ChannelClosedError):
-                self._channel.send(order)
+                self.channel.send(order)
 
     def reports(self, timeout_s: float = 0.0) -> list[Order | Report]:
         """Return what it said since the last call; wait up to ``timeout_s`` when that is nothing."""
         found: list[Order | Report] = []
-        if self._channel is None:
+        if self.channel is None:
             time.sleep(timeout_s)
             return found
         with contextlib.suppress(ChannelClosedError):
-            while (report := self._channel.receive(0.0 if found else timeout_s)) is not None:
+            while (report := self.channel.receive(0.0 if found else timeout_s)) is not None:
                 found.append(report)
         return found
 
@@ -115,13 +129,18 @@ class CollectorProcess:
         cause = f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.state}"
         return Ended(cause, CollectorEnd.HUNG)
 
+    def ask_to_stop(self) -> None:
+        """Ask it once to give the simulator back and end, if it has one yet."""
+        if self._asked_to_stop or self._process is None:
+            return
+        self._asked_to_stop = self._status.state not in (CollectorState.STARTING, CollectorState.CONNECTING)
+        if self._asked_to_stop:
+            self.send(Stop())
+
     def stop(self, grace_s: float) -> None:
         """Ask it to give the simulator back and end; kill it after ``grace_s``, or at once if it has none yet."""
-        if self._process is not None and self._status.read().state not in (
-            CollectorState.STARTING,
-            CollectorState.CONNECTING,
-        ):
-            self.send(Stop())
+        self.ask_to_stop()
+        if self._process is not None and self._asked_to_stop:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_s)
         self.kill()
@@ -136,9 +155,9 @@ class CollectorProcess:
         """Forget an ended collector, so that the next can be started."""
         self.kill()
         self._status.end_collector()
-        if self._channel is not None:
-            self._channel.close()
-        self._process = self._channel = None
+        if self.channel is not None:
+            self.channel.close()
+        self._process = self.channel = None
 
 
 def _described(code: int) -> Ended:

@@ -1,4 +1,4 @@
-"""The supervision of the collector: started, given orders, listened to, replaced when it dies or leaves town, stopped.
+"""The supervision of one collector: started, given orders, listened to, replaced when it dies or leaves town, stopped.
 
 Owns how many collectors were lost, when that is too many, and what each report means for the run. Decides nothing about
 steps and updates: ``pacing`` does.
@@ -6,8 +6,11 @@ steps and updates: ``pacing`` does.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from agent.config import AgentConfig
 from agent.exchange.messages import (
@@ -22,17 +25,20 @@ from agent.exchange.messages import (
     Report,
     Rests,
 )
-from agent.exchange.status import Status
 from agent.exits import AgentError
 from agent.telemetry.events import EventLog
 from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_process import CollectorProcess
 from agent.trainer.learner import Learner
 from agent.trainer.reporter import Reporter
+from agent.trainer.shares import settings_of
 from agent.trainer.towns import Station, Towns
 from contract.events import CollectorRestarted, MemoryPool
 from contract.exits import Exit
 from contract.paths import RunPaths
+
+REST_S = 60.0
+"""Between two tries of a collector that did nothing too often, while others drive."""
 
 
 class CrashLoopGuard:
@@ -73,41 +79,60 @@ class CrashLoopGuard:
 
 
 class CollectorSupervisor:
-    """One collector after another, never two at a time."""
+    """One collector after another, never two at a time.
+
+    Args:
+        config: of the run.
+        run: where it lives.
+        process: the collector's.
+        number: among the run's collectors; the first one evaluates.
+        learner: whose rings the collectors write.
+        store: the run's counters and checkpoints.
+        reporter: is told of episodes, evaluations and memory.
+        events: where a person reads what became of it.
+        others_may_drive: whether another collector does what this one can't, as far as is known.
+    """
 
     def __init__(
         self,
         config: AgentConfig,
         run: RunPaths,
-        status: Status,
+        process: CollectorProcess,
+        number: int,
         *,
         learner: Learner,
         store: CheckpointStore,
         reporter: Reporter,
         events: EventLog,
+        others_may_drive: Callable[[], bool],
     ) -> None:
-        self._collector = CollectorProcess(config, run, status)
-        self._guard = CrashLoopGuard(config.collector.attempts, run.collector_log)
+        self._config, self._collector, self._number = config, process, number
+        self._others_may_drive = others_may_drive
+        self._failed_at: int | None = None
+        self._which: dict[str, Any] = {"collector": number} if config.training.collectors > 1 else {}
+        self._rests_until_s: float | None = None
+        self._guard = CrashLoopGuard(config.collector.attempts, run.log_of(number))
         self._total_steps = config.training.total_steps
         self._grace_s = config.collector.stop_grace_s
         self._learner, self._store, self._reporter, self._events = learner, store, reporter, events
-        self._towns = Towns.of(config)
+        self._towns = Towns.of(config, number)
         self._station: Station | None = None
         self._may_leave = False
         """Whether the collector has nothing more to do where it is."""
         evaluates = config.evaluation.every_steps > 0 or config.evaluation.final_episodes > 0
-        self._rehearsed = not evaluates
+        self._rehearsed = not evaluates or number > 0
 
     def start(self) -> None:
         """Start a collector where one is wanted; it repeats an evaluation that the last one didn't end."""
         counters, wanted = self._store.counters, self._wanted
         if self._towns.config is not None:
-            self._events.append("town", map=wanted.map, episodes=self._learner.episodes, steps=counters.steps)
-        self._station, self._may_leave = wanted, False
-        self._collector.start(wanted, rehearse=not self._rehearsed)
-        self._reporter.memory.collector_pid = self._collector.pid
-        self._guard.begin(counters.steps)
-        if counters.evaluating:
+            self._events.append("town", map=wanted.map, episodes=self._episodes, steps=counters.steps, **self._which)
+        self._station, self._may_leave, self._rests_until_s = wanted, False, None
+        settings = settings_of(self._config, self._number, wanted.map, self._steps, counters.steps)
+        self._collector.start(settings, wanted.until_episode, rehearse=not self._rehearsed)
+        self._reporter.memory.collector_pids[self._number] = self._collector.pid
+        self._guard.begin(self._steps)
+        if self._evaluating:
             self._order_evaluation()
 
     def evaluate(self) -> None:
@@ -131,46 +156,81 @@ class CollectorSupervisor:
         """Replace a collector that ended or hangs, or has nothing more to do in its town.
 
         Raises:
-            AgentError: too many in a row have done nothing.
+            AgentError: too many in a row have done nothing, and no other collector drives.
         """
+        if self._rests_until_s is not None:
+            if time.monotonic() >= self._rests_until_s:
+                self.start()
+            return
         ended = self._collector.ended()
         if ended is None:
             if self._may_leave and self._station != self._wanted:
                 self._replace()
             return
         self.hear()
-        steps = self._store.counters.steps
-        self._guard.ended(ended.cause, steps)
-        self._reporter.vitals.collector_restarts += 1
-        restarts = self._reporter.vitals.collector_restarts
-        self._events.add(CollectorRestarted(**asdict(ended), restarts=restarts, steps=steps))
+        rests = False
+        try:
+            self._guard.ended(ended.cause, self._steps)
+        except AgentError:
+            rests = self._goes_on_without()
+            if not rests:
+                raise
+        counted = self._reporter.vitals.collector_restarts
+        counted[self._number] = counted.get(self._number, 0) + 1
+        restarts, steps = sum(counted.values()), self._store.counters.steps
+        which = self._number if self._which else None
+        self._events.add(CollectorRestarted(**asdict(ended), restarts=restarts, steps=steps, collector=which))
         self._collector.close()
-        self.start()
+        if rests:
+            self._rests_until_s = time.monotonic() + REST_S
+        else:
+            self.start()
 
-    def stop(self) -> None:
-        """Let the collector give the simulator back and end, or end it; what it reports can still be heard."""
+    def retire(self) -> None:
+        """Let the collector give the simulator back and end; no other one follows."""
         self._collector.stop(self._grace_s)
+        self.hear()
+        self.close()
 
     def close(self) -> None:
         """End the collector if it still runs, and forget it."""
         self._collector.close()
-        self._reporter.memory.collector_pid = None
+        self._reporter.memory.collector_pids[self._number] = self._rests_until_s = None
+
+    @property
+    def fails(self) -> bool:
+        """Whether the last that is known of it is that it couldn't go on: it has taken no step since."""
+        return self._failed_at == self._steps
+
+    def _goes_on_without(self) -> bool:
+        """Take note that the collector can't go on; return whether the run can: all may be at the same trouble."""
+        self._failed_at = self._steps
+        return self._others_may_drive()
+
+    @property
+    def _steps(self) -> int:
+        return self._learner.collector_steps[self._number]
+
+    @property
+    def _episodes(self) -> int:
+        return self._learner.episodes_of(self._number)
+
+    @property
+    def _evaluating(self) -> bool:
+        return self._store.counters.evaluating and self._number == 0
 
     @property
     def _wanted(self) -> Station:
         """Where a collector is to be now; at the run's end it stays where it is."""
-        counters, episodes = self._store.counters, self._learner.episodes
-        if counters.evaluating or not self._rehearsed:
-            return self._towns.evaluating(episodes)
-        if self._station is not None and counters.steps >= self._total_steps:
+        if self._evaluating or not self._rehearsed:
+            return self._towns.evaluating(self._episodes)
+        if self._station is not None and self._store.counters.steps >= self._total_steps:
             return self._station
-        return self._towns.driving(episodes)
+        return self._towns.driving(self._episodes)
 
     def _replace(self) -> None:
         """Let the collector give the simulator back, and start the next; no episode is lost, for none is open."""
-        self.stop()
-        self.hear()
-        self._collector.close()
+        self.retire()
         self.start()
 
     def _order_evaluation(self) -> None:
@@ -186,6 +246,8 @@ class CollectorSupervisor:
             self._take_evaluation(report)
         elif isinstance(report, Failed):
             code = Exit(report.code)
+            if code is Exit.NO_SIMULATOR and not self._evaluating and self._goes_on_without():
+                return  # its process ends, and the next one tries again
             # A collector computes on the CPU, so what it runs out of is the host's.
             raise AgentError(report.sentence, code, MemoryPool.HOST if code is Exit.OUT_OF_MEMORY else None)
         elif isinstance(report, Rehearsed):
@@ -194,8 +256,8 @@ class CollectorSupervisor:
         elif isinstance(report, Rests):
             self._may_leave = True
         elif isinstance(report, Ready):
-            self._learner.open_replay()
-            self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps)
+            self._learner.open_ring(self._number)
+            self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps, **self._which)
 
     def _take_evaluation(self, report: Evaluated) -> None:
         self._guard.progressed()

@@ -1,6 +1,6 @@
 """The learner's side of the data: batches in, weights out, checkpoints kept.
 
-Owns the TD3 state, the reading end of the replay and the writing end of the weights. Never imports ``carla`` or the
+Owns the TD3 state, the reading ends of the rings and the writing end of the weights. Never imports ``carla`` or the
 environment (a test holds that): the process it lives in must survive what the client library does.
 """
 
@@ -29,6 +29,7 @@ from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import Replay, ReplayError
 from agent.td3.replay.resampling import adapted
+from agent.td3.replay.sampling import Rings
 from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer import checkpoint
@@ -93,10 +94,12 @@ class Learner:
         policy = flatten(self._td3.policy_state())
         self._weights = WeightsFile.create(run.exchange / "weights.bin", policy.size)
         self._batches = Batches(config)
-        self._replay: Replay | None = None
-        # A ring that can't be opened yet was left half made; the collector makes it whole, or says what is wrong.
-        with contextlib.suppress(ReplayError):
-            self.open_replay()
+        self._rings: dict[int, Replay] = {}
+        self._replay: Rings | None = None
+        for collector in run.rings():
+            # One that can't be opened yet was left half made; its collector makes it whole, or says what is wrong.
+            with contextlib.suppress(ReplayError):
+                self.open_ring(collector)
         self.pacing = Pacing.of(config, self._last_pacing, self.steps)
         """How updates follow steps; saved with each checkpoint."""
         self._losses = Means()
@@ -109,9 +112,19 @@ class Learner:
         return 0 if self._replay is None else self._replay.steps
 
     @property
-    def episodes(self) -> int:
-        """Training episodes begun, by the transitions on disk."""
-        return 0 if self._replay is None else self._replay.episodes
+    def collector_steps(self) -> list[int]:
+        """The same by collector."""
+        rings = map(self._rings.get, range(self._config.training.collectors))
+        return [0 if ring is None else ring.steps for ring in rings]
+
+    @property
+    def steps_of_others(self) -> int:
+        """The same of collectors that the run had, and has no more."""
+        return sum(ring.steps for number, ring in self._rings.items() if number >= self._config.training.collectors)
+
+    def episodes_of(self, collector: int) -> int:
+        """Return how many training episodes a collector has begun, by the transitions on disk."""
+        return self._rings[collector].episodes if collector in self._rings else 0
 
     @property
     def updates(self) -> int:
@@ -136,10 +149,19 @@ class Learner:
         """Return where the run stands: updates of its checkpoint, steps of its replay."""
         return replace(self._counters, steps=self.steps, updates=self.updates)
 
-    def open_replay(self) -> None:
-        """Map the replay that the collector has made."""
-        if self._replay is None:
-            self._replay = Replay.open(self._run.replay, stack=self._td3.stack)
+    def open_ring(self, collector: int) -> None:
+        """Map the ring that a collector has made.
+
+        Raises:
+            ReplayError: it can't be used.
+        """
+        if collector in self._rings:
+            return
+        self._rings[collector] = Replay.open(self._run.ring(collector), stack=self._td3.stack)
+        count, rings = self._config.training.collectors, self._rings.items()
+        written = [ring for number, ring in rings if number < count]
+        gone = [ring for number, ring in rings if number >= count]
+        self._replay = Rings(written, gone, self._config.replay.capacity)
 
     def dry_run(self) -> None:
         """Allocate what updates will need, and find the micro-batch that fits, before anything is learned.
@@ -197,12 +219,14 @@ class Learner:
         Raises:
             CheckpointError: it can't be written; the earlier ones stand.
         """
+        rows = {number: ring.rows for number, ring in self._rings.items()}
         values = {
             "steps": counters.steps,
             "updates": self.updates,
             "evaluated_at": counters.evaluated_at,
             "finally_evaluated": counters.finally_evaluated,
-            "replay_rows": 0 if self._replay is None else self._replay.rows,
+            "replay_rows": sum(rows.values()),
+            **({"rings": rows} if len(rows) > 1 else {}),
             "pacing": self.pacing.plain(),
             "td3.precision": self._config.td3.precision,
         }

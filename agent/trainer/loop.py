@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.console import Console
 
-from agent.exchange.status import Pace, Status
+from agent.exchange.status import Status
 from agent.exits import AgentError, exhausted_pool, exit_code
 from agent.memory.preflight import Admitted
 from agent.telemetry.events import EventLog
 from agent.trainer.announcement import announce
 from agent.trainer.checkpoint_store import CheckpointStore
-from agent.trainer.collector_supervisor import CollectorSupervisor
+from agent.trainer.fleet import Fleet
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Action, Counters, Plan, decide, phase, step_limit
 from agent.trainer.reporter import Reporter
@@ -28,9 +28,9 @@ from contract.paths import RunPaths
 from contract.signals import StopRequests
 
 WAIT_S = 0.001
-"""The learner's look at the collector when it has nothing to do; a report ends the wait earlier."""
+"""The learner's look at the collectors when it has nothing to do; a report ends the wait earlier."""
 DRAINED_WAIT_S = 0.05
-"""The same while there is no collector to look at, only requests."""
+"""The same while there are none to look at, only requests."""
 
 
 class TrainingLoop:
@@ -42,15 +42,15 @@ class TrainingLoop:
         self._stop = stop
         self._stop_asked = ""
         self._events = EventLog(run.agent_events)
-        self._status, self._pace = Status(run.exchange / "status.bin"), Pace(run.exchange / "pace.bin")
+        self._statuses = [Status.of(run.exchange, number) for number in range(config.training.collectors)]
         self._requests = Requests(run, self._events)
         self._learner = Learner(config, run, admitted.device, admitted.gave_way)
         self._plan = Plan.of(config, self._learner.pacing)
-        self._reporter = Reporter(config, run, self._learner, self._status, out)
+        self._reporter = Reporter(config, run, self._learner, self._statuses, out)
         self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda
         self._store = CheckpointStore(self._learner, self._reporter, self._events)
-        self._supervisor = CollectorSupervisor(
-            *(config, run, self._status),
+        self._fleet = Fleet(
+            *(config, run, self._statuses),
             learner=self._learner,
             store=self._store,
             reporter=self._reporter,
@@ -87,7 +87,7 @@ class TrainingLoop:
                     raise AgentError(str(error), known, MemoryPool.DEVICE) from error
                 raise
             finally:
-                self._supervisor.close()
+                self._fleet.close()
         self._reporter.summarise(self._counters)
         return code
 
@@ -96,7 +96,8 @@ class TrainingLoop:
         last = read_heartbeat(self._run.heartbeat)
         if last is not None and last.exit_code == Exit.FINISHED:
             return
-        self._status.end_collector()
+        for status in self._statuses:
+            status.end_collector()
         with self._reporter:
             self._reporter.tell(self._counters, Phase.FINISHED)
             self._reporter.vitals.exit_code = Exit.FINISHED
@@ -112,32 +113,33 @@ class TrainingLoop:
         self._store.save_what_is_new(cause)
 
     def drain(self, cause: str) -> None:
-        """Write a checkpoint, let the collector give the simulator back, and rest until :meth:`resume`.
+        """Write a checkpoint, let the collectors give the simulators back, and rest until :meth:`resume`.
 
-        The episode is cut: its last step is not terminal, as after a time limit. An evaluation is repeated later.
+        Episodes are cut: their last step is not terminal, as after a time limit. An evaluation is repeated later.
         """
         if self._counters.drained:
             return
-        self._pace.step_limit = 0
+        self._fleet.halt()
         self.checkpoint(cause)
         self._reporter.tell(self._counters, Phase.DRAINING)
-        self._supervisor.stop()
-        self._supervisor.hear()
-        self._supervisor.close()
+        self._fleet.stop()
+        self._fleet.hear()
+        self._fleet.close()
         self._store.note(drained=True)
         self._record("drained", cause)
 
     def resume(self, cause: str) -> None:
-        """Start a collector after a drain; the phase says whether it finds a simulator."""
+        """Start collectors after a drain; the phase says whether they find simulators."""
         if self._counters.drained:
             self._store.note(drained=False)
             self._record("drain_ended", cause)
-            self._supervisor.start()
+            self._fleet.start()
 
     def apply(self, values: Mapping[str, Any], cause: str) -> None:
         """Go on with other values of the configuration."""
         config = patched(self._config, values)
         self._learner.apply(config, values)
+        self._fleet.apply(config, starts=not self._counters.drained)
         self._config, self._plan = config, Plan.of(config, self._learner.pacing)
         self._events.append("applied", cause, values=dict(values))
 
@@ -151,20 +153,20 @@ class TrainingLoop:
     def _prepare(self) -> None:
         self._learner.dry_run()
         self._learner.publish()
-        self._supervisor.start()
+        self._fleet.start()
 
     def _loop(self) -> Exit:
         while not self._stopped_by:
             counters = self._counters  # one look: the collector goes on meanwhile
-            self._pace.step_limit = step_limit(self._plan, counters)
+            self._fleet.allow(step_limit(self._plan, counters))
             action = decide(self._plan, counters)
             if action is Action.FINISH:
                 return Exit.FINISHED
             self._reporter.tell(counters, phase(self._plan, counters, action))
             self._perform(action)
-            self._supervisor.hear(self._wait_s(action))
+            self._fleet.hear(self._wait_s(action))
             if not self._counters.drained:
-                self._supervisor.watch()
+                self._fleet.watch()
             self._requests.obey(self)
         return Exit.STOPPED
 
@@ -191,18 +193,18 @@ class TrainingLoop:
             self._store.save_if_possible("last update" if last else "before the evaluation")
         elif action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
             self._learner.publish()
-            self._supervisor.evaluate()
+            self._fleet.evaluate()
 
     def _end(self, code: Exit) -> None:
-        """Keep what was learned, then let the collector give the simulator back.
+        """Keep what was learned, then let the collectors give the simulators back.
 
         Raises:
             CheckpointError: the disk still refuses the last checkpoint.
         """
-        self._pace.step_limit = 0
+        self._fleet.halt()
         refused = self._store.close("stop requested" if code is Exit.STOPPED else "last try", code is Exit.STOPPED)
         self._reporter.tell(self._counters, Phase.STOPPING)
-        self._supervisor.stop()
+        self._fleet.stop()
         self._reporter.log(self._counters)
         if refused is not None:
             raise refused

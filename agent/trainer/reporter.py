@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -30,7 +31,9 @@ RATE_WINDOW_S = 2.0
 class Reporter:
     """Use as a context manager around the run."""
 
-    def __init__(self, config: AgentConfig, run: RunPaths, learner: Learner, status: Status, out: Console) -> None:
+    def __init__(
+        self, config: AgentConfig, run: RunPaths, learner: Learner, statuses: Sequence[Status], out: Console
+    ) -> None:
         self.vitals = Vitals(
             total_steps=config.training.total_steps,
             device=learner.device.type,
@@ -38,7 +41,7 @@ class Reporter:
             micro_batch=learner.micro_batch,
             gave_way=learner.gave_way,
         )
-        self._run, self._status, self._out = run, status, out
+        self._run, self._statuses, self._out = run, statuses, out
         self._evaluated: Evaluated | None = None
         self._driving: Driving | None = None
         self._learner = learner
@@ -50,7 +53,7 @@ class Reporter:
         self._metrics.hyperparameters(config.model_dump(mode="json"))
         self._progress = ProgressLine(config.training.total_steps, out)
         self.memory = Watermarks(learner.device)
-        self._heartbeat = Pulse(run, self.vitals, status, self.memory)
+        self._heartbeat = Pulse(run, self.vitals, statuses, self.memory)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Reporter:
@@ -83,6 +86,7 @@ class Reporter:
         """Show where the run stands; cheap, called at every turn of the loop."""
         vitals = self.vitals
         vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
+        vitals.collector_steps = self._learner.collector_steps
         vitals.device = self._learner.device.type
         vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
         vitals.gave_way = self._learner.gave_way
@@ -119,7 +123,7 @@ class Reporter:
                 **{f"train/{name}": value for name, value in self._learner.losses().items()},
                 **self.memory.scalars(),
                 "train/n_updates": counters.updates,
-                "time/episodes": self._status.read().episodes,
+                "time/episodes": sum(status.read().episodes for status in self._statuses),
                 "time/fps": self._rate.mean_steps_per_s(counters.steps),
                 "time/time_elapsed": self._rate.elapsed_s,
                 "time/total_timesteps": counters.steps,

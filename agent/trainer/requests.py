@@ -17,7 +17,10 @@ from agent.trainer.checkpoint import CheckpointError
 from contract.paths import RunPaths
 from contract.requests import Answer, Inbox, Request, RequestKind, Result, Unfit
 
-APPLICABLE = ("device", "td3.micro_batch", "training.checkpoint_every_steps", "training.learner_threads")
+APPLICABLE = (
+    *("collector.at_work", "device", "td3.micro_batch", "training.checkpoint_every_steps"),
+    "training.learner_threads",
+)
 """Keys whose change in mid-run is exact: the tensors move, gradients add up to the batch's, and the rest is pace.
 Anything else is part of what is learned or built once, and needs a new process."""
 

@@ -22,34 +22,40 @@ class Station:
     map: str | None
     """``simulator.map``; None keeps the simulator's."""
     until_episode: int | None = None
-    """It begins no episode once so many have begun in this run; None: it may always."""
+    """It begins no episode once it has begun so many in this run; None: it may always."""
 
 
 @dataclass(frozen=True)
 class Towns:
-    """The stations of one run."""
+    """The stations of one collector."""
 
     config: TownsConfig | None
     map: str | None
     names: Sequence[str]
+    first: int = 0
+    """The number of the first town."""
+    stride: int = 1
+    """From one town's number to the next one's."""
 
     @classmethod
-    def of(cls, config: AgentConfig) -> Towns:
-        """Return a configuration's.
+    def of(cls, config: AgentConfig, collector: int = 0) -> Towns:
+        """Return a configuration's for a collector: of several, each drives in towns of its own.
 
         Raises:
             ConfigError: a folder of maps has none.
         """
         towns = config.training.towns
-        return cls(towns, config.simulator.map, () if towns is None else _named(towns.maps))
+        names = () if towns is None else _named(towns.maps)
+        return cls(towns, config.simulator.map, names, collector, config.training.collectors)
 
     def driving(self, episodes: int) -> Station:
-        """Return where the next episode is driven when so many have begun."""
+        """Return where the collector's next episode is driven when so many of its own have begun."""
         if self.config is None:
             return Station(self.map)
-        index = episodes // self.config.every_episodes
+        turn = episodes // self.config.every_episodes
+        index = self.first + turn * self.stride
         name = self.names[index % len(self.names)].replace(SEED, str(self.config.first_seed + index))
-        return Station(name, (index + 1) * self.config.every_episodes)
+        return Station(name, (turn + 1) * self.config.every_episodes)
 
     def evaluating(self, episodes: int) -> Station:
         """Return where evaluations are: without a map of their own, where is driven."""

@@ -10,11 +10,13 @@ from typing import Any, Protocol
 from contract.requests import Answer
 from launcher.act.runtime import Child, Runtime
 from launcher.decide.detectors.causes import Finding
+from launcher.decide.detectors.drive import Drive
 from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.holders import Holders
 from launcher.decide.ladder import Ladder, Needs
 from launcher.observe.health import Health
 from launcher.observe.observation import Observation
+from launcher.observe.simulator import SimulatorMonitor
 
 
 class State(Enum):
@@ -77,8 +79,13 @@ class Requests(Protocol):
 class Observer(Protocol):
     """Looks at simulator, agent and memory."""
 
-    def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
-        """Return what is there; None stands for a program that wasn't started, or was put away."""
+    def look(
+        self, now_s: float, simulator: Child | None, agent: Child | None, further: frozenset[int] = frozenset(), /
+    ) -> Observation:
+        """Return what is there; None stands for a program that wasn't started, or was put away.
+
+        ``further`` are the processes of the other simulators, whose memory is looked at as the first one's.
+        """
 
     def expect_end(self, child: Child) -> None:
         """Take note that the launcher asks this program to end, before it does."""
@@ -109,6 +116,14 @@ class Forecast:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """How one of several simulators is looked at, and what is made of it."""
+
+    monitor: SimulatorMonitor
+    drive: Drive
+
+
+@dataclass(frozen=True)
 class Effects:
     """What the supervisor touches.
 
@@ -117,6 +132,7 @@ class Effects:
         expect: has ``diagnose`` measure against these bands from now on.
         check: asks for health; the argument is whether the simulator is in use.
         draw: gives numbers in [-1, 1].
+        further: how the simulators of the second collector on are watched.
     """
 
     runtime: Runtime
@@ -130,3 +146,4 @@ class Effects:
     stop: StopAsked
     say: Callable[[str], None]
     expect: Callable[[Mapping[BandKey, float]], None] = lambda _bands: None
+    further: tuple[Watched, ...] = ()

@@ -24,7 +24,18 @@ from launcher.decide.decisions import Degrade
 from launcher.decide.detectors.causes import Finding
 from launcher.decide.detectors.expectations import BandKey
 from launcher.decide.holders import Holders
-from launcher.decide.ladder import Step, Taken, kind_of, overrides, predicted, relief, within_reach
+from launcher.decide.ladder import (
+    AT_WORK,
+    Step,
+    Taken,
+    kind_of,
+    of_simulators,
+    overrides,
+    predicted,
+    relief,
+    summed,
+    within_reach,
+)
 from launcher.decide.restore import Hold, fits_without_last
 from launcher.decide.room import taken_from_simulator
 from launcher.observe.observation import Observation
@@ -81,6 +92,11 @@ class LadderState:
         """The values that hold now."""
         return overrides(self._run_state.now.taken)
 
+    @property
+    def simulators(self) -> int:
+        """How many are to run on the present rung."""
+        return int(self.overrides.get(AT_WORK, self._spec.simulators))
+
     def ground(self, seen: Observation) -> Ground:
         """Return what a choice of steps stands on."""
         return Ground(
@@ -100,7 +116,8 @@ class LadderState:
         """Record steps down: all of them before the first event, for a launcher may be killed between two."""
         taken, ladder, rows = list(self._run_state.now.taken), self._forecast.ladder, []
         for step in decision.steps:
-            freed = relief([step], ladder, taken, self._forecast.needs) if step.values else step.frees_mib
+            by_values = relief([step], ladder, taken, self._forecast.needs) if step.values else step.frees_mib
+            freed = summed(by_values, of_simulators([step], ladder, taken))
             kind = kind_of(step, ladder, decision.kind).value
             rows.append((str(step), kind, {each.value: round(mib, 1) for each, mib in freed.items()}))
             if step.stays:
@@ -248,7 +265,7 @@ class LadderState:
         for kind in (PoolKind.VRAM, PoolKind.RAM):
             held = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
             if young:
-                self._run_state.simulator_held(kind, quality, held)
+                self._run_state.simulator_held(kind, quality, held / self.simulators)
             if not self._fresh_known and held > 0:
                 self._fresh_mib[kind] = held
         self._run_state.agent_context(context_mib(seen))
@@ -258,7 +275,8 @@ class LadderState:
 
     def foreign_process_in_the_way(self, seen: Observation, holders: Holders) -> Finding | None:
         """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
-        return taken_from_simulator(self._fresh_mib, seen.memory, holders, self._spec.cards)
+        one = {kind: mib / self.simulators for kind, mib in self._fresh_mib.items()}
+        return taken_from_simulator(one, seen.memory, holders, self._spec.cards)
 
     def may_restore(self, seen: Observation, now_s: float, findings: tuple[Finding, ...]) -> bool:
         """Return whether the last step could have been taken back for the whole hold time."""

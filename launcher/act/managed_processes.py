@@ -14,6 +14,7 @@ from contract.events import LauncherEvent
 from contract.readers import last_lines
 from contract.requests import Answer
 from launcher.act.effects import Effects, State
+from launcher.act.further_simulators import FurtherSimulators
 from launcher.act.journal import Journal
 from launcher.act.run_spec import RunSpec
 from launcher.act.run_state import RunState
@@ -53,6 +54,9 @@ class ManagedProcesses:
         self.warm = False
         self._spec, self._config, self._effects = spec, config, effects
         self._journal, self._run_state = journal, run_state
+        self.further = FurtherSimulators(
+            effects.further, config, effects.runtime, journal, run_state, effects.draw, effects.say
+        )
 
     @property
     def now_s(self) -> float:
@@ -260,10 +264,11 @@ class ManagedProcesses:
     # Both
 
     def kill_all(self) -> None:
-        """End both at once, without a word."""
+        """End all at once, without a word."""
         for child in (self.agent, self.simulator):
             if child is not None and child.poll() is None:
                 child.kill()
+        self.further.kill_all()
 
     def _end(self, role: Role, grace_s: float) -> Script:
         child = self.agent if role is Role.AGENT else self.simulator

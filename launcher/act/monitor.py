@@ -58,7 +58,9 @@ class Monitor:
     def look(self) -> Observation:
         """Look now; what is found wrong is in ``findings``."""
         processes = self._processes
-        seen = self._effects.observer.look(processes.now_s, processes.simulator, processes.agent)
+        seen = self._effects.observer.look(
+            *(processes.now_s, processes.simulator, processes.agent), processes.further.pids()
+        )
         self._looked_s, self._seen, self.fresh = processes.now_s, seen, True
         self._found_now = ""
         self.findings = tuple(map(self._identified, self._effects.diagnose(seen)))

@@ -11,6 +11,8 @@ from launcher.observe.pools import Cards
 from launcher.options import RunOptions, SimulatorKind
 
 LOOPBACK = "127.0.0.1"
+PORTS = 3
+"""Neighbouring ports that a simulator takes."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class RunSpec:
         host: where the simulator listens; only local programs can use another one than this machine's loopback.
         resume: the agent goes on with what is in the run directory.
         gpu_uuids: of the simulator's card and of the agent's; empty gives either none in particular.
+        simulators: how many, one a collector; of those from the second on, each has the next three ports.
         inherited: descriptors that everything started on this machine holds too, such as the run's lock.
     """
 
@@ -32,12 +35,17 @@ class RunSpec:
     host: str = LOOPBACK
     resume: bool = False
     gpu_uuids: tuple[str, str] = ("", "")
+    simulators: int = 1
     inherited: tuple[int, ...] = ()
 
     @property
     def address(self) -> Address:
         """Return where the simulator listens."""
-        return Address(self.host, self.port)
+        return self.address_of(0)
+
+    def address_of(self, simulator: int) -> Address:
+        """Return where one of several listens; the agent expects it there."""
+        return Address(self.host, self.port + PORTS * simulator)
 
     @property
     def cards(self) -> Cards:

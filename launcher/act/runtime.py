@@ -27,11 +27,13 @@ class Start:
     Attributes:
         quality: of the simulator: Low or Epic; None for the agent, and for a simulator that knows none.
         resume: the agent goes on with the run.
+        number: of the simulator, where there are several; the first is 0.
     """
 
     role: Role
     quality: str | None = None
     resume: bool = False
+    number: int = 0
 
 
 class Child(Program, Protocol):

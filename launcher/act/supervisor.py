@@ -82,6 +82,8 @@ class Supervisor:
             self._run_state.handle("")
             self._leave(Ending(Exit.STOPPED, f"stopped on request ({self._effects.stop.cause})"))
         self._monitor.look_if_due()
+        if not self._leaving and self.state is not State.INIT:
+            self._processes.further.look(self._monitor.last, self._processes.quality, self._ladder.simulators)
         try:
             next(self._script)
         except StopIteration:
@@ -209,6 +211,7 @@ class Supervisor:
             yield from processes.stop_agent(ending.reason)
         if processes.agent is not None and (ended := processes.agent.poll()) is not None:
             self.ending = self._after(ended, ending, lived)
+        yield from processes.further.stop(lambda: processes.now_s, lambda: self._effects.stop.count > 1)
         yield from processes.stop_simulator()
 
     def _after(self, ended: Ended, wanted: Ending, lived: bool) -> Ending:

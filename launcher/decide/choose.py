@@ -13,7 +13,7 @@ from itertools import groupby
 
 from launcher.config import Does
 from launcher.decide.fit import lives_in
-from launcher.decide.ladder import Ladder, Needs, Step, Taken, is_taken, relief
+from launcher.decide.ladder import Ladder, Needs, Step, Taken, is_taken, of_simulators, relief, summed
 from launcher.observe.pools import Cards, OwnerKind, Pool, PoolKind, Reading
 
 Way = tuple[Step, ...]
@@ -157,7 +157,7 @@ class Ground:
 
     def frees(self, way: Way) -> dict[PoolKind, float]:
         """Return what steps free together in each kind of pool, negative where they cost."""
-        return _sum(self._agent_frees(way), self._simulator_frees(way))
+        return summed(self._agent_frees(way), self._simulator_frees(way))
 
     def _short_after(self, way: Way, target: str, lack: Lack) -> dict[str, float]:
         agent, simulator = self._agent_frees(way), self._simulator_frees(way)
@@ -185,10 +185,11 @@ class Ground:
 
     def _simulator_frees(self, way: Way) -> dict[PoolKind, float]:
         freed = [dict(step.frees_mib) for step in way if step.does is Does.QUALITY]
+        freed.append(of_simulators(way, self.ladder, self.taken))
         if any(step.does is Does.RESTART_SIMULATOR for step in way):
             held = {kind: self._held(kind, OwnerKind.SIMULATOR) for kind in self.fresh_mib}
             freed.append({kind: max(0.0, held[kind] - mib) for kind, mib in self.fresh_mib.items()})
-        return _sum(*freed)
+        return summed(*freed)
 
     def _held(self, kind: PoolKind, owner: OwnerKind) -> float:
         pools = (pool for pool in self.reading.of(kind) if self._lives_in(owner, pool.name, kind))
@@ -201,8 +202,3 @@ class Ground:
         if step.does is Does.STOP or is_taken(step, self.ladder, self.taken):
             return False
         return self.simulator_ours or step.does not in (Does.RESTART_SIMULATOR, Does.QUALITY)
-
-
-def _sum(*amounts: Mapping[PoolKind, float]) -> dict[PoolKind, float]:
-    kinds = {kind for each in amounts for kind in each}
-    return {kind: sum(each.get(kind, 0.0) for each in amounts) for kind in kinds}

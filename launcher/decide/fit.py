@@ -159,7 +159,7 @@ class Fits:
         return Candidate(quality, steps, sums, sizes)
 
     def _sum(self, pool: Pool, sizes: Sizes, quality: str | None, steps: Sequence[Step]) -> Sum:
-        simulator, agent = self._simulator(pool, quality), self._agent(pool, sizes, steps)
+        simulator, agent = self._simulator(pool, quality, steps), self._agent(pool, sizes, steps)
         # Of a card on which nothing of this run would be, nothing is kept free: others may fill it.
         kept = (
             self._situation.reserve_mib.get(pool.kind, 0.0)
@@ -169,12 +169,14 @@ class Fits:
         reserve = [Line("reserve", estimated(kept))] if kept else []
         return Sum(pool.name, pool.kind, (*simulator, *_others(pool), *agent, *reserve), pool.total)
 
-    def _simulator(self, pool: Pool, quality: str | None) -> list[Line]:
+    def _simulator(self, pool: Pool, quality: str | None, steps: Sequence[Step]) -> list[Line]:
         simulator = self._situation.simulator
         if simulator is None or quality is None or not self._has(pool, OwnerKind.SIMULATOR):
             return []
         figure = simulator.peak(quality, pool.kind)
-        name = simulator.name if simulator.name == "carla-lite" else f"{simulator.name} at {quality}"
+        if ended := sum(step.simulators_mib.get(pool.kind, 0.0) for step in steps):
+            figure = replace(figure, mib=round(max(0.0, (figure.mib or 0.0) - ended), 1))
+        name = simulator.name if simulator.quality == LITE else f"{simulator.name} at {quality}"
         return [Line(name, figure)] if figure.mib else []
 
     def _agent(self, pool: Pool, sizes: Sizes, steps: Sequence[Step]) -> list[Line]:

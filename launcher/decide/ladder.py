@@ -32,6 +32,7 @@ class Step:
         frees_mib: predicted, against the step before it of the same rung (or against nothing taken).
         unseen_mib: of what it and the steps before it free, the part that ``launcher.yaml`` says and the agent's
             footprint doesn't.
+        simulators_mib: likewise the part that simulators have that it ends.
     """
 
     rung: str
@@ -41,6 +42,7 @@ class Step:
     quality: str | None = None
     frees_mib: Mapping[PoolKind, float] = field(default_factory=dict)
     unseen_mib: Mapping[PoolKind, float] = field(default_factory=dict)
+    simulators_mib: Mapping[PoolKind, float] = field(default_factory=dict)
 
     @property
     def stays(self) -> bool:
@@ -101,8 +103,10 @@ def kind_of(step: Step, ladder: Ladder, default: PoolKind = PoolKind.RAM) -> Poo
 
 # The steps of a configuration
 
-HALF = "half"
-_DEFAULTS = {"td3.micro_batch": "td3.batch_size"}
+HALF, FEWER = "half", "fewer"
+AT_WORK = "collector.at_work"
+"""Key of how many collectors drive, each in a simulator of its own."""
+_DEFAULTS = {"td3.micro_batch": "td3.batch_size", AT_WORK: "training.collectors"}
 """Keys that are another one's value where they are null."""
 
 Rungs = Mapping[PoolKind, Sequence[Rung]]
@@ -159,7 +163,7 @@ def build_ladder(rungs: Rungs, base: Values, simulator: Simulator | None, sizes_
     def steps(kind: PoolKind, rung: Rung) -> Iterator[Step]:
         if rung.values:
             sizes = [(values, found[key_of({**start, **values})]) for values in unrolled(rung, base)]
-            yield from _of_agent(kind, rung, found[key_of(start)], sizes)
+            yield from _of_agent(kind, rung, found[key_of(start)], sizes, _one_less(rung, simulator))
         else:
             yield from _without_values(rung, simulator)
 
@@ -176,7 +180,8 @@ def variants_of(rungs: Rungs, base: Values) -> list[Values]:
 def unrolled(rung: Rung, base: Values) -> list[dict[str, object]]:
     """Return the sets of values that a rung comes to, in falling order, each other than ``base`` and less.
 
-    ``half`` halves what is there, or both ends of a range, again and again down to 1, and rounds down.
+    ``half`` halves what is there, or both ends of a range, again and again down to 1, and rounds down; ``fewer`` takes
+    one away.
     """
     now = {key: _present(base, key) for key in rung.values}
     found: list[dict[str, object]] = []
@@ -194,6 +199,8 @@ def _present(base: Values, key: str) -> object:
 
 
 def _next(now: object, wanted: object) -> object:
+    if wanted == FEWER:
+        return max(1, now - 1) if isinstance(now, int) else now
     if wanted != HALF:
         return wanted
     if isinstance(now, list):  # a range, as of cars
@@ -208,16 +215,42 @@ def _gives_way(now: object, then: object) -> bool:
     return now != then
 
 
-def _of_agent(kind: PoolKind, rung: Rung, before: Sizes, sizes: Sequence[tuple[Values, Sizes]]) -> Iterator[Step]:
+def _of_agent(
+    kind: PoolKind,
+    rung: Rung,
+    before: Sizes,
+    sizes: Sequence[tuple[Values, Sizes]],
+    simulator_mib: Mapping[PoolKind, float],
+) -> Iterator[Step]:
     unseen: dict[PoolKind, float] = {}
+    ended: dict[PoolKind, float] = {}
     for values, after in sizes:
         seen = _difference(rung, before, after)
-        frees = {**seen, **rung.frees_mib}
+        frees = summed({**seen, **rung.frees_mib}, simulator_mib)
         if after.refusal or frees.get(kind, 0.0) <= 0:
             continue
-        unseen = {each: unseen.get(each, 0.0) + frees[each] - seen.get(each, 0.0) for each in rung.frees_mib}
-        yield Step(rung.name, rung.does, rung.cost, values, frees_mib=frees, unseen_mib=dict(unseen))
+        unseen = {each: unseen.get(each, 0.0) + mib - seen.get(each, 0.0) for each, mib in rung.frees_mib.items()}
+        ended = summed(ended, simulator_mib)
+        yield Step(rung.name, rung.does, rung.cost, values, None, frees, dict(unseen), ended)
         before = after
+
+
+def _one_less(rung: Rung, simulator: Simulator | None) -> dict[PoolKind, float]:
+    """Return what one simulator takes, where each step of the rung ends one."""
+    if simulator is None or AT_WORK not in rung.values:
+        return {}
+    peaks = {kind: simulator.peak(simulator.quality, kind).mib or 0.0 for kind in PoolKind}
+    return {kind: round(mib / simulator.count, 1) for kind, mib in peaks.items() if mib}
+
+
+def summed(*amounts: Mapping[PoolKind, float]) -> dict[PoolKind, float]:
+    """Return amounts added up, by pool kind."""
+    kinds = dict.fromkeys(kind for each in amounts for kind in each)
+    return {kind: sum(each.get(kind, 0.0) for each in amounts) for kind in kinds}
+
+
+def _less(one: Mapping[PoolKind, float], other: Mapping[PoolKind, float]) -> dict[PoolKind, float]:
+    return summed(one, {kind: -mib for kind, mib in other.items()})
 
 
 def _difference(rung: Rung, before: Sizes, after: Sizes) -> dict[PoolKind, float]:
@@ -271,9 +304,18 @@ def relief(way: Sequence[Step], ladder: Ladder, taken: Sequence[Taken], needs: N
         more = (
             {kind: mib - unseen.get(kind, 0.0) for kind, mib in step.unseen_mib.items()}
             if now and then
-            else _configured(step, held, ladder)
+            else _less(_configured(step, held, ladder), of_simulators([step], ladder, taken))
         )
         freed = {kind: freed.get(kind, 0.0) + more.get(kind, 0.0) for kind in freed.keys() | more.keys()}
+    return freed
+
+
+def of_simulators(way: Sequence[Step], ladder: Ladder, taken: Sequence[Taken]) -> dict[PoolKind, float]:
+    """Return what the simulators hold that these steps end, beyond those that are ended already."""
+    freed: dict[PoolKind, float] = {}
+    for step in way:
+        held = held_step(step.rung, ladder, taken) if step.simulators_mib else None
+        freed = summed(freed, _less(step.simulators_mib, {} if held is None else held.simulators_mib))
     return freed
 
 

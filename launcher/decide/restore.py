@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from launcher.config import RestoreLimits
 from launcher.decide.choose import Ground
 from launcher.decide.fit import lives_in
-from launcher.decide.ladder import held_step, overrides, relief
-from launcher.observe.pools import OwnerKind, PoolKind
+from launcher.decide.ladder import held_step, of_simulators, overrides, relief
+from launcher.observe.pools import OwnerKind, Pool, PoolKind
 
 
 @dataclass
@@ -80,11 +80,18 @@ def fits_without_last(ground: Ground, limits: RestoreLimits) -> bool:
         return False  # what comes back isn't known yet
     else:
         costs |= relief([step], ground.ladder, before, ground.needs)
+    comes_back = [(owner, costs)]
+    if step is not None and step.simulators_mib:
+        comes_back.append((OwnerKind.SIMULATOR, of_simulators([step], ground.ladder, before)))
+
+    def cost_in(pool: Pool) -> float | None:
+        here = [mib for whose, mib in comes_back if lives_in(whose, pool.name, pool.kind, ground.cards)]
+        kept = [mib[pool.kind] for mib in here if pool.kind in mib]
+        return sum(kept) if kept else None
+
     return all(
         pool.free.mib is not None
-        and pool.free.mib >= max(0.0, cost) + ground.reserve_mib.get(kind, 0.0) + limits.margin_mib
-        for kind, cost in costs.items()
-        if cost > 0 or kind.value == last.kind
-        for pool in ground.reading.of(kind)
-        if lives_in(owner, pool.name, kind, ground.cards)
+        and pool.free.mib >= max(0.0, cost) + ground.reserve_mib.get(pool.kind, 0.0) + limits.margin_mib
+        for pool in ground.reading.pools
+        if (cost := cost_in(pool)) is not None and (cost > 0 or pool.kind.value == last.kind)
     )

@@ -6,7 +6,7 @@ Reads nothing: ``footprint`` asks the agent, ``watermarks`` reads what earlier r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launcher.observe.pools import Figure, PoolKind, Provenance, estimated
@@ -51,20 +51,23 @@ SizesOf = Callable[[Sequence[Values]], Sequence[Sizes]]
 
 @dataclass(frozen=True)
 class Simulator:
-    """The simulator of a run.
+    """The simulator of a run, or all of them.
 
     Attributes:
         quality: that it starts with: Low, Epic, or ``LITE``.
-        peaks: by quality and pool.
+        peaks: by quality and pool, of one.
+        count: how many; all that is said of their memory is of all together.
     """
 
     quality: str
     peaks: Mapping[str, Mapping[PoolKind, Figure]]
+    count: int = 1
 
     @property
     def name(self) -> str:
         """What people call it."""
-        return "carla-lite" if self.quality == LITE else "CARLA"
+        one = "carla-lite" if self.quality == LITE else "CARLA"
+        return one if self.count == 1 else f"{self.count} × {one}"
 
     @property
     def qualities(self) -> tuple[str, ...]:
@@ -73,7 +76,8 @@ class Simulator:
 
     def peak(self, quality: str, kind: PoolKind) -> Figure:
         """Return what it takes at most; nothing of a pool that it doesn't use."""
-        return self.peaks.get(quality, {}).get(kind, estimated(0))
+        one = self.peaks.get(quality, {}).get(kind, estimated(0))
+        return one if self.count == 1 or one.mib is None else replace(one, mib=round(one.mib * self.count, 1))
 
 
 def key_of(values: Values) -> str:

@@ -55,17 +55,22 @@ class RunObserver:
         """Say that the launcher asks this program to end, before it does: however it ends, that was planned."""
         self._asked_to_end.append(program)
 
-    def look(self, now_s: float, simulator: Program | None, agent: Program | None) -> Observation:
-        """Return what is seen now; None stands for a program that wasn't started, or was put away."""
+    def look(
+        self, now_s: float, simulator: Program | None, agent: Program | None, further: frozenset[int] = frozenset()
+    ) -> Observation:
+        """Return what is seen now; None stands for a program that wasn't started, or was put away.
+
+        ``further`` are the processes of other simulators, whose memory counts as this one's.
+        """
         if self._looked_s is not None and now_s - self._looked_s > self._gap_s:
             self._files.restart_age(now_s)
         self._looked_s = now_s
         agent_seen = self._look_at_agent(now_s, agent)
         seen = self._simulator.look(now_s, simulator, in_use=agent_seen.running)
-        pids = (frozenset() if program is None else program.pids() for program in (simulator, agent))
+        ours, agents = (frozenset() if program is None else program.pids() for program in (simulator, agent))
         return Observation(
             time_s=now_s,
-            memory=self._read_memory(*pids),
+            memory=self._read_memory(ours | further, agents),
             simulator=replace(seen, ended=self._with_intent(seen.ended, simulator)),
             agent=agent_seen,
         )

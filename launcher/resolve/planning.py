@@ -55,7 +55,7 @@ def make_plan(
     rungs = picked_rungs(limits.ladder, asked.policy)
     config = footprint.config()
     device = _device(asked.device or str(config["device"]), reading)
-    simulator = _simulator(asked, runs, limits, reading)
+    simulator = _simulator(asked, runs, limits, reading, count_of(config))
     if lost := plan.lost_gpu(reading, device, simulator.quality if simulator else None):
         raise RefusedError(lost, Exit.OUT_OF_MEMORY)
     base = {**config, "device": device}
@@ -91,11 +91,16 @@ def _device(wanted: str, reading: Reading) -> str:
     return "cpu" if wanted == "cpu" or no_gpu else "cuda"
 
 
-def _simulator(asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading) -> Simulator | None:
+def count_of(config: Values) -> int:
+    """Return how many simulators an agent's configuration asks for."""
+    return int(config.get("training.collectors") or 1)
+
+
+def _simulator(asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading, count: int) -> Simulator | None:
     if asked.simulator is SimulatorKind.ELSEWHERE:
         return None
     lite = asked.simulator is SimulatorKind.LITE
     if not lite and reading.gpu is Gpu.NONE:
         raise RefusedError("CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver.")
     peaks = watermarks.simulator_peaks(runs, asked.map, watermarks.first_figures(limits.sizes))
-    return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks)
+    return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks, count)

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from contract.exits import Exit, ExitError
 from launcher import ports
 from launcher.act.launcher_state import LauncherState
-from launcher.act.run_spec import LOOPBACK, RunSpec
+from launcher.act.run_spec import LOOPBACK, PORTS, RunSpec
 from launcher.config import LauncherConfig
 from launcher.decide.ladder import Taken, kind_of
 from launcher.decide.sizes import LITE
 from launcher.observe.pools import Cards, Gpu
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve.machine import CARLA_PORT, Resolved, resolve
-from launcher.resolve.planning import PlanResult, make_plan
+from launcher.resolve.planning import PlanResult, count_of, make_plan
 from launcher.resolve.resuming import Requested
 
 
@@ -54,13 +54,15 @@ def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
         resolved.clear()
         raise
     needed = _cards_needed(resolved, planned)
+    count = _simulators(resolved, planned)
     spec = RunSpec(
         run,
         resolved.options,
-        _port(options, before, resolved.options.runtime),
+        _port(options, before, resolved.options.runtime, PORTS * count),
         options.simulator_host or LOOPBACK,
         resume=run.holds_a_run(),
         gpu_uuids=_uuids(resolved) if needed else ("", ""),
+        simulators=count,
     )
     return Prepared(resolved, planned, spec, _state(options, before, spec, planned), needed)
 
@@ -72,6 +74,23 @@ def _cards_needed(resolved: Resolved, planned: PlanResult) -> tuple[int, ...]:
     simulator = {situation.cards.simulator} if resolved.options.simulator is SimulatorKind.CARLA else set()
     agent = {situation.cards.agent} if situation.base["device"] == "cuda" else set()
     return tuple(sorted(simulator | agent))
+
+
+def _simulators(resolved: Resolved, planned: PlanResult) -> int:
+    """Return how many simulators are run here.
+
+    Raises:
+        RefusedError: several, in containers.
+    """
+    count = count_of(planned.situation.base)
+    if resolved.options.simulator is SimulatorKind.ELSEWHERE:
+        return 1
+    if count > 1 and resolved.options.runtime is RuntimeKind.COMPOSE:
+        resolved.clear()
+        raise RefusedError(
+            f"training.collectors is {count}, and Compose runs one simulator: use --runtime process, or set it to 1."
+        )
+    return count
 
 
 def _uuids(resolved: Resolved) -> tuple[str, str]:
@@ -103,19 +122,22 @@ def _starting_steps(planned: PlanResult) -> tuple[Taken, ...]:
     )
 
 
-def _port(options: RunOptions, before: LauncherState | None, runtime: RuntimeKind) -> int:
-    """Return the first of the simulator's ports; one that wasn't given may change where another process has it now."""
+def _port(options: RunOptions, before: LauncherState | None, runtime: RuntimeKind, count: int) -> int:
+    """Return the first of the simulators' ports, so many in a row.
+
+    One that wasn't given may change where another process has it now.
+    """
     if options.port is not None:
         return options.port
     if options.simulator_host is not None:
         return CARLA_PORT
     if before is not None and before.host == LOOPBACK:
         containers_left = runtime is RuntimeKind.COMPOSE  # the run's own may still have it
-        if containers_left or not any(map(ports.holder, range(before.port, before.port + 3))):
+        if containers_left or not any(map(ports.holder, range(before.port, before.port + count))):
             return before.port
-    port = ports.free_port_triple(random.Random())
+    port = ports.free_ports(random.Random(), count)
     if port is None:
         raise RefusedError(
-            "No three neighbouring ports are free on 127.0.0.1: name the first with --port.", Exit.NO_SIMULATOR
+            f"No {count} neighbouring ports are free on 127.0.0.1: name the first with --port.", Exit.NO_SIMULATOR
         )
     return port

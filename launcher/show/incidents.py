@@ -24,6 +24,7 @@ GRAVEST_FIRST = [cause.value for cause in policy.ORDER]
 ACTIONS = {
     "simulator_restart": "simulator started again",
     "simulator_failed": "a start of the simulator failed",
+    "further_simulator_restart": "simulator {simulator} started again, the others went on",
     "agent_restart": "agent started again",
     "agent_killed": "agent killed",
     "simulator_killed": "simulator killed",

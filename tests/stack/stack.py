@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.ports import free_port_triple
+from launcher.ports import free_ports
 from tests.conftest import REPOSITORY
 from tests.soak import census
 from tests.wire.trainee import Run
@@ -153,6 +153,6 @@ class Stack:
 
 def port_triple() -> int:
     """Return a port such that it and the next two are free on the loopback."""
-    port = free_port_triple(random.Random())
+    port = free_ports(random.Random(), 3)
     assert port is not None
     return port

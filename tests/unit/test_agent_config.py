@@ -79,6 +79,17 @@ def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> Non
         ("td3: {batch_size: many}", "`td3.batch_size` is 'many'; input should be a valid integer"),
         ("environment: {reward: {collision: -1}}", "`environment.reward.collision` is -1"),
         ("training: {warmup_steps: 10, total_steps: 5}", "leaves nothing to learn"),
+        (
+            "training: {collectors: 2, lockstep: true}",
+            "training.lockstep needs one collector, training.collectors is 2",
+        ),
+        ("{training: {collectors: 3}, simulator: {others: ['a:1']}}", "has 1 addresses for the 2 further collectors"),
+        ("simulator: {others: nowhere}", "simulator.others has 'nowhere': expected HOST:PORT"),
+        (
+            "{training: {collectors: 2}, replay: {capacity: 1999}}",
+            "less than 1000 rows for each of training.collectors",
+        ),
+        ("{training: {collectors: 64}, simulator: {port: 65500}}", "leaves no room for 64 simulators"),
         ("- 1", "holds a list, expected sections"),
         ("td3: [1", "isn't YAML"),
         ("extends: me.yaml", "goes in a circle"),

@@ -56,6 +56,13 @@ def test_ticks_number_the_frames_and_the_snapshot_is_that_of_the_tick(session):
     assert session.world.get_snapshot().timestamp.elapsed_seconds == pytest.approx(start + 0.05)
 
 
+def test_a_tick_takes_as_long_as_asked_for_at_least(start_server, connect):
+    session = connect(start_server(extra=("--tick-ms", "40")))
+    begun_s = time.monotonic()
+    session.ticks(10)
+    assert time.monotonic() - begun_s >= 0.4
+
+
 @pytest.mark.any_simulator
 def test_settings_are_given_back_and_the_step_follows_them(session):
     settings = session.world.get_settings()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -21,8 +21,10 @@ from agent.exits import AgentError
 from agent.td3.replay import resampling
 from agent.td3.replay.frames import BLOCK, FrameStack, frame_shape
 from agent.td3.replay.layout import META, Layout, ReplayError, bytes_for
-from agent.td3.replay.replay import IN_FLIGHT, MIN_CAPACITY
+from agent.td3.replay.reader import IN_FLIGHT
+from agent.td3.replay.replay import MIN_CAPACITY, Replay
 from agent.td3.replay.ring import NoRoomError, Ring, allocate, free_bytes, locked, require_planes
+from agent.td3.replay.sampling import Rings
 from contract.events import CannotFit, MemoryPool, log_by
 from contract.exits import Exit
 
@@ -88,6 +90,36 @@ def resize_replay(
         raise AgentError(str(error), Exit.OUT_OF_MEMORY, shortage.pool) from None
     if done is not None:
         log("replay_reshaped", "the configuration asks for another replay", **asdict(done))
+
+
+def resize_rings(
+    rings: Mapping[int, Path],
+    collectors: int,
+    capacity: int,
+    stack: FrameStack,
+    reserve_mib: float,
+    log: Callable[..., None],
+    privileged: int = 0,
+) -> None:
+    """Resize the rings to their parts of a capacity; those of collectors that are gone to what is still held of them.
+
+    Args:
+        rings: that there are, by collector.
+        collectors: how many there will be; each has the same part.
+        capacity: rows in all.
+        stack: see ``resize_replay``; likewise ``reserve_mib``, ``log`` and ``privileged``.
+
+    Raises:
+        AgentError, ReplayError: see ``resize_replay``.
+    """
+    gone = {number: Replay.open(folder, stack=stack) for number, folder in rings.items() if number >= collectors}
+    written = [Replay.open(rings[number], stack=stack) for number in rings if gone and number < collectors]
+    parts = dict.fromkeys((number for number in rings if number < collectors), capacity // collectors)
+    for (number, ring), held in zip(gone.items(), Rings(written, list(gone.values()), capacity).held(), strict=True):
+        parts[number] = ring.capacity if held >= ring.size else max(MIN_CAPACITY, held)
+    del gone, written  # what they map is about to be replaced
+    for number in sorted(parts, reverse=True):  # first those that give room
+        resize_replay(rings[number], parts[number], stack, reserve_mib, log, privileged)
 
 
 def resize(directory: Path, capacity: int, stack: FrameStack, reserve: int = 0, privileged: int = 0) -> Resized | None:

@@ -67,6 +67,12 @@ def main(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what stands beside the road.")] = 0,
+    tick_ms: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=10_000.0, envvar="LITE_TICK_MS", help="A tick takes so long at least, as a card's would."
+        ),
+    ] = 0.0,
     fault: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,7 +111,7 @@ def main(
         window_socket = ends.enter_context(_window_socket(view_port)) if view else None
         injector.before_listening()
         try:
-            server = ends.enter_context(Server(host, port, maps, seed))
+            server = ends.enter_context(Server(host, port, maps, seed, tick_ms / 1000))
         except OSError as error:
             _fail(_port_sentence(error, host, port), _NO_PORT)
         if control is not None:

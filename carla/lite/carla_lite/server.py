@@ -58,8 +58,8 @@ class FaultHook(Protocol):
 class Server:
     """Listens on ``port`` (RPC) and ``port + 1`` (streams) from construction on; a context manager that closes both."""
 
-    def __init__(self, host: str, port: int, maps: Maps, seed: int) -> None:
-        """Listen and build the world.
+    def __init__(self, host: str, port: int, maps: Maps, seed: int, tick_s: float = 0.0) -> None:
+        """Listen and build the world, whose ticks take ``tick_s`` at least.
 
         Raises:
             OSError: a port is in use.
@@ -69,6 +69,7 @@ class Server:
         stream_listener = self._sockets.enter_context(listen(host, port + 1))
         self._streams = Streams(stream_listener)
         self._world = World(self._streams, maps, seed)
+        self._world.tick_s = tick_s
         self._hook: FaultHook | None = None
         self._pacemaker: Channel | None = None
         self.selector = selectors.DefaultSelector()
@@ -115,7 +116,7 @@ class Server:
             if not self._stands() and time.monotonic() >= due_s:
                 self._world.tick()
                 # Real time; a server that was held up does not hurry to catch up.
-                due_s = max(due_s + self._world.settings.delta_s, time.monotonic())
+                due_s = max(due_s + max(self._world.settings.delta_s, self._world.tick_s), time.monotonic())
 
     def _stands(self) -> bool:
         return self._world.settings.synchronous or (self._hook is not None and self._hook.halts)

@@ -61,6 +61,8 @@ class World:
         self.traffic_managers: dict[int, str] = {}
         self.batch_answered_s = 0.0
         """When the last batch was done, by the monotonic clock."""
+        self.tick_s = 0.0
+        """How long a tick takes at least, for whoever waits for one."""
         self.stream = streams.open(self._message)
         self.settings = wire.default_settings()
         self.hooked: Callable[[Sensor, TickSnapshot], Iterable[Message]] | None = None

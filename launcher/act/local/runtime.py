@@ -113,18 +113,21 @@ class LocalRuntime:
         spec, limits = self._spec, self._limits.simulator
         return Program(
             role=Role.SIMULATOR,
-            command=(*self._simulator_command(start.quality or limits.quality), *spec.options.simulator_args),
-            log=spec.run.logs / "simulator.log",
+            command=(
+                *self._simulator_command(start.quality or limits.quality, spec.address_of(start.number).port),
+                *spec.options.simulator_args,
+            ),
+            log=spec.run.logs / (f"simulator-{start.number}.log" if start.number else "simulator.log"),
             grace_s=limits.stop_grace_s,
             environment={"PYTHONUNBUFFERED": "1"},
         )
 
-    def _simulator_command(self, quality: str) -> tuple[str, ...]:
+    def _simulator_command(self, quality: str, port: int) -> tuple[str, ...]:
         spec, limits = self._spec, self._limits.simulator
-        if installed := limits.installed(quality, spec.port, spec.cards.simulator):
+        if installed := limits.installed(quality, port, spec.cards.simulator):
             return installed
         seed = limits.seed if spec.options.seed is None else spec.options.seed
-        where = ("--host", spec.host, "--port", str(spec.port))
+        where = ("--host", spec.host, "--port", str(port))
         folder = () if limits.map_dir is None else ("--map-dir", str(limits.map_dir))
         return (
             *self._interpreter,
@@ -144,11 +147,19 @@ class LocalRuntime:
         resume = ("--resume",) if start.resume else ()
         _, uuid = spec.gpu_uuids
         card = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
+        others = ",".join(f"{spec.address_of(number)}" for number in range(1, spec.simulators))
+        where_else = {"CARLA_OTHERS": others} if spec.simulator_ours else {}
         return Program(
             role=Role.AGENT,
             command=(*self._interpreter, "-m", "agent", "train", *where, *resume, *spec.agent_options),
             log=spec.run.logs / "agent.log",
             grace_s=grace_s,
-            environment={"CARLA_HOST": spec.host, "CARLA_PORT": str(spec.port), "PYTHONUNBUFFERED": "1", **card},
+            environment={
+                "CARLA_HOST": spec.host,
+                "CARLA_PORT": str(spec.port),
+                "PYTHONUNBUFFERED": "1",
+                **where_else,
+                **card,
+            },
             show=self._show,
         )

@@ -12,13 +12,12 @@ from launcher.config import LauncherConfig
 from launcher.decide.detectors.agent import Agent
 from launcher.decide.detectors.bands import Bands
 from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.detectors.drive import Drive
 from launcher.decide.detectors.expectations import BandKey, Expectations
 from launcher.decide.detectors.foreign import ForeignProcesses
 from launcher.decide.detectors.kills import OomKills
 from launcher.decide.detectors.leaks import Leaks
 from launcher.decide.detectors.shortage import Shortages
-from launcher.decide.detectors.simulator import Simulator
-from launcher.decide.detectors.ticks import Ticks
 from launcher.decide.holders import Holders
 from launcher.observe.observation import Observation
 from launcher.observe.pools import Gpu
@@ -36,11 +35,9 @@ class Diagnostician:
 
     def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
         self._gap_s = config.watch.gap_s
-        self._check_every_s = config.watch.check_every_s
         self._kills = OomKills(config.watch.sign_s)
-        self._simulator = Simulator(config, self._kills)
+        self._drive = Drive(config, expectations, self._kills)
         self._agent = Agent(config, self._kills)
-        self._ticks = Ticks(config, expectations)
         self.holders = Holders(config.memory.slope_window_s)
         self._leaks, self._shortages = Leaks(config), Shortages(config, self.holders)
         self._foreign_processes, self._bands = ForeignProcesses(config, self.holders), Bands(config)
@@ -62,21 +59,12 @@ class Diagnostician:
         self._looked_s = seen.time_s
         self.holders.look(seen.time_s, seen.memory)
         self._kills.look(seen.time_s, seen.memory)
-        findings = [*_gpu(seen), *self._programs(seen), *self._memory(seen)]
+        findings = [*_gpu(seen), *self._drive.look(seen), *self._agent.look(seen), *self._memory(seen)]
         return tuple(sorted(findings, key=lambda finding: finding.cause not in FIRST))
 
     def _begin_anew(self) -> None:
-        for part in (self._simulator, self._agent, self._ticks, self._leaks, self._shortages, self._bands):
+        for part in (self._drive, self._agent, self._leaks, self._shortages, self._bands):
             part.forget()
-
-    def _programs(self, seen: Observation) -> list[Finding]:
-        stalled = self._ticks.look(seen)
-        ticks_go_on = self._ticks.ticked_within(seen.time_s, self._check_every_s)
-        simulator = self._simulator.look(seen, ticks_go_on)
-        if simulator:  # what is known of the simulator explains why ticks stopped
-            stalled = ()
-        hangs = (self._simulator.blamed(each) if each.cause is Cause.SIMULATOR_HANG else each for each in stalled)
-        return [*simulator, *hangs, *self._agent.look(seen)]
 
     def _memory(self, seen: Observation) -> list[Finding]:
         short = self._shortages.look(seen)

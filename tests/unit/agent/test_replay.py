@@ -381,7 +381,7 @@ def test_reader_never_sees_a_torn_row_while_a_fast_writer_laps_it(tmp_path: Path
         writer.wait()
 
 
-@pytest.mark.parametrize("held_up_in", ["_head", "_oldest_whole", "_draw", "_gather"])
+@pytest.mark.parametrize("held_up_in", ["head", "oldest_whole", "_draw", "gather"])
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_reader_held_up_for_a_whole_turn_of_the_ring_draws_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_up_in: str, call: int

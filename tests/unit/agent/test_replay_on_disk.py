@@ -100,15 +100,15 @@ def test_what_is_fetched_ahead_covers_what_is_drawn_a_step_later(
     drive(replay, 1, ends=False)
     fetched: list[tuple[np.ndarray, int]] = []
     read: list[np.ndarray] = []
-    gather = replay._gather
+    gather = replay.gather
 
     def gather_and_note(rows: np.ndarray, *how: Any) -> Batch:
         read.append(rows)
         return gather(rows, *how)
 
     monkeypatch.setattr(Ring, "fetch", lambda _, slots, count: fetched.append((slots, count)))
-    monkeypatch.setattr(replay, "_gather", gather_and_note)
-    monkeypatch.setattr("agent.td3.replay.replay._waits_for_disk", itertools.count().__next__)
+    monkeypatch.setattr(replay, "gather", gather_and_note)
+    monkeypatch.setattr("agent.td3.replay.sampling._waits_for_disk", itertools.count().__next__)
     replay.sample(256, RNG(0))  # waits, says the kernel
     replay.fetch(256, RNG(1))
     drive(replay, 1, ends=False)

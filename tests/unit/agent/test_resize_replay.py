@@ -45,7 +45,7 @@ def ring(directory: Path, capacity: int, turns: int = 8) -> Replay:
 def contents(directory: Path) -> dict[int, tuple[bytes, bytes]]:
     """Return the bytes of the rows that are whole, by row."""
     replay = Replay.open(directory)
-    oldest = max(0, replay._oldest_whole() - 4)
+    oldest = max(0, replay.oldest_whole() - 4)
     slots = {row: row % replay.capacity for row in range(oldest, replay.rows)}
     held = replay._ring
     return {row: (held.frames[slot].tobytes(), held.rows[slot].tobytes()) for row, slot in slots.items()}

@@ -162,10 +162,11 @@ def test_episodes_are_averaged_over_the_window() -> None:
 def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
     run, vitals = RunPaths(tmp_path), Vitals(total_steps=100, device="cpu")
     status = Status(tmp_path / "status.bin")
-    with Pulse(run, vitals, status, Watermarks(torch.device("cpu"))):
+    with Pulse(run, vitals, [status], Watermarks(torch.device("cpu"))):
         first = json.loads(run.heartbeat.read_text())
         assert first["phase"] == "starting"
         assert first["collector"] == {"pid": None, "state": "starting"}
+        assert "collectors" not in first
         assert first["memory"]["learner_mib"] > 10
         assert first["memory"]["device_mib"] is None
         status.state = CollectorState.CONNECTING
@@ -182,9 +183,23 @@ def test_the_heartbeat_says_what_both_processes_do(tmp_path: Path) -> None:
     assert last["memory"]["peak_by_phase_mib"]["finished"]["host"] == last["memory"]["learner_mib"]
 
 
+def test_the_heartbeat_lists_several_collectors_and_sums_them(tmp_path: Path) -> None:
+    run, vitals, memory = RunPaths(tmp_path), Vitals(collector_restarts={1: 2}), Watermarks(torch.device("cpu"))
+    statuses = [Status.of(tmp_path, number) for number in range(2)]
+    vitals.phase, vitals.collector_steps, memory.collector_pids[1] = Phase.COLLECTING, [3, 4], 77
+    statuses[0].state, statuses[1].state = CollectorState.CONNECTING, CollectorState.STEPPING
+    statuses[0].ticks, statuses[1].ticks, statuses[1].episodes = 10, 20, 5
+    with Pulse(run, vitals, statuses, memory):
+        beat = json.loads(run.heartbeat.read_text())
+    assert (beat["phase"], beat["ticks"], beat["episode"], beat["collector_restarts"]) == ("collecting", 30, 5, 2)
+    assert beat["collector"] == {"pid": None, "state": "connecting"}
+    second = {"pid": 77, "state": "stepping", "steps": 4, "ticks": 20, "tick_outstanding_s": 0.0, "restarts": 2}
+    assert beat["collectors"][1] == second
+
+
 def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     memory = Watermarks(torch.device("cpu"))
-    with Pulse(RunPaths(tmp_path / "absent"), Vitals(), Status(tmp_path / "status.bin"), memory):
+    with Pulse(RunPaths(tmp_path / "absent"), Vitals(), [Status(tmp_path / "status.bin")], memory):
         pass
 
 

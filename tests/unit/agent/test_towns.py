@@ -37,6 +37,13 @@ def test_named_maps_and_folders_come_round(tmp_path: Path) -> None:
     assert [listed.driving(begun).map for begun in range(4)] == ["Town01", *files, "Town01"]
 
 
+def test_each_of_several_collectors_drives_in_towns_of_its_own() -> None:
+    settings = config.validate({"training": {"towns": {"every_episodes": 2}, "collectors": 3}}, "test")
+    seeds = [[Towns.of(settings, number).driving(begun).map for begun in (0, 1, 2, 5)] for number in range(3)]
+    assert seeds == [[f"Lite:seed={1000 + number + 3 * turn},size=400" for turn in (0, 0, 1, 2)] for number in range(3)]
+    assert Towns.of(settings, 2).driving(2).until_episode == 4
+
+
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a folder without"):
         towns(maps=[str(tmp_path)])

@@ -69,7 +69,7 @@ def test_both_processes_are_counted_and_a_collector_that_is_gone_is_left_out() -
     with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1) as collector:
         assert collector.stdout is not None
         collector.stdout.readline()
-        memory.collector_pid = collector.pid
+        memory.collector_pids = {0: collector.pid}
         memory.read("collecting")
         assert memory.now["host"] == pytest.approx(memory.now["learner"] + memory.now["collector"], abs=0.2)
         collector.communicate(b"\n")

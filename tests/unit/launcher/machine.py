@@ -246,7 +246,9 @@ class Machine(World):
         ready = living and self._age_s(living[-1]) > READY_AFTER_S and not living[-1].stuck
         return health if ready else replace(health, version="", problem="nothing listens there")
 
-    def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
+    def look(
+        self, now_s: float, simulator: Child | None, agent: Child | None, _further: frozenset[int] = frozenset()
+    ) -> Observation:
         signs, self.signs = tuple(self.signs), []
         events, self.agent_events = tuple(self.agent_events), []
         running = simulator is not None and simulator.poll() is None

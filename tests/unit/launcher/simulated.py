@@ -291,7 +291,9 @@ class World:
         self.checks_in_use.append(in_use)
         return self.health()
 
-    def look(self, now_s: float, simulator: Child | None, agent: Child | None) -> Observation:
+    def look(
+        self, now_s: float, simulator: Child | None, agent: Child | None, _further: frozenset[int] = frozenset()
+    ) -> Observation:
         return Observation(
             now_s,
             self.reading(),

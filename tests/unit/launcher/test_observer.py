@@ -54,7 +54,7 @@ def run(tmp_path: Path) -> AgentRun:
 def writer(run: AgentRun) -> Iterator[tuple[Vitals, Status]]:
     """A real heartbeat, once a second."""
     vitals, status = Vitals(total_steps=1000, device="cpu", micro_batch=16), Status(run.exchange / "status.bin")
-    with Writer(run, vitals, status, Watermarks(torch.device("cpu"))):
+    with Writer(run, vitals, [status], Watermarks(torch.device("cpu"))):
         yield vitals, status
 
 

@@ -49,6 +49,19 @@ def test_the_sum_names_simulator_others_context_agent_and_reserve() -> None:
     assert not asked.fits
 
 
+def test_of_several_simulators_as_many_are_started_as_fit() -> None:
+    several = replace(simulator("Low"), count=3)
+    values: dict[str, Any] = {"training.collectors": 3, "collector.at_work": None}
+    found = plan.make_plan(situation(reading(vram=11_000), RULE, several, **values), RULE)
+    assert items(found.asked)["3 × CARLA at Low"] == 3 * 4813
+    assert rungs(found.start) == ["one_simulator_less"]
+    assert taken(found.start, "one_simulator_less").values == {"collector.at_work": 2}
+    assert found.start is not None
+    assert items(found.start)["3 × CARLA at Low"] == 2 * 4813
+    alone = plan.make_plan(situation(reading(vram=11_000), RULE, simulator("Low"), **values), RULE)
+    assert "CARLA at Low" in items(alone.asked)
+
+
 def test_what_this_run_holds_already_does_not_count_twice() -> None:
     own = (
         Owner("simulator", OwnerKind.SIMULATOR, (1,), measured(4800)),

@@ -202,7 +202,8 @@ def beat(run: Path, device: str, host: float, reserved: float | None, micro_batc
     (run / "config.yaml").write_text(
         "td3: {batch_size: 64, precision: float32,\n"
         "  network: {channels: [32, 64, 64], features: 512, hidden: [256, 256]}}\n"
-        "memory: {offload: []}\nreplay: {capacity: 50000}\ntraining: {max_lead_steps: 256, keep_checkpoints: 3}\n"
+        "memory: {offload: []}\nreplay: {capacity: 50000}\n"
+        "training: {collectors: 1, max_lead_steps: 256, keep_checkpoints: 3}\n"
         "environment: {camera: {width: 84, height: 84}, traffic: {vehicles: 0}}\n"
         "evaluation: {video: true, final_episodes: 10}\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.config import Does, Rung
-from launcher.decide.ladder import HALF, PolicyError, Step, build_ladder, picked_rungs, unrolled
+from launcher.decide.ladder import (
+    AT_WORK,
+    HALF,
+    PolicyError,
+    Step,
+    Taken,
+    build_ladder,
+    of_simulators,
+    picked_rungs,
+    relief,
+    unrolled,
+)
 from launcher.decide.sizes import LITE, Sizes, Values
 from launcher.observe.pools import PoolKind
 from tests.unit.launcher.planned import BASE, CONTEXT_MIB, LIMITS, Rule, simulator
@@ -32,6 +44,25 @@ def test_half_halves_again_and_again_down_to_one() -> None:
     assert unrolled(rung, BASE) == [{"td3.micro_batch": size} for size in (128, 64, 32, 16, 8, 4, 2, 1)]
     assert unrolled(rung, {**BASE, "td3.micro_batch": 5}) == [{"td3.micro_batch": 2}, {"td3.micro_batch": 1}]
     assert unrolled(rung, {**BASE, "td3.micro_batch": 1}) == []
+
+
+def test_fewer_takes_one_away_and_frees_a_simulator_and_a_collector() -> None:
+    rung = Rung(name="r", does=Does.APPLY, values={AT_WORK: "fewer"}, cost="")
+    assert unrolled(rung, {**BASE, "training.collectors": 3, AT_WORK: None}) == [{AT_WORK: 2}, {AT_WORK: 1}]
+    assert unrolled(rung, {**BASE, "training.collectors": 3, AT_WORK: 2}) == [{AT_WORK: 1}]
+    assert unrolled(rung, {**BASE, "training.collectors": 1, AT_WORK: None}) == unrolled(rung, BASE) == []
+    several = replace(simulator("Low"), count=3)
+    base = {**BASE, "training.collectors": 3, AT_WORK: None}
+    found = build_ladder({PoolKind.VRAM: (rung,)}, base, several, Rule())[PoolKind.VRAM]
+    one = simulator("Low").peak("Low", PoolKind.VRAM).mib
+    assert [step.frees_mib[PoolKind.VRAM] for step in found] == [one, one]
+    assert [step.simulators_mib[PoolKind.VRAM] for step in found] == [one, 2 * (one or 0)]
+    ladder = {PoolKind.VRAM: found}
+    assert of_simulators(found[1:], ladder, ())[PoolKind.VRAM] == 2 * (one or 0)
+    first = Taken("r", "vram", "short", {AT_WORK: 2})
+    assert of_simulators(found[1:], ladder, (first,))[PoolKind.VRAM] == one
+    assert relief(found[1:], ladder, (), lambda _: {})[PoolKind.VRAM] == 0, "the agent's own"
+    assert build_ladder({PoolKind.VRAM: (rung,)}, base, None, Rule())[PoolKind.VRAM] == ()
 
 
 def test_each_step_of_a_rung_frees_what_it_adds_to_the_one_before() -> None:

@@ -58,9 +58,12 @@ def set_episode_settings(world: World, settings: list[Any]) -> int:
 def tick_cue(world: World) -> int:
     """Tick and return the frame's number, once every announced subscriber is there to see it."""
     world.streams.wait_for_announced(_SUBSCRIPTION_S)
+    over_s = time.monotonic() + world.tick_s
     frame = world.tick()
     if world.traffic_managers:
-        time.sleep(max(0.0, world.batch_answered_s + _TRAFFIC_MANAGER_S - time.monotonic()))
+        over_s = max(over_s, world.batch_answered_s + _TRAFFIC_MANAGER_S)
+    if (left_s := over_s - time.monotonic()) > 0:
+        time.sleep(left_s)
     return frame
 
 

@@ -17,7 +17,7 @@ from agent import places
 from agent.cli import options
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER, compared
 from agent.evaluation.metrics import table, write_csv, write_json
 from agent.evaluation.routes import completed
 from agent.evaluation.runner import EvaluationRunner
@@ -44,7 +44,7 @@ class Trained:
     @property
     def drivers(self) -> tuple[str, ...]:
         """Names of the drivers that can drive."""
-        return BASELINES if self.policy is None else (TD3_DRIVER, TD3_GREYED, *BASELINES)
+        return BASELINES if self.policy is None else (TD3_DRIVER, *compared(self.config))
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self.car: Car | None = None
         self._seed: int = seed
         self._seeded = False
+        self._replaced = False
         self._planner: Planner | None = None
         self._traffic: Traffic | None = None
         self._walkers: Walkers | None = None
@@ -137,7 +138,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             options: of this drive alone, all optional. ``route``: a ``Route``, else a training route is drawn.
                 ``limit_s``: simulated seconds, else by the configuration. ``goes_on``: collisions and lanes left are
                 listed in ``info["infractions"]`` and don't end it. ``seed``: cars, people and weather are replaced by
-                those that belong to this number, so that two drivers meet the same.
+                those that belong to this number, so that two drivers meet the same. After it, whoever a fresh
+                environment would find comes back.
 
         Raises:
             BlockedStart: something stands where the given route starts, or where each of a few drawn ones does.
@@ -233,28 +235,30 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def _people(self, route: Route, wanted: Conditions) -> None:
         """Have the car, and as many others as the drive is to find, none of them where it starts."""
         start = float(route.points[0, 0]), float(route.points[0, 1])
-        if wanted.seed is not None:
-            self._send_off(route, wanted.seed)
+        seed = _or(wanted.seed, self._seed)
+        if wanted.seed is not None or self._replaced:
+            self._send_off(route, seed)
         elif self._traffic is not None:
             self._traffic.clear(*start)
+        self._replaced = wanted.seed is not None
         if self.car is None:
             self.car = Car(self.session, self.config.camera, route)
         if most(self.config.traffic.vehicles) > 0:
             slower = self.config.traffic.slower_percent
-            self._traffic = self._traffic or Traffic(self.session, _or(wanted.seed, self._seed), slower)
+            self._traffic = self._traffic or Traffic(self.session, seed, slower)
             self._traffic.resize(wanted.vehicles, start)
         if most(self.config.traffic.walkers) > 0:
             crossing = self.config.traffic.walkers_crossing
-            self._walkers = self._walkers or Walkers(self.session, crossing, _or(wanted.seed, self._seed))
+            self._walkers = self._walkers or Walkers(self.session, crossing, seed)
             self._walkers.resize(wanted.walkers)
 
     def _send_off(self, route: Route, seed: int) -> None:
         """Leave nobody but the car, and that at the route's start: where it stood, another can't appear."""
-        for others in (self._walkers, self._traffic):
-            if others is not None:
-                others.empty()
-                others.reseed(seed)
-        if self.car is not None:
+        there = [others for others in (self._walkers, self._traffic) if others is not None]
+        for others in there:
+            others.empty()
+            others.reseed(seed)
+        if there and self.car is not None:
             self.car.place(route)
 
     def _see(self, motion: Motion) -> None:

@@ -137,7 +137,8 @@ def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
 
 
 def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Item, ...]:
-    network, stack, privileged = config.td3.network, FrameStack.of(config.environment.camera), _privileged(config)
+    network, privileged = config.td3.network, _privileged(config)
+    stack = FrameStack.of(config.environment.camera).seen_by(network)
     seen, predicted = config.td3.seen(privileged), config.td3.predicted(privileged)
     precision = computed(config.td3.precision, cuda)
     unfolds = precision == "float16" and not cuda and cpu_unfolds_float16()

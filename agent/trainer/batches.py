@@ -66,7 +66,7 @@ def demonstrations(config: AgentConfig) -> Replay:
         ConfigError: its rows were recorded in another environment.
     """
     run = RunPaths(Path(config.replay.demonstrations or ""))
-    found = Replay.open(run.replay, stack=FrameStack.of(config.environment.camera))
+    found = Replay.open(run.replay, stack=FrameStack.of(config.environment.camera).seen_by(config.td3.network))
     found.layout.require_privileged(run.replay, privileged_numbers(config.environment))
     found.require_steps()
     recorded = dict(_recorded(configuration.load(run.config).environment))

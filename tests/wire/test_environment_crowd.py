@@ -35,7 +35,7 @@ def of_a_crowd(env: DrivingEnv) -> list[carla.Actor]:
     return [a for a in env.session.world.get_actors() if a.type_id.startswith(("walker", "controller"))]
 
 
-def test_drives_draw_who_is_there_and_a_seed_brings_the_same_to_every_driver(town: Server) -> None:
+def test_drives_draw_who_is_there_and_a_seed_or_an_evaluation_brings_the_same_to_every_driver(town: Server) -> None:
     ended = subprocess.run(
         [sys.executable, str(PROCESS), str(town.port)],
         cwd=REPOSITORY,
@@ -47,6 +47,9 @@ def test_drives_draw_who_is_there_and_a_seed_brings_the_same_to_every_driver(tow
     )
     assert ended.returncode == 0, ended.stderr
     outcome = json.loads(ended.stdout.splitlines()[-1])
+    stopped, driven = outcome["evaluated"]
+    assert stopped == driven
+    assert len({str(places) for places in stopped.values()}) == 2, "each of the two routes has others of its own"
     cars, people, controllers, suns = (list(column) for column in zip(*outcome["drawn"], strict=True))
     assert len(set(cars)) > 1
     assert set(cars) <= {2, 3, 4, 5, 6}

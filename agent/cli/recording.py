@@ -56,7 +56,9 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
     out.print(f"{words} To learn from them: replay.demonstrations={run.path}", highlight=False, soft_wrap=True)
 
 
-def _driven(config: AgentConfig, station: Station, name: str, replay: Replay) -> Generator[EpisodeEnded | None, None, None]:
+def _driven(
+    config: AgentConfig, station: Station, name: str, replay: Replay
+) -> Generator[EpisodeEnded | None, None, None]:
     """Drive in one town until its episodes are over; yields what each step ended."""
     there = config.simulator.model_copy(update={"map": station.map})
     with environment(config.model_copy(update={"simulator": there})) as env:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -27,7 +27,7 @@ from agent.env.observation import DriverState, Observation, Stack
 from agent.env.route import Planner
 from agent.env.route_line import Route
 from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
-from agent.env.stop_signs import StopWatch, stop_signs
+from agent.env.stop_signs import Hold, StopWatch, stop_signs
 from agent.env.surroundings import Surroundings
 from agent.env.traffic import Traffic
 from agent.env.traffic_lights import LightWatch
@@ -92,6 +92,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._actuators = Actuators(self.config.action_rate, self.session.config.fixed_delta_s)
         self._episode: Episode | None = None
         self._lights: LightWatch | None = None
+        self._signs: list[Hold] | None = None
         self._stops: StopWatch | None = None
         self._surroundings: Surroundings | None = None
         self._motion: Motion | None = None
@@ -189,7 +190,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             except SimulatorLost:
                 self.session.abandon()  # nothing is left to remove, nor to be told
             time.sleep(AFTER_STOP_S)
-        self.car = self._traffic = self._walkers = self._surroundings = None
+        self.car = self._traffic = self._walkers = self._surroundings = self._signs = None
         self.session.close()
 
     def _connected(self) -> None:
@@ -228,7 +229,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._see(motion)
         self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion, drive.rules)
         self._lights = LightWatch(self.session, self.car.actor)
-        self._stops = StopWatch(stop_signs(self.session))
+        self._signs = stop_signs(self.session) if self._signs is None else self._signs
+        self._stops = StopWatch(self._signs)
         self._events(self.car, self._episode, motion, hazards.NOTHING)
         return self._observation(), self._episode.info()
 
@@ -298,12 +300,14 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         state = self._running().state
         assert self.car is not None
         assert self._motion is not None
+        assert self._stops is not None
         try:
             if self._surroundings is None:
                 self._surroundings = Surroundings(self.session, self.car.actor)
             world = self._surroundings.world()
         except SimulatorLost:
             return hazards.NOTHING  # the next step will find out
+        world = replace(world, stop_signs=self._stops.asking)
         return hazards.hazards(state.route, state.place, self._motion, world)
 
     def _running(self) -> Episode:
@@ -315,7 +319,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Let go of everything that belonged to a dead simulator; its streams must not reconnect to the next one."""
         if self.car is not None:
             self.car.abandon()
-        self.car = self._traffic = self._walkers = self._planner = self._surroundings = None
+        self.car = self._traffic = self._walkers = self._planner = self._surroundings = self._signs = None
         self.session.abandon()
 
 

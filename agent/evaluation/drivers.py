@@ -169,6 +169,7 @@ class Expert:
         found = [(seen.lead_gap_m - STAND_BEFORE_CAR_M, max(0.0, seen.lead_speed_mps))]
         if self._stops(seen, speed_mps) or _is_full(seen):
             found.append((seen.light_gap_m - STAND_BEFORE_LINE_M, 0.0))
+        found.append((seen.sign_gap_m - STAND_BEFORE_LINE_M, 0.0))
         if not _passes(seen, speed_mps):
             found.append((seen.walker_gap_m - STAND_BEFORE_WALKER_M, 0.0))
         if seen.crossing_gap_m > 0.0:  # to stand in the other's way helps nobody

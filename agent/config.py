@@ -170,6 +170,13 @@ class TrafficConfig(Section):
         0, description="People on foot, up to 400, or [low, high]; needs a map with a navigation mesh."
     )
     walkers_crossing: float = Field(0.5, ge=0, le=1, description="Share of them that cross roads anywhere.")
+    walkers_step_out: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Chance a second that one of those beside the route ahead is sent to its other side; by themselves "
+        "few cross it.",
+    )
     lights: bool = Field(
         False,
         description="Whether the map's traffic lights change, from the same start in each drive; if not, all green.",

@@ -74,6 +74,7 @@ class Group:
     traffic: nocrash.Density
     weather: str
     slower_percent: float
+    step_out: float
     routes: tuple[int, ...]
     lines: Path
 
@@ -97,6 +98,9 @@ def main(
     weathers: Annotated[str, typer.Option(help="CARLA's presets.")] = ",".join(WEATHERS),
     routes: Annotated[int, typer.Option(min=1, max=nocrash.ROUTES, help="The first this many.")] = nocrash.ROUTES,
     slower_percent: Annotated[float, typer.Option(help="How far below the limit the traffic drives.")] = 45.0,
+    step_out: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Chance a second that somebody beside the route ahead crosses it.")
+    ] = 0.0,
     map_dir: Annotated[
         Path | None, typer.Option(envvar="LITE_MAP_DIR", help="Folder of Town01.xodr and so on.")
     ] = None,
@@ -123,7 +127,7 @@ def main(
     wanted = [density for density in nocrash.densities(town) if density.name in traffic.split(",")]
     done = _done(lines)
     groups = [
-        Group(town, map, *who, density, weather, slower_percent, tuple(range(routes)), lines)
+        Group(town, map, *who, density, weather, slower_percent, step_out, tuple(range(routes)), lines)
         for density in wanted
         for weather in weathers.split(",")
         for who in asked
@@ -235,6 +239,7 @@ def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
         "walkers": group.traffic.walkers,
         "lights": True,
         "slower_percent": group.slower_percent,
+        "walkers_step_out": group.step_out,
     }
     plain["simulator"] |= {"host": "127.0.0.1", "port": port, "map": None, "patience_s": 60.0}
     return AgentConfig.model_validate(plain)

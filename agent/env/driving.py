@@ -90,6 +90,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._traffic: Traffic | None = None
         self._walkers: Walkers | None = None
         self._actuators = Actuators(self.config.action_rate, self.session.config.fixed_delta_s)
+        self._second = round(1.0 / self.session.config.fixed_delta_s)
         self._episode: Episode | None = None
         self._lights: LightWatch | None = None
         self._signs: list[Hold] | None = None
@@ -166,6 +167,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         # What the action could know of: a reward that went by what only came after it would be no fault of its.
         ahead = self.hazards if self.config.traffic.anyone else hazards.NOTHING
         try:
+            if self._walkers is not None and episode.steps % self._second == 0:
+                self._walkers.send_across(hazards.Ahead(episode.route, episode.state.place.s_m))
             motion = self.car.drive(*applied)
             self._see(motion)
             events = self._events(self.car, episode, motion, ahead)
@@ -250,8 +253,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             self._traffic = self._traffic or Traffic(self.session, seed, slower)
             self._traffic.resize(wanted.vehicles, start)
         if most(self.config.traffic.walkers) > 0:
-            crossing = self.config.traffic.walkers_crossing
-            self._walkers = self._walkers or Walkers(self.session, crossing, seed)
+            asked = self.config.traffic
+            self._walkers = self._walkers or Walkers(self.session, asked.walkers_crossing, seed, asked.walkers_step_out)
             self._walkers.resize(wanted.walkers)
 
     def _send_off(self, route: Route, seed: int) -> None:

@@ -118,7 +118,7 @@ class World:
 
 def hazards(route: Route, place: Projection, motion: Motion, world: World) -> Hazards:
     """Return what the car at ``place`` on its route has before it."""
-    path = _Path(route, place.s_m)
+    path = Ahead(route, place.s_m)
     lead = _lead(path, world.vehicles)
     light = _light(path, world.stop_lines)
     sign = _sign(path, world.stop_signs)
@@ -158,7 +158,7 @@ def _slowing_to(speed_mps: float, metres: float) -> float:
     return math.sqrt(max(0.0, max(0.0, speed_mps) ** 2 + 2.0 * BRAKING_MPS2 * metres))
 
 
-class _Path:
+class Ahead:
     """The route's points from ``BEHIND_M`` behind the car to ``RANGE_M`` before it, and straight on at both ends."""
 
     def __init__(self, route: Route, s_m: float) -> None:
@@ -190,7 +190,7 @@ class _Path:
         return near
 
 
-def _lead(path: _Path, vehicles: Others) -> tuple[float, float]:
+def _lead(path: Ahead, vehicles: Others) -> tuple[float, float]:
     """Return gap and speed along the route of the next vehicle whose box touches the path."""
     near = _beside(path, vehicles, NEXT_LANE_M)
     if not len(near.yaw):
@@ -206,7 +206,7 @@ def _lead(path: _Path, vehicles: Others) -> tuple[float, float]:
     return max(0.0, float(gap[best].min())), float(along)
 
 
-def _light(path: _Path, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
+def _light(path: Ahead, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
     """Return the next light of the route's own lane, and the gap to its line."""
     if not lines:
         return Light.NONE, math.inf
@@ -218,7 +218,7 @@ def _light(path: _Path, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
     return (Light.NONE, math.inf) if best is None else (lines[best].light, float(gap[best]))
 
 
-def _sign(path: _Path, holds: tuple[Hold, ...]) -> float:
+def _sign(path: Ahead, holds: tuple[Hold, ...]) -> float:
     """Return the gap to the line at which the next stop sign's box holds the car's middle."""
     if not holds:
         return math.inf
@@ -230,7 +230,7 @@ def _sign(path: _Path, holds: tuple[Hold, ...]) -> float:
     return math.inf if best is None else float(gap[best]) + FRONT_M + STAND_BEFORE_LINE_M
 
 
-def _walker(path: _Path, walkers: Others) -> tuple[float, float, float]:
+def _walker(path: Ahead, walkers: Others) -> tuple[float, float, float]:
     """Return gap, lateral offset and lateral speed of the next walker who is, or soon will be, on the path."""
     near = _beside(path, walkers, NEXT_LANE_M)
     if not len(near.yaw):
@@ -246,7 +246,7 @@ def _walker(path: _Path, walkers: Others) -> tuple[float, float, float]:
     return max(0.0, float(gap[best] - size[best])), float(lateral[best]), float(across[best])
 
 
-def _crossing(path: _Path, speed_mps: float, vehicles: Others) -> tuple[float, float]:
+def _crossing(path: Ahead, speed_mps: float, vehicles: Others) -> tuple[float, float]:
     """Return gap and time of the next conflict in a junction with a vehicle that isn't on the path yet."""
     if not path.junction_ahead:
         return math.inf, math.inf
@@ -278,7 +278,7 @@ def _nearest(gap_m: FloatArray, which: NDArray[np.bool_]) -> int | None:
     return best if math.isfinite(gaps[best]) else None
 
 
-def _beside(path: _Path, others: Others, metres: float) -> Others:
+def _beside(path: Ahead, others: Others, metres: float) -> Others:
     """Return those whose middles are within so many metres of the path."""
     if not len(others.yaw):
         return others

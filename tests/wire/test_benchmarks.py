@@ -1,4 +1,4 @@
-"""The two commands that train and judge drivers, at their smallest: they go on after a kill, and drive no drive twice."""
+"""The two commands that train and judge drivers, at their smallest: they go on after a kill and do nothing twice."""
 
 from __future__ import annotations
 

@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import carla
+import numpy as np
 import pytest
 
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
+from agent.env.hazards import Ahead
+from agent.env.route import held_out_routes
 from tests.conftest import REPOSITORY, Server, serve
 
 PROCESS = Path(__file__).with_name("crowd_process.py")
@@ -79,6 +82,29 @@ def test_people_walk_are_as_many_as_asked_for_and_are_gone_in_the_end(town: Serv
     env.session.tick()
     assert not of_a_crowd(env)
     env.close()
+
+
+def crossings(server: Server, step_out: float) -> int:
+    """Return how often somebody comes over the route's line before a car that stands, within half a minute."""
+    env = make(server, walkers=60, walkers_crossing=1.0, walkers_step_out=step_out)
+    (route,) = held_out_routes(env.planner, env.config.route, 1, seed=3)
+    env.reset(options={"route": route, "seed": 7})
+    assert env._walkers is not None
+    before: dict[int, float] = {}
+    count = 0
+    for _ in range(300):
+        env.step(np.array((0.0, -1.0), np.float32))
+        there = {person.id: person.get_location() for person in env._walkers.people}
+        gap, lateral, _ = Ahead(route, 0.0).project(np.array([(place.x, place.y) for place in there.values()]))
+        sides = {i: side for i, at, side in zip(there, gap, lateral, strict=True) if 0 < at < 50 and abs(side) < 10}
+        count += sum(before[i] * side < 0.0 for i, side in sides.items() if i in before)
+        before = sides
+    env.close()
+    return count
+
+
+def test_people_step_out_before_the_car_where_that_is_asked_for(town: Server) -> None:
+    assert crossings(town, 1.0) >= crossings(town, 0.0) + 3
 
 
 def test_people_and_controllers_that_a_dead_process_left_are_removed(town: Server) -> None:

@@ -93,7 +93,9 @@ def main(
     ] = None,
     blanked: Annotated[bool, typer.Option(help="Let who sees pictures also drive without.")] = True,
     drivers: Annotated[str, typer.Option(help="Of those without a checkpoint, commas between.")] = ",".join(BY_RULES),
-    town: Annotated[str, typer.Option(help="Town01, Town02, or a town from a seed (Lite:seed=…).")] = "Town02",
+    town: Annotated[
+        str, typer.Option(help="Town01, Town02, or Lite:seed=N,size=400; 800 is for tests, 900 for choices.")
+    ] = "Town02",
     traffic: Annotated[str, typer.Option(help="Of empty, regular, dense.")] = "empty,regular,dense",
     weathers: Annotated[str, typer.Option(help="CARLA's presets.")] = ",".join(WEATHERS),
     routes: Annotated[int, typer.Option(min=1, max=nocrash.ROUTES, help="The first this many.")] = nocrash.ROUTES,

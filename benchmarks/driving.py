@@ -144,7 +144,7 @@ def main(
     if not figures_only:
         run(left, parallel)
     # By its key: a drive that was under way when a run of this program was killed may be there twice.
-    drives = list({_key(drive): drive for drive in map(json.loads, _lines(lines))}.values())
+    drives = list({_key(drive): drive for drive in _drives(lines)}.values())
     report = comparison.report([d for d in drives if d["town"] == town])
     report = {"machine": machine("torch", "carla", "numpy"), "command": "python " + " ".join(sys.argv), **report}
     write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
@@ -318,14 +318,14 @@ def _trained(path: Path) -> list[Path]:
     return runs
 
 
-def _lines(path: Path) -> list[str]:
-    """Return the whole lines: a kill can leave the last one short."""
+def _drives(path: Path) -> list[dict[str, Any]]:
+    """Return those of whole lines: a kill can leave the last one short."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return text[: text.rfind("\n") + 1].splitlines()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def _done(path: Path) -> set[tuple[Any, ...]]:
-    return {_key(drive) for drive in map(json.loads, _lines(path))}
+    return {_key(drive) for drive in _drives(path)}
 
 
 def _key(drive: dict[str, Any]) -> tuple[Any, ...]:

@@ -51,6 +51,7 @@ def untrained(path: Path, sees: str, seed: int) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_drivers_are_judged_once_a_route_and_a_folder_of_runs_is_a_drivers_seeds(tmp_path: Path) -> None:
     untrained(tmp_path / "trained" / "seed-3", "image", 3)
     out = tmp_path / "out"

@@ -120,7 +120,7 @@ def test_a_resumed_run_equals_the_one_that_went_on(start_server: StartServer, ne
 @pytest.mark.long
 def test_so_does_one_that_goes_from_town_to_town(start_server: StartServer, new_run: NewRun) -> None:
     towns = {"maps": ["Lite:seed={seed},size=200"], "every_episodes": 2}
-    settings = {**SETTINGS, "training": {**SETTINGS["training"], "total_steps": BOUNDARY + 80, "towns": towns}}
+    settings = {**SETTINGS, "training": {**SETTINGS["training"], "total_steps": BOUNDARY + 40, "towns": towns}}
     left = []
     for ending in (goes_on, killed):
         server = start_server(seed=SEED)

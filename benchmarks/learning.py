@@ -215,7 +215,8 @@ def agent(port: int, command: Sequence[str], settings: Mapping[str, Any]) -> sub
 
 def train(jobs: Sequence[Job], config: Path, parallel: int) -> list[Job]:
     """Train what isn't finished, so many at once; return what couldn't be."""
-    waiting, failed = [job for job in jobs if not job.is_finished], []
+    waiting = [job for job in jobs if not job.is_finished]
+    failed: list[Job] = []
     tries, rates = dict.fromkeys(jobs, 0), dict[str, float]()
     running: list[Training] = []
     told_s = -TOLD_EVERY_S

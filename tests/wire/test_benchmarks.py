@@ -92,8 +92,8 @@ TINY: dict[str, Any] = {
 def test_trainings_that_were_killed_go_on_and_finished_ones_are_left_alone(tmp_path: Path) -> None:
     given, runs = tmp_path / "tiny.yaml", tmp_path / "runs"
     given.write_text(yaml.safe_dump(TINY))
-    words = ("benchmarks/learning.py", "--config", str(given), "--runs", str(runs), "--variants", "td3,twin")
-    words = (*words, "--seeds", "0", "--updates", "100", "--demonstrations", "100", "--parallel", "2")
+    where = ("benchmarks/learning.py", "--config", str(given), "--runs", str(runs), "--variants", "td3,twin")
+    words = (*where, "--seeds", "0", "--updates", "100", "--demonstrations", "100", "--parallel", "2")
     twin = RunPaths(runs / "twin" / "seed-0")
     first = command(*words)
     deadline_s = time.monotonic() + STARTED_S

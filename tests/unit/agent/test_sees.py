@@ -35,7 +35,7 @@ WITHOUT = ("vector", "privileged")
 
 
 def made(sees: str, seed: int = 0, stack: FrameStack = DEFAULT, **values: Any) -> TD3:
-    network = NetworkConfig(**WIDTHS, sees=sees)  # type: ignore[arg-type]
+    network = NetworkConfig(**WIDTHS, sees=sees)
     return TD3(TD3Config(network=network, batch_size=8, **values), CPU, seed, stack=stack, privileged=PRIVILEGED)
 
 

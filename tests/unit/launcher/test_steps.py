@@ -66,9 +66,10 @@ def test_the_configuration_s_own_figure_wins_and_what_the_agent_did_not_see_is_n
 
 
 def test_less_traffic_is_fewer_people_as_well_and_where_there_are_no_cars_of_them_alone() -> None:
-    both = named(ladder_of(PoolKind.RAM, **{"environment.traffic.walkers": [0, 40]}), "less_traffic")
+    people_too: dict[str, Any] = {"environment.traffic.walkers": [0, 40]}
+    both = named(ladder_of(PoolKind.RAM, **people_too), "less_traffic")
     assert both[0].values == {"environment.traffic.vehicles": 10, "environment.traffic.walkers": [0, 20]}
-    nobody_drives = {"environment.traffic.vehicles": 0, "environment.traffic.walkers": 4}
+    nobody_drives: dict[str, Any] = {"environment.traffic.vehicles": 0, "environment.traffic.walkers": 4}
     people = named(ladder_of(PoolKind.RAM, **nobody_drives), "less_traffic")
     assert [step.values["environment.traffic.walkers"] for step in people] == [2, 1]
 

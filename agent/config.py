@@ -174,8 +174,8 @@ class TrafficConfig(Section):
         0.0,
         ge=0,
         le=1,
-        description="Chance a second that one of those beside the route ahead is sent to its other side; by themselves "
-        "few cross it.",
+        description="Share of those beside the route ahead who are sent to its other side just before the car; by "
+        "themselves few cross it. Who avoids roads goes by a crosswalk.",
     )
     lights: bool = Field(
         False,

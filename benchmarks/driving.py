@@ -101,7 +101,7 @@ def main(
     routes: Annotated[int, typer.Option(min=1, max=nocrash.ROUTES, help="The first this many.")] = nocrash.ROUTES,
     slower_percent: Annotated[float, typer.Option(help="How far below the limit the traffic drives.")] = 45.0,
     step_out: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Chance a second that somebody beside the route ahead crosses it.")
+        float, typer.Option(min=0.0, max=1.0, help="Share of those beside the route ahead who cross before the car.")
     ] = 0.0,
     map_dir: Annotated[
         Path | None, typer.Option(envvar="LITE_MAP_DIR", help="Folder of Town01.xodr and so on.")

@@ -168,7 +168,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         ahead = self.hazards if self.config.traffic.anyone else hazards.NOTHING
         try:
             if self._walkers is not None and episode.steps % self._second == 0:
-                self._walkers.send_across(hazards.Ahead(episode.route, episode.state.place.s_m))
+                before = episode.state
+                self._walkers.send_across(hazards.Ahead(before.route, before.place.s_m), before.speed_mps)
             motion = self.car.drive(*applied)
             self._see(motion)
             events = self._events(self.car, episode, motion, ahead)

@@ -13,7 +13,7 @@ import carla
 import numpy as np
 
 from agent.config import ConfigError
-from agent.env.hazards import HALF_WIDTH_M, Ahead
+from agent.env.hazards import HALF_WIDTH_M, STARTING_MPS, Ahead
 from agent.env.session import ROLE_PREFIX, Session
 
 ROLE = f"{ROLE_PREFIX}walker"
@@ -23,10 +23,11 @@ MOST_SEED = 2**31 - 1
 ROUNDS = 5
 WALKING = 1
 """Of a blueprint's recommended speeds: standing, walking, running."""
-# Who steps out: near enough to be on the path when the car comes, far enough for it to stop.
-STEP_OUT_M, BESIDE_M = (15.0, 40.0), 9.0
+# Who steps out does it so that he is on the path when the car comes, give or take; never before one that can't stop.
+WALKING_MPS, MEETS_S, STOPS_M = 1.4, 1.0, 15.0
+BESIDE_M = 12.0
 # To where: places on the mesh, and how far along and beside the route they may lie.
-SPOTS, ALONG_M, ACROSS_M = 400, 20.0, 15.0
+SPOTS, ALONG_M, ACROSS_M = 400, 20.0, 18.0
 
 
 class Walkers:
@@ -36,7 +37,7 @@ class Walkers:
         session: connected.
         crossing: share of the people who cross roads anywhere, the others at crosswalks alone.
         seed: of their places, looks and ways.
-        step_out: chance that a call of ``send_across`` sends somebody.
+        step_out: chance that somebody beside the route ahead is sent across it.
     """
 
     def __init__(self, session: Session, crossing: float, seed: int, step_out: float = 0.0) -> None:
@@ -45,6 +46,7 @@ class Walkers:
         self._step_out = step_out
         self._pairs: list[tuple[Any, Any]] = []
         self._spots: list[Any] = []
+        self._decided: set[int] = set()
         self.reseed(seed)
 
     @property
@@ -62,26 +64,28 @@ class Walkers:
         # Anew each time: drawing them takes from the client's own chance, which then is the same for the same seed.
         self._spots = [self._place() for _ in range(SPOTS)] if self._step_out > 0.0 else []
 
-    def send_across(self, ahead: Ahead) -> None:
-        """Now and then send one of those beside the route ahead to its other side; call it once a simulated second."""
-        if self._step_out == 0.0 or self._rng.random() >= self._step_out:
+    def send_across(self, ahead: Ahead, speed_mps: float) -> None:
+        """Send some of those beside the route ahead to its other side, before the car; call it once a simulated second.
+
+        Each of them is decided about once a drive.
+        """
+        if self._step_out == 0.0:
             return
         snapshot = self._session.world.get_snapshot()
-        living = [pair for pair in self._pairs if _is_there(snapshot, pair)]
+        living = [pair for pair in self._pairs if pair[0].id not in self._decided and _is_there(snapshot, pair)]
         if not living:
             return
-        there = [(pair, snapshot.find(pair[0].id).get_transform().location) for pair in living]
-        gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for _, place in there]))
-        beside = (np.abs(lateral) > HALF_WIDTH_M) & (np.abs(lateral) < BESIDE_M)
-        (near,) = np.nonzero(beside & (gap > STEP_OUT_M[0]) & (gap < STEP_OUT_M[1]))
-        if not len(near):
-            return
-        chosen = int(near[self._rng.integers(len(near))])
-        spot = self._across(ahead, float(gap[chosen]), float(lateral[chosen]))
-        if spot is not None:
-            (_, controller), _ = there[chosen]
-            with self._session.answered():
-                controller.go_to_location(spot)
+        places = [snapshot.find(person.id).get_transform().location for person, _ in living]
+        gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for place in places]))
+        beside_m = np.abs(lateral) - HALF_WIDTH_M
+        meets = np.abs(gap / max(speed_mps, STARTING_MPS) - beside_m / WALKING_MPS) < MEETS_S
+        for index in np.flatnonzero(meets & (beside_m > 0.0) & (beside_m < BESIDE_M) & (gap > STOPS_M)):
+            person, controller = living[index]
+            self._decided.add(person.id)
+            spot = self._across(ahead, float(gap[index]), float(lateral[index]))
+            if self._rng.random() < self._step_out and spot is not None:
+                with self._session.answered():
+                    controller.go_to_location(spot)
 
     def _across(self, ahead: Ahead, gap_m: float, lateral_m: float) -> Any | None:
         """Return the place nearest along the route on its other side; None if there is none near."""
@@ -98,6 +102,7 @@ class Walkers:
             ConfigError: the map has no navigation mesh.
             SimulatorLost: the simulator doesn't answer.
         """
+        self._decided.clear()
         snapshot = self._session.world.get_snapshot()
         living = [pair for pair in self._pairs if _is_there(snapshot, pair)]
         self._remove([pair for pair in self._pairs if pair not in living] + living[count:])

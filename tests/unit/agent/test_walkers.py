@@ -75,9 +75,9 @@ class Street:
     def _sends(self, number: int) -> Any:
         return lambda spot: self.sent.append((number, spot.x, spot.y))
 
-    def second(self, s_m: float = 0.0) -> None:
+    def second(self, speed_mps: float = 8.0) -> None:
         line = np.column_stack([np.arange(120.0), np.zeros(120), np.zeros(120)])
-        self.walkers.send_across(Ahead(Route.through("street", line, np.full(120, 2.0), 0), s_m))
+        self.walkers.send_across(Ahead(Route.through("street", line, np.full(120, 2.0), 0), 0.0), speed_mps)
 
 
 def _seen(place: tuple[float, float] | None) -> Any:
@@ -87,33 +87,37 @@ def _seen(place: tuple[float, float] | None) -> Any:
     return SimpleNamespace(get_transform=lambda: SimpleNamespace(location=location))
 
 
-@pytest.mark.parametrize(("right_m", "to_m"), [(5.0, -8.0), (-8.0, 5.0)])
-def test_who_is_beside_the_route_ahead_is_sent_to_its_other_side(right_m: float, to_m: float) -> None:
-    street = Street((30.0, right_m))
+@pytest.mark.parametrize(("ahead_m", "right_m", "to_m"), [(30.0, 5.0, -8.0), (43.0, -8.0, 5.0)])
+def test_who_gets_onto_the_path_as_the_car_comes_is_sent_to_its_other_side_once(
+    ahead_m: float, right_m: float, to_m: float
+) -> None:
+    street = Street((ahead_m, right_m))
+    street.second()
     street.second()
     ((who, x, y),) = street.sent
     assert (who, y) == (0, to_m)
-    assert x == pytest.approx(30.0, abs=1.0)
+    assert x == pytest.approx(ahead_m, abs=1.0)
 
 
-@pytest.mark.parametrize("place", [(10.0, 5.0), (60.0, 5.0), (30.0, 12.0), (30.0, 0.5)])
+@pytest.mark.parametrize("place", [(16.0, 3.0), (60.0, 5.0), (30.0, 12.0), (30.0, -8.0), (30.0, 0.5), (80.0, 13.5)])
 def test_who_is_too_near_too_far_or_on_the_road_already_is_not(place: tuple[float, float]) -> None:
     street = Street(place)
     for _ in range(20):
         street.second()
     assert street.sent == []
+    assert not street.walkers._decided
 
 
-def test_chance_decides_when_and_the_same_seed_decides_the_same() -> None:
-    seconds = []
+def test_chance_decides_who_does_and_the_same_seed_decides_the_same() -> None:
+    sent = []
     for _ in range(2):
-        street = Street((30.0, 5.0), (32.0, -8.0), step_out=0.2)
-        for _ in range(100):
-            street.second()
-        seconds.append(street.sent)
-    assert seconds[0] == seconds[1]
-    assert 8 <= len(seconds[0]) <= 35
-    assert {number for number, *_ in seconds[0]} == {0, 1}
+        street = Street(*((28.0 + number / 20, 5.0) for number in range(100)), step_out=0.3)
+        street.second()
+        street.second()
+        sent.append(street.sent)
+    assert sent[0] == sent[1]
+    assert 15 <= len(sent[0]) <= 45
+    assert len({who for who, *_ in sent[0]}) == len(sent[0])
 
 
 def test_who_has_been_run_over_is_left_alone() -> None:

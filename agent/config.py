@@ -174,8 +174,8 @@ class TrafficConfig(Section):
         0.0,
         ge=0,
         le=1,
-        description="Share of those beside the route ahead who are sent onto it as the car comes; by themselves few "
-        "cross it. Who crosses at crosswalks alone stays off it.",
+        description="Share of those beside the route ahead who are sent to its other side just before the car; by "
+        "themselves few cross it. Who avoids roads goes by a crosswalk.",
     )
     lights: bool = Field(
         False,

@@ -7,7 +7,6 @@ places anywhere on the mesh, by ways on which a metre of road counts as ten: few
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import carla
@@ -25,11 +24,10 @@ ROUNDS = 5
 WALKING = 1
 """Of a blueprint's recommended speeds: standing, walking, running."""
 # Who steps out does it so that he is on the path when the car comes, give or take; never before one that can't stop.
-WALKING_MPS, MEETS_S, STOPS_M = 1.4, 1.0, 15.0
+WALKING_MPS, SETS_OUT_S, MEETS_S, STOPS_M = 1.2, 1.5, 1.0, 15.0
 BESIDE_M = 12.0
-# To where: so far beyond the route's line. From there the crowd leads on; were it the other side, the way would be by
-# the next crosswalk, since a metre of road counts as ten.
-BEYOND_M = 1.0
+# To where: places on the mesh, and how far along and beside the route they may lie.
+SPOTS, ALONG_M, ACROSS_M = 400, 20.0, 18.0
 
 
 class Walkers:
@@ -47,6 +45,7 @@ class Walkers:
         self._crossing = crossing
         self._step_out = step_out
         self._pairs: list[tuple[Any, Any]] = []
+        self._spots: list[Any] = []
         self._decided: set[int] = set()
         self.reseed(seed)
 
@@ -62,11 +61,13 @@ class Walkers:
             # Which of them cross is decided as each is added, so it has to be known first.
             self._session.world.set_pedestrians_cross_factor(self._crossing)
             self._session.world.set_pedestrians_seed(int(self._rng.integers(MOST_SEED)))
+        # Anew each time: drawing them takes from the client's own chance, which then is the same for the same seed.
+        self._spots = [self._place() for _ in range(SPOTS)] if self._step_out > 0.0 else []
 
     def send_across(self, ahead: Ahead, speed_mps: float) -> None:
-        """Send some of those beside the route ahead onto it, before the car; call it once a simulated second.
+        """Send some of those beside the route ahead to its other side, before the car; call it once a simulated second.
 
-        Each of them is decided about once a drive. Who isn't led over roads (``crossing``) stays where he is.
+        Each of them is decided about once a drive.
         """
         if self._step_out == 0.0:
             return
@@ -75,17 +76,25 @@ class Walkers:
         if not living:
             return
         places = [snapshot.find(person.id).get_transform().location for person, _ in living]
-        gap, lateral, yaw = ahead.project(np.array([(place.x, place.y) for place in places]))
+        gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for place in places]))
         beside_m = np.abs(lateral) - HALF_WIDTH_M
-        meets = np.abs(gap / max(speed_mps, STARTING_MPS) - beside_m / WALKING_MPS) < MEETS_S
+        there_s = SETS_OUT_S + beside_m / WALKING_MPS
+        meets = np.abs(gap / max(speed_mps, STARTING_MPS) - there_s) < MEETS_S
         for index in np.flatnonzero(meets & (beside_m > 0.0) & (beside_m < BESIDE_M) & (gap > STOPS_M)):
             person, controller = living[index]
             self._decided.add(person.id)
-            if self._rng.random() < self._step_out:
-                metres, place = float(lateral[index] + math.copysign(BEYOND_M, lateral[index])), places[index]
-                x, y = place.x + metres * math.sin(yaw[index]), place.y - metres * math.cos(yaw[index])
+            spot = self._across(ahead, float(gap[index]), float(lateral[index]))
+            if self._rng.random() < self._step_out and spot is not None:
                 with self._session.answered():
-                    controller.go_to_location(carla.Location(x, y, place.z))
+                    controller.go_to_location(spot)
+
+    def _across(self, ahead: Ahead, gap_m: float, lateral_m: float) -> Any | None:
+        """Return the place nearest along the route on its other side; None if there is none near."""
+        gap, lateral, _ = ahead.project(np.array([(spot.x, spot.y) for spot in self._spots]))
+        beside = (lateral * lateral_m < 0.0) & (np.abs(lateral) > HALF_WIDTH_M) & (np.abs(lateral) < ACROSS_M)
+        along = np.where(beside, np.abs(gap - gap_m), np.inf)
+        best = int(np.argmin(along))
+        return self._spots[best] if along[best] < ALONG_M else None
 
     def resize(self, count: int) -> None:
         """Remove who was run over, then those who are too many, or add who is missing; adding takes a tick.

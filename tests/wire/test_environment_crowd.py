@@ -86,13 +86,13 @@ def test_people_walk_are_as_many_as_asked_for_and_are_gone_in_the_end(town: Serv
 
 
 def crossings(server: Server, step_out: float) -> int:
-    """Return how often somebody comes over the route's line before the car, in 20 s on its way."""
-    env = make(server, walkers=150, walkers_crossing=1.0, walkers_step_out=step_out)
+    """Return how often somebody comes over the route's line before the car, in 30 s on its way."""
+    env = make(server, walkers=150, walkers_crossing=1.0, walkers_step_out=step_out, lights=True)
     (route,) = held_out_routes(env.planner, env.config.route, 1, seed=3)
     observation, _ = env.reset(options={"route": route, "seed": 7, "goes_on": True})
     assert env._walkers is not None
     driver, before, count, end = PidPurePursuit(), {}, 0, None
-    for _ in range(200):
+    for _ in range(300):
         if end is None:
             observation, _, _, _, info = env.step(driver.act(observation, env.state))
             end = info["end"]

@@ -91,7 +91,8 @@ def crossings(server: Server, step_out: float) -> int:
     (route,) = held_out_routes(env.planner, env.config.route, 1, seed=3)
     observation, _ = env.reset(options={"route": route, "seed": 7, "goes_on": True})
     assert env._walkers is not None
-    driver, before, count, end = PidPurePursuit(), {}, 0, None
+    driver, count, end = PidPurePursuit(), 0, None
+    before: dict[int, float] = {}
     for _ in range(300):
         if end is None:
             observation, _, _, _, info = env.step(driver.act(observation, env.state))

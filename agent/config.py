@@ -203,6 +203,13 @@ class TrafficConfig(Section):
         0, description="People on foot, up to 400, or [low, high]; needs a map with a navigation mesh."
     )
     walkers_crossing: float = Field(0.5, ge=0, le=1, description="Share of them that cross roads anywhere.")
+    walkers_step_out: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of those beside the route ahead who are sent to its other side just before the car; by "
+        "themselves few cross it. Who avoids roads goes by a crosswalk.",
+    )
     lights: bool = Field(
         False,
         description="Whether the map's traffic lights change, from the same start in each drive; if not, all green.",
@@ -305,6 +312,12 @@ class NetworkConfig(Section):
     )
     features: int = Field(512, gt=0, description="Width of the image features.")
     hidden: tuple[int, ...] = Field((256, 256), min_length=1, description="Hidden layers of actor and critics.")
+    sees: Literal["image", "vector", "privileged"] = Field(
+        "image",
+        description="What actor and critics know of a state. image: picture and vector; vector: that alone, without an "
+        "encoder (what is the picture worth?); privileged: the vector and what only the simulator knows (a control, "
+        "which no car could be: would a better eye help?).",
+    )
 
     @field_validator("channels", mode="before")
     @classmethod
@@ -504,6 +517,20 @@ class AgentConfig(Section):
             raise ValueError(
                 "td3.auxiliary and td3.critic_sees: privileged learn from what the simulator knows: set "
                 "environment.privileged to true"
+            )
+        if self.td3.network.sees == "privileged" and not self.environment.privileged:
+            raise ValueError(
+                "td3.network.sees: privileged is a driver that is told what the simulator knows: set "
+                "environment.privileged to true"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _pictures_are_there(self) -> AgentConfig:
+        if self.td3.network.sees != "image" and (self.td3.auxiliary > 0 or self.td3.random_shift > 0):
+            raise ValueError(
+                f"td3.auxiliary and td3.random_shift are for pictures, td3.network.sees is {self.td3.network.sees}: "
+                "set them to 0"
             )
         return self
 

@@ -24,7 +24,7 @@ class Purpose(IntEnum):
     SAMPLING = 4
     """Rows of a batch [update]."""
     EVALUATION = 5
-    """Random baseline and routes of evaluations [0: the same every time]."""
+    """Random baseline and routes of evaluations [0: the same every time]; who is met on a route [its name's CRC]."""
     DEMONSTRATIONS = 6
     """Rows of a batch that others drove [update]."""
     SHIFT = 7

@@ -1,10 +1,11 @@
 """How well does it drive? Drivers × traffic × weather × NoCrash routes of one town, and what the differences are worth.
 
-Run: ``python benchmarks/driving.py --checkpoint td3=runs/a --checkpoint td3=runs/b --checkpoint td3=runs/c --twin …``.
-Each ``--checkpoint`` of a name is one training seed; it drives as it is, with its picture greyed, and with its pictures
-shuffled. Everybody meets the same cars, people and weather on a route. One line of JSON a drive is kept in ``--out``;
-what is there isn't driven again, so the command can be stopped and goes on. Every group of drives has a carla-lite and
-a process of its own. Town01 and Town02 need their .xodr files: ``--map-dir``.
+Run: ``python benchmarks/driving.py --checkpoint td3=runs/learning/td3 --checkpoint twin=runs/learning/twin``. The path
+is a run, one of its checkpoints, or a folder of runs as ``learning.py`` leaves it: each run is one training seed. Where
+a driver sees pictures it drives as it is, with its picture greyed, and with its pictures shuffled (``--blanked``).
+Everybody meets the same cars, people and weather on a route. One line of JSON a drive is kept in ``--out``; what is
+there isn't driven again, so the command can be stopped or killed, and goes on. Every group of drives has a carla-lite
+and a process of its own. Town01 and Town02 need their .xodr files: ``--map-dir``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import os
 import sys
 import time
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import typer
 from lite_server import lite_server
 from matplotlib.figure import Figure
@@ -33,7 +34,9 @@ from measuring import machine
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from agent import config as configuration
 from agent.cli.evaluation import trained
+from agent.collector.parent import die_with
 from agent.config import AgentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
 from agent.env.route import Planner, Route
@@ -43,12 +46,13 @@ from agent.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, Drive
 from agent.evaluation.metrics import limit_s
 from agent.evaluation.routes import completed, drive_again_if_lost
 from agent.evaluation.video import VideoSummary, record, side_by_side
-from agent.td3.networks import Policy
 from contract.files import write_whole
+from contract.paths import RunPaths
 
 ROUTES = Path(__file__).parent / "nocrash"
 WEATHERS = ("ClearNoon", "WetNoon", "SoftRainSunset")
-TWIN = "twin"
+CONTROL = "control"
+"""How the name of a driver begins that is told what only the simulator knows."""
 BY_RULES = ("expert", "pid", "stop")
 POLL_S = 1.0
 FILM_S = 60.0
@@ -63,11 +67,14 @@ class Group:
     town: str
     map: str
     driver: str
+    kind: str
+    """Among the agent's drivers."""
     checkpoint: Path | None
     seed: int
     traffic: nocrash.Density
     weather: str
     slower_percent: float
+    step_out: float
     routes: tuple[int, ...]
     lines: Path
 
@@ -81,16 +88,21 @@ class Group:
 
 
 def main(
-    checkpoint: Annotated[list[str] | None, typer.Option(help="NAME=RUN_DIRECTORY; repeat it for each seed.")] = None,
-    twin: Annotated[
-        list[Path] | None, typer.Option(help="Run directory of one trained without a picture; repeat it.")
+    checkpoint: Annotated[
+        list[str] | None, typer.Option(help="NAME=PATH of a run, a checkpoint or a folder of runs; repeat it.")
     ] = None,
+    blanked: Annotated[bool, typer.Option(help="Let who sees pictures also drive without.")] = True,
     drivers: Annotated[str, typer.Option(help="Of those without a checkpoint, commas between.")] = ",".join(BY_RULES),
-    town: Annotated[str, typer.Option(help="Town01, Town02, or a town from a seed (Lite:seed=…).")] = "Town02",
+    town: Annotated[
+        str, typer.Option(help="Town01, Town02, or Lite:seed=N,size=400; 800 is for tests, 900 for choices.")
+    ] = "Town02",
     traffic: Annotated[str, typer.Option(help="Of empty, regular, dense.")] = "empty,regular,dense",
     weathers: Annotated[str, typer.Option(help="CARLA's presets.")] = ",".join(WEATHERS),
     routes: Annotated[int, typer.Option(min=1, max=nocrash.ROUTES, help="The first this many.")] = nocrash.ROUTES,
     slower_percent: Annotated[float, typer.Option(help="How far below the limit the traffic drives.")] = 45.0,
+    step_out: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of those beside the route ahead who cross before the car.")
+    ] = 0.0,
     map_dir: Annotated[
         Path | None, typer.Option(envvar="LITE_MAP_DIR", help="Folder of Town01.xodr and so on.")
     ] = None,
@@ -112,19 +124,18 @@ def main(
         return
     out.mkdir(parents=True, exist_ok=True)
     lines = out / "drives.jsonl"
-    asked: list[tuple[str, Path | None, int]] = list(_checkpoints(checkpoint or []))
-    asked += [(TWIN, path, seed) for seed, path in enumerate(twin or [])]
-    asked += [(name, None, 0) for name in drivers.split(",") if name]
+    asked: list[tuple[str, str, Path | None, int]] = list(_checkpoints(checkpoint or [], blanked))
+    asked += [(name, name, None, 0) for name in drivers.split(",") if name]
     wanted = [density for density in nocrash.densities(town) if density.name in traffic.split(",")]
     done = _done(lines)
     groups = [
-        Group(town, map, name, path, seed, density, weather, slower_percent, tuple(range(routes)), lines)
+        Group(town, map, *who, density, weather, slower_percent, step_out, tuple(range(routes)), lines)
         for density in wanted
         for weather in weathers.split(",")
-        for name, path, seed in asked
+        for who in asked
     ]
     if video is not None:
-        trained_one = [name for name, path, _ in asked if path is not None][:1]
+        trained_one = [name for name, _, path, _ in asked if path is not None][:1]
         names = (*trained_one, "pid", "expert")
         chosen = {g.driver: g for g in reversed(groups) if g.traffic == wanted[-1]}
         film([chosen[name] for name in names if name in chosen], video, out / "driving.mp4")
@@ -132,7 +143,8 @@ def main(
     left = [g for g in (dataclasses.replace(g, routes=_left(g, done)) for g in groups) if g.routes]
     if not figures_only:
         run(left, parallel)
-    drives = [json.loads(line) for line in _lines(lines)]
+    # By its key: a drive that was under way when a run of this program was killed may be there twice.
+    drives = list({_key(drive): drive for drive in _drives(lines)}.values())
     report = comparison.report([d for d in drives if d["town"] == town])
     report = {"machine": machine("torch", "carla", "numpy"), "command": "python " + " ".join(sys.argv), **report}
     write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
@@ -167,6 +179,8 @@ def run(groups: Sequence[Group], parallel: int) -> None:
 
 def work(group: Group) -> None:
     """Drive a group in this process, one line a drive, and leave it."""
+    _end_with_parent()
+    torch.set_num_threads(1)  # more gain nothing at batch 1
     with _environment(group) as (env, own, kept):
         for number in group.routes:
             try:
@@ -196,6 +210,7 @@ def film(groups: Sequence[Group], route: int, path: Path) -> None:
 
 def film_one(group: Group, route: int, path: Path, told: SimpleQueue[VideoSummary]) -> None:
     """Film a group's driver on one of its routes, tell of it, and leave this process."""
+    _end_with_parent()
     with _environment(group) as (env, own, kept):
         options = {"seed": group.traffic_seed(route), "goes_on": True, "limit_s": limit_s(kept[route].length_m)}
         length = {"min_seconds": FILM_S, "max_seconds": FILM_S}
@@ -211,11 +226,8 @@ def _environment(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]
     with lite_server(group.map) as port:
         config = configured(found.config, group, port)
         env = DrivingEnv(config.environment, config.simulator, config.seed)
-        yield (
-            env,
-            made(group, config, found.policy, env),
-            nocrash.read(ROUTES / f"{_file(group.town)}.json", env.planner),
-        )
+        own = driver(group.kind, found.policy, config, lambda: env.hazards)
+        yield env, own, nocrash.read(ROUTES / f"{_file(group.town)}.json", env.planner)
         env.close()
 
 
@@ -223,24 +235,16 @@ def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
     """Return a driver's own configuration with the group's traffic and weather instead of what it was trained in."""
     plain = config.model_dump()
     plain["environment"]["weather"] = [group.weather]
-    plain["environment"]["privileged"] = False
+    plain["environment"]["privileged"] = config.td3.network.sees == "privileged"
     plain["environment"]["traffic"] |= {
         "vehicles": group.traffic.vehicles,
         "walkers": group.traffic.walkers,
         "lights": True,
         "slower_percent": group.slower_percent,
+        "walkers_step_out": group.step_out,
     }
     plain["simulator"] |= {"host": "127.0.0.1", "port": port, "map": None, "patience_s": 60.0}
     return AgentConfig.model_validate(plain)
-
-
-def made(group: Group, config: AgentConfig, policy: Policy | None, env: DrivingEnv) -> Driver:
-    """Return the group's driver."""
-    if group.checkpoint is None:
-        return driver(group.driver, None, config, lambda: env.hazards)
-    way = "greyed" if group.driver == TWIN else group.driver.rpartition("-")[2]
-    name = {"greyed": TD3_GREYED, "shuffled": TD3_SHUFFLED}.get(way, TD3_DRIVER)
-    return driver(name, policy, config, lambda: env.hazards)
 
 
 def keep_routes(town: str, map: str, seed: int) -> None:
@@ -283,23 +287,56 @@ def _order(name: str, by_traffic: list[dict[str, Any]]) -> float:
     return -sum(float(drivers[name]["success"]) for drivers in by_traffic if name in drivers)
 
 
-def _checkpoints(given: Sequence[str]) -> Iterator[tuple[str, Path | None, int]]:
-    """Yield name, run directory and seed's number: of each as it is, greyed and shuffled."""
-    numbers: Counter[str] = Counter()
-    for name, _, path in (text.partition("=") for text in given):
-        for way in ("", "-greyed", "-shuffled"):
-            yield name + way, Path(path), numbers[name]
-        numbers[name] += 1
+def _checkpoints(given: Sequence[str], blanked: bool) -> Iterator[tuple[str, str, Path, int]]:
+    """Yield name, kind, path and training seed: of each as it is, and where it sees pictures, greyed and shuffled."""
+    found = [(name, path) for name, _, text in (each.partition("=") for each in given) for path in _trained(Path(text))]
+    seen: set[tuple[str, int]] = set()
+    for name, path in found:
+        run = RunPaths(path.parent.parent if path.name.startswith("step-") else path)
+        config = configuration.load(run.config)
+        sees = config.td3.network.sees
+        if (name, config.seed) in seen:
+            raise SystemExit(f"--checkpoint {name}={path}: another {name} has seed {config.seed} as well; rename one.")
+        if sees == "privileged" and not name.startswith(CONTROL):
+            raise SystemExit(
+                f"--checkpoint {name}={path}: is told what only the simulator knows; begin its name with {CONTROL}."
+            )
+        seen.add((name, config.seed))
+        yield name, TD3_DRIVER, path, config.seed
+        if blanked and sees == "image":
+            yield f"{name}-greyed", TD3_GREYED, path, config.seed
+            yield f"{name}-shuffled", TD3_SHUFFLED, path, config.seed
 
 
-def _lines(path: Path) -> list[str]:
-    """Return the whole lines: a kill can leave the last one short."""
+def _trained(path: Path) -> list[Path]:
+    """Return a checkpoint, a run, or the runs in a folder."""
+    if path.name.startswith("step-") or (path / "checkpoints").is_dir():
+        return [path]
+    runs = sorted(run for run in path.glob("*") if (run / "checkpoints" / "latest").exists())
+    if not runs:
+        raise SystemExit(f"--checkpoint …={path}: holds no checkpoint and no run that has one.")
+    return runs
+
+
+def _drives(path: Path) -> list[dict[str, Any]]:
+    """Return those of whole lines: a kill can leave the last one short."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return text[: text.rfind("\n") + 1].splitlines()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def _done(path: Path) -> set[tuple[Any, ...]]:
-    return {tuple(drive[name] for name in KEY) for drive in map(json.loads, _lines(path))}
+    return {_key(drive) for drive in _drives(path)}
+
+
+def _key(drive: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(drive[name] for name in KEY)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    assert parent.pid is not None
+    die_with(parent.pid)
 
 
 def _left(group: Group, done: set[tuple[Any, ...]]) -> tuple[int, ...]:

@@ -1,120 +1,364 @@
-"""Does it learn? Train several seeds on one generated town, evaluate on held-out routes of another.
+"""What is worth learning with? Variants × seeds, each trained in a folder of its own, and what came of them.
 
-Run: ``python benchmarks/learning.py --json > benchmarks/results/learning.json``. Each seed trains against a carla-lite
-of its own and is judged on the same routes as the stop, random and PID drivers. The intervals are bootstrap 95 %
-intervals of mean route completion: routes are drawn anew within each seed, 10 000 times. A run that was interrupted
-goes on from its last checkpoint.
+Run: ``python benchmarks/learning.py --parallel 2`` for the driver with eyes, its twin without a picture, and four
+ablations; ``python benchmarks/learning.py --config config/td3_config_50k.yaml --variants td3 --updates 12000
+--demonstrations 0`` for the empty task. First the expert drives the demonstrations, once for all. Then every run is
+``python -m agent train`` beside a carla-lite of its own, in ``RUNS/VARIANT/seed-N``, and judged on its configuration's
+``training.towns.evaluation_map``, in which no run is trained. Stopped or killed at any moment, the command goes on
+where it was when it is started again with the same arguments: finished runs are left alone, a begun one is resumed.
+
+A finished run keeps its checkpoints, its curve (``figures.json``) and its last evaluation (``evaluation.json``), not
+its replay, which takes more than a gigabyte. Choices are made by these figures; ``driving.py`` judges what was chosen.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from lite_server import lite_server
+from lite_server import lite_server, mortal
 from measuring import machine
 from rich.console import Console
 from rich.table import Table
 
-RESAMPLES = 10_000
-DRIVERS = ("td3", "stop", "random", "pid")
-FIGURES = ("success", "route_completion", "driving_score", "collisions_per_km", "mean_speed_mps")
+from agent import config as configuration
+from agent.cli.options import parsed
+from agent.config import AgentConfig
+from agent.evaluation.comparison import bootstrap, mean
+from contract.files import write_whole
+from contract.heartbeat import read_heartbeat
+from contract.paths import RunPaths
+
+POLL_S, TOLD_EVERY_S = 1.0, 60.0
+STOP_S = 120.0
+"""What a training may take to end in order."""
+TRIES = 3
+"""Of one run, in one go of this command."""
+TRAINED = "td3"
+"""The driver's name in evaluations."""
+FIGURES = ("success_rate", "route_completion", "driving_score", "red_lights_run", "collisions_per_km", "jerk_mps3")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How much is trained, and what differs from the configuration."""
+
+    updates: int
+    seeds: tuple[int, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+WHOLE: tuple[int, tuple[int, ...]] = 100_000, (0, 1, 2)
+ABLATION: tuple[int, tuple[int, ...]] = 30_000, (0, 1)
+REFERENCE = "td3"
+VARIANTS = {
+    REFERENCE: Variant(*WHOLE),
+    "twin": Variant(*WHOLE, {"td3.network.sees": "vector"}),
+    # Against what the reference was after as many updates.
+    "no-demonstrations": Variant(*ABLATION, {"replay.demonstrations": None}),
+    "auxiliary": Variant(*ABLATION, {"td3.auxiliary": 0.1}),
+    "asymmetric": Variant(*ABLATION, {"td3.critic_sees": "privileged"}),
+    "n-step": Variant(*ABLATION, {"td3.n_step": 3}),
+    # Not by default: the encoder's width, and what tells the limits apart.
+    "whole-width": Variant(*ABLATION, {"td3.network.channels": "whole"}),
+    "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged"}),
+    "long": Variant(300_000, (0,)),
+}
+BY_DEFAULT = tuple(VARIANTS)[:6]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training."""
+
+    variant: str
+    seed: int
+    updates: int
+    run: RunPaths
+    settings: Mapping[str, Any] = field(hash=False)
+    """Over the configuration's file."""
+
+    @property
+    def figures(self) -> Path:
+        """Written last: a run that has it is finished."""
+        return self.run.path / "figures.json"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to train or to evaluate."""
+        return self.figures.exists()
+
+    def done(self) -> int:
+        """Return the updates made, as far as this run's files tell."""
+        beat = read_heartbeat(self.run.heartbeat)
+        return self.updates if self.is_finished else 0 if beat is None else min(beat.updates, self.updates)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A job under way."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    server: contextlib.ExitStack
+    began_s: float
+    first: int
+    """Updates when it began."""
+
+    def rate(self) -> float:
+        """Return its updates a second since it began, evaluations and all."""
+        return (self.job.done() - self.first) / max(POLL_S, time.monotonic() - self.began_s)
 
 
 def main(
-    seeds: Annotated[str, typer.Option(help="Seeds, commas between.")] = "0,1,2",
-    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config_50k.yaml"),
-    train_map: Annotated[str, typer.Option(help="Map trained on.")] = "Lite01",
-    test_map: Annotated[str, typer.Option(help="Map judged on.")] = "Lite02",
-    routes: Annotated[int, typer.Option(help="Held-out routes judged on.")] = 20,
-    min_turns: Annotated[int, typer.Option(help="Junction turns that each of them has.")] = 2,
+    variants: Annotated[str, typer.Option(help=f"Of {', '.join(VARIANTS)}; commas between.")] = ",".join(BY_DEFAULT),
+    seeds: Annotated[str | None, typer.Option(help="Instead of each variant's own; commas between.")] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="Instead of each variant's own.")] = None,
+    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config_traffic.yaml"),
+    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE over it; repeat it.")] = None,
+    demonstrations: Annotated[int, typer.Option(min=0, help="Steps that the expert shows.")] = 30_000,
     runs: Annotated[Path, typer.Option(help="Where the runs go.")] = Path("runs/learning"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    parallel: Annotated[int, typer.Option(min=1, help="Trainings at once, each in three processes.")] = 1,
+    figures_only: Annotated[bool, typer.Option(help="Of what has been trained.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    judged = []
-    for seed in (int(text) for text in seeds.split(",")):
-        run = runs / f"{config.stem}-{Path(train_map).stem}-seed-{seed}"
-        train(config, run, train_map, seed)
-        judged.append(judge(run, test_map, routes, min_turns))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that trainings end in order
+    if unknown := set(variants.split(",")) - set(VARIANTS):
+        raise SystemExit(f"--variants {', '.join(sorted(unknown))}: unknown; there are {', '.join(VARIANTS)}.")
+    given = parsed(settings or ())
+    shown = runs / "demonstrations" if demonstrations else None
+    chosen = {name: VARIANTS[name] for name in variants.split(",")}
+    wanted = None if seeds is None else tuple(int(text) for text in seeds.split(","))
+    jobs = planned(chosen, config, given, shown, runs, wanted, updates)
+    failed: list[Job] = []
+    if not figures_only and not all(job.is_finished for job in jobs):
+        if shown is not None:
+            record(config, given, shown, demonstrations)
+        failed = train(jobs, config, parallel)
     report = {
         "machine": machine("torch", "carla", "numpy"),
         "command": "python " + " ".join(sys.argv),
-        "train_map": train_map,
-        "test_map": test_map,
-        "routes": routes,
-        "min_turns": min_turns,
-        "seeds": seeds,
-        "drivers": {driver: summary(judged, driver) for driver in DRIVERS},
+        "variants": summary([json.loads(job.figures.read_text("utf-8")) for job in jobs if job.is_finished]),
     }
+    runs.mkdir(parents=True, exist_ok=True)
+    write_whole(runs / "learning.json", json.dumps(report, indent=2) + "\n")
     print(json.dumps(report, indent=2)) if as_json else Console().print(table(report))
+    raise typer.Exit(1 if failed else 0)
 
 
-def train(config: Path, run: Path, town: str, seed: int) -> None:
-    """Train one seed to its end, or go on with it; what it prints goes to stderr."""
-    with lite_server(town, seed) as port:
-        agent(port, "train", "--config", str(config), "--run-dir", str(run), "--seed", str(seed), "--resume")
+def planned(
+    variants: Mapping[str, Variant],
+    config: Path,
+    given: Mapping[str, Any],
+    shown: Path | None,
+    runs: Path,
+    seeds: Sequence[int] | None = None,
+    updates: int | None = None,
+) -> list[Job]:
+    """Return the trainings, a seed of every variant before the next seed of any.
+
+    Args:
+        given: settings of all.
+        shown: the demonstrations' folder; None without.
+        seeds, updates: instead of each variant's own.
+
+    Raises:
+        ConfigError: of a configuration that can't be.
+    """
+    jobs = []
+    for name, variant in variants.items():
+        for place, seed in enumerate(seeds or variant.seeds):
+            demonstrated = {} if shown is None else {"replay.demonstrations": str(shown)}
+            own = {"seed": seed, **demonstrated, **given, **variant.settings}
+            wanted = updates or variant.updates
+            own["training.total_steps"] = steps_for(wanted, configuration.load(config, own))
+            jobs.append((place, Job(name, seed, wanted, RunPaths(runs / name / f"seed-{seed}"), own)))
+    return [job for _, job in sorted(jobs, key=lambda each: each[0])]
 
 
-def judge(run: Path, town: str, routes: int, min_turns: int) -> dict[str, Any]:
-    """Return the evaluation of one trained seed and the baselines, by driver."""
-    result = run / f"evaluation-{Path(town).stem}.json"
-    with lite_server(town) as port:
-        options = ["--routes", str(routes), "--min-turns", str(min_turns), "--drivers", ",".join(DRIVERS)]
-        # The routes are those of seed 0 for every trained seed, so that all are asked the same question.
-        agent(port, "evaluate", "--checkpoint", str(run), *options, "--seed", "0", "--json", str(result))
-    return {entry["name"]: entry for entry in json.loads(result.read_text(encoding="utf-8"))}
+def steps_for(updates: int, config: AgentConfig) -> int:
+    """Return the environment steps of a training that ends with so many updates."""
+    return config.training.warmup_steps + math.ceil(updates / config.training.updates_per_step - 1e-9)
 
 
-def agent(port: int, *arguments: str) -> None:
-    """Run one of the agent's commands against the server on ``port``; its failure ends the benchmark."""
+def record(config: Path, given: Mapping[str, Any], shown: Path, steps: int) -> None:
+    """Have the expert drive in the training towns, or go on with it."""
+    for _ in range(TRIES):
+        with lite_server("Lite01") as port:
+            command = ["record", "--config", str(config), "--out", str(shown), "--steps", str(steps), "--resume"]
+            code = agent(port, command, given).wait()
+        if code == 0:
+            return
+    raise SystemExit(f"{shown}: the demonstrations couldn't be driven, exit code {code}: the agent's words are above.")
+
+
+def agent(port: int, command: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+    """Start one of the agent's commands against the server on ``port``; what it prints goes to stderr."""
     environment = {**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(port)}
-    command = [sys.executable, "-m", "agent", *arguments]
-    code = subprocess.run(command, env=environment, stdout=sys.stderr, check=False).returncode
-    if code:
-        raise SystemExit(f"{' '.join(command[2:])} ended with {code}: its own words are above.")
+    assigned = [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    words = [*mortal("agent"), *command, *assigned]
+    return subprocess.Popen(words, env=environment, stdout=sys.stderr, start_new_session=True)
 
 
-def summary(judged: list[dict[str, Any]], driver: str) -> dict[str, Any]:
-    """Return a driver's figures: each seed's, their mean, and the interval of mean route completion."""
-    seeds = [entry[driver] for entry in judged]
-    completion = np.array([[route["route_completion"] for route in seed["routes"]] for seed in seeds])
-    low, high = bootstrap(completion, np.random.default_rng(0))
-    means = {figure: float(np.mean([seed["totals"][figure] for seed in seeds])) for figure in FIGURES}
-    by_seed = [round(float(mean), 4) for mean in completion.mean(axis=1)]
-    return {**means, "route_completion_95": [low, high], "route_completion_by_seed": by_seed}
+def train(jobs: Sequence[Job], config: Path, parallel: int) -> list[Job]:
+    """Train what isn't finished, so many at once; return what couldn't be."""
+    waiting = [job for job in jobs if not job.is_finished]
+    failed: list[Job] = []
+    tries, rates = dict.fromkeys(jobs, 0), dict[str, float]()
+    running: list[Training] = []
+    told_s = -TOLD_EVERY_S
+    try:
+        while waiting or running:
+            while waiting and len(running) < parallel:
+                running.append(begun(waiting.pop(0), config))
+                tries[running[-1].job] += 1
+            time.sleep(POLL_S)
+            rates |= {each.job.variant: each.rate() for each in running if each.rate() > 0}
+            for each in [each for each in running if each.process.poll() is not None]:
+                running.remove(each)
+                each.server.close()
+                if each.process.returncode == 0:
+                    keep(each.job)
+                else:
+                    (failed if tries[each.job] == TRIES else waiting).append(each.job)
+                    print(f"{each.job.run.path}: ended with {each.process.returncode}.", file=sys.stderr)
+            if time.monotonic() - told_s >= TOLD_EVERY_S:
+                told_s = time.monotonic()
+                print(progress(jobs, rates, parallel), file=sys.stderr, flush=True)
+    finally:
+        stop(running)
+    return failed
 
 
-def bootstrap(values: np.ndarray[Any, np.dtype[np.float64]], rng: np.random.Generator) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the mean of ``values`` (seeds, routes), resampled within seeds."""
-    seeds, routes = values.shape
-    drawn = rng.integers(0, routes, size=(RESAMPLES, seeds, routes))
-    means = values[np.arange(seeds)[:, None], drawn].mean(axis=(1, 2))
-    low, high = np.percentile(means, [2.5, 97.5])
-    return round(float(low), 4), round(float(high), 4)
+def begun(job: Job, config: Path) -> Training:
+    """Start a training, or go on with it."""
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(lite_server("Lite01"))
+        command = ["train", "--config", str(config), "--run-dir", str(job.run.path), "--resume"]
+        process = agent(port, command, job.settings)
+        return Training(job, process, stack.pop_all(), time.monotonic(), job.done())
 
 
-def table(report: dict[str, Any]) -> Table:
-    """Return the drivers side by side."""
-    view = Table(title=f"{report['routes']} routes with ≥ {report['min_turns']} turns on {report['test_map']}")
-    for column in ("driver", "completion", "95 %", "by seed", "success", "driving score", "collisions/km", "m/s"):
+def stop(running: Sequence[Training]) -> None:
+    """End the trainings that are under way in order: each leaves a checkpoint."""
+    for each in running:
+        each.process.terminate()
+    for each in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            each.process.wait(STOP_S)
+        each.server.close()
+
+
+def keep(job: Job) -> None:
+    """Write a finished run's figures and let its replay go."""
+    events = [json.loads(line) for line in job.run.agent_events.read_text("utf-8").splitlines()]
+    last = json.loads(job.run.evaluation_json.read_text("utf-8")) if job.run.evaluation_json.exists() else []
+    routes = [route["success"] for driver in last if driver["name"] == TRAINED for route in driver["routes"]]
+    figures = {"variant": job.variant, "seed": job.seed, "updates": job.updates, "settings": dict(job.settings)}
+    write_whole(job.figures, json.dumps({**figures, "curve": curve(events), "routes": routes}, indent=1) + "\n")
+    shutil.rmtree(job.run.replay, ignore_errors=True)
+
+
+def curve(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Return a run's evaluations of its own driver, by step; one that was repeated after a kill stands once."""
+    found = {row["step"]: row["totals"][TRAINED] for row in events if row["event"] == "evaluated"}
+    return [{"steps": step, **{name: found[step][name] for name in FIGURES}} for step in sorted(found)]
+
+
+def progress(jobs: Sequence[Job], rates: Mapping[str, float], parallel: int) -> str:
+    """Return how far all is, for people."""
+    made = [job.done() for job in jobs]
+    left_s = time_left_s(
+        [(job.variant, job.updates - done) for job, done in zip(jobs, made, strict=True)], rates, parallel
+    )
+    when = "time unknown yet" if left_s is None else f"about {left_s / 3600:.1f} h left"
+    finished = f"{sum(job.is_finished for job in jobs)} of {len(jobs)} trainings"
+    return f"{finished}, {sum(made)} of {sum(job.updates for job in jobs)} updates; {when}"
+
+
+def time_left_s(left: Sequence[tuple[str, int]], rates: Mapping[str, float], parallel: int) -> float | None:
+    """Return the seconds that the updates left take; None before any rate is known.
+
+    Args:
+        left: variant and updates.
+        rates: updates a second of one training, by variant; one that isn't there is taken for the others' mean.
+    """
+    if not rates:
+        return None
+    usual = sum(rates.values()) / len(rates)
+    seconds = [updates / rates.get(variant, usual) for variant, updates in left]
+    return max([sum(seconds) / parallel, *seconds])
+
+
+def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return each variant's figures over its seeds, beside what the reference was after as many steps."""
+    found = {}
+    for name in dict.fromkeys(run["variant"] for run in runs):
+        own = [run for run in runs if run["variant"] == name and run["curve"]]
+        last = [run["curve"][-1] for run in own]
+        if own:
+            found[name] = {
+                "seeds": [run["seed"] for run in own],
+                "updates": own[0]["updates"],
+                **{figure: float(np.mean([point[figure] for point in last])) for figure in FIGURES},
+                "success_by_seed": [point["success_rate"] for point in last],
+                "success_95": _interval(own),
+                "reference_then": _reference_after(runs, last[0]["steps"]),
+                "curves": {
+                    run["seed"]: [[point["steps"], point["success_rate"]] for point in run["curve"]] for run in own
+                },
+            }
+    return found
+
+
+def _interval(runs: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Return the 95 % interval of success over seeds, then routes; None where they drove different numbers of them."""
+    if len({len(run["routes"]) for run in runs}) != 1 or not runs[0]["routes"]:
+        return None
+    return bootstrap(np.array([[[float(success)] for success in run["routes"]] for run in runs]), mean)
+
+
+def _reference_after(runs: Sequence[Mapping[str, Any]], steps: int) -> float | None:
+    """Return the reference's mean success at its evaluation after so many steps; None without one."""
+    points = [point for run in runs if run["variant"] == REFERENCE for point in run["curve"]]
+    found = [point["success_rate"] for point in points if point["steps"] == steps]
+    return float(np.mean(found)) if found else None
+
+
+def table(report: Mapping[str, Any]) -> Table:
+    """Return the variants side by side."""
+    view = Table(title="On a town that no run was trained in")
+    for column in ("variant", "updates", "success", "95 %", "by seed", f"{REFERENCE} then", "completion", "score"):
         view.add_column(column)
-    for driver, figures in report["drivers"].items():
-        low, high = figures["route_completion_95"]
+    for column in ("red run", "collisions/km", "jerk"):
+        view.add_column(column, justify="right")
+    for name, figures in report["variants"].items():
+        interval, then = figures["success_95"], figures["reference_then"]
         view.add_row(
-            driver,
-            f"{figures['route_completion']:.3f}",
-            f"{low:.3f}–{high:.3f}",
-            " ".join(f"{mean:.2f}" for mean in figures["route_completion_by_seed"]),
-            f"{figures['success']:.0%}",
-            f"{figures['driving_score']:.1f}",
-            f"{figures['collisions_per_km']:.2f}",
-            f"{figures['mean_speed_mps']:.1f}",
+            name,
+            str(figures["updates"]),
+            f"{figures['success_rate']:.0%}",
+            "" if interval is None else f"{100 * interval[0]:.0f} to {100 * interval[1]:.0f}",
+            " ".join(f"{each:.0%}" for each in figures["success_by_seed"]),
+            "" if then is None else f"{then:.0%}",
+            f"{figures['route_completion']:.0%}",
+            f"{figures['driving_score']:.0f}",
+            f"{figures['red_lights_run']:.0%}",
+            f"{figures['collisions_per_km']:.1f}",
+            f"{figures['jerk_mps3']:.1f}",
         )
     return view
 

@@ -1,8 +1,9 @@
-"""A carla-lite server of a benchmark's own, on a free port."""
+"""A carla-lite server of a benchmark's own, on a free port; and children that end with their benchmark."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import socket
@@ -31,8 +32,10 @@ def lite_process(map: str, seed: int = 0, tick_ms: float = 0.0) -> Iterator[tupl
     port = free_port_pair(random.Random())
     if port is None:
         raise SystemExit("No two neighbouring ports are free on 127.0.0.1: end what listens there.")
-    command = [sys.executable, "-m", "carla_lite", "--host", "127.0.0.1", "--port", str(port), f"--tick-ms={tick_ms}"]
-    process = subprocess.Popen([*command, "--map", map, "--seed", str(seed)], stdout=subprocess.DEVNULL)
+    command = [*mortal("carla_lite"), "--host", "127.0.0.1", "--port", str(port), f"--tick-ms={tick_ms}"]
+    # Of a session of its own: Ctrl-C is for the benchmark, which ends it last.
+    words = [*command, "--map", map, "--seed", str(seed)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         _wait_for(port, process)
         yield port, process.pid
@@ -40,6 +43,12 @@ def lite_process(map: str, seed: int = 0, tick_ms: float = 0.0) -> Iterator[tupl
         process.send_signal(signal.SIGCONT)  # where the block had paused it
         process.terminate()
         process.wait(10)
+
+
+def mortal(module: str) -> list[str]:
+    """Return a command as ``python -m module``, whose process ends with this one, whatever ends this one."""
+    ends = f"import sys; sys.argv[0] = {module!r}; from agent.collector.parent import die_with; die_with({os.getpid()})"
+    return [sys.executable, "-c", f"{ends}\nfrom {module}.__main__ import app\napp()"]
 
 
 def synchronous(port: int, delta_s: float, timeout_s: float) -> tuple[carla.Client, carla.World]:

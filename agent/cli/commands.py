@@ -106,8 +106,9 @@ def evaluate(
     drivers: Annotated[
         str | None,
         typer.Option(
-            help="Of td3, td3-greyed, td3-shuffled (without its pictures), stop, random, pid, and expert (sees all "
-            "that the simulator knows); commas between. Default: td3, td3-greyed, stop, random, pid, if they can."
+            help="Of td3, td3-greyed, td3-shuffled (without its pictures), stop, random, pid, expert (sees all "
+            "that the simulator knows), expert-noisy (the same with exploration noise); commas between. Default: td3, "
+            "td3-greyed, stop, random, pid, if they can."
         ),
     ] = None,
     config: options.ConfigPath = None,

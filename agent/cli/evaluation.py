@@ -21,7 +21,7 @@ from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.session import Session
 from agent.evaluation import video
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED
+from agent.evaluation.drivers import BASELINES, TD3_DRIVER, compared
 from agent.evaluation.metrics import table, write_csv, write_json
 from agent.evaluation.onlooker import Onlooker
 from agent.evaluation.routes import completed
@@ -51,7 +51,7 @@ class Trained:
     @property
     def drivers(self) -> tuple[str, ...]:
         """Names of the drivers that can drive."""
-        return BASELINES if self.policy is None else (TD3_DRIVER, TD3_GREYED, *BASELINES)
+        return BASELINES if self.policy is None else (TD3_DRIVER, *compared(self.config))
 
 
 @dataclass(frozen=True)

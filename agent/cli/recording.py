@@ -6,7 +6,9 @@ Owns the order of that. The steps go the way of a training's, warm-up and explor
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Generator
 
 from rich.console import Console
 
@@ -14,16 +16,18 @@ from agent.cli.evaluation import environment
 from agent.collector.rollout import Rollout
 from agent.config import AgentConfig
 from agent.evaluation.drivers import driver
+from agent.exchange.messages import EpisodeEnded
 from agent.run_directory import save_config
 from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import MIN_CAPACITY, Replay
 from agent.telemetry.progress import ProgressLine
+from agent.trainer.towns import Station, Towns
 from contract.paths import RunPaths
 
 
 def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Console) -> None:
-    """Drive until the folder holds so many steps; say how the drives ended.
+    """Drive until the folder holds so many steps, from town to town as a training would; say how the drives ended.
 
     Raises:
         ReplayError: the disk is too small, or the folder holds other rows.
@@ -36,14 +40,27 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
     stack = FrameStack.of(config.environment.camera)
     replay = Replay.create(run.replay, rows, stack, privileged_numbers(config.environment))
     save_config(run, config)
-    ends: Counter[str] = Counter()
-    with environment(config) as env, ProgressLine(steps, Console(stderr=True), f"{name} drives") as progress:
-        rollout = Rollout(as_it_drives, env, replay, driver(name, None, config, lambda: env.hazards))
+    towns, ends = Towns.of(config), Counter[str]()
+    with ProgressLine(steps, Console(stderr=True), f"{name} drives") as progress:
         while replay.steps < steps:
-            ended = rollout.step()
-            progress.move(replay.steps)
-            if ended is not None:
-                ends[ended.end] += 1
+            with contextlib.closing(_driven(as_it_drives, towns.driving(replay.episodes), name, replay)) as drives:
+                for ended in drives:
+                    progress.move(replay.steps)
+                    if ended is not None:
+                        ends[ended.end] += 1
+                    if replay.steps >= steps:
+                        break
     told = ", ".join(f"{count} {end}" for end, count in ends.most_common()) or "none ended"
     words = f"{run.path}: {replay.steps} steps by {name}; drives: {told}."
     out.print(f"{words} To learn from them: replay.demonstrations={run.path}", highlight=False, soft_wrap=True)
+
+
+def _driven(
+    config: AgentConfig, station: Station, name: str, replay: Replay
+) -> Generator[EpisodeEnded | None, None, None]:
+    """Drive in one town until its episodes are over; yields what each step ended."""
+    there = config.simulator.model_copy(update={"map": station.map})
+    with environment(config.model_copy(update={"simulator": there})) as env:
+        rollout = Rollout(config, env, replay, driver(name, None, config, lambda: env.hazards))
+        while rollout.in_episode or station.until_episode is None or replay.episodes < station.until_episode:
+            yield rollout.step()

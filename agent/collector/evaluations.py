@@ -17,7 +17,7 @@ from agent.env import observation
 from agent.env.driving import DrivingEnv
 from agent.env.route import Route
 from agent.evaluation import video
-from agent.evaluation.drivers import BASELINES, TD3_DRIVER, TD3_GREYED, Driver
+from agent.evaluation.drivers import TD3_DRIVER, Driver, compared
 from agent.evaluation.metrics import Evaluation, table, write_csv, write_json
 from agent.evaluation.onlooker import Album, Onlooker
 from agent.evaluation.routes import Steps
@@ -26,6 +26,7 @@ from agent.evaluation.video import VideoSummary
 from agent.exchange.messages import Driving, Evaluate, Evaluated, Rehearsed
 from agent.exchange.status import Status
 from agent.td3.networks import Policy
+from agent.td3.replay.layout import privileged_numbers
 from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 from contract.processes import held_mib
@@ -72,7 +73,8 @@ class RunEvaluations:
         _ = self._env.planner  # connects
         before_mib = held_mib(os.getpid())
         seen = np.zeros(observation.image_shape(self._config.environment.camera), np.uint8)
-        self._policy.act(seen, np.zeros(observation.VECTOR_SIZE, np.float32))
+        told = np.zeros(privileged_numbers(self._config.environment), np.float32)
+        self._policy.act(seen, np.zeros(observation.VECTOR_SIZE, np.float32), told)
         routes = self._runner.routes()
         _text(())
         if self._settings.video and video.missing():
@@ -86,7 +88,7 @@ class RunEvaluations:
         self._status.state = CollectorState.EVALUATING
         yield
         routes = self._runner.routes()[: self._settings.final_episodes if order.final else self._settings.episodes]
-        names = (TD3_DRIVER, *((TD3_GREYED, *BASELINES) if order.final and self._settings.baselines else ()))
+        names = (TD3_DRIVER, *(compared(self._config) if order.final and self._settings.baselines else ()))
         album = Album(self._env)
 
         def told(driver: str, route: int) -> None:

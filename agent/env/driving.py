@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -27,7 +27,7 @@ from agent.env.observation import DriverState, Observation, Stack
 from agent.env.route import Planner
 from agent.env.route_line import Route
 from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
-from agent.env.stop_signs import StopWatch, stop_signs
+from agent.env.stop_signs import Hold, StopWatch, stop_signs
 from agent.env.surroundings import Surroundings
 from agent.env.traffic import Traffic
 from agent.env.traffic_lights import LightWatch
@@ -85,12 +85,15 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self.car: Car | None = None
         self._seed: int = seed
         self._seeded = False
+        self._replaced = False
         self._planner: Planner | None = None
         self._traffic: Traffic | None = None
         self._walkers: Walkers | None = None
         self._actuators = Actuators(self.config.action_rate, self.session.config.fixed_delta_s)
+        self._second = round(1.0 / self.session.config.fixed_delta_s)
         self._episode: Episode | None = None
         self._lights: LightWatch | None = None
+        self._signs: list[Hold] | None = None
         self._stops: StopWatch | None = None
         self._surroundings: Surroundings | None = None
         self._motion: Motion | None = None
@@ -149,7 +152,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             options: of this drive alone, all optional. ``route``: a ``Route``, else a training route is drawn.
                 ``limit_s``: simulated seconds, else by the configuration. ``goes_on``: collisions and lanes left are
                 listed in ``info["infractions"]`` and don't end it. ``seed``: cars, people and weather are replaced by
-                those that belong to this number, so that two drivers meet the same.
+                those that belong to this number, so that two drivers meet the same. After it, whoever a fresh
+                environment would find comes back.
 
         Raises:
             BlockedStart: something stands where the given route starts, or where each of a few drawn ones does.
@@ -175,6 +179,9 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         # What the action could know of: a reward that went by what only came after it would be no fault of its.
         ahead = self.hazards if self.config.traffic.anyone else hazards.NOTHING
         try:
+            if self._walkers is not None and episode.steps % self._second == 0:
+                before = episode.state
+                self._walkers.send_across(hazards.Ahead(before.route, before.place.s_m), before.speed_mps)
             motion = self.car.drive(*applied)
             self._see(motion)
             events = self._events(self.car, episode, motion, ahead)
@@ -200,7 +207,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             except SimulatorLost:
                 self.session.abandon()  # nothing is left to remove, nor to be told
             time.sleep(AFTER_STOP_S)
-        self.car = self._traffic = self._walkers = self._surroundings = None
+        self.car = self._traffic = self._walkers = self._surroundings = self._signs = None
         self.session.close()
 
     def _connected(self) -> None:
@@ -239,35 +246,38 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._see(motion)
         self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion, drive.rules)
         self._lights = LightWatch(self.session, self.car.actor)
-        self._stops = StopWatch(stop_signs(self.session))
+        self._signs = stop_signs(self.session) if self._signs is None else self._signs
+        self._stops = StopWatch(self._signs)
         self._events(self.car, self._episode, motion, hazards.NOTHING)
         return self._observation(), self._episode.info()
 
     def _people(self, route: Route, wanted: Conditions) -> None:
         """Have the car, and as many others as the drive is to find, none of them where it starts."""
         start = float(route.points[0, 0]), float(route.points[0, 1])
-        if wanted.seed is not None:
-            self._send_off(route, wanted.seed)
+        seed = _or(wanted.seed, self._seed)
+        if wanted.seed is not None or self._replaced:
+            self._send_off(route, seed)
         elif self._traffic is not None:
             self._traffic.clear(*start)
+        self._replaced = wanted.seed is not None
         if self.car is None:
             self.car = Car(self.session, self.config.camera, route)
         if most(self.config.traffic.vehicles) > 0:
             slower = self.config.traffic.slower_percent
-            self._traffic = self._traffic or Traffic(self.session, _or(wanted.seed, self._seed), slower)
+            self._traffic = self._traffic or Traffic(self.session, seed, slower)
             self._traffic.resize(wanted.vehicles, start)
         if most(self.config.traffic.walkers) > 0:
-            crossing = self.config.traffic.walkers_crossing
-            self._walkers = self._walkers or Walkers(self.session, crossing, _or(wanted.seed, self._seed))
+            asked = self.config.traffic
+            self._walkers = self._walkers or Walkers(self.session, asked.walkers_crossing, seed, asked.walkers_step_out)
             self._walkers.resize(wanted.walkers)
 
     def _send_off(self, route: Route, seed: int) -> None:
         """Leave nobody but the car, and that at the route's start: where it stood, another can't appear."""
-        for others in (self._walkers, self._traffic):
-            if others is not None:
-                others.empty()
-                others.reseed(seed)
-        if self.car is not None:
+        there = [others for others in (self._walkers, self._traffic) if others is not None]
+        for others in there:
+            others.empty()
+            others.reseed(seed)
+        if there and self.car is not None:
             self.car.place(route)
 
     def _see(self, motion: Motion) -> None:
@@ -306,10 +316,11 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     def _look_around(self) -> World:
         assert self.car is not None
+        assert self._stops is not None
         try:
             if self._surroundings is None:
                 self._surroundings = Surroundings(self.session, self.car.actor)
-            return self._surroundings.world()
+            return replace(self._surroundings.world(), stop_signs=self._stops.asking)
         except SimulatorLost:
             return World()  # the next step will find out
 
@@ -322,7 +333,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Let go of everything that belonged to a dead simulator; its streams must not reconnect to the next one."""
         if self.car is not None:
             self.car.abandon()
-        self.car = self._traffic = self._walkers = self._planner = self._surroundings = None
+        self.car = self._traffic = self._walkers = self._planner = self._surroundings = self._signs = None
         self.session.abandon()
 
 

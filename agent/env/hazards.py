@@ -1,4 +1,4 @@
-"""What lies on the route ahead: the car in front, the light, a walker, somebody who crosses in a junction.
+"""What lies on the route ahead: the car in front, the light or stop sign, a walker, somebody who crosses in a junction.
 
 Pure: a ``World`` of plain data in, the nearest of each kind out; ``agent.env.surroundings`` reads it from the client.
 More than can be seen from a car: for rewards, critics, auxiliary losses and the expert, never for an actor.
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from agent.env.car import Motion
 from agent.env.route_line import FloatArray, Projection, Route
+from agent.env.stop_signs import Hold
 
 RANGE_M, BEHIND_M = 60.0, 15.0
 NEXT_LANE_M = 10.0
@@ -61,6 +62,8 @@ class Hazards:
     light: Light = Light.NONE
     light_gap_m: float = math.inf
     """To its stop line; down to ``-PAST_LINE_M``."""
+    sign_gap_m: float = math.inf
+    """To the line before which a stop sign asks the car to stand; infinite once it has stood there."""
     walker_gap_m: float = math.inf
     """To a walker who is on the path, or will be within ``HORIZON_S``."""
     walker_lateral_m: float = 0.0
@@ -109,14 +112,18 @@ class World:
     vehicles: Others = field(default_factory=Others)
     walkers: Others = field(default_factory=Others)
     stop_lines: tuple[StopLine, ...] = ()
+    stop_signs: tuple[Hold, ...] = ()
+    """In which the car hasn't stood yet."""
 
 
 def hazards(route: Route, place: Projection, motion: Motion, world: World) -> Hazards:
     """Return what the car at ``place`` on its route has before it."""
-    path = _Path(route, place.s_m)
+    path = Ahead(route, place.s_m)
     lead = _lead(path, world.vehicles)
     light = _light(path, world.stop_lines)
-    return Hazards(*lead, *light, *_walker(path, world.walkers), *_crossing(path, motion.speed_mps, world.vehicles))
+    sign = _sign(path, world.stop_signs)
+    walker, crossing = _walker(path, world.walkers), _crossing(path, motion.speed_mps, world.vehicles)
+    return Hazards(*lead, *light, sign, *walker, *crossing)
 
 
 def target_speed(seen: Hazards, allowed_mps: float) -> float:
@@ -128,6 +135,7 @@ def target_speed(seen: Hazards, allowed_mps: float) -> float:
         _slowing_to(seen.lead_speed_mps, seen.lead_gap_m - STAND_BEFORE_CAR_M),
         _slowing_to(0.0, seen.walker_gap_m - STAND_BEFORE_WALKER_M),
         _slowing_to(0.0, seen.crossing_gap_m - STAND_BEFORE_CAR_M),
+        _slowing_to(0.0, seen.sign_gap_m - STAND_BEFORE_LINE_M),
     ]
     if seen.light in (Light.RED, Light.YELLOW):
         bounds.append(_slowing_to(0.0, seen.light_gap_m - STAND_BEFORE_LINE_M))
@@ -150,7 +158,7 @@ def _slowing_to(speed_mps: float, metres: float) -> float:
     return math.sqrt(max(0.0, max(0.0, speed_mps) ** 2 + 2.0 * BRAKING_MPS2 * metres))
 
 
-class _Path:
+class Ahead:
     """The route's points from ``BEHIND_M`` behind the car to ``RANGE_M`` before it, and straight on at both ends."""
 
     def __init__(self, route: Route, s_m: float) -> None:
@@ -182,7 +190,7 @@ class _Path:
         return near
 
 
-def _lead(path: _Path, vehicles: Others) -> tuple[float, float]:
+def _lead(path: Ahead, vehicles: Others) -> tuple[float, float]:
     """Return gap and speed along the route of the next vehicle whose box touches the path."""
     near = _beside(path, vehicles, NEXT_LANE_M)
     if not len(near.yaw):
@@ -198,7 +206,7 @@ def _lead(path: _Path, vehicles: Others) -> tuple[float, float]:
     return max(0.0, float(gap[best].min())), float(along)
 
 
-def _light(path: _Path, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
+def _light(path: Ahead, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
     """Return the next light of the route's own lane, and the gap to its line."""
     if not lines:
         return Light.NONE, math.inf
@@ -210,7 +218,19 @@ def _light(path: _Path, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
     return (Light.NONE, math.inf) if best is None else (lines[best].light, float(gap[best]))
 
 
-def _walker(path: _Path, walkers: Others) -> tuple[float, float, float]:
+def _sign(path: Ahead, holds: tuple[Hold, ...]) -> float:
+    """Return the gap to the line at which the next stop sign's box holds the car's middle."""
+    if not holds:
+        return math.inf
+    gap, lateral, yaw = path.project(np.array([(hold.x_m, hold.y_m) for hold in holds]))
+    across, along = np.array([(hold.half_x_m, hold.half_y_m) for hold in holds]).T
+    turned = np.array([hold.travel for hold in holds]) - yaw
+    ours = (np.abs(lateral) < across) & (np.cos(turned) > math.cos(SAME_WAY_RAD)) & (gap + FRONT_M > -along)
+    best = _nearest(gap, ours)
+    return math.inf if best is None else float(gap[best]) + FRONT_M + STAND_BEFORE_LINE_M
+
+
+def _walker(path: Ahead, walkers: Others) -> tuple[float, float, float]:
     """Return gap, lateral offset and lateral speed of the next walker who is, or soon will be, on the path."""
     near = _beside(path, walkers, NEXT_LANE_M)
     if not len(near.yaw):
@@ -226,7 +246,7 @@ def _walker(path: _Path, walkers: Others) -> tuple[float, float, float]:
     return max(0.0, float(gap[best] - size[best])), float(lateral[best]), float(across[best])
 
 
-def _crossing(path: _Path, speed_mps: float, vehicles: Others) -> tuple[float, float]:
+def _crossing(path: Ahead, speed_mps: float, vehicles: Others) -> tuple[float, float]:
     """Return gap and time of the next conflict in a junction with a vehicle that isn't on the path yet."""
     if not path.junction_ahead:
         return math.inf, math.inf
@@ -258,7 +278,7 @@ def _nearest(gap_m: FloatArray, which: NDArray[np.bool_]) -> int | None:
     return best if math.isfinite(gaps[best]) else None
 
 
-def _beside(path: _Path, others: Others, metres: float) -> Others:
+def _beside(path: Ahead, others: Others, metres: float) -> Others:
     """Return those whose middles are within so many metres of the path."""
     if not len(others.yaw):
         return others

@@ -1,6 +1,6 @@
 """Stop signs, as the Leaderboard's RunningStopTest judges them: who crosses one's box without standing in it ran it.
 
-Owns where the map's signs hold cars. What it costs is no business of its.
+Owns where the map's signs hold cars, and which of them still asks one to stand. What it costs is no business of its.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ class StopWatch:
         self._holds = holds
         self._inside: Hold | None = None
         self._stood = False
+
+    @property
+    def asking(self) -> tuple[Hold, ...]:
+        """All but the one in which the car has just stood."""
+        return tuple(hold for hold in self._holds if not (self._stood and hold is self._inside))
 
     def look(self, motion: Motion) -> bool:
         """Return whether the car has just left a stop sign's box in which it didn't stand."""

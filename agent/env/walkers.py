@@ -1,7 +1,8 @@
 """People on foot, whom the client's own crowd leads over the map's navigation mesh (CARLA's ``controller.ai.walker``).
 
 Owns them and their controllers; the people are named ``td3-walker``, a controller is known by whom it rides. Only the
-client that started a controller moves its walker, one step before each ``world.tick``.
+client that started a controller moves its walker, one step before each ``world.tick``. By itself it leads people to
+places anywhere on the mesh, by ways on which a metre of road counts as ten: few of them cross before the car.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import carla
 import numpy as np
 
 from agent.config import ConfigError
+from agent.env.hazards import HALF_WIDTH_M, STARTING_MPS, Ahead
 from agent.env.session import ROLE_PREFIX, Session
 
 ROLE = f"{ROLE_PREFIX}walker"
@@ -21,6 +23,11 @@ MOST_SEED = 2**31 - 1
 ROUNDS = 5
 WALKING = 1
 """Of a blueprint's recommended speeds: standing, walking, running."""
+# Who steps out does it so that he is on the path when the car comes, give or take; never before one that can't stop.
+WALKING_MPS, SETS_OUT_S, MEETS_S, STOPS_M = 1.2, 1.5, 1.0, 15.0
+BESIDE_M = 12.0
+# To where: places on the mesh, and how far along and beside the route they may lie.
+SPOTS, ALONG_M, ACROSS_M = 400, 20.0, 18.0
 
 
 class Walkers:
@@ -30,12 +37,16 @@ class Walkers:
         session: connected.
         crossing: share of the people who cross roads anywhere, the others at crosswalks alone.
         seed: of their places, looks and ways.
+        step_out: chance that somebody beside the route ahead is sent across it.
     """
 
-    def __init__(self, session: Session, crossing: float, seed: int) -> None:
+    def __init__(self, session: Session, crossing: float, seed: int, step_out: float = 0.0) -> None:
         self._session = session
         self._crossing = crossing
+        self._step_out = step_out
         self._pairs: list[tuple[Any, Any]] = []
+        self._spots: list[Any] = []
+        self._decided: set[int] = set()
         self.reseed(seed)
 
     @property
@@ -50,6 +61,40 @@ class Walkers:
             # Which of them cross is decided as each is added, so it has to be known first.
             self._session.world.set_pedestrians_cross_factor(self._crossing)
             self._session.world.set_pedestrians_seed(int(self._rng.integers(MOST_SEED)))
+        # Anew each time: drawing them takes from the client's own chance, which then is the same for the same seed.
+        self._spots = [self._place() for _ in range(SPOTS)] if self._step_out > 0.0 else []
+
+    def send_across(self, ahead: Ahead, speed_mps: float) -> None:
+        """Send some of those beside the route ahead to its other side, before the car; call it once a simulated second.
+
+        Each of them is decided about once a drive.
+        """
+        if self._step_out == 0.0:
+            return
+        snapshot = self._session.world.get_snapshot()
+        living = [pair for pair in self._pairs if pair[0].id not in self._decided and _is_there(snapshot, pair)]
+        if not living:
+            return
+        places = [snapshot.find(person.id).get_transform().location for person, _ in living]
+        gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for place in places]))
+        beside_m = np.abs(lateral) - HALF_WIDTH_M
+        there_s = SETS_OUT_S + beside_m / WALKING_MPS
+        meets = np.abs(gap / max(speed_mps, STARTING_MPS) - there_s) < MEETS_S
+        for index in np.flatnonzero(meets & (beside_m > 0.0) & (beside_m < BESIDE_M) & (gap > STOPS_M)):
+            person, controller = living[index]
+            self._decided.add(person.id)
+            spot = self._across(ahead, float(gap[index]), float(lateral[index]))
+            if self._rng.random() < self._step_out and spot is not None:
+                with self._session.answered():
+                    controller.go_to_location(spot)
+
+    def _across(self, ahead: Ahead, gap_m: float, lateral_m: float) -> Any | None:
+        """Return the place nearest along the route on its other side; None if there is none near."""
+        gap, lateral, _ = ahead.project(np.array([(spot.x, spot.y) for spot in self._spots]))
+        beside = (lateral * lateral_m < 0.0) & (np.abs(lateral) > HALF_WIDTH_M) & (np.abs(lateral) < ACROSS_M)
+        along = np.where(beside, np.abs(gap - gap_m), np.inf)
+        best = int(np.argmin(along))
+        return self._spots[best] if along[best] < ALONG_M else None
 
     def resize(self, count: int) -> None:
         """Remove who was run over, then those who are too many, or add who is missing; adding takes a tick.
@@ -58,9 +103,9 @@ class Walkers:
             ConfigError: the map has no navigation mesh.
             SimulatorLost: the simulator doesn't answer.
         """
+        self._decided.clear()
         snapshot = self._session.world.get_snapshot()
-        # The client destroys the controller of a walker whom a car has run over.
-        living = [pair for pair in self._pairs if all(snapshot.find(actor.id) for actor in pair)]
+        living = [pair for pair in self._pairs if _is_there(snapshot, pair)]
         self._remove([pair for pair in self._pairs if pair not in living] + living[count:])
         self._pairs = living[:count]
         if count > len(self._pairs):
@@ -125,3 +170,8 @@ class Walkers:
                 controller.go_to_location(self._place())
                 controller.set_max_speed(float(walker.attributes["speed"]))
                 self._pairs.append((walker, controller))
+
+
+def _is_there(snapshot: Any, pair: tuple[Any, Any]) -> bool:
+    """Return whether both are: the client destroys the controller of a walker whom a car has run over."""
+    return all(snapshot.find(actor.id) for actor in pair)

@@ -20,7 +20,8 @@ Values = NDArray[np.float64]
 
 RESAMPLES = 5_000
 TRAFFIC = ("empty", "regular", "dense")
-BASELINE = "pid"
+BASELINE, TWIN = "pid", "twin"
+"""Whom all are compared with: the blind PID, and a driver of this name, trained without a picture."""
 FLOOR_EXPERT, FLOOR_PID = 0.9, 0.6
 """Traffic in which the expert succeeds this often and the blind PID no more often is what eyes are judged in."""
 
@@ -68,7 +69,8 @@ def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
         "jerk_mps3": float(np.mean([drive["jerk_mps3"] for drive in own])),
         "mean_speed_mps": sum(d["distance_m"] for d in own) / sum(d["duration_s"] for d in own),
     }
-    for other in {BASELINE, "twin"} & ({drive["driver"] for drive in drives} - {name}):
+    there = {drive["driver"] for drive in drives} - {name}
+    for other in (each for each in (BASELINE, TWIN) if each in there):
         own_success, than = _on_common_routes(success, _values(drives, other, "success"))
         if not own_success.shape[1]:
             continue
@@ -154,13 +156,23 @@ def _share(drives: Sequence[Drive], part: str, whole: str) -> float | None:
 def table(report: dict[str, Any]) -> Table:
     """Return every driver in every traffic, a line each."""
     view = Table(title=f"{report['drives']} drives; floors are judged in {report['floors_are_judged_in'] or 'none'}")
-    for column in ("traffic", "driver", "drives", "success", "95 %", "beyond PID", "completion", "driving score"):
+    for column in ("traffic", "driver", "drives", "success", "95 %", "beyond PID", "beyond twin"):
         view.add_column(column)
-    for column in ("people/km", "cars/km", "static/km", "red run", "lane inv./km", "jerk", "m/s"):
+    for column in (
+        "completion",
+        "driving score",
+        "people/km",
+        "cars/km",
+        "static/km",
+        "red run",
+        "lane inv./km",
+        "jerk",
+        "m/s",
+    ):
         view.add_column(column, justify="right")
     for traffic, drivers in report["traffic"].items():
         for name, figures in drivers.items():
-            beyond = figures.get("success_beyond_pid_95")
+            beyond = [figures.get(f"success_beyond_{other}_95") for other in (BASELINE, TWIN)]
             run = figures["red_lights_run"]
             view.add_row(
                 traffic,
@@ -168,7 +180,7 @@ def table(report: dict[str, Any]) -> Table:
                 str(figures["drives"]),
                 f"{figures['success']:.0%}",
                 _interval(figures["success_95"]),
-                _interval(beyond) if beyond else "",
+                *(_interval(each) if each else "" for each in beyond),
                 f"{figures['route_completion']:.0%}",
                 f"{figures['driving_score']:.0f}",
                 f"{figures['pedestrians_per_km']:.2f}",

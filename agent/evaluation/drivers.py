@@ -27,7 +27,8 @@ from agent.env.hazards import (
 )
 from agent.env.observation import DriverState, Frames, Observation
 from agent.exits import AgentError
-from agent.seeding import Purpose, generator
+from agent.seeding import Purpose, derived_seed, generator
+from agent.td3.exploration import GaussianNoise
 from agent.td3.networks import Policy
 from contract.exits import Exit
 
@@ -38,6 +39,8 @@ BY_POLICY = (TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED)
 GREY, SHUFFLED_PICTURES = 128, 500
 BASELINES = ("stop", "random", "pid")
 EXPERT = "expert"
+# How much of a difference is hands, not eyes: the expert with a policy's exploration noise on its actions.
+EXPERT_NOISY = "expert-noisy"
 
 Action = NDArray[np.float32]
 
@@ -166,6 +169,7 @@ class Expert:
         found = [(seen.lead_gap_m - STAND_BEFORE_CAR_M, max(0.0, seen.lead_speed_mps))]
         if self._stops(seen, speed_mps) or _is_full(seen):
             found.append((seen.light_gap_m - STAND_BEFORE_LINE_M, 0.0))
+        found.append((seen.sign_gap_m - STAND_BEFORE_LINE_M, 0.0))
         if not _passes(seen, speed_mps):
             found.append((seen.walker_gap_m - STAND_BEFORE_WALKER_M, 0.0))
         if seen.crossing_gap_m > 0.0:  # to stand in the other's way helps nobody
@@ -228,8 +232,8 @@ class PolicyDriver:
         self._policy = policy
 
     def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
-        """Return the policy's action."""
-        return self._policy.act(observation["image"], observation["vector"])
+        """Return the policy's action; who isn't trained to see privileged numbers takes no notice of them."""
+        return self._policy.act(observation["image"], observation["vector"], observation.get("privileged"))
 
 
 class Greyed:
@@ -258,6 +262,23 @@ class Shuffled:
         return self._other.act({**observation, "image": shown}, state)
 
 
+class Noisy:
+    """A driver whose hand trembles."""
+
+    def __init__(self, other: Driver, noise: GaussianNoise) -> None:
+        self._other = other
+        self._noise = noise
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        """Return the driver's action with noise."""
+        return self._noise(self._other.act(observation, state))
+
+
+def compared(config: AgentConfig) -> tuple[str, ...]:
+    """Return whom a trained driver stands beside, where nobody says more; only one with pictures can do without."""
+    return (TD3_GREYED, *BASELINES) if config.td3.network.sees == "image" else BASELINES
+
+
 def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callable[[], Hazards]) -> Driver:
     """Return the driver of this name.
 
@@ -279,8 +300,10 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
         return RandomDriver(rng)
     if name == "pid":
         return PidPurePursuit(target_mps)
-    if name == EXPERT:
-        return Expert(target_mps, config.simulator.fixed_delta_s, ahead)
-    known = ", ".join((*BY_POLICY, *BASELINES, EXPERT))
+    if name in (EXPERT, EXPERT_NOISY):
+        expert = Expert(target_mps, config.simulator.fixed_delta_s, ahead)
+        noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
+        return expert if name == EXPERT else Noisy(expert, noise)
+    known = ", ".join((*BY_POLICY, *BASELINES, EXPERT, EXPERT_NOISY))
     missing = "needs --checkpoint" if name in BY_POLICY else f"is unknown, expected one of {known}"
     raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)

@@ -1,10 +1,12 @@
 """A driver on a list of routes, a step at a time.
 
-Owns what becomes of a route that is lost with the simulator, or whose start is taken. Writes no replay, draws no route.
+Owns what becomes of a route that is lost with the simulator, or whose start is taken, and whom a route's drive meets.
+Writes no replay, draws no route.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +15,7 @@ from agent.env.route import Route
 from agent.env.session import BlockedStart
 from agent.evaluation.drivers import Driver
 from agent.evaluation.metrics import Evaluation, RouteResult, Tally, limit_s
+from agent.seeding import Purpose, derived_seed
 
 LOSSES_A_ROUTE = 3
 ROUNDS = 3
@@ -37,12 +40,13 @@ def completed(work: Steps[T]) -> T:
 def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str, seed: int = 0) -> Steps[Evaluation]:
     """Drive every route once and return the figures; a route lost with the simulator is repeated.
 
-    A route whose start is taken comes once more after the others, and is named if it is taken each time.
+    A route whose start is taken comes once more after the others, and is named if it is taken each time. Cars, people
+    and weather of a route are the same for every driver, so that differences between drivers are paired.
 
     Args:
         env: the environment itself (``gymnasium.make(...).unwrapped``).
         name: of the driver, for tables.
-        seed: that the routes were drawn with; noted in the result, nothing is drawn here.
+        seed: that the routes were drawn with; of it and the route's name are the others whom its drive meets.
 
     Raises:
         BlockedStart: of no route was the start ever free.
@@ -53,13 +57,20 @@ def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str
     for _ in range(ROUNDS):
         for number in [number for number in range(len(routes)) if number not in results]:
             try:
-                results[number] = yield from drive_again_if_lost(env, driver, routes[number])
+                results[number] = yield from drive_again_if_lost(
+                    env, driver, routes[number], met_seed(seed, routes[number])
+                )
             except BlockedStart as blocked:
                 last = blocked
     if routes and not results:
         raise last
     left = tuple(route.name for number, route in enumerate(routes) if number not in results)
     return Evaluation(name, env.planner.name, seed, tuple(results[number] for number in sorted(results)), left)
+
+
+def met_seed(seed: int, route: Route) -> int:
+    """Return the seed of the cars, people and weather that every driver meets on this route."""
+    return derived_seed(seed, Purpose.EVALUATION, zlib.crc32(route.name.encode()))
 
 
 def drive(env: DrivingEnv, driver: Driver, route: Route, seed: int | None = None) -> Steps[RouteResult | None]:

@@ -138,7 +138,8 @@ def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
 
 
 def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Item, ...]:
-    network, stack, privileged = config.td3.network, FrameStack.of(config.environment.camera), _privileged(config)
+    network, privileged = config.td3.network, _privileged(config)
+    stack = FrameStack.of(config.environment.camera).seen_by(network)
     seen, predicted = config.td3.seen(privileged), config.td3.predicted(privileged)
     precision = computed(config.td3.precision, cuda)
     unfolds = precision == "float16" and not cuda and cpu_unfolds_float16()
@@ -213,13 +214,22 @@ BASE_KEYS = (
     "td3.micro_batch",
     "td3.precision",
     "td3.network",
+    "td3.n_step",
+    "td3.auxiliary",
+    "td3.critic_sees",
     "memory.offload",
+    "environment.privileged",
     "environment.camera.width",
     "environment.camera.height",
+    "environment.camera.channels",
+    "environment.camera.narrow",
+    "environment.camera.stack",
     "environment.traffic.vehicles",
+    "environment.traffic.walkers",
     "replay.capacity",
     "training.collectors",
     "collector.at_work",
+    "replay.demonstrations",
     "training.max_lead_steps",
     "training.keep_checkpoints",
     "evaluation.video",

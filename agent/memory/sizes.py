@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import prod
 
 from agent.config import NetworkConfig
-from agent.td3.replay.frames import ACTION, DEFAULT, SIDE, VECTOR, FrameStack, convolved_sides
+from agent.td3.replay.frames import ACTION, DEFAULT, SIDE, VECTOR, FrameStack, convolved_sides, known
 
 FLOAT = 4  # bytes; parameters, gradients, moments and everything after the encoder
 KERNELS = (2 * 2, 4 * 4, 3 * 3)
@@ -37,16 +37,19 @@ def parameter_shapes(network: NetworkConfig, stack: FrameStack = DEFAULT, seen: 
         predicted: privileged numbers that the auxiliary head tells.
     """
     first, second, third = network.channels
-    features = network.features
-    return {
+    features, read = network.features, known(network) + VECTOR
+    encoder = {
         **_layer("encoder.conv1", first, stack.channels, 2, 2),
         **_layer("encoder.conv2", second, first, 4, 4),
         **_layer("encoder.conv3", third, second, 3, 3),
         **_layer("encoder.trunk", features, third * _convolved_cells(stack.side)[-1]),
         **_norm("encoder.norm", features),
-        **_mlp("actor.body", (features + VECTOR, *network.hidden, ACTION), norm=False),
-        **_mlp("critic.q1", (features + VECTOR + ACTION + seen, *network.hidden, 1), norm=True),
-        **_mlp("critic.q2", (features + VECTOR + ACTION + seen, *network.hidden, 1), norm=True),
+    }
+    return {
+        **(encoder if network.sees == "image" else {}),
+        **_mlp("actor.body", (read, *network.hidden, ACTION), norm=False),
+        **_mlp("critic.q1", (read + ACTION + seen, *network.hidden, 1), norm=True),
+        **_mlp("critic.q2", (read + ACTION + seen, *network.hidden, 1), norm=True),
         **(_mlp("auxiliary", (features, AUXILIARY_HIDDEN, predicted), norm=False) if predicted else {}),
     }
 
@@ -132,15 +135,16 @@ def update_bytes(
     of_actor = parameter_bytes(shapes, "actor.")
     of_theta = parameter_bytes(shapes) - of_actor
     rows = min(rows, batch)
-    kept = FLOAT * network.features * batch  # f(s), for the actor
+    kept = FLOAT * known(network) * batch  # f(s), for the actor
     standing = of_theta if rows < batch else 0
-    inputs = FLOAT * (network.features + VECTOR + ACTION + seen)  # of the critics, one copy for both
+    inputs = FLOAT * (known(network) + VECTOR + ACTION + seen)  # of the critics, one copy for both
     second, first = _critic_steps(network, seen), _critic_steps(network, seen, beside=inputs)
     head = _head_steps(network, predicted, beside=inputs) if predicted else []
     cells = _convolved_cells(stack.side)
     convolutions = _convolutions_step(network, rows, precision, cached_rows, stack, cells, unfolds)
     encoder = [_trunk_step(network, precision, cells[-1]), convolutions]
-    critic = [*second, *first, _Step(inputs, 0), *head, *encoder]
+    below = encoder if network.sees == "image" else []
+    critic = [*second, *first, _Step(inputs, 0), *head, *below]
     actor = [*_critic_steps(network, seen, learns=False), *_actor_steps(network, seen)]
     return max(
         kept + _highest(critic, rows, standing),
@@ -168,7 +172,7 @@ def _critic_steps(network: NetworkConfig, seen: int, *, learns: bool = True, bes
 
     ``beside``: what is held meanwhile, the inputs' gradient by the other critic.
     """
-    widths = (network.features + VECTOR + ACTION + seen, *network.hidden)
+    widths = (known(network) + VECTOR + ACTION + seen, *network.hidden)
     steps = [
         _Step(
             2 * FLOAT * after, FLOAT * max(2 * after, before + after) + beside, weights=FLOAT * before * after * learns
@@ -188,7 +192,7 @@ def _head_steps(network: NetworkConfig, predicted: int, *, beside: int) -> list[
 
 
 def _actor_steps(network: NetworkConfig, seen: int) -> list[_Step]:
-    widths = (network.features + VECTOR, *network.hidden)
+    widths = (known(network) + VECTOR, *network.hidden)
     steps = [
         _Step(FLOAT * after, FLOAT * max(2 * after, before + after), weights=FLOAT * before * after)
         for before, after in pairwise(widths)

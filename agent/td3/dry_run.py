@@ -81,7 +81,7 @@ def throw_away(td3: TD3, rows: int) -> Batch:
 @torch.inference_mode()
 def _act(td3: TD3, part: Batch) -> None:
     seen = part.to(td3.device)
-    td3.online.actor(td3.online.encoder(seen.frames[:, : td3.stack.frames]), seen.vector)
+    td3.online.actor(td3.online.features(seen.frames[:, : td3.stack.frames], seen.privileged), seen.vector)
 
 
 def _peaks(device: torch.device) -> Peaks:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from agent.config import NetworkConfig
 from agent.td3.kernels.convolutions import convolved
 from agent.td3.kernels.linear import Linear
-from agent.td3.replay.frames import ACTION, DEFAULT, VECTOR, FrameStack, convolved_sides
+from agent.td3.replay.frames import ACTION, DEFAULT, VECTOR, FrameStack, convolved_sides, known
 
 AUXILIARY_HIDDEN = 64
 """Hidden width of the auxiliary head: small, so that it is the features that must tell."""
@@ -78,7 +78,7 @@ class Actor(nn.Module):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        self.body = nn.Sequential(*_layers((config.features + VECTOR, *config.hidden, ACTION), norm=False))
+        self.body = nn.Sequential(*_layers((known(config) + VECTOR, *config.hidden, ACTION), norm=False))
         # Near zero everywhere at first: a saturated tanh gives no gradient to leave it by.
         _orthogonal(self.body[-1], 0.01)
 
@@ -99,7 +99,7 @@ class Critic(nn.Module):
         """``seen``: privileged numbers that it reads beside the observation (Pinto et al. 2018)."""
         super().__init__()
         self.seen = seen
-        sizes = (config.features + VECTOR + ACTION + seen, *config.hidden, 1)
+        sizes = (known(config) + VECTOR + ACTION + seen, *config.hidden, 1)
         self.q1 = _QFunction(*_layers(sizes, norm=True))
         self.q2 = _QFunction(*_layers(sizes, norm=True))
 
@@ -120,50 +120,67 @@ class _QFunction(nn.Sequential):
         return q
 
 
-class Networks(nn.Module):
-    """Encoder, actor and critics: once learned, once as their slow targets; and what only learning needs.
+class Policy(nn.Module):
+    """Encoder and actor together: everything that driving needs.
 
     Attributes:
+        encoder: only there where pictures are seen.
         precision: what the encoder computes in: float32, bfloat16 or float16.
-        auxiliary: image features → privileged numbers, a head that makes the encoder look for them; None without.
     """
 
-    def __init__(self, config: NetworkConfig, stack: FrameStack, seen: int = 0, predicted: int = 0) -> None:
+    encoder: Encoder
+
+    def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT) -> None:
         super().__init__()
-        self.stack = stack
-        self.encoder = Encoder(config, stack)
+        self.stack, self.sees, self._known = stack, config.sees, known(config)
+        if self.sees == "image":
+            self.encoder = Encoder(config, stack)
         self.actor = Actor(config)
-        self.critic = Critic(config, seen)
-        head = _layers((config.features, AUXILIARY_HIDDEN, predicted), norm=False) if predicted else []
-        self.auxiliary = nn.Sequential(*head) if predicted else None
         self.precision = "float32"
 
-    def features(self, frames: Tensor) -> Tensor:
-        """Return f(s), (B, features) float32, of frames (B, 4, 21, 21, 16 a plane) uint8."""
+    def features(self, frames: Tensor, privileged: Tensor) -> Tensor:
+        """Return f(s), (B, known) float32.
+
+        Args:
+            frames: (B, 4, 21, 21, 16 a plane) uint8; of no account where no pictures are seen.
+            privileged: (B, P); of no account but where it is what is seen.
+        """
+        if self.sees != "image":
+            return privileged[:, : self._known]
         dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
         with torch.autocast(frames.device.type, dtype=dtype, enabled=self.precision != "float32"):
             found: Tensor = self.encoder(frames)
         return found
 
-
-class Policy(nn.Module):
-    """Encoder and actor together: everything that driving needs."""
-
-    def __init__(self, config: NetworkConfig, stack: FrameStack = DEFAULT) -> None:
-        super().__init__()
-        self.stack = stack
-        self.encoder = Encoder(config, stack)
-        self.actor = Actor(config)
-
     @torch.inference_mode()
-    def act(self, image: NDArray[np.uint8], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the deterministic action (2,) float32 for one observation: image (C, S, S), vector (53,)."""
-        device = self.encoder.trunk.weight.device
-        frames = torch.from_numpy(self.stack.cells(image)).unsqueeze(0).to(device)
-        features = self.encoder(frames)
-        action = self.actor(features, torch.from_numpy(vector).unsqueeze(0).to(device))
-        result: NDArray[np.float32] = action.squeeze(0).cpu().numpy()
+    def act(
+        self, image: NDArray[np.uint8], vector: NDArray[np.float32], privileged: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the deterministic action (2,) float32 for one observation: image (C, S, S), vector (53,).
+
+        Args:
+            privileged: (P,), looked at by no policy but one that is trained to see it.
+        """
+        place = next(self.actor.parameters()).device
+        frames = self.stack.cells(image) if self.sees == "image" else image
+        told = np.empty(0, np.float32) if privileged is None else privileged
+        seen, read, told_row = (torch.from_numpy(each).unsqueeze(0).to(place) for each in (frames, vector, told))
+        result: NDArray[np.float32] = self.actor(self.features(seen, told_row), read).squeeze(0).cpu().numpy()
         return result
+
+
+class Networks(Policy):
+    """What drives, and critics: once learned, once as their slow targets; and what only learning needs.
+
+    Attributes:
+        auxiliary: image features → privileged numbers, a head that makes the encoder look for them; None without.
+    """
+
+    def __init__(self, config: NetworkConfig, stack: FrameStack, seen: int = 0, predicted: int = 0) -> None:
+        super().__init__(config, stack)
+        self.critic = Critic(config, seen)
+        head = _layers((config.features, AUXILIARY_HIDDEN, predicted), norm=False) if predicted else []
+        self.auxiliary = nn.Sequential(*head) if predicted else None
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        polyak_update
 
 Not the paper's, and off by default: p, what the simulator knows of s beside the observation, which a head h learns to
-tell from f(s) (weight λ), and which critics may read beside f(s) (``critic_sees``); π_φ never does.
+tell from f(s) (weight λ), and which critics may read beside f(s) (``critic_sees``); π_φ never does. Two controls have
+no f: there f(s) is nothing (a driver by its vector alone), or p itself (``network.sees``).
 
 Owns the losses, their order, the smoothing noise and the count of updates. How a gradient is computed in the memory
 there is, and where everything lives, is ``accumulate``'s. Never touches files, processes, the environment or global
@@ -38,7 +39,7 @@ from agent.td3.replay.replay import Batch
 
 def bellman_target(target: Networks, gamma: float, batch: Batch, noise: Tensor) -> Tensor:
     """Return y (B,); ``noise`` is ε (B, 2). With n-step returns r is Σ γᵏ rₖ, and γ becomes γᵐ (Sutton 1988)."""
-    f = target.features(batch.frames[:, -target.stack.frames :])
+    f = target.features(batch.frames[:, -target.stack.frames :], batch.next_privileged)
     next_action = (target.actor(f, batch.next_vector) + noise).clamp_(-1, 1)
     q1, q2 = target.critic(f, batch.next_vector, next_action, batch.next_privileged)
     y: Tensor = batch.reward + gamma * batch.discount * (1 - batch.terminated) * torch.min(q1, q2)
@@ -52,7 +53,7 @@ def critic_loss(online: Networks, batch: Batch, y: Tensor, auxiliary: float = 0.
     feature, 0.5 MiB at batch 256; the frames' activations, 100 times as much, live for one micro-batch.
     ``auxiliary`` is λ, where there is a head.
     """
-    f = online.features(batch.frames[:, : online.stack.frames])
+    f = online.features(batch.frames[:, : online.stack.frames], batch.privileged)
     # Before the critics, so that it comes last in the backward pass, when they have let go of their memory.
     wrong = None if online.auxiliary is None else auxiliary_loss(online.auxiliary, f, batch.privileged)
     q1, q2 = online.critic(f, batch.vector, batch.action, batch.privileged)
@@ -101,9 +102,10 @@ class TD3(Accumulator):
             seed: of the weights and of the smoothing noise.
             offload: what lives on the host instead, and is on the device only while it is needed there.
             stack: what an image is made of.
-            privileged: numbers of a batch that the actor never sees.
+            privileged: numbers of a batch that only the simulator knows.
         """
-        self.stack, self.privileged = stack, privileged
+        self.stack = stack = stack.seen_by(config.network)
+        self.privileged = privileged
         self.updates = 0
         self.noise = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):  # the same weights on every device; the process's own numbers stay
@@ -146,8 +148,8 @@ class TD3(Accumulator):
 
     def policy_state(self) -> dict[str, Tensor]:
         """Return views of encoder and actor under ``Policy``'s names; copy them before the next update."""
-        policy = nn.ModuleDict({"encoder": self.online.encoder, "actor": self.online.actor})
-        return dict(policy.state_dict())
+        learned = self.online.state_dict()
+        return {name: value for name, value in learned.items() if name.startswith(("encoder.", "actor."))}
 
     def state(self, copies: bool = True) -> dict[str, Tensor]:
         """Return everything that the next update depends on, contiguous, by name, on the CPU.

@@ -68,7 +68,8 @@ def demonstrations(config: AgentConfig) -> Source:
         ConfigError: its rows were recorded in another environment.
     """
     run = RunPaths(Path(config.replay.demonstrations or ""))
-    folders, stack = list(run.rings().values()) or [run.replay], FrameStack.of(config.environment.camera)
+    folders = list(run.rings().values()) or [run.replay]
+    stack = FrameStack.of(config.environment.camera).seen_by(config.td3.network)
     rings = [Replay.open(folder, stack=stack) for folder in folders]
     for ring in rings:
         ring.layout.require_privileged(ring.directory, privileged_numbers(config.environment))

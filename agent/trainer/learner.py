@@ -313,7 +313,8 @@ def _use_threads(config: AgentConfig) -> None:
 def architecture(config: AgentConfig) -> dict[str, Any]:
     """Return what a checkpoint's loader must share, under the configuration's own keys."""
     td3 = config.td3
-    widths = {f"td3.network.{name}": value for name, value in td3.network.model_dump(mode="json").items()}
+    network = td3.network.model_dump(mode="json", exclude={"sees"} if td3.network.sees == "image" else None)
+    widths = {f"td3.network.{name}": value for name, value in network.items()}
     head = {"td3.auxiliary": td3.auxiliary} if td3.predicted(1) else {}
     camera = config.environment.camera.model_dump(mode="json", include={"channels", "narrow", "stack"})
     widths |= {f"environment.camera.{name}": value for name, value in camera.items()}

@@ -19,7 +19,11 @@ from launcher.config import CarlaSizes
 from launcher.decide.sizes import LITE, Sizes, SizesOf, Values
 from launcher.observe.pools import Figure, PoolKind, Provenance, estimated, measured
 
-_SAME = ("td3.network", "td3.precision")
+_SAME = (
+    *("td3.network", "td3.precision", "td3.n_step", "td3.auxiliary", "td3.critic_sees"),
+    *("environment.privileged", "replay.demonstrations"),
+    *(f"environment.camera.{name}" for name in ("channels", "narrow", "stack")),
+)
 """What two configurations must share, or the one's watermark says nothing about the other."""
 
 

@@ -1,6 +1,7 @@
 """Drives among cars and people in a process of its own, which a Traffic Manager can abort or hang.
 
-Usage: crowd_process.py PORT. Prints one JSON line: who was there in drawn drives, and where in drives paired by a seed.
+Usage: crowd_process.py PORT. Prints one JSON line: whom two drivers met in an evaluation, who was there in drawn
+drives, and where in drives paired by a seed.
 """
 
 from __future__ import annotations
@@ -13,20 +14,39 @@ import numpy as np
 
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
-from agent.env.route import held_out_routes
-from agent.evaluation.drivers import PidPurePursuit
+from agent.env.observation import DriverState, Observation
+from agent.env.route import Route, held_out_routes
+from agent.evaluation.drivers import Action, Driver, PidPurePursuit, Stop
+from agent.evaluation.routes import completed, evaluate
 
 SECOND = 10
 
 
+class Watched:
+    """A driver that notes where the others are for a second."""
+
+    def __init__(self, env: DrivingEnv, other: Driver) -> None:
+        self._env, self._other = env, other
+        self.met: dict[str, list[list[tuple[str, float, float]]]] = {}
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        places = self.met.setdefault(state.route.name, [])
+        if len(places) < SECOND:
+            places.append(standing(self._env))
+        return self._other.act(observation, state)
+
+
 def main(port: int) -> None:
     config = EnvironmentConfig(
-        traffic=TrafficConfig(vehicles=(2, 6), walkers=(3, 8)), weather=("ClearNoon", "HardRainSunset")
+        traffic=TrafficConfig(vehicles=(2, 6), walkers=(3, 8)),
+        weather=("ClearNoon", "HardRainSunset"),
+        blocked_s=3.0,  # of a driver that stands, in an evaluation
     )
     env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port, patience_s=60.0))
+    routes = held_out_routes(env.planner, config.route, 2, seed=3)
+    evaluated = [met(env, other, routes) for other in (Stop(), PidPurePursuit())]
     drawn = []
     paired: list[list[list[tuple[str, float, float]]]] = []
-    routes = held_out_routes(env.planner, config.route, 2, seed=3)
     for seed in range(6):
         env.reset(seed=seed)
         drawn.append((*seen(env), env.session.world.get_weather().sun_altitude_angle))
@@ -43,8 +63,16 @@ def main(port: int) -> None:
         paired.append(places)
     infractions = [each.kind for each in info["infractions"]]
     env.close()
-    print(json.dumps({"drawn": drawn, "paired": paired, "infractions": infractions}), flush=True)
+    print(
+        json.dumps({"evaluated": evaluated, "drawn": drawn, "paired": paired, "infractions": infractions}), flush=True
+    )
     os._exit(0)  # leaving in order can abort the client
+
+
+def met(env: DrivingEnv, driver: Driver, routes: list[Route]) -> dict[str, list[list[tuple[str, float, float]]]]:
+    watched = Watched(env, driver)
+    completed(evaluate(env, watched, routes, "watched", seed=4))
+    return watched.met
 
 
 def seen(env: DrivingEnv) -> tuple[int, int, int]:

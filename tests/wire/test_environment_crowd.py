@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import carla
+import numpy as np
 import pytest
 
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
+from agent.env.hazards import Ahead
+from agent.env.route import held_out_routes
+from agent.evaluation.drivers import PidPurePursuit
 from tests.conftest import REPOSITORY, Server, serve
 
 PROCESS = Path(__file__).with_name("crowd_process.py")
@@ -35,7 +39,7 @@ def of_a_crowd(env: DrivingEnv) -> list[carla.Actor]:
     return [a for a in env.session.world.get_actors() if a.type_id.startswith(("walker", "controller"))]
 
 
-def test_drives_draw_who_is_there_and_a_seed_brings_the_same_to_every_driver(town: Server) -> None:
+def test_drives_draw_who_is_there_and_a_seed_or_an_evaluation_brings_the_same_to_every_driver(town: Server) -> None:
     ended = subprocess.run(
         [sys.executable, str(PROCESS), str(town.port)],
         cwd=REPOSITORY,
@@ -47,6 +51,9 @@ def test_drives_draw_who_is_there_and_a_seed_brings_the_same_to_every_driver(tow
     )
     assert ended.returncode == 0, ended.stderr
     outcome = json.loads(ended.stdout.splitlines()[-1])
+    stopped, driven = outcome["evaluated"]
+    assert stopped == driven
+    assert len({str(places) for places in stopped.values()}) == 2, "each of the two routes has others of its own"
     cars, people, controllers, suns = (list(column) for column in zip(*outcome["drawn"], strict=True))
     assert len(set(cars)) > 1
     assert set(cars) <= {2, 3, 4, 5, 6}
@@ -76,6 +83,32 @@ def test_people_walk_are_as_many_as_asked_for_and_are_gone_in_the_end(town: Serv
     env.session.tick()
     assert not of_a_crowd(env)
     env.close()
+
+
+def crossings(server: Server, step_out: float) -> int:
+    """Return how often somebody comes over the route's line before the car, in 30 s on its way."""
+    env = make(server, walkers=150, walkers_crossing=1.0, walkers_step_out=step_out, lights=True)
+    (route,) = held_out_routes(env.planner, env.config.route, 1, seed=3)
+    observation, _ = env.reset(options={"route": route, "seed": 7, "goes_on": True})
+    assert env._walkers is not None
+    driver, count, end = PidPurePursuit(), 0, None
+    before: dict[int, float] = {}
+    for _ in range(300):
+        if end is None:
+            observation, _, _, _, info = env.step(driver.act(observation, env.state))
+            end = info["end"]
+            there = {person.id: person.get_location() for person in env._walkers.people}
+            ahead = Ahead(route, env.state.place.s_m)
+            gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for place in there.values()]))
+            sides = {i: side for i, at, side in zip(there, gap, lateral, strict=True) if -9 < at < 50 and abs(side) < 9}
+            count += sum(bool(before[i] * side < 0.0) for i, side in sides.items() if i in before)
+            before = sides
+    env.close()
+    return count
+
+
+def test_people_step_out_before_the_car_where_that_is_asked_for(town: Server) -> None:
+    assert crossings(town, 1.0) >= crossings(town, 0.0) + 2
 
 
 def test_people_and_controllers_that_a_dead_process_left_are_removed(town: Server) -> None:

@@ -42,7 +42,7 @@ def test_a_training_learns_from_what_the_expert_showed(
     assert "already holds a run: add --resume" in record(MORE).stderr
     assert record(STEPS, "--resume").returncode == Exit.FINISHED
     replay = Replay.open(shown / "replay")
-    assert (replay.steps, replay.layout.privileged) == (STEPS, 15)
+    assert (replay.steps, replay.layout.privileged) == (STEPS, 16)
 
     settings = {**LEARNING, "replay": {**SMALL["replay"], "demonstrations": str(shown)}}
     run = new_run("learning", server, settings=settings)

@@ -115,3 +115,16 @@ def test_a_resumed_run_equals_the_one_that_went_on(start_server: StartServer, ne
     for name, found in left.items():
         assert found.keys() == expected.keys()
         assert [part for part in expected if found[part] != expected[part]] == [], name
+
+
+@pytest.mark.long
+def test_so_does_one_that_goes_from_town_to_town(start_server: StartServer, new_run: NewRun) -> None:
+    towns = {"maps": ["Lite:seed={seed},size=200"], "every_episodes": 2}
+    settings = {**SETTINGS, "training": {**SETTINGS["training"], "total_steps": BOUNDARY + 40, "towns": towns}}
+    left = []
+    for ending in (goes_on, killed):
+        server = start_server(seed=SEED)
+        run = trained(new_run(ending.__name__, server, settings=settings), server, start_server, ending)
+        left.append(everything(run))
+        assert len({row["map"] for row in run.events("town")}) >= 3
+    assert [part for part in left[0] if left[1].get(part) != left[0][part]] == []

@@ -1,25 +1,25 @@
 """The shape of an observation as the algorithm sees it, and the layout of its frames.
 
-Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 15 privileged
+Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 16 privileged
 ones, 2 actions) and the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks,
 disk or the environment.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.config import CameraConfig
+from agent.config import CameraConfig, NetworkConfig
 
 SIDE = 84  # pixels of a camera frame, both ways
 SIDES = (SIDE, 64)  # those that a run may have
 STACK = 4  # frames of one observation, the newest last
 VECTOR = 53  # numbers of one observation beside the image
-PRIVILEGED = 15  # numbers that a run may keep of what its simulator knows, for all but the actor
+PRIVILEGED = 16  # numbers that a run may keep of what its simulator knows, for all but the actor
 ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
 
 BLOCK = 4  # = stride of the first convolution
@@ -42,6 +42,10 @@ class FrameStack:
         """Return what a camera's observations are made of."""
         return cls(camera.width, camera.planes, camera.stack.frames, camera.stack.every)
 
+    def seen_by(self, network: NetworkConfig) -> FrameStack:
+        """Return what a network reads of it: all, or no frame; a ring has them in any case."""
+        return self if network.sees == "image" else replace(self, frames=0, every=1)
+
     @property
     def frame_shape(self) -> tuple[int, int, int]:
         """A stored frame's shape."""
@@ -54,8 +58,8 @@ class FrameStack:
 
     @property
     def reach(self) -> int:
-        """How many rows before the one at which a transition arrives hold frames of it."""
-        return (self.frames - 1) * self.every + 1
+        """How many rows before the one at which a transition arrives hold something of it."""
+        return max(1, (self.frames - 1) * self.every + 1)
 
     @property
     def before(self) -> NDArray[np.int64]:
@@ -69,7 +73,7 @@ class FrameStack:
 
     def new(self, n_step: int) -> int:
         """Return how many of the frames of s' aren't among those of s: one, where both are one step apart."""
-        return 1 if n_step == self.every == 1 else self.frames
+        return min(self.frames, 1) if n_step == self.every == 1 else self.frames
 
     def cells(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return an image of whole frames, (n · planes, S, S), as n stored ones, (n, S/4, S/4, 16 · planes)."""
@@ -80,6 +84,11 @@ class FrameStack:
 
 
 DEFAULT = FrameStack()
+
+
+def known(network: NetworkConfig) -> int:
+    """Return how many numbers f(s) has: what a network knows of a state beside its vector."""
+    return {"image": network.features, "vector": 0, "privileged": PRIVILEGED}[network.sees]
 
 
 def frame_shape(side: int = SIDE, planes: int = 1) -> tuple[int, int, int]:

@@ -45,6 +45,8 @@ def adapted(state: Mapping[str, Tensor], side: int) -> tuple[dict[str, Tensor], 
     """
     across = convolved_sides(side)[-1]
     readers = {name: value for name, value in state.items() if _READER in name and value.dim() == 2}
+    if not readers:  # a driver without pictures
+        return dict(state), None
     channels = next(len(value) for name, value in state.items() if name.endswith("online.encoder.conv3.weight"))
     found = {round((value.shape[1] / channels) ** 0.5) for value in readers.values()}
     if found == {across}:

@@ -151,7 +151,7 @@ def test_other_traffic_is_no_other_environment(tmp_path: Path) -> None:
 
 
 def test_demonstrations_without_privileged_numbers_are_refused_where_these_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(ReplayError, match="holds 0 privileged numbers, the configuration asks for 15"):
+    with pytest.raises(ReplayError, match="holds 0 privileged numbers, the configuration asks for 16"):
         Batches(settings_of(recorded(tmp_path / "shown"), environment={"privileged": True}))
 
 

@@ -108,10 +108,11 @@ def test_the_expert_drives_an_empty_road_as_the_pid_does_and_more_smoothly() -> 
         (lambda gap: Hazards(light=Light.RED, light_gap_m=gap), (0.0, 2.5)),
         (lambda gap: Hazards(light=Light.YELLOW, light_gap_m=gap), (0.0, 2.5)),
         (lambda gap: Hazards(light=Light.GREEN, light_gap_m=gap, lead_gap_m=gap + 6.0), (0.0, 2.5)),
+        (lambda gap: Hazards(sign_gap_m=gap), (0.0, 2.4)),
         (lambda gap: Hazards(walker_gap_m=gap), (2.5, 5.5)),
         (lambda gap: Hazards(crossing_gap_m=gap, crossing_s=1.0), (1.5, 4.5)),
     ],
-    ids=["car", "red", "yellow", "no room behind the light", "walker", "crossing"],
+    ids=["car", "red", "yellow", "no room behind the light", "stop sign", "walker", "crossing"],
 )
 def test_the_expert_comes_to_stand_before_what_is_ahead(hazard, before_m: tuple[float, float]) -> None:
     car = Bicycle(bends())

@@ -22,6 +22,7 @@ from agent.memory.estimate import MIB, POOLS, Estimate, Free, Pool
 from agent.memory.recovery import Recovery
 from agent.run_directory import prepare
 from agent.td3.replay.frames import DEFAULT, FrameStack
+from agent.td3.replay.frames import PRIVILEGED as TOLD
 from agent.td3.replay.replay import Replay
 from agent.td3.td3 import TD3
 from agent.trainer.learner import Learner
@@ -70,13 +71,15 @@ def test_every_parameter_is_known_by_name_and_shape(network: dict[str, object], 
 
 def test_what_reads_and_tells_the_privileged_numbers_is_known_by_name_and_shape() -> None:
     settings = learning()
-    td3 = TD3(settings.td3, torch.device("cpu"), seed=0, privileged=15)
-    for networks, predicted in ((td3.online, 15), (td3.target, 0)):
+    td3 = TD3(settings.td3, torch.device("cpu"), seed=0, privileged=TOLD)
+    for networks, predicted in ((td3.online, TOLD), (td3.target, 0)):
         real = {name: tuple(parameter.shape) for name, parameter in networks.named_parameters()}
-        assert sizes.parameter_shapes(settings.td3.network, DEFAULT, 15, predicted) == real
+        assert sizes.parameter_shapes(settings.td3.network, DEFAULT, TOLD, predicted) == real
 
 
-@pytest.mark.parametrize(("settings", "privileged"), [(configured(), 0), (learning(), 15)], ids=["plain", "privileged"])
+@pytest.mark.parametrize(
+    ("settings", "privileged"), [(configured(), 0), (learning(), TOLD)], ids=["plain", "privileged"]
+)
 def test_what_the_learner_keeps_is_exact_to_the_byte(settings: AgentConfig, privileged: int) -> None:
     td3 = TD3(settings.td3, torch.device("cpu"), seed=0, privileged=privileged)
     batch = random_batch(settings.td3.batch_size, privileged=privileged)
@@ -91,7 +94,7 @@ def test_what_the_learner_keeps_is_exact_to_the_byte(settings: AgentConfig, priv
     assert item(found, "Adam's moments") == bytes_of(state)
 
 
-@pytest.mark.parametrize("privileged", [0, 15])
+@pytest.mark.parametrize("privileged", [0, TOLD])
 def test_a_sampled_batch_is_exact_to_the_byte(tmp_path: Path, privileged: int) -> None:
     replay = Replay.create(tmp_path, 1000, privileged=privileged)
     frame, vector = np.zeros((84, 84), np.uint8), np.zeros(53, np.float32)
@@ -105,7 +108,7 @@ def test_a_sampled_batch_is_exact_to_the_byte(tmp_path: Path, privileged: int) -
     )
 
 
-@pytest.mark.parametrize(("known", "privileged"), [(False, 0), (True, 15)])
+@pytest.mark.parametrize(("known", "privileged"), [(False, 0), (True, TOLD)])
 def test_the_replay_s_files_are_exact_to_the_byte(tmp_path: Path, known: bool, privileged: int) -> None:
     settings = configured(replay={"capacity": 1234}, environment={"privileged": known})
     Replay.create(tmp_path, settings.replay.capacity, privileged=privileged)
@@ -146,7 +149,7 @@ def test_the_peak_of_an_update_with_privileged_numbers_lies_within_the_band(
     network: dict[str, object], batch: int, rows: int
 ) -> None:
     settings = learning(network=network, batch_size=batch, micro_batch=rows)
-    assert_near(settings, allocated_peak(settings, privileged=15), 1.05)
+    assert_near(settings, allocated_peak(settings, privileged=TOLD), 1.05)
 
 
 @pytest.mark.parametrize(("batch", "rows"), [(64, 64), (64, 20)])

@@ -157,12 +157,14 @@ class Road:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.seeds: list[int] = []
         self.state = None
         self.session = SimpleNamespace(config=SimpleNamespace(fixed_delta_s=0.1))
         self.planner = SimpleNamespace(name="Road")
 
-    def reset(self, options: dict[str, Any]) -> tuple[None, dict[str, Any]]:  # noqa: ARG002 (gymnasium's)
+    def reset(self, options: dict[str, Any]) -> tuple[None, dict[str, Any]]:
         self.asked.append("reset")
+        self.seeds.append(options["seed"])
         return None, {}
 
     def step(self, action: object) -> tuple[None, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 (the same)
@@ -190,6 +192,15 @@ def test_an_evaluation_that_nobody_leaves_drives_every_route() -> None:
     assert road.asked == ["reset", "step", "step", "step"] * 2
     assert [(route.route, route.steps, route.reward) for route in found.routes] == [("a", 3, 3.0), ("b", 3, 3.0)]
     assert (found.map, found.seed, found.blocked) == ("Road", 3, ())
+
+
+def test_every_driver_meets_the_same_others_on_a_route_and_others_on_the_next_or_with_another_seed() -> None:
+    road: Any = Road()
+    for seed in (0, 0, 1):
+        completed(evaluate(road, Stop(), ROUTES, "stop", seed))
+    first, second, other = road.seeds[:2], road.seeds[2:4], road.seeds[4:]
+    assert first == second
+    assert len({*first, *other}) == 4
 
 
 def test_a_drives_figures_are_those_of_its_infractions() -> None:

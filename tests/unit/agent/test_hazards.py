@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,21 @@ import pytest
 
 from agent.env import privileged
 from agent.env.car import Motion
-from agent.env.hazards import FRONT_M, NOTHING, Hazards, Light, Others, StopLine, World, hazards, target_speed
+from agent.env.hazards import (
+    FRONT_M,
+    NOTHING,
+    STAND_BEFORE_LINE_M,
+    Hazards,
+    Light,
+    Others,
+    StopLine,
+    World,
+    hazards,
+    target_speed,
+)
 from agent.env.observation import DriverState
 from agent.env.route_line import Route
+from agent.env.stop_signs import Hold, StopWatch
 
 Pose = tuple[float, float, float, float]
 
@@ -135,6 +148,27 @@ def test_a_line_just_passed_still_holds_the_car():
     assert before(STRAIGHT, 30.0 - FRONT_M + 3.0, stop_lines=(line,)).light is Light.NONE
 
 
+SIGN = Hold(x_m=30.0, y_m=1.0, yaw=math.pi / 2.0, half_x_m=2.0, half_y_m=1.5, travel=0.0)
+
+
+def test_a_stop_sign_holds_the_cars_middle_in_its_box_until_it_has_stood_there_or_left():
+    others_signs = (replace(SIGN, x_m=20.0, travel=math.pi), replace(SIGN, x_m=22.0, y_m=6.0))
+    seen = before(STRAIGHT, 10.0, stop_signs=(*others_signs, SIGN))
+    assert seen.sign_gap_m == pytest.approx(20.0 + STAND_BEFORE_LINE_M)
+    assert target_speed(before(STRAIGHT, 29.9, stop_signs=(SIGN,)), 8.0) < 1.0
+    assert before(STRAIGHT, 31.6, stop_signs=(SIGN,)) == NOTHING
+    watch = StopWatch([SIGN])
+    for x, speed_mps, asks in (
+        (20.0, 5.0, True),
+        (29.0, 2.0, True),
+        (30.0, 0.0, False),
+        (31.0, 2.0, False),
+        (32.0, 3.0, True),
+    ):
+        watch.look(Motion(0, x, 0.0, 0.0, speed_mps, 0.0))
+        assert bool(watch.asking) is asks
+
+
 @pytest.mark.parametrize(("from_m", "is_one"), [(-15.0, True), (-60.0, False)])
 def test_a_car_that_crosses_in_a_junction_when_we_get_there_is_a_conflict(from_m: float, is_one: bool):
     crossing = others((36.0, from_m, math.pi / 2, 6.0))
@@ -164,6 +198,7 @@ def test_one_that_turns_in_the_junction_is_followed_along_its_turn():
         lambda gap: Hazards(lead_gap_m=gap),
         lambda gap: Hazards(light=Light.RED, light_gap_m=gap),
         lambda gap: Hazards(light=Light.YELLOW, light_gap_m=gap),
+        lambda gap: Hazards(sign_gap_m=gap),
         lambda gap: Hazards(walker_gap_m=gap),
         lambda gap: Hazards(crossing_gap_m=gap, crossing_s=1.0),
     ],
@@ -185,7 +220,7 @@ def test_the_privileged_vector_is_bounded_and_calm_where_nothing_is_ahead():
     state = DriverState(STRAIGHT, place, 10.0, 0.0, 0.0, 5.0)
     empty = dict(zip(privileged.NAMES, privileged.vector(NOTHING, state), strict=True))
     assert {name for name, value in empty.items() if value != 0.0} == {"speed", "target_speed"}
-    full = Hazards(0.0, -90.0, Light.RED, -2.5, 0.0, 90.0, 90.0, 0.0, 0.0)
+    full = Hazards(0.0, -90.0, Light.RED, -2.5, -1.0, 0.0, 90.0, 90.0, 0.0, 0.0)
     values = privileged.vector(full, state)
     assert values.shape == (privileged.SIZE,)
     assert values.dtype == np.float32

@@ -37,7 +37,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "critic": {"critic_sees": "privileged"},
     "both": {"auxiliary": 0.5, "critic_sees": "privileged"},
 }
-KNOWN = 15
+KNOWN = PRIVILEGED
 
 
 @pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
@@ -239,8 +239,8 @@ def test_without_them_a_row_is_as_it_was_and_the_batch_has_none(tmp_path: Path) 
     replay.append(np.zeros(2, np.float32), 0.0, False, False, frame, vector)
     found = replay.sample(4, np.random.default_rng(0))
     assert found.privileged.shape == found.next_privileged.shape == (4, 0)
-    with pytest.raises(ValueError, match="15 privileged numbers for a replay of 0"):
-        replay.append(np.zeros(2, np.float32), 0.0, False, False, frame, vector, np.zeros(15, np.float32))
+    with pytest.raises(ValueError, match=f"{KNOWN} privileged numbers for a replay of 0"):
+        replay.append(np.zeros(2, np.float32), 0.0, False, False, frame, vector, np.zeros(KNOWN, np.float32))
 
 
 @pytest.mark.parametrize(("held", "asked", "word"), [(0, KNOWN, "false"), (KNOWN, 0, "true")])

@@ -36,6 +36,7 @@ BASE: Values = {
     "environment.camera.width": 84,
     "environment.camera.height": 84,
     "environment.traffic.vehicles": 20,
+    "environment.traffic.walkers": 0,
     "evaluation.video": True,
     "training.keep_checkpoints": 3,
     "replay.capacity": 100_000,

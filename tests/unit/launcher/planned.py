@@ -23,6 +23,7 @@ BASE: dict[str, Any] = {
     "environment.camera.width": 84,
     "environment.camera.height": 84,
     "environment.traffic.vehicles": 20,
+    "environment.traffic.walkers": 0,
     "replay.capacity": 100_000,
     "training.keep_checkpoints": 3,
     "evaluation.video": True,

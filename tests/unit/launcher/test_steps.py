@@ -91,8 +91,18 @@ def test_what_offload_takes_of_the_host_is_negative() -> None:
 def test_the_configuration_s_own_figure_wins_and_what_the_agent_did_not_see_is_noted() -> None:
     cars = named(ladder_of(PoolKind.RAM), "less_traffic")
     assert [step.values["environment.traffic.vehicles"] for step in cars] == [10, 5, 2, 1]
+    assert all(step.values["environment.traffic.walkers"] == 0 for step in cars)
     assert all(step.frees_mib == {PoolKind.RAM: 8} for step in cars)
     assert [step.unseen_mib[PoolKind.RAM] for step in cars] == [8, 16, 24, 32]
+
+
+def test_less_traffic_is_fewer_people_as_well_and_where_there_are_no_cars_of_them_alone() -> None:
+    people_too: dict[str, Any] = {"environment.traffic.walkers": [0, 40]}
+    both = named(ladder_of(PoolKind.RAM, **people_too), "less_traffic")
+    assert both[0].values == {"environment.traffic.vehicles": 10, "environment.traffic.walkers": [0, 20]}
+    nobody_drives: dict[str, Any] = {"environment.traffic.vehicles": 0, "environment.traffic.walkers": 4}
+    people = named(ladder_of(PoolKind.RAM, **nobody_drives), "less_traffic")
+    assert [step.values["environment.traffic.walkers"] for step in people] == [2, 1]
 
 
 def test_of_a_figure_of_its_own_only_what_the_agent_did_not_see_is_unseen() -> None:

@@ -1,0 +1,62 @@
+"""An earlier run's watermark says something about a configuration of the same networks, rows and batches alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent import config
+from agent.memory import estimate
+from contract.heartbeat import MemoryFigures
+from contract.paths import RunPaths
+from launcher.resolve import watermarks
+from tests.unit.beats import BEAT
+
+
+def given(**settings: Any) -> config.AgentConfig:
+    return config.validate({"device": "cpu", "environment": {"privileged": True}, **settings}, "test")
+
+
+def measured(runs: Path, settings: config.AgentConfig) -> None:
+    run = RunPaths(runs / "earlier")
+    run.path.mkdir(parents=True)
+    run.config.write_text(yaml.safe_dump(config.dump(settings)))
+    memory = MemoryFigures(peak_by_phase_mib={"updating": {"host": 500.0}})
+    run.heartbeat.write_text(replace(BEAT, device="cpu", memory=memory).json())
+
+
+def marks(runs: Path, settings: config.AgentConfig) -> list[watermarks.Mark]:
+    return watermarks.agent_marks(runs, estimate.variants(settings, [])["config"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"td3": {"n_step": 3}},
+        {"td3": {"auxiliary": 0.1}},
+        {"td3": {"critic_sees": "privileged"}},
+        {"td3": {"network": {"sees": "vector"}}},
+        {"td3": {"network": {"channels": "half"}}},
+        {"replay": {"demonstrations": "runs/shown"}},
+        {"environment": {"privileged": False}},
+        {"environment": {"privileged": True, "camera": {"channels": "rgb"}}},
+        {"environment": {"privileged": True, "camera": {"narrow": {}}}},
+        {"environment": {"privileged": True, "camera": {"stack": {"frames": 2}}}},
+    ],
+    ids=str,
+)
+def test_a_run_that_learned_otherwise_is_passed_over(tmp_path: Path, other: dict[str, Any]) -> None:
+    measured(tmp_path, given())
+    assert len(marks(tmp_path, given())) == 1
+    assert not marks(tmp_path, given(**other))
+
+
+def test_one_with_another_batch_ring_or_traffic_is_corrected_for(tmp_path: Path) -> None:
+    measured(tmp_path, given())
+    environment = {"privileged": True, "traffic": {"walkers": 40}}
+    other = given(td3={"batch_size": 64}, replay={"capacity": 5000}, environment=environment)
+    assert len(marks(tmp_path, other)) == 1

@@ -1,0 +1,122 @@
+"""The trainings that ``benchmarks/learning.py`` plans, what it says of the time left, and what it makes of figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from agent import config
+from agent.config import ConfigError
+from contract.paths import RunPaths
+from tests.conftest import REPOSITORY
+
+TRAFFIC = REPOSITORY / "config" / "td3_config_traffic.yaml"
+
+
+@pytest.fixture(scope="module")
+def learning() -> ModuleType:
+    sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+    import learning
+
+    return learning
+
+
+def test_every_shipped_variant_is_a_configuration_of_as_many_updates(learning: ModuleType, tmp_path: Path) -> None:
+    jobs = learning.planned(learning.VARIANTS, TRAFFIC, {}, tmp_path / "shown", tmp_path)
+    for job in jobs:
+        resolved = config.load(TRAFFIC, job.settings)
+        steps = resolved.training.total_steps - resolved.training.warmup_steps
+        assert steps * resolved.training.updates_per_step == job.updates
+        shown = resolved.replay.demonstrations
+        assert shown == (None if job.variant == "no-demonstrations" else str(tmp_path / "shown"))
+        assert resolved.seed == job.seed
+    assert len({job.run.path for job in jobs}) == len(jobs)
+    assert (
+        config.load(TRAFFIC, next(job for job in jobs if job.variant == "twin").settings).td3.network.sees == "vector"
+    )
+
+
+def test_by_default_there_are_the_driver_its_twin_and_four_ablations_first_seeds_first(
+    learning: ModuleType, tmp_path: Path
+) -> None:
+    chosen = {name: learning.VARIANTS[name] for name in learning.BY_DEFAULT}
+    jobs = learning.planned(chosen, TRAFFIC, {}, None, tmp_path)
+    assert [(job.variant, job.seed) for job in jobs[:6]] == [(name, 0) for name in learning.BY_DEFAULT]
+    assert [job.updates for job in jobs].count(100_000) == 6
+    assert [job.updates for job in jobs].count(30_000) == 8
+
+
+def test_an_ablation_ends_where_the_reference_is_evaluated(learning: ModuleType, tmp_path: Path) -> None:
+    (job, _) = learning.planned({"n-step": learning.VARIANTS["n-step"]}, TRAFFIC, {}, None, tmp_path)
+    resolved = config.load(TRAFFIC, job.settings)
+    assert resolved.training.total_steps % resolved.evaluation.every_steps == 0
+    assert resolved.evaluation.episodes == resolved.evaluation.final_episodes
+
+
+def test_a_variant_that_cannot_be_is_refused_before_anything_is_trained(learning: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="are for pictures"):
+        learning.planned({"twin": learning.VARIANTS["twin"]}, TRAFFIC, {"td3.random_shift": 4}, None, tmp_path)
+
+
+def test_the_towns_trained_in_are_none_that_is_judged_in() -> None:
+    towns = config.load(TRAFFIC).training.towns
+    assert towns is not None
+    judged = {path.stem for path in (REPOSITORY / "benchmarks" / "nocrash").glob("Lite*.json")}
+    assert judged
+    assert all(int(stem.split("-")[1].split("_")[0]) < towns.first_seed for stem in judged)
+    assert towns.evaluation_map == "Lite:seed=900,size=400"
+
+
+def test_the_time_left_is_that_of_each_variants_own_rate_and_no_less_than_the_longest(learning: ModuleType) -> None:
+    assert learning.time_left_s([("td3", 100)], {}, 1) is None
+    assert learning.time_left_s([("td3", 100), ("twin", 100)], {"td3": 10.0, "twin": 50.0}, 1) == pytest.approx(12.0)
+    assert learning.time_left_s([("td3", 100), ("new", 0)], {"td3": 10.0}, 2) == pytest.approx(10.0)
+    assert learning.time_left_s([("td3", 0)], {"td3": 10.0}, 2) == 0.0
+
+
+def run(variant: str, seed: int, success: dict[int, float]) -> dict[str, Any]:
+    rest = dict.fromkeys(("route_completion", "driving_score", "red_lights_run", "collisions_per_km", "jerk_mps3"), 0.5)
+    curve = [{"steps": steps, "success_rate": share, **rest} for steps, share in success.items()]
+    routes = [route < list(success.values())[-1] * 12 for route in range(12)]
+    return {"variant": variant, "seed": seed, "updates": 30, "curve": curve, "routes": routes}
+
+
+def test_an_ablation_stands_beside_the_reference_after_as_many_steps(learning: ModuleType) -> None:
+    runs = [
+        run("td3", 0, {16: 0.1, 32: 0.25, 102: 0.75}),
+        run("td3", 1, {16: 0.1, 32: 0.75, 102: 0.75}),
+        run("n-step", 0, {16: 0.2, 32: 0.5}),
+    ]
+    found = learning.summary(runs)
+    assert found["n-step"]["reference_then"] == pytest.approx(0.5)
+    assert found["td3"]["success_rate"] == pytest.approx(0.75)
+    low, high = found["td3"]["success_95"]
+    assert low < 0.75 < high
+    assert learning.table({"variants": found}).row_count == 2
+    json.dumps(found)
+
+
+def test_a_run_is_finished_once_its_figures_are_there(learning: ModuleType, tmp_path: Path) -> None:
+    job = learning.Job("td3", 0, 30, RunPaths(tmp_path), {})
+    totals = dict.fromkeys(learning.FIGURES, 0.5)
+    rows: list[dict[str, Any]] = [
+        {"event": "evaluated", "step": 16, "totals": {"td3": totals}},
+        {"event": "resumed", "steps": 16},
+        {"event": "evaluated", "step": 16, "totals": {"td3": totals}},
+        {"event": "evaluated", "step": 32, "totals": {"td3": totals, "pid": totals}},
+    ]
+    job.run.agent_events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    job.run.evaluation_json.write_text(json.dumps([{"name": "td3", "routes": [{"success": True}, {"success": False}]}]))
+    job.run.replay.mkdir()
+    assert (job.is_finished, job.done()) == (False, 0)
+    learning.keep(job)
+    assert (job.is_finished, job.done()) == (True, 30)
+    kept = json.loads(job.figures.read_text())
+    assert [point["steps"] for point in kept["curve"]] == [16, 32]
+    assert kept["routes"] == [True, False]
+    assert not job.run.replay.exists()

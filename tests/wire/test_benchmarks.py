@@ -1,0 +1,126 @@
+"""The two commands that train and judge drivers, at their smallest: they go on after a kill and do nothing twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent import config
+from agent.run_directory import prepare, save_config
+from agent.td3.replay.replay import Replay
+from agent.trainer.learner import Learner
+from agent.trainer.pacing import Counters
+from contract.heartbeat import read_heartbeat
+from contract.paths import RunPaths
+from contract.processes import tree
+from tests.conftest import REPOSITORY
+from tests.wire.trainee import SMALL, running
+
+DRIVING = ("benchmarks/driving.py", "--town", "Lite:seed=800,size=400")
+STARTED_S = 120.0
+
+
+def command(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *words], cwd=REPOSITORY, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def ended(*words: str) -> str:
+    process = command(*words)
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, out
+    return out
+
+
+def untrained(path: Path, sees: str, seed: int) -> Path:
+    run, settings = RunPaths(path), {**SMALL, "seed": seed, "td3": {**SMALL["td3"]}}
+    settings["td3"]["network"] = {**SMALL["td3"]["network"], "sees": sees}
+    settings["environment"] = {**SMALL["environment"], "privileged": sees == "privileged"}
+    resolved = config.validate(settings, "test")
+    with prepare(run, resume=False):
+        save_config(run, resolved)
+        Learner(resolved, run).save(Counters(steps=5, updates=0), score=None)
+    return path
+
+
+@pytest.mark.long
+def test_drivers_are_judged_once_a_route_and_a_folder_of_runs_is_a_drivers_seeds(tmp_path: Path) -> None:
+    untrained(tmp_path / "trained" / "seed-3", "image", 3)
+    out = tmp_path / "out"
+    asked = (*DRIVING, "--out", str(out), "--traffic", "empty", "--weathers", "ClearNoon", "--routes", "1")
+    words = (*asked, "--no-blanked", "--checkpoint", f"td3={tmp_path / 'trained'}", "--drivers", "pid")
+    first = ended(*words)
+    drives = [json.loads(line) for line in (out / "drives.jsonl").read_text().splitlines()]
+    assert {(drive["driver"], drive["seed"], drive["route"]) for drive in drives} == {("td3", 3, 0), ("pid", 0, 0)}
+    assert ended(*words).splitlines()[-8:] == first.splitlines()[-8:]
+    assert len((out / "drives.jsonl").read_text().splitlines()) == 2
+    report = json.loads((out / "driving.json").read_text())
+    assert report["traffic"]["empty"]["pid"]["success"] == 1.0
+    assert "success_beyond_pid_95" in report["traffic"]["empty"]["td3"]
+    assert (out / "driving.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_who_is_told_what_only_the_simulator_knows_is_judged_as_a_control_alone(tmp_path: Path) -> None:
+    told = untrained(tmp_path / "told", "privileged", 0)
+    refused = command(*DRIVING, "--out", str(tmp_path / "out"), "--checkpoint", f"td3={told}")
+    out, _ = refused.communicate(timeout=100)
+    assert refused.returncode != 0
+    assert "told what only the simulator knows; begin its name with control" in " ".join(out.split())
+
+
+TINY: dict[str, Any] = {
+    **SMALL,
+    "environment": {**SMALL["environment"], "time_limit": {"constant_s": 3}, "privileged": True, "blocked_s": 2},
+    "training": {
+        **SMALL["training"],
+        "checkpoint_every_steps": 20,
+        "towns": {"maps": ["Lite:seed={seed},size=200"], "every_episodes": 2, "evaluation_map": "Lite02"},
+    },
+    "evaluation": {**SMALL["evaluation"], "every_steps": 60, "episodes": 1, "final_episodes": 1},
+}
+
+
+@pytest.mark.long
+def test_trainings_that_were_killed_go_on_and_finished_ones_are_left_alone(tmp_path: Path) -> None:
+    given, runs = tmp_path / "tiny.yaml", tmp_path / "runs"
+    given.write_text(yaml.safe_dump(TINY))
+    where = ("benchmarks/learning.py", "--config", str(given), "--runs", str(runs), "--variants", "td3,twin")
+    words = (*where, "--seeds", "0", "--updates", "100", "--demonstrations", "100", "--parallel", "2")
+    twin = RunPaths(runs / "twin" / "seed-0")
+    first = command(*words)
+    deadline_s = time.monotonic() + STARTED_S
+    while (beat := read_heartbeat(twin.heartbeat)) is None or beat.updates < 25:
+        assert first.poll() is None, first.communicate()[0]
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    children = tree(first.pid)
+    first.kill()
+    first.wait()
+    while any(running(pid) for pid in children):
+        assert time.monotonic() < deadline_s, "nobody outlives the command"
+        time.sleep(0.05)
+    assert not (twin.path / "figures.json").exists()
+    out = ended(*words)
+    for variant in ("td3", "twin"):
+        run = RunPaths(runs / variant / "seed-0")
+        figures = json.loads((run.path / "figures.json").read_text())
+        assert [point["steps"] for point in figures["curve"]] == [60, 120]
+        assert not run.replay.exists()
+        assert (run.checkpoints / "latest").exists()
+    events = [json.loads(line) for line in twin.agent_events.read_text().splitlines()]
+    assert any(row["event"] == "resumed" for row in events)
+    shown = Replay.open(RunPaths(runs / "demonstrations").replay)
+    assert shown.steps == 100
+    assert shown.episodes >= 3
+    assert "twin" in out
+    before = sorted(path.stat().st_mtime_ns for path in runs.glob("*/seed-0/*"))
+    ended(*words)
+    assert sorted(path.stat().st_mtime_ns for path in runs.glob("*/seed-0/*")) == before

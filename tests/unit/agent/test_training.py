@@ -28,6 +28,7 @@ from agent.trainer.pacing import Counters
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.signals import SAME_REQUEST_S, StoppedAtOnce, StopRequests
+from tests.wire.trainee import running
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
@@ -243,10 +244,3 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     wait_for(lambda: not running(pid), timeout_s=5)
-
-
-def running(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False

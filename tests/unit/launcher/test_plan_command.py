@@ -12,7 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
+from agent import config
 from contract.exits import Exit, ExitError
 from contract.heartbeat import MemoryFigures, Phase
 from launcher import plan as command
@@ -200,12 +202,7 @@ def beat(run: Path, device: str, host: float, reserved: float | None, micro_batc
     reported = replace(BEAT, phase=Phase.FINISHED, device=device, micro_batch=micro_batch, memory=memory)
     (run / "agent.json").write_text(reported.json())
     (run / "config.yaml").write_text(
-        "td3: {batch_size: 64, precision: float32,\n"
-        "  network: {channels: [32, 64, 64], features: 512, hidden: [256, 256]}}\n"
-        "memory: {offload: []}\nreplay: {capacity: 50000}\n"
-        "training: {collectors: 1, max_lead_steps: 256, keep_checkpoints: 3}\n"
-        "environment: {camera: {width: 84, height: 84}, traffic: {vehicles: 0}}\n"
-        "evaluation: {video: true, final_episodes: 10}\n"
+        yaml.safe_dump(config.dump(config.load(Path(LOWMEM), {"td3.precision": "float32"})))
     )
 
 

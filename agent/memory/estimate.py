@@ -35,7 +35,7 @@ PHASES: dict[str, tuple[Phase, ...]] = {
 # Measured: RssAnon of processes on Linux with torch 2.13 without CUDA, at 3 widths, 2 precisions and batches from 64 to
 # 512. The workspace is what oneDNN takes beyond PyTorch's own allocations, and what the heap loses between blocks; the
 # whole is from 17 MiB high to 13 MiB low.
-_LEARNER_BASE = 235 * MIB
+_LEARNER_BASE = 168 * MIB
 _COLLECTOR_BASE = 180 * MIB
 _VIDEO_ENCODER = 45 * MIB  # a child of the collector (`evaluation.video` says why it is so little)
 _ONEDNN_KERNELS = 12 * MIB

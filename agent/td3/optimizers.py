@@ -3,7 +3,8 @@
 Owns moments, the host's copies of parameters and gradients, and the decision to skip a step. Knows no network and no
 loss. A step is the commit of an update's phase (``accumulate``): whatever it writes stands from the start, so it
 allocates nothing. That is why torch.amp.GradScaler isn't used: it makes its state at first use, and new tensors in
-every step. The kernels, the rule and its numbers are GradScaler's (a test holds the two together).
+every step. The kernels, the rule and its numbers are GradScaler's (a test holds the two together). Adam is
+torch.optim's function, not its class, which loads torch's compiler: a second of start and 70 MiB in the learner.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam
+from torch.optim.adam import adam
 
 from agent.td3.placement import host_twin
 
@@ -72,13 +73,13 @@ class OffloadedAdam:
         self.masters = {name: _master(each) if on_host else each for name, each in parameters.items()}
         """What Adam steps, by name: the parameters themselves, or their copies on the host."""
         self._stepped: list[Tensor] = list(self.masters.values())
-        self.adam = Adam(self._stepped, lr=learning_rate, fused=True)
-        for master in self._stepped:
-            self.adam.state[master] = {
-                "step": torch.zeros((), device=master.device),
-                "exp_avg": torch.zeros_like(master),
-                "exp_avg_sq": torch.zeros_like(master),
-            }
+        self._learning_rate = learning_rate
+        self.state: dict[str, list[Tensor]] = {
+            "step": [torch.zeros((), device=each.device) for each in self._stepped],
+            "exp_avg": [torch.zeros_like(each) for each in self._stepped],
+            "exp_avg_sq": [torch.zeros_like(each) for each in self._stepped],
+        }
+        """Adam's, one of each for every master, in their order."""
         place = self._stepped[0].device
         self._guarded = guarded
         self._scale = scale
@@ -107,12 +108,31 @@ class OffloadedAdam:
             self._unscale()
         if dry_run:
             self._overflow.fill_(1)
-        self.adam.found_inf = self._overflow if self._guarded or dry_run else None  # type: ignore[attr-defined]
-        self.adam.step()
+        self._adam(self._overflow if self._guarded or dry_run else None)
         if self._scale is not None:
             self._scale.adjust(self._overflow, dry_run)
         if self._on_host:
             torch._foreach_copy_(self._parameters, self._stepped, non_blocking=True)
+
+    def _adam(self, overflow: Tensor | None) -> None:
+        """Step the masters by their gradients, with torch.optim.Adam's defaults; by nothing if ``overflow`` is 1."""
+        adam(
+            self._stepped,
+            [_gradient(each) for each in self._stepped],
+            self.state["exp_avg"],
+            self.state["exp_avg_sq"],
+            [],
+            self.state["step"],
+            fused=True,
+            found_inf=overflow,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self._learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
 
     def _unscale(self) -> None:
         """Divide the gradients, summed over all micro-batches, by the scale; see whether one is not finite."""
@@ -132,8 +152,8 @@ class OffloadedAdam:
         """Return Adam's state, by the parameter's name and the state's."""
         return {
             f"{name}.{key}": value
-            for name, master in self.masters.items()
-            for key, value in self.adam.state[master].items()
+            for place, name in enumerate(self.masters)
+            for key, value in ((key, values[place]) for key, values in self.state.items())
         }
 
 

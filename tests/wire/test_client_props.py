@@ -76,13 +76,10 @@ def test_a_prop_is_seen(session):
     camera = session.camera(None, 160, 120)
     eye = ahead(session, 0.0, 1.5)
     camera.sensor.set_transform(eye)
-    session.world.tick()
     session.ticks(1)
-    camera.next()
-    empty = np.frombuffer(camera.next().raw_data, np.uint8)
+    empty = np.frombuffer(camera.at(session.world.tick()).raw_data, np.uint8)
     prop(session, "vendingmachine", ahead(session, 8.0))
-    session.world.tick()
-    image = np.frombuffer(camera.next().raw_data, np.uint8)
+    image = np.frombuffer(camera.at(session.world.tick()).raw_data, np.uint8)
     changed = (image != empty).reshape(120, 160, 4).any(axis=2)
     assert 150 < changed.sum() < 600, "1.1 m by 2 m, 8 m away"
 

@@ -58,6 +58,7 @@ def _family_mib(run: Run) -> float:
     return sum(held_mib(pid) or 0.0 for pid in (collector.pid, *encoders))
 
 
+@pytest.mark.long
 def test_an_evaluation_takes_what_was_rehearsed(start_server: StartServer, new_run: NewRun) -> None:
     run = new_run("run", start_server())
     run.start(

@@ -71,6 +71,7 @@ def test_several_collectors_drive_together_and_the_first_one_evaluates(
     assert values["rings"] == {"0": first.rows, "1": second.rows}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_collector_that_dies_or_hangs_is_replaced_and_the_others_go_on(
     start_server: StartServer, forked_run: NewRun, death: signal.Signals
@@ -111,6 +112,7 @@ def test_a_simulator_that_dies_holds_up_its_own_collector_alone(start_server: St
     assert {event["collector"] for event in run.events("collector_restarted")} <= {1}
 
 
+@pytest.mark.long
 def test_a_run_whose_simulators_are_all_gone_ends_with_what_was_learned(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
@@ -128,6 +130,7 @@ def test_a_run_whose_simulators_are_all_gone_ends_with_what_was_learned(
     assert failed["steps"] == total(run)
 
 
+@pytest.mark.long
 def test_a_collector_that_never_finds_a_simulator_rests_while_the_other_drives(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
@@ -164,6 +167,7 @@ def test_a_killed_learner_takes_all_its_collectors_along_and_loses_no_step(
         assert ring.steps >= steps
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_fewer_collectors_and_keeps_what_the_others_saw(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
@@ -180,6 +184,7 @@ def test_a_run_goes_on_with_fewer_collectors_and_keeps_what_the_others_saw(
     assert (reshaped["capacity_before"], reshaped["capacity"]) == (2000, 4000)
 
 
+@pytest.mark.long
 def test_requests_reach_all_collectors(start_server: StartServer, forked_run: NewRun, connect: Connect) -> None:
     servers = [start_server() for _ in range(2)]
     run = forked_run("run", servers[0])

@@ -59,7 +59,7 @@ def test_a_short_run_ends_with_0_and_leaves_its_files_and_no_process(launch: Lau
     assert str(launched.run / "report.html") in output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_stop_writes_a_checkpoint_and_ends_with_75(launch: Launch, number: signal.Signals) -> None:
     launched = launch(ENDLESS)
     processes = launched.until_training()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psutil
+import pytest
 
 from tests.wire.launched import ENDLESS, Launch, Launched
 
@@ -46,6 +47,7 @@ def test_a_run_with_two_simulators_goes_on_while_one_is_started_again(launch: La
     assert "simulator 1 started again, the others went on" in (launched.run / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_a_killed_launcher_leaves_no_simulator(launch: Launch) -> None:
     launched = launch(ENDLESS, *TWO)
     launched.until(lambda: [each["steps"] > 5 for each in launched.beat.get("collectors", ())] == [True, True])

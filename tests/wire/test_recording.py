@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from agent.td3.replay.replay import Replay
@@ -24,6 +25,7 @@ LEARNING: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 def test_a_training_learns_from_what_the_expert_showed(
     start_server: StartServer, new_run: NewRun, tmp_path: Path
 ) -> None:

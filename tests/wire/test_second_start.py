@@ -30,6 +30,7 @@ def commands(run: Launched) -> dict[str, list[str]]:
     return {role: [word for word in line if word != "--resume"] for role, line in lines.items()}
 
 
+@pytest.mark.long
 def test_a_run_whose_launcher_was_killed_goes_on_as_it_was_asked_for(launch: Launch, tmp_path: Path) -> None:
     """The steps, the warm-up, checkpoints and evaluations, what the simulator is told, who hears of it."""
     heard = tmp_path / "heard"

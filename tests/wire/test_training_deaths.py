@@ -14,7 +14,7 @@ from tests.wire.conftest import NewRun
 from tests.wire.trainee import program, running
 
 
-@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("death", [pytest.param(signal.SIGKILL, marks=pytest.mark.long), signal.SIGSTOP])
 def test_a_collector_that_dies_or_hangs_is_replaced(
     start_server: StartServer, new_run: NewRun, death: signal.Signals
 ) -> None:

@@ -89,12 +89,12 @@ def test_a_healthy_drive_among_others_leaves_video_sheet_and_summary(module_serv
 @pytest.mark.parametrize(
     ("fault", "options", "says"),
     [
-        ("hang", (), "is silent: no reply to a tick"),
+        pytest.param("hang", (), "is silent: no reply to a tick", marks=pytest.mark.long),
         ("hang", ("--vehicles", "2"), "is silent: no reply to a tick"),
-        ("drop", (), "no image of frame"),
+        pytest.param("drop", (), "no image of frame", marks=pytest.mark.long),
         ("drop:for_ticks=1", (), "no image of frame"),
         ("black:for_ticks=3", (), "showed nothing 3 times"),
-        ("crash", (), "closed its connection"),
+        pytest.param("crash", (), "closed its connection", marks=pytest.mark.long),
         ("crash", ("--vehicles", "2"), "closed its connection"),
     ],
     ids=["hang", "hang with cars", "no pictures", "one frame dropped", "black pictures", "crash", "crash with cars"],

@@ -22,11 +22,13 @@ from agent.cuda import limit_memory
 from agent.run_directory import prepare
 from agent.td3.accumulate import whole_batch
 from agent.td3.dry_run import dry_run, throw_away
+from agent.td3.optimizers import OffloadedAdam
 from agent.td3.replay.replay import Replay
 from agent.td3.td3 import TD3, critic_loss, polyak_update
 from agent.trainer.learner import Learner
 from contract.paths import RunPaths
 from tests.unit.agent.batches import bits
+from tests.unit.agent.watched import before_each_step
 
 CPU = torch.device("cpu")
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
@@ -92,10 +94,12 @@ def test_a_dry_run_reaches_every_kernel_of_a_later_update() -> None:
     """The optimizers step on real gradients; only the last, in-place operation is told to change nothing."""
     td3 = TD3(SMALL, CPU, seed=0)
     stepped: list[float] = []
+
+    def note(optimizer: OffloadedAdam) -> None:
+        stepped.extend(float(each.grad.norm()) for each in optimizer.masters.values() if each.grad is not None)
+
     for optimizer in td3._optimizers.values():
-        optimizer.adam.register_step_pre_hook(
-            lambda one, *_: stepped.extend(float(p.grad.norm()) for p in one.param_groups[0]["params"])
-        )
+        before_each_step(optimizer, partial(note, optimizer))
     dry_run(td3, 8, whole_batch)
     assert len(stepped) == len(list(td3.online.parameters()))
     assert sum(stepped) > 0
@@ -120,10 +124,11 @@ def test_effects_are_back_after_a_dry_run_that_failed() -> None:
 
 def test_adams_state_is_there_for_every_parameter_before_the_first_step() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
-    states = [td3._optimizers["critic"].adam.state, td3._optimizers["actor"].adam.state]
-    found = [parameter for state in states for parameter in state]
+    optimizers = td3._optimizers.values()
+    found = [parameter for each in optimizers for parameter in each.masters.values()]
     assert {id(parameter) for parameter in found} == {id(parameter) for parameter in td3.online.parameters()}
-    assert all(set(state[p]) == {"step", "exp_avg", "exp_avg_sq"} for state in states for p in state)
+    assert all(set(each.state) == {"step", "exp_avg", "exp_avg_sq"} for each in optimizers)
+    assert all(len(values) == len(each.masters) for each in optimizers for values in each.state.values())
 
 
 def allocated_by(function: Callable[[], object]) -> int:

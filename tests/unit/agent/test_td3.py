@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -17,6 +19,7 @@ from agent.td3.accumulate import Attempt, Metrics, whole_batch
 from agent.td3.networks import Policy
 from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3, actor_loss, bellman_target, critic_loss
+from tests.conftest import REPOSITORY
 from tests.unit.agent.batches import random_batch
 
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
@@ -157,15 +160,25 @@ def test_state_is_a_copy_that_later_updates_do_not_touch() -> None:
     assert not _changed(kept, state, "")
 
 
-def test_adam_with_its_state_in_place_steps_like_a_fresh_one() -> None:
+def test_adam_with_its_state_in_place_steps_like_a_fresh_one(monkeypatch: pytest.MonkeyPatch) -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     fresh = torch.optim.Adam([*td3.online.encoder.parameters(), *td3.online.critic.parameters()], lr=3e-4, fused=True)
     twin = TD3(SMALL, CPU, seed=0)
-    td3._optimizers["critic"].adam = fresh
+    monkeypatch.setattr(td3._optimizers["critic"], "_adam", lambda _: fresh.step())
     td3.update(_batch(0))
     twin.update(_batch(0))
     for ours, theirs in zip(twin.online.parameters(), td3.online.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_learning_never_loads_torchs_compiler() -> None:
+    """Its import takes a second and 70 MiB; torch.optim.Adam would."""
+    program = """if True:
+        import sys, torch
+        from tests.unit.agent.test_td3 import SMALL, TD3, _batch
+        TD3(SMALL, torch.device("cpu"), seed=0).update(_batch(0))
+        assert "torch._dynamo" not in sys.modules"""
+    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=120)
 
 
 def test_policy_takes_the_learners_weights_and_acts_like_its_actor() -> None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from agent.config import NetworkConfig, TD3Config
 from agent.memory.recovery import Recovery, Shortage
+from agent.td3.optimizers import OffloadedAdam
 from agent.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
 
 CPU = torch.device("cpu")
 SIZE = 50  # halves to 25, then 12 and a last one of 2: unequal parts
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=SIZE, policy_delay=1)
+
+
+def before_each_step(optimizer: OffloadedAdam, do: Callable[[], None]) -> None:
+    step = optimizer._adam
+
+    def watched(overflow: Tensor | None) -> None:
+        do()
+        step(overflow)
+
+    optimizer._adam = watched  # type: ignore[method-assign]
 
 
 class Watched:
@@ -24,7 +37,7 @@ class Watched:
             self.td3.update(random_batch(SIZE, seed))
         self.gradients: dict[str, Tensor] = {}
         for optimizer in self.td3._optimizers.values():
-            optimizer.adam.register_step_pre_hook(lambda *_: self._keep())
+            before_each_step(optimizer, self._keep)
 
     def _keep(self) -> None:
         for name, parameter in self.td3.online.named_parameters():

@@ -356,6 +356,9 @@ class TD3Config(Section):
         ge=0,
         description="Weight λ of a loss by which the encoder learns to tell the privileged numbers; 0 = none.",
     )
+    imitation: float = Field(
+        0.0, ge=0, description="Weight β of a loss that draws the actor to what was done in demonstrations; 0 = none."
+    )
     critic_sees: Literal["observation", "privileged"] = Field(
         "observation", description="What critics read: what the actor does, or the privileged numbers beside it."
     )
@@ -508,6 +511,15 @@ class AgentConfig(Section):
             raise ValueError(
                 f"replay.capacity {self.replay.capacity} is less than 1000 rows for each of training.collectors "
                 f"{count}: raise it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _demonstrations_are_there(self) -> AgentConfig:
+        if self.td3.imitation > 0 and self.replay.demonstrations is None:
+            raise ValueError(
+                f"td3.imitation {self.td3.imitation:g} draws the actor to what was demonstrated, and there is nothing: "
+                "set replay.demonstrations, or td3.imitation to 0"
             )
         return self
 

@@ -69,6 +69,7 @@ VARIANTS = {
     "twin": Variant(*WHOLE, {"td3.network.sees": "vector"}),
     # Against what the reference was after as many updates.
     "no-demonstrations": Variant(*ABLATION, {"replay.demonstrations": None}),
+    "imitation": Variant(*ABLATION, {"td3.imitation": 5.0}),
     "auxiliary": Variant(*ABLATION, {"td3.auxiliary": 0.1}),
     "asymmetric": Variant(*ABLATION, {"td3.critic_sees": "privileged"}),
     "n-step": Variant(*ABLATION, {"td3.n_step": 3}),
@@ -77,7 +78,7 @@ VARIANTS = {
     "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged"}),
     "long": Variant(300_000, (0,)),
 }
-BY_DEFAULT = tuple(VARIANTS)[:6]
+BY_DEFAULT = tuple(VARIANTS)[:7]
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
     y ← r + γ (1 - d') min_i Q_θ'i(f'(s'), clip(π_φ'(f'(s')) + ε, -1, 1))           bellman_target
     θ ← θ - Adam(∇θ N⁻¹ Σ (Σ_i (y - Q_θi(f(s), a))² + λ |h(f(s)) - p|²))            critic_loss, auxiliary_loss
     every d-th round:
-        φ ← φ + Adam(∇φ N⁻¹ Σ Q_θ1(f(s), π_φ(f(s))))                                actor_loss
+        φ ← φ + Adam(∇φ N⁻¹ Σ (Q_θ1(f(s), π_φ(f(s))) - β e |π_φ(f(s)) - a|²))       actor_loss
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        polyak_update
 
 Not the paper's, and off by default: p, what the simulator knows of s beside the observation, which a head h learns to
-tell from f(s) (weight λ), and which critics may read beside f(s) (``critic_sees``); π_φ never does. Two controls have
+tell from f(s) (weight λ), and which critics may read beside f(s) (``critic_sees``); π_φ never does; e, 1 where a was
+demonstrated: there the actor is drawn to it (weight β, after Fujimoto & Gu 2021, TD3+BC). Two controls have
 no f: there f(s) is nothing (a driver by its vector alone), or p itself (``network.sees``).
 
 Owns the losses, their order, the smoothing noise and the count of updates. How a gradient is computed in the memory
@@ -69,11 +70,27 @@ def auxiliary_loss(head: nn.Module, f: Tensor, privileged: Tensor) -> Tensor:
     return functional.mse_loss(head(f), privileged, reduction="sum") / privileged.shape[1]
 
 
-def actor_loss(online: Networks, f: Tensor, vector: Tensor, privileged: Tensor) -> Loss:
-    """Return -Σ Q_θ1(f(s), π_φ(f(s))); no gradient reaches θ."""
+def actor_loss(
+    online: Networks,
+    f: Tensor,
+    vector: Tensor,
+    privileged: Tensor,
+    action: Tensor | None = None,
+    shown: Tensor | None = None,
+    imitation: float = 0.0,
+) -> Loss:
+    """Return -Σ Q_θ1(f(s), π_φ(f(s))), and β Σ e |π_φ(f(s)) - a|² where actions are given; no gradient reaches θ.
+
+    ``shown`` is e, ``imitation`` β.
+    """
     with frozen(online.critic):
-        loss = -online.critic.q1(online.critic.joined(f, vector, online.actor(f, vector), privileged)).sum()
-    return Loss(loss, {"actor_loss": loss.detach(), "q_policy": -loss.detach()})
+        acted = online.actor(f, vector)
+        loss = -online.critic.q1(online.critic.joined(f, vector, acted, privileged)).sum()
+    sums = {"q_policy": -loss.detach()}
+    if action is not None and shown is not None:
+        apart = (shown * (acted - action).square().sum(dim=1)).sum()
+        loss, sums = loss + imitation * apart, {**sums, "imitation_loss": apart.detach()}
+    return Loss(loss, {"actor_loss": loss.detach(), **sums})
 
 
 @torch.no_grad()
@@ -125,8 +142,8 @@ class TD3(Accumulator):
 
         Returns:
             0-dimensional tensors on the device, nothing waited for: ``critic_loss``, ``q_buffer`` = E[Q₁(s, a)],
-            ``q_target`` = E[y], with a head ``auxiliary_loss``, and after an actor's update ``actor_loss`` and
-            ``q_policy`` = E[Q₁(s, π(s))].
+            ``q_target`` = E[y], with a head ``auxiliary_loss``, and after an actor's update ``actor_loss``,
+            ``q_policy`` = E[Q₁(s, π(s))] and, if it imitates, ``imitation_loss``.
             Watch the last beside ``q_buffer``: overestimation shows there, not on replayed actions.
         """
         y = partial(bellman_target, self.target, self.config.gamma)
@@ -135,8 +152,9 @@ class TD3(Accumulator):
         (f,), metrics = self.minimise("critic", loss, [batch], attempt, y, [noise])
         self.updates += 1
         if self.updates % self.config.policy_delay == 0:
-            loss = partial(actor_loss, self.online)
-            _, means = self.minimise("actor", loss, [f, batch.vector, batch.privileged], attempt)
+            loss = partial(actor_loss, self.online, imitation=self.config.imitation)
+            shown = [batch.action, batch.shown] if self.config.imitation else []
+            _, means = self.minimise("actor", loss, [f, batch.vector, batch.privileged, *shown], attempt)
             self.update_targets(polyak_update, self.config.tau, attempt)
             metrics |= means
         return metrics

@@ -79,6 +79,7 @@ def test_a_share_of_each_batch_is_demonstrated(tmp_path: Path, own: Replay, shar
     found = batches.draw(own, 3)
     assert len(found) == 8
     assert int((found.reward > 500).sum()) == shown
+    assert torch.equal(found.shown, (found.reward > 500).float())
     assert (found.next_vector[:, 0] == found.reward).all()
     assert (found.frames[:, -1, 0, 0, 0] == found.reward.to(torch.int64) % 251).all()  # each beside its own frames
 

@@ -86,7 +86,8 @@ def test_the_actor_is_drawn_to_what_was_demonstrated_and_to_nothing_else() -> No
     def apart() -> Tensor:
         with torch.no_grad():
             acted = td3.online.actor(td3.online.encoder(batch.frames[:, :4]), batch.vector)
-            return (acted - batch.action).square().sum(dim=1)
+            distance: Tensor = (acted - batch.action).square().sum(dim=1)
+        return distance
 
     before = apart()
     losses = [metrics["imitation_loss"] for _ in range(120) if "imitation_loss" in (metrics := td3.update(batch))]

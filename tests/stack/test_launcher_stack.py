@@ -67,7 +67,7 @@ def command(images: None, tmp_path: Path) -> Iterator[Command]:
 
 def test_a_container_too_small_for_the_batch_is_planned_for_and_leaves_only_files(command: Command) -> None:
     """AGENT_MEMORY is below what the configured batch takes: the plan begins a rung lower; the image gave the sizes."""
-    run = command(WIDE, over="services: {}", AGENT_MEMORY="800m")
+    run = command(WIDE, over="services: {}", AGENT_MEMORY="733m")
     run.begin("--seed", "3")
     output = run.output()
     assert run.process.returncode == 0, output

@@ -197,10 +197,11 @@ def steps_for(updates: int, config: AgentConfig) -> int:
 
 def record(config: Path, given: Mapping[str, Any], shown: Path, steps: int) -> None:
     """Have the expert drive in the training towns, or go on with it."""
+    driven = {key: value for key, value in given.items() if not key.startswith("td3.")}  # which would learn from these
     for _ in range(TRIES):
         with lite_server("Lite01") as port:
             command = ["record", "--config", str(config), "--out", str(shown), "--steps", str(steps), "--resume"]
-            code = agent(port, command, given).wait()
+            code = agent(port, command, driven).wait()
         if code == 0:
             return
     raise SystemExit(f"{shown}: the demonstrations couldn't be driven, exit code {code}: the agent's words are above.")

@@ -48,7 +48,7 @@ _SETTINGS: dict[str, Any] = {
     "environment": {"route": {"min_length_m": 60, "max_length_m": 200}, "traffic": {"vehicles": 10}},
     "td3": {"batch_size": 32, "network": {"channels": "half"}},
     "replay": {"capacity": 20_000},
-    "training": {"updates_per_step": 0.5, "learner_threads": 1},
+    "training": {"warmup_steps": 200, "updates_per_step": 0.5, "learner_threads": 1},
     "evaluation": {"every_steps": 0, "final_episodes": 0, "baselines": False, "video": False},
 }
 

@@ -57,14 +57,22 @@ _SETTINGS: dict[str, Any] = {
 class Used:
     """What a run's programs took: processor seconds, and memory by time."""
 
-    cpu_s: dict[str, float] = field(default_factory=dict)
+    by_process_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    """By program and process: a collector that is replaced has two."""
     held_mib: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Seconds since the training began, MiB of its own: mapped files, the replay among them, don't count."""
     reads: dict[str, int] = field(default_factory=dict)
 
+    def cpu_s(self) -> dict[str, float]:
+        """Return the processor seconds of each program."""
+        found: dict[str, float] = {}
+        for (name, _), used_s in self.by_process_s.items():
+            found[name] = round(found.get(name, 0.0) + used_s, 2)
+        return found
+
     def counted_s(self) -> float:
         """Return the processor seconds of agent and launcher."""
-        return sum(self.cpu_s[name] for name in COUNTED)
+        return sum(self.cpu_s()[name] for name in COUNTED)
 
 
 def main(
@@ -89,7 +97,10 @@ def main(
         "to_hold": {"more_percent": MOST_MORE_PERCENT, "grown_mib": MOST_GROWN_MIB},
         "steps": steps,
         "cpu_s": {name: medians(runs) for name, runs in (("without", plain), ("with", watched)) if runs},
-        "reads": [seen.reads for seen in watched],
+        "runs": [
+            {"without": unseen.cpu_s(), "with": seen.cpu_s(), "reads": seen.reads}
+            for seen, unseen in zip(watched, plain, strict=True)
+        ],
         "more_percent": spread(more) if more else None,
         "minutes": minutes,
         "memory_mib": grown,
@@ -151,7 +162,7 @@ def take(launcher: int, used: Used, at_s: float) -> None:
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                 if (name := "launcher" if each.pid == launcher else program(each.cmdline())) is not None:
                     times = each.cpu_times()
-                    used.cpu_s[name] = times.user + times.system
+                    used.by_process_s[name, each.pid] = times.user + times.system
                     if at_s:
                         used.held_mib.setdefault(name, []).append((at_s, anonymous_mib(each.pid)))
 
@@ -213,8 +224,9 @@ def reading(address: str, reads: dict[str, int]) -> Iterator[None]:
 
 def medians(runs: list[Used]) -> dict[str, float]:
     """Return the median processor seconds of each program."""
-    names = {name: None for used in runs for name in used.cpu_s}
-    return {name: round(statistics.median(used.cpu_s.get(name, 0.0) for used in runs), 2) for name in names}
+    figures = [used.cpu_s() for used in runs]
+    names = {name: None for each in figures for name in each}
+    return {name: round(statistics.median(each.get(name, 0.0) for each in figures), 2) for name in names}
 
 
 def growth(used: Used, seconds: float) -> dict[str, dict[str, float]]:

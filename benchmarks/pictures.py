@@ -135,16 +135,16 @@ def _camera(world: Any, pose: Any) -> tuple[Any, queue.SimpleQueue[Any]]:
 
 
 def _visual(checkpoint: Path | None) -> Picture:
-    """Return the frame of the visual test in that town with most cars and people around."""
+    """Return the frame of the visual test in that town, once it drives, with most cars and people around."""
     driver = ("--driver", "expert") if checkpoint is None else ("--checkpoint", str(checkpoint), "--explain")
-    traffic = ("--vehicles", "30", "--walkers", "40", "--lights", "--weather", "ClearNoon")
+    traffic = ("--vehicles", "50", "--walkers", "80", "--lights", "--weather", "ClearNoon")
     with lite_process(TOWN) as (port, _), tempfile.TemporaryDirectory() as folder:
         film = Path(folder) / "seen.mp4"
         words = ("--steps", "150", "--show", "nothing", "--camera", "viewing", "--video", str(film), *driver, *traffic)
         environment = {**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(port)}
         test = [sys.executable, str(REPOSITORY / "scripts" / "test_visual_navigation.py"), *words]
         subprocess.run(test, cwd=REPOSITORY, env=environment, check=True)
-        return max(_frames(film, tuple(share / 50 for share in range(50))), key=_others)
+        return max(_frames(film, tuple(share / 50 for share in range(15, 50))), key=_others)
 
 
 def _others(frame: Picture) -> int:

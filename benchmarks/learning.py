@@ -131,6 +131,7 @@ def main(
     config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config_traffic.yaml"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE over it; repeat it.")] = None,
     demonstrations: Annotated[int, typer.Option(min=0, help="Steps that the expert shows.")] = 30_000,
+    shown_by: Annotated[str, typer.Option(help="Or expert: who shows them.")] = "expert-shoved",
     runs: Annotated[Path, typer.Option(help="Where the runs go.")] = Path("runs/learning"),
     parallel: Annotated[int, typer.Option(min=1, help="Trainings at once, each in three processes.")] = 1,
     figures_only: Annotated[bool, typer.Option(help="Of what has been trained.")] = False,
@@ -147,7 +148,7 @@ def main(
     failed: list[Job] = []
     if not figures_only and not all(job.is_finished for job in jobs):
         if shown is not None:
-            record(config, given, shown, demonstrations)
+            record(config, given, shown, demonstrations, shown_by)
         failed = train(jobs, config, parallel)
     report = {
         "machine": machine("torch", "carla", "numpy"),
@@ -195,13 +196,13 @@ def steps_for(updates: int, config: AgentConfig) -> int:
     return config.training.warmup_steps + math.ceil(updates / config.training.updates_per_step - 1e-9)
 
 
-def record(config: Path, given: Mapping[str, Any], shown: Path, steps: int) -> None:
+def record(config: Path, given: Mapping[str, Any], shown: Path, steps: int, driver: str) -> None:
     """Have the expert drive in the training towns, or go on with it."""
     driven = {key: value for key, value in given.items() if not key.startswith("td3.")}  # which would learn from these
     for _ in range(TRIES):
         with lite_server("Lite01") as port:
-            command = ["record", "--config", str(config), "--out", str(shown), "--steps", str(steps), "--resume"]
-            code = agent(port, command, driven).wait()
+            what = ["--driver", driver, "--out", str(shown), "--steps", str(steps), "--resume"]
+            code = agent(port, ["record", "--config", str(config), *what], driven).wait()
         if code == 0:
             return
     raise SystemExit(f"{shown}: the demonstrations couldn't be driven, exit code {code}: the agent's words are above.")

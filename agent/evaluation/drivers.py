@@ -41,6 +41,11 @@ BASELINES = ("stop", "random", "pid")
 EXPERT = "expert"
 # How much of a difference is hands, not eyes: the expert with a policy's exploration noise on its actions.
 EXPERT_NOISY = "expert-noisy"
+# For demonstrations: who never leaves the lane's middle shows nobody the way back (Codevilla et al. 2018).
+EXPERT_SHOVED = "expert-shoved"
+SHOVED_EVERY_S, SHOVED_FOR_S, SHOVE = 6.0, (0.3, 0.8), (0.05, 0.2)
+"""On average; how long; by how much of the wheel."""
+EXPERTS = (EXPERT, EXPERT_NOISY, EXPERT_SHOVED)
 
 Action = NDArray[np.float32]
 
@@ -274,6 +279,25 @@ class Noisy:
         return self._noise(self._other.act(observation, state))
 
 
+class Shoved:
+    """A driver whose wheel is now and then pulled aside for a moment."""
+
+    def __init__(self, other: Driver, delta_s: float, rng: np.random.Generator) -> None:
+        self._other, self._delta_s, self._rng = other, delta_s, rng
+        self._left_s = self._pull = 0.0
+
+    def act(self, observation: Observation, state: DriverState) -> Action:
+        """Return the driver's action, the wheel pulled."""
+        self._left_s -= self._delta_s
+        if self._left_s <= 0.0:
+            self._pull = 0.0
+            if self._rng.random() < self._delta_s / SHOVED_EVERY_S:
+                self._left_s = self._rng.uniform(*SHOVED_FOR_S)
+                self._pull = self._rng.choice((-1.0, 1.0)) * self._rng.uniform(*SHOVE)
+        steer, pedal = self._other.act(observation, state)
+        return np.array((np.clip(steer + self._pull, -1.0, 1.0), pedal), np.float32)
+
+
 def compared(config: AgentConfig) -> tuple[str, ...]:
     """Return whom a trained driver stands beside, where nobody says more; only one with pictures can do without."""
     return (TD3_GREYED, *BASELINES) if config.td3.network.sees == "image" else BASELINES
@@ -300,10 +324,16 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
         return RandomDriver(rng)
     if name == "pid":
         return PidPurePursuit(target_mps)
-    if name in (EXPERT, EXPERT_NOISY):
-        expert = Expert(target_mps, config.simulator.fixed_delta_s, ahead)
+    if name in EXPERTS:
+        delta_s = config.simulator.fixed_delta_s
+        expert = Expert(target_mps, delta_s, ahead)
         noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
-        return expert if name == EXPERT else Noisy(expert, noise)
-    known = ", ".join((*BY_POLICY, *BASELINES, EXPERT, EXPERT_NOISY))
+        experts: dict[str, Driver] = {
+            EXPERT: expert,
+            EXPERT_NOISY: Noisy(expert, noise),
+            EXPERT_SHOVED: Shoved(expert, delta_s, rng),
+        }
+        return experts[name]
+    known = ", ".join((*BY_POLICY, *BASELINES, *EXPERTS))
     missing = "needs --checkpoint" if name in BY_POLICY else f"is unknown, expected one of {known}"
     raise AgentError(f"Driver {name!r} {missing}.", Exit.USAGE)

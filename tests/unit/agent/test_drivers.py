@@ -22,6 +22,7 @@ from agent.evaluation.drivers import (
     PidPurePursuit,
     PolicyDriver,
     RandomDriver,
+    Shoved,
     Stop,
     driver,
 )
@@ -129,6 +130,19 @@ def test_the_expert_stops_hard_for_a_walker_who_steps_out_and_goes_on_when_the_r
     assert states[-1].speed_mps < 0.1
     assert states[-1].place.s_m < 44.0
     assert drive(expert(car, lambda _: NOTHING), car, 100)[-1].speed_mps > 5.0
+
+
+def test_a_shoved_expert_shows_the_way_back_to_the_lanes_middle() -> None:
+    """In ten minutes of straight road: aside often enough, to both sides, and never off the road."""
+    points = np.column_stack([np.arange(6_000.0), np.zeros((6_000, 2))])
+    car = Bicycle(Route.through("straight", points, np.full(6_000, 2.0), 0))
+    expert = Expert(8.0, STEP_S, lambda: NOTHING)
+    states = drive(Shoved(expert, STEP_S, np.random.default_rng(0)), car, 6_000)
+    lateral = np.array([state.place.lateral_m for state in states])
+    assert np.abs(lateral).max() < 2.4
+    assert (lateral > 0.4).mean() > 0.02
+    assert (lateral < -0.4).mean() > 0.02
+    assert (np.abs(lateral) < 0.2).mean() > 0.5
 
 
 def test_the_expert_goes_on_when_the_light_turns_yellow_right_before_it() -> None:

@@ -28,6 +28,9 @@ _RELU_GAIN = 2**0.5
 # On a path-following task (bicycle model, this reward, 5 000 steps, 3 seeds) routes were completed to 100 % with a gain
 # of 5 and to 53 % with 1.
 _VECTOR_GAIN = 5.0
+# Nor may what the simulator tells come last: a light's colour is one number of 70. Told at a fifth of this, a driver
+# still ran six of ten lights after 17 000 updates of `config/td3_config_traffic.yaml`.
+_TOLD_GAIN = 5.0
 
 
 class Encoder(nn.Module):
@@ -110,7 +113,7 @@ class Critic(nn.Module):
 
     def joined(self, features: Tensor, vector: Tensor, action: Tensor, privileged: Tensor) -> Tensor:
         """Return what Q₁ and Q₂ read, (B, numbers)."""
-        return joined(features, vector, action, privileged[:, : self.seen])
+        return joined(features, vector, action, privileged[:, : self.seen] * _TOLD_GAIN)
 
 
 class _QFunction(nn.Sequential):
@@ -146,7 +149,7 @@ class Policy(nn.Module):
             privileged: (B, P); of no account but where it is what is seen.
         """
         if self.sees != "image":
-            return privileged[:, : self._known]
+            return privileged[:, : self._known] * _TOLD_GAIN
         dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
         with torch.autocast(frames.device.type, dtype=dtype, enabled=self.precision != "float32"):
             found: Tensor = self.encoder(frames)

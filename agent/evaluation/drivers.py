@@ -53,7 +53,9 @@ Action = NDArray[np.float32]
 ACCELERATION_MPS2, COMFORTABLE_MPS2, HARD_MPS2, EMERGENCY_MPS2, JERK_MPS3 = 1.5, 2.0, 3.0, 8.0, 3.0
 HEADWAY_S, IDM_GAP_M = 1.0, 1.5
 ROOM_M, CREEPING_MPS = 10.0, 1.0
-STANDING_MPS, HOLDING_BRAKE = 0.2, 0.5
+# A car that stands keeps its brake until this much is wanted: the rules want next to nothing for ever before a line,
+# and who learns from a foot that hovers over the throttle there rolls across it.
+STANDING_MPS, HOLDING_BRAKE, STARTING_MPS2 = 0.2, 0.5, 0.3
 # About what a passenger car's pedals come to.
 FULL_THROTTLE_MPS2, FULL_BRAKE_MPS2 = 5.0, 11.0
 
@@ -195,7 +197,7 @@ class Expert:
         """Return throttle or brake for an acceleration that follows the wanted one, hard braking at once."""
         change = 1.0 if wanted_mps2 < -HARD_MPS2 else JERK_MPS3 * self._step_s
         self._mps2 += min(JERK_MPS3 * self._step_s, max(-change, wanted_mps2 - self._mps2))
-        if speed_mps < STANDING_MPS and wanted_mps2 <= 0.0:
+        if speed_mps < STANDING_MPS and wanted_mps2 < STARTING_MPS2:
             self._mps2 = self._wanted_mps = 0.0
             return -HOLDING_BRAKE
         # What the pedals come to differs by car and slope: a reference speed that the car is led along makes up for it.

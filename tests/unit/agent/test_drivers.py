@@ -123,6 +123,14 @@ def test_the_expert_comes_to_stand_before_what_is_ahead(hazard, before_m: tuple[
     assert np.diff([state.speed_mps for state in states]).min() > -3.0 * STEP_S
 
 
+def test_the_expert_holds_its_brake_for_as_long_as_it_waits() -> None:
+    car = Bicycle(bends())
+    driver = expert(car, lambda car: Hazards(light=Light.RED, light_gap_m=55.0 - car.s_m))
+    stood = len(drive(driver, car, 300))
+    pedals = [driver.act({"vector": observation.vector(car.state, 2.0)}, car.state)[1] for _ in range(stood)]
+    assert set(pedals) == {-0.5}
+
+
 def test_the_expert_stops_hard_for_a_walker_who_steps_out_and_goes_on_when_the_road_is_free() -> None:
     car = Bicycle(bends())
     steps_out = lambda car: Hazards(walker_gap_m=45.0 - car.s_m) if 30.0 < car.s_m < 44.0 else NOTHING  # noqa: E731

@@ -34,7 +34,7 @@ WINDOWS_FROM_FOCAL = 150.0
 GLASS = (112.0, 96.0, 82.0)
 LIT_WINDOW = (118.0, 186.0, 228.0)
 LIMIT_PX = 1e5
-_LARGEST_M = 10.0  # of what moves, from its middle
+LARGEST_M = 10.0  # of what moves, from its middle
 LEAST_GLARE_PX, GLARE_M = 0.7, 0.13
 LOW_BEAM_M, HIGH_BEAM_M = 24.0, 45.0
 BEAM_BGR = (58.0, 72.0, 78.0)
@@ -278,7 +278,7 @@ def _farthest_m(lens: Lens) -> float:
 
 def sight_m(lens: Lens) -> float:
     """Return how far away what moves is seen at the image's edges."""
-    return _farthest_m(lens) * math.hypot(1.0, 0.5 * lens.width / lens.focal) + _LARGEST_M
+    return _farthest_m(lens) * math.hypot(1.0, 0.5 * lens.width / lens.focal) + LARGEST_M
 
 
 def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:

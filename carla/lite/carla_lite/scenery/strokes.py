@@ -87,18 +87,18 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
     seen = corners[:3].take(shown, axis=2)
     ahead = (np.minimum.reduce(seen[2]) > NEAR_M).tolist()
     pixels = _pixels(seen)
-    strokes: list[Stroke] = []
-    panes: list[_Pane] = []
-    near = view.lens.focal >= WINDOWS_FROM_FOCAL
     keys, colours, counts = vista.keys, vista.colours, vista.corners
-    for at, (i, whole, corner) in enumerate(zip(shown.tolist(), ahead, pixels, strict=True)):
-        outline = corner[: counts[i]] if whole else _clipped(seen[:, : counts[i], at].T)
-        if outline is None:
-            continue
-        strokes.append((keys[i], outline, colours[i]))
-        wall = vista.windowed[i]
-        if wall is not None and near:
-            panes.append((len(strokes), mesh.windows(wall[0])[wall[1]], wall))
+    strokes: list[Stroke] = []
+    kept: list[int] = []
+    for at, (i, whole) in enumerate(zip(shown.tolist(), ahead, strict=True)):
+        outline = pixels[at, : counts[i]] if whole else _clipped(seen[:, : counts[i], at].T)
+        if outline is not None:
+            strokes.append((keys[i], outline, colours[i]))
+            kept.append(i)
+    if view.lens.focal < WINDOWS_FROM_FOCAL:
+        return strokes
+    walls = [(place, vista.windowed[i]) for place, i in enumerate(kept, 1)]
+    panes = [(place, mesh.windows(wall[0])[wall[1]], wall) for place, wall in walls if wall is not None]
     return _with_windows(strokes, panes, view, lamps) if panes else strokes
 
 

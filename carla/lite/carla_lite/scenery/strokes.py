@@ -192,9 +192,9 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> 
         # The key, the share of its own colour, and the haze.
         share = daylight.haze_share(distance)
         of += (key, 1.0 - share, *[share * tone for tone in daylight.haze_bgr])
-    turns = np.array(frames).reshape(-1, 5)
-    turns[:, :3] = turns[:, :3] @ view.matrix.T
-    turns = turns.reshape(-1, 4, 5)
+    rows = np.array(frames).reshape(-1, 5)
+    rows[:, :3] = rows[:, :3] @ view.matrix.T
+    turns = rows.reshape(-1, 4, 5)
     group = (_composition if len(meshes) <= _MOST_KEPT else _Composition)(tuple(meshes))
     products = np.empty((5, group.size))
     for mesh, turn, span in zip(meshes, turns, group.spans, strict=True):

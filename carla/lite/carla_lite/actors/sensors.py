@@ -26,7 +26,7 @@ from carla_lite.protocol.channel import Buffer
 from carla_lite.roads.geo_reference import GeoReference
 from carla_lite.scenery.camera import Camera, Conditions, Drawn, Pose
 from carla_lite.scenery.scene import Scene
-from carla_lite.scenery.strokes import BEAM_SEEN_M, sight_m
+from carla_lite.scenery.strokes import BEAM_SEEN_M, LARGEST_M, sight_m
 
 Message = Sequence[Buffer]
 
@@ -51,13 +51,20 @@ class TickSnapshot:
 
     _drawn: dict[int, Drawn] = field(default_factory=dict)
 
-    def drawn(self, where: Pose, reach_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
-        """Return what moves within a square around a place, with what cameras see of it; made once for all cameras."""
-        west, east, north, south = where.x - reach_m, where.x + reach_m, where.y - reach_m, where.y + reach_m
+    def drawn(self, where: Pose, reach_m: float, behind_m: float) -> list[tuple[Vehicle | Walker | Prop, Drawn]]:
+        """Return what moves within a square around a place and at most so far behind it, with what cameras see of it;
+        made once for all cameras."""
+        x, y, z = where.x, where.y, where.z
+        ahead_x, ahead_y, ahead_z = where.axes()[0]
         near = []
         for actor in self.moving:
             at = actor.at
-            if west < at.x < east and north < at.y < south:
+            dx, dy = at.x - x, at.y - y
+            if (
+                -reach_m < dx < reach_m
+                and -reach_m < dy < reach_m
+                and ahead_x * dx + ahead_y * dy + ahead_z * (at.z - z) > -behind_m
+            ):
                 figure = self._drawn.get(actor.id)
                 if figure is None:
                     figure = self._drawn[actor.id] = actor.drawn(self.elapsed_s)
@@ -148,7 +155,8 @@ class RgbCamera(Sensor):
         where = self.pose
         lens = self._camera.lens
         by_night = snapshot.conditions.daylight.lamps > 0.0
-        near = snapshot.drawn(where, min(max(sight_m(lens), BEAM_SEEN_M if by_night else 0.0), _SIGHT_M))
+        reach_m = min(max(sight_m(lens), BEAM_SEEN_M if by_night else 0.0), _SIGHT_M)
+        near = snapshot.drawn(where, reach_m, math.inf if by_night else LARGEST_M)
         seen: list[Drawn] = [
             figure
             for actor, figure in near

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from carla_lite.motion.collisions import overlaps
+from carla_lite.motion.collisions import Box, box_around, overlaps
 from carla_lite.motion.physics import Body
 from carla_lite.roads.signals import Stop
 from carla_lite.scenery.projection import Pose
@@ -28,8 +28,8 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class _Place(Generic[T]):
     owner: T
-    pose: Pose
-    extent: tuple[float, float, float]
+    yaw: float
+    box: Box
 
 
 class Stops(Generic[T]):
@@ -41,7 +41,7 @@ class Stops(Generic[T]):
     def add(self, owner: T, stop: Stop) -> None:
         """Let a light or sign hold at a stop."""
         extent = STOP_LENGTH_M, STOP_SHARE * stop.lane_width_m, STOP_HEIGHT_M
-        place = _Place(owner, Pose(stop.x, stop.y, stop.z, 0.0, stop.yaw), extent)
+        place = _Place(owner, stop.yaw, box_around(Pose(stop.x, stop.y, stop.z, 0.0, stop.yaw), extent))
         for cell in _cells(stop.x, stop.y):
             self._places[cell].append(place)
 
@@ -50,9 +50,10 @@ class Stops(Generic[T]):
 
         One that comes out of the junction beside it and cuts the corner isn't before it, though it touches the place.
         """
-        for place in self._places.get((body.x // _CELL_M, body.y // _CELL_M), ()):
-            near = abs(body.x - place.pose.x) < _REACH_M and abs(body.y - place.pose.y) < _REACH_M
-            if near and overlaps(body, place.pose, place.extent) and math.cos(body.yaw - place.pose.yaw) > 0.0:
+        x, y = body.x, body.y
+        for place in self._places.get((x // _CELL_M, y // _CELL_M), ()):
+            near = abs(x - place.box.x) < _REACH_M and abs(y - place.box.y) < _REACH_M
+            if near and math.cos(body.yaw - place.yaw) > 0.0 and overlaps(body, place.box):
                 return place.owner
         return None
 

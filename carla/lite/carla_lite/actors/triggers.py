@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from carla_lite.actors.actor import Actor, Identity, Vehicle
 from carla_lite.blueprints.catalogue import Attribute, Blueprint, Kind, register, role
-from carla_lite.motion.collisions import overlaps
+from carla_lite.motion.collisions import box_around, overlaps
 from carla_lite.scenery.camera import Pose
 
 FRICTION_TRIGGER = "static.trigger.friction"
@@ -33,8 +33,9 @@ class FrictionTrigger(Actor):
     def act(self, vehicles: Iterable[Vehicle]) -> None:
         """Change the friction of those that entered or left since the last tick."""
         length, width, height = self._extent
+        box = box_around(self.pose, (length, width, height))
         for vehicle in vehicles:
-            inside = overlaps(vehicle.body, self.pose, (length, width, height))
+            inside = overlaps(vehicle.body, box)
             if inside and vehicle.id not in self._before:
                 self._before[vehicle.id] = vehicle.wheel_friction
                 vehicle.wheel_friction = [self._friction] * len(vehicle.wheel_friction)

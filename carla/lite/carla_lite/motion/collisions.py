@@ -8,8 +8,9 @@ same state always gives the same result.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from carla_lite.motion.physics import Body
@@ -35,7 +36,7 @@ class Contact:
     impulse: tuple[float, float, float]
 
 
-class _Box(NamedTuple):
+class Box(NamedTuple):
     """An upright oriented box seen from above, with its height span."""
 
     x: float
@@ -54,81 +55,74 @@ def resolve(bodies: Sequence[Body], scene: Scene) -> list[Contact]:
 
     A body with ``simulate_physics`` off is hit like a wall: it reports contacts but never moves.
     """
-    boxes = [_box_of(body) for body in bodies]
     contacts: list[Contact] = []
-    for a, b in _pairs(boxes):
-        hit = _overlap(boxes[a], boxes[b])
+    for a, b in _pairs(bodies):
+        hit = _overlap(_box_of(bodies[a]), _box_of(bodies[b]))
         if hit is not None and (bodies[a].simulate_physics or bodies[b].simulate_physics):
             contacts.append(Contact(a, b, 0, _collide(bodies[a], bodies[b], hit)))
-            boxes[a], boxes[b] = _box_of(bodies[a]), _box_of(bodies[b])
-    for a, (body, box) in enumerate(zip(bodies, boxes, strict=True)):
+    for a, body in enumerate(bodies):
         if body.simulate_physics:
-            contacts.extend(_resolve_static(a, body, box, scene.statics))
+            contacts.extend(_resolve_static(a, body, scene.statics))
     return contacts
 
 
-def overlaps(body: Body, place: Pose, extent: tuple[float, float, float]) -> bool:
-    """Return whether a body touches an upright box with these half sizes (m) around a place."""
+def box_around(place: Pose, extent: tuple[float, float, float]) -> Box:
+    """Return the upright box with these half sizes (m) around a place."""
     length, width, height = extent
     cos, sin = math.cos(place.yaw), math.sin(place.yaw)
-    span = place.z - height, place.z + height
-    return (
-        _overlap(_box_of(body), _Box(place.x, place.y, cos, sin, length, width, *span, math.hypot(length, width)))
-        is not None
-    )
+    return Box(place.x, place.y, cos, sin, length, width, place.z - height, place.z + height, math.hypot(length, width))
+
+
+def overlaps(body: Body, box: Box) -> bool:
+    """Return whether a body touches a box."""
+    return _overlap(_box_of(body), box) is not None
 
 
 def strike(body: Body, static: StaticBox) -> tuple[float, float, float] | None:
     """Push a body out of a static box and return the impulse on it (N s, world frame), or None if they are apart."""
-    hit = _overlap_static(_box_of(body), static)
+    hit = _overlap(_box_of(body), static)
     return None if hit is None else _collide(body, None, hit)
 
 
 def shove(body: Body, static: StaticBox) -> tuple[float, float] | None:
     """Return how far a box has to give way to a body (m, world frame), or None if they are apart."""
-    hit = _overlap_static(_box_of(body), static)
+    hit = _overlap(_box_of(body), static)
     return None if hit is None else (-hit.nx * hit.depth_m, -hit.ny * hit.depth_m)
 
 
-def _resolve_static(index: int, body: Body, box: _Box, statics: StaticIndex) -> list[Contact]:
-    contacts = []
-    for static in statics.solid_around(body.x, body.y, box.reach_m):
-        dx, dy, reach = static.x - box.x, static.y - box.y, static.reach_m + box.reach_m
+def _resolve_static(index: int, body: Body, statics: StaticIndex) -> Iterator[Contact]:
+    x, y, own_reach = body.x, body.y, body.model.reach_m
+    for static in statics.solid_around(x, y, own_reach):
+        dx, dy, reach = static.x - x, static.y - y, static.reach_m + own_reach
         if dx * dx + dy * dy > reach * reach:
             continue
-        hit = _overlap_static(box, static)
+        hit = _overlap(_box_of(body), static)
         if hit is not None:
-            contacts.append(Contact(index, None, static.tag, _collide(body, None, hit)))
-            box = _box_of(body)
-    return contacts
+            yield Contact(index, None, static.tag, _collide(body, None, hit))
+            x, y = body.x, body.y
 
 
-def _overlap_static(box: _Box, static: StaticBox) -> _Hit | None:
-    low, high = static.z - static.half_height_m, static.z + static.half_height_m
-    turned = static.x, static.y, static.cos, static.sin
-    return _overlap(box, _Box(*turned, static.half_length_m, static.half_width_m, low, high, static.reach_m))
-
-
-def _box_of(body: Body) -> _Box:
+def _box_of(body: Body) -> Box:
     model = body.model
     bottom = body.z + model.box_centre_z_m - model.half_height_m
     top = bottom + 2.0 * model.half_height_m
     cos, sin = math.cos(body.yaw), math.sin(body.yaw)
-    return _Box(body.x, body.y, cos, sin, model.half_length_m, model.half_width_m, bottom, top, model.reach_m)
+    return Box(body.x, body.y, cos, sin, model.half_length_m, model.half_width_m, bottom, top, model.reach_m)
 
 
-def _pairs(boxes: Sequence[_Box]) -> list[tuple[int, int]]:
-    """Return the pairs of boxes whose circles overlap, ascending; a sweep along x keeps it near-linear."""
-    order = sorted(range(len(boxes)), key=lambda i: (boxes[i].x - boxes[i].reach_m, i))
+def _pairs(bodies: Sequence[Body]) -> list[tuple[int, int]]:
+    """Return the pairs of bodies whose circles overlap, ascending; a sweep along x keeps it near-linear."""
+    spans = []
+    for i, body in enumerate(bodies):
+        x, reach = body.x, body.model.reach_m
+        spans.append((x - reach, i, x + reach, body.y, reach))
+    spans.sort()
     found = []
-    for position, a in enumerate(order):
-        box = boxes[a]
-        right = box.x + box.reach_m
-        for b in order[position + 1 :]:
-            other = boxes[b]
-            if other.x - other.reach_m > right:
+    for position, (_, a, right, y, reach) in enumerate(spans, 1):
+        for other_left, b, _, other_y, other_reach in islice(spans, position, None):
+            if other_left > right:
                 break
-            if abs(other.y - box.y) <= box.reach_m + other.reach_m:
+            if abs(other_y - y) <= reach + other_reach:
                 found.append((a, b) if a < b else (b, a))
     return sorted(found)
 
@@ -143,15 +137,25 @@ class _Hit(NamedTuple):
     y: float
 
 
-def _overlap(a: _Box, b: _Box | StaticBox) -> _Hit | None:
+def _overlap(a: Box, b: Box | StaticBox) -> _Hit | None:
     """Return the shallowest overlap of two boxes by the separating axis theorem, or None if they are apart."""
     dx, dy = a.x - b.x, a.y - b.y
     if math.hypot(dx, dy) > a.reach_m + b.reach_m or a.bottom > b.top or b.bottom > a.top:
         return None
     best = (math.inf, 0.0, 0.0)
-    for x, y in ((a.cos, a.sin), (-a.sin, a.cos), (b.cos, b.sin), (-b.sin, b.cos)):
+    cos_a, sin_a, long_a, wide_a = a.cos, a.sin, a.half_length_m, a.half_width_m
+    cos_b, sin_b, long_b, wide_b = b.cos, b.sin, b.half_length_m, b.half_width_m
+    # How far each reaches along the axes of both follows from the angle between them (one: 1 but for rounding).
+    c, s = abs(cos_a * cos_b + sin_a * sin_b), abs(sin_a * cos_b - cos_a * sin_b)
+    one_a, one_b = cos_a * cos_a + sin_a * sin_a, cos_b * cos_b + sin_b * sin_b
+    for x, y, reach in (
+        (cos_a, sin_a, long_a * one_a + (long_b * c + wide_b * s)),
+        (-sin_a, cos_a, wide_a * one_a + (long_b * s + wide_b * c)),
+        (cos_b, sin_b, (long_a * c + wide_a * s) + long_b * one_b),
+        (-sin_b, cos_b, (long_a * s + wide_a * c) + wide_b * one_b),
+    ):
         gap = dx * x + dy * y
-        depth = _radius(a, x, y) + _radius(b, x, y) - abs(gap)
+        depth = reach - abs(gap)
         if depth <= 0.0:
             return None
         if depth < best[0]:
@@ -161,14 +165,7 @@ def _overlap(a: _Box, b: _Box | StaticBox) -> _Hit | None:
     return _Hit(best[1], best[2], best[0], x, y)
 
 
-def _radius(box: _Box | StaticBox, x: float, y: float) -> float:
-    """Return half the box's extent along the unit axis (x, y)."""
-    along = abs(box.cos * x + box.sin * y)
-    across = abs(box.cos * y - box.sin * x)
-    return box.half_length_m * along + box.half_width_m * across
-
-
-def _contact_point(a: _Box, b: _Box | StaticBox) -> tuple[float, float]:
+def _contact_point(a: Box, b: Box | StaticBox) -> tuple[float, float]:
     """Return the mean of the corners of one box inside the other, or the middle between the centres if none is."""
     inside = [*_corners_inside(a, b), *_corners_inside(b, a)]
     if not inside:
@@ -176,16 +173,15 @@ def _contact_point(a: _Box, b: _Box | StaticBox) -> tuple[float, float]:
     return sum(x for x, _ in inside) / len(inside), sum(y for _, y in inside) / len(inside)
 
 
-def _corners_inside(of: _Box | StaticBox, within: _Box | StaticBox) -> list[tuple[float, float]]:
+def _corners_inside(of: Box | StaticBox, within: Box | StaticBox) -> list[tuple[float, float]]:
     found = []
+    cos, sin = within.cos, within.sin
+    along_x, along_y = of.cos * of.half_length_m, of.sin * of.half_length_m
+    across_x, across_y = of.sin * of.half_width_m, of.cos * of.half_width_m
     for u, v in ((1, 1), (-1, 1), (-1, -1), (1, -1)):
-        along, across = u * of.half_length_m, v * of.half_width_m
-        x, y = of.x + of.cos * along - of.sin * across, of.y + of.sin * along + of.cos * across
+        x, y = of.x + u * along_x - v * across_x, of.y + u * along_y + v * across_y
         dx, dy = x - within.x, y - within.y
-        if (
-            abs(dx * within.cos + dy * within.sin) <= within.half_length_m
-            and abs(dy * within.cos - dx * within.sin) <= within.half_width_m
-        ):
+        if abs(dx * cos + dy * sin) <= within.half_length_m and abs(dy * cos - dx * sin) <= within.half_width_m:
             found.append((x, y))
     return found
 

@@ -147,8 +147,7 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     model, control = body.model, body.control
     m, inertia, a, b = model.mass_kg, model.yaw_inertia_kgm2, model.front_axle_m, model.rear_axle_m
     vx, vy, r = body.vx, body.vy, body.yaw_rate
-    wheelbase = a + b
-    weight = m * GRAVITY_MPS2
+    weight, (load_f, load_r) = model.weight_n, model.loads_n
     grounded = _follow_ground(body, dt, ground)
 
     body.steer_angle = delta = _steered(body, dt)
@@ -163,11 +162,11 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     demand = drive - copysign(resist if resist < weight else weight, vx) if abs(vx) > SLOW_MPS else 0.0
     if not -weight <= demand <= weight:
         demand = _within(demand, -weight, weight)
-    shift = demand * model.mass_height_m / wheelbase
+    shift = demand * model.mass_height_m / model.wheelbase_m
     friction = model.tyre_friction if grounded else 0.0
-    limit_f = friction * (weight * b / wheelbase - shift)
+    limit_f = friction * (load_f - shift)
     limit_f = limit_f if limit_f > 0.0 else 0.0
-    limit_r = friction * (weight * a / wheelbase + shift)
+    limit_r = friction * (load_r + shift)
     limit_r = limit_r if limit_r > 0.0 else 0.0
     share, slip_force = model.anti_lock_share, model.slip_force_n
     grip_f, grip_r = share * limit_f, share * limit_r
@@ -185,7 +184,9 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
 
     # Lateral: implicit in the new vy and r.
     speed_f = vy + a * r
-    left_f, left_r = _remaining(limit_f, abs(drive_f) + brake_f), _remaining(limit_r, abs(drive_r) + brake_r)
+    used_f, used_r = abs(drive_f) + brake_f, abs(drive_r) + brake_r
+    left_f, left_r = limit_f * limit_f - used_f * used_f, limit_r * limit_r - used_r * used_r
+    left_f, left_r = sqrt(left_f) if left_f > 0.0 else 0.0, sqrt(left_r) if left_r > 0.0 else 0.0
     df = _damping(c * speed_f - s * vx, c * vx + s * speed_f, model.front_stiffness_n_per_rad, left_f)
     dr = _damping(vy - b * r, vx, model.rear_stiffness_n_per_rad, left_r)
     push = c * s * df * vx + s * drive_f
@@ -273,12 +274,6 @@ def _drive_force(body: Body) -> float:
     return throttle * gear * force * (left if 0.0 <= left <= 1.0 else _within(left, 0.0, 1.0))
 
 
-def _remaining(limit: float, used: float) -> float:
-    """Return what the friction circle leaves for the other direction (N)."""
-    left = limit * limit - used * used
-    return sqrt(left) if left > 0.0 else 0.0
-
-
 def _damping(lateral: float, forward: float, stiffness: float, available: float) -> float:
     """Return an axle's lateral force per sideways velocity (N s/m) at the present slip, at most ``available`` N."""
     lateral, forward = abs(lateral), abs(forward)
@@ -295,7 +290,7 @@ def _follow_ground(body: Body, dt: float, ground: Ground) -> bool:
     cy, sy = cos(yaw), sin(yaw)
     front = ground(x + cy * a, y + sy * a)
     rear = ground(x - cy * b, y - sy * b)
-    wheelbase = a + b
+    wheelbase = body.model.wheelbase_m
     height = (front * b + rear * a) / wheelbase
     falling = max(body.vz - GRAVITY_MPS2 * dt, -MAX_SPEED_MPS) if body.gravity else body.vz
     if body.z + falling * dt > height + (AIRBORNE_M if body.gravity else -AIRBORNE_M) or body.z < height - BURIED_M:

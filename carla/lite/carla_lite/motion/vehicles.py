@@ -51,10 +51,20 @@ class VehicleModel:
     rolling_resistance: float
     motor_drag_n_per_mps: float
 
-    @property
+    @cached_property
     def wheelbase_m(self) -> float:
         """Distance between the axles."""
         return self.front_axle_m + self.rear_axle_m
+
+    @cached_property
+    def weight_n(self) -> float:
+        """Force on all tyres of a car that stands."""
+        return self.mass_kg * GRAVITY_MPS2
+
+    @cached_property
+    def loads_n(self) -> tuple[float, float]:
+        """The front and the rear axle's share of it."""
+        return self.weight_n * self.rear_axle_m / self.wheelbase_m, self.weight_n * self.front_axle_m / self.wheelbase_m
 
     @cached_property
     def top_speed_mps(self) -> float:

@@ -5,6 +5,7 @@ Owns a raster of heights around the lanes; a map without hills is one number. Kn
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import floor
 
 import cv2
@@ -16,32 +17,30 @@ FLAT_M = 1e-3
 CELL_M = 1.0
 
 
-class Ground:
-    """Heights of the nearest lane samples, interpolated between cells of one metre."""
+def ground(points: FloatArray) -> Callable[[float, float], float]:
+    """Return what gives the height in metres at (x, y), CARLA's frame: that of the nearest of all lane samples (n, 3),
+    interpolated between cells of one metre; beyond the map that of its edge.
+    """
+    # A function, since an object that can be called costs twice as much.
+    if np.ptp(points[:, 2]) < FLAT_M:
+        level = float(np.median(points[:, 2]))
+        return lambda _x, _y: level
+    low = points[:, :2].min(axis=0)
+    west, north = low.tolist()
+    rows = raster(points, low).tolist()  # lists, because scalar access to arrays is slow
 
-    def __init__(self, points: FloatArray) -> None:
-        """Take every lane sample (n, 3)."""
-        self.level: float | None = None
-        if np.ptp(points[:, 2]) < FLAT_M:
-            self.level = float(np.median(points[:, 2]))
-            return
-        low = points[:, :2].min(axis=0)
-        self.x, self.y = float(low[0]), float(low[1])
-        self.rows = raster(points, low).tolist()
-
-    def __call__(self, x: float, y: float) -> float:
-        """Return the height in metres at (x, y), CARLA's frame; beyond the map that of its edge."""
-        if self.level is not None:
-            return self.level
-        # Of the cells whose centres surround the point; lists, because scalar access to arrays is slow.
-        column, row = (x - self.x) / CELL_M, (y - self.y) / CELL_M
-        i = min(max(floor(row), 0), len(self.rows) - 2)
-        j = min(max(floor(column), 0), len(self.rows[0]) - 2)
+    def height(x: float, y: float) -> float:
+        # Of the cells whose centres surround the point.
+        column, row = (x - west) / CELL_M, (y - north) / CELL_M
+        i = min(max(floor(row), 0), len(rows) - 2)
+        j = min(max(floor(column), 0), len(rows[0]) - 2)
         u, v = min(max(column - j, 0.0), 1.0), min(max(row - i, 0.0), 1.0)
-        upper, lower = self.rows[i], self.rows[i + 1]
+        upper, lower = rows[i], rows[i + 1]
         above = upper[j] + u * (upper[j + 1] - upper[j])
         below = lower[j] + u * (lower[j + 1] - lower[j])
         return float(above + v * (below - above))
+
+    return height
 
 
 def raster(points: FloatArray, low: FloatArray) -> FloatArray:

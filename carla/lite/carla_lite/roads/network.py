@@ -6,6 +6,7 @@ Owns the way from a map's name or path to a network. The geometry lives in the m
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 from carla_lite.roads import signals, spawn_points
 from carla_lite.roads.crossings import NO_CROSSINGS, Crossings, crossings
 from carla_lite.roads.geo_reference import GeoReference
-from carla_lite.roads.ground import Ground
+from carla_lite.roads.ground import ground
 from carla_lite.roads.lanes import Lane, Marking, lanes_of, markings_of
 from carla_lite.roads.opendrive import MapError, read_roads
 from carla_lite.roads.signals import Signals
@@ -64,9 +65,9 @@ class RoadNetwork:
         return self.ground(x, y)
 
     @cached_property
-    def ground(self) -> Ground:
+    def ground(self) -> Callable[[float, float], float]:
         """The lookup behind ``height``, for loops that would pay for one call more."""
-        return Ground(
+        return ground(
             np.concatenate([points for lane in self.lanes for points in (lane.left, lane.centre, lane.right)])
         )
 

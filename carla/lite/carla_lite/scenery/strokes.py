@@ -34,7 +34,7 @@ WINDOWS_FROM_FOCAL = 150.0
 GLASS = (112.0, 96.0, 82.0)
 LIT_WINDOW = (118.0, 186.0, 228.0)
 LIMIT_PX = 1e5
-_LARGEST_M = 10.0  # of what moves, from its middle
+LARGEST_M = 10.0  # of what moves, from its middle
 LEAST_GLARE_PX, GLARE_M = 0.7, 0.13
 LOW_BEAM_M, HIGH_BEAM_M = 24.0, 45.0
 BEAM_BGR = (58.0, 72.0, 78.0)
@@ -84,21 +84,21 @@ def still_strokes(vista: Vista, mesh: StaticMesh, view: View, lamps: float = 0.0
     # (ufuncs by themselves: the arrays' methods for this take twice as long.)
     inside = np.maximum.reduce(corners, axis=1) > _BOUNDS
     shown = np.logical_and.reduce(inside, axis=0).nonzero()[0]
-    seen = corners[:3, :, shown].transpose(2, 1, 0)
-    ahead = (np.minimum.reduce(seen[..., 2], axis=1) > NEAR_M).tolist()
+    seen = corners[:3].take(shown, axis=2)
+    ahead = (np.minimum.reduce(seen[2]) > NEAR_M).tolist()
     pixels = _pixels(seen)
-    strokes: list[Stroke] = []
-    panes: list[_Pane] = []
-    near = view.lens.focal >= WINDOWS_FROM_FOCAL
     keys, colours, counts = vista.keys, vista.colours, vista.corners
-    for at, (i, whole, corner) in enumerate(zip(shown.tolist(), ahead, pixels, strict=True)):
-        outline = corner[: counts[i]] if whole else _clipped(seen[at, : counts[i]])
-        if outline is None:
-            continue
-        strokes.append((keys[i], outline, colours[i]))
-        wall = vista.windowed[i]
-        if wall is not None and near:
-            panes.append((len(strokes), mesh.windows(wall[0])[wall[1]], wall))
+    strokes: list[Stroke] = []
+    kept: list[int] = []
+    for at, (i, whole) in enumerate(zip(shown.tolist(), ahead, strict=True)):
+        outline = pixels[at, : counts[i]] if whole else _clipped(seen[:, : counts[i], at].T)
+        if outline is not None:
+            strokes.append((keys[i], outline, colours[i]))
+            kept.append(i)
+    if view.lens.focal < WINDOWS_FROM_FOCAL:
+        return strokes
+    walls = [(place, vista.windowed[i]) for place, i in enumerate(kept, 1)]
+    panes = [(place, mesh.windows(wall[0])[wall[1]], wall) for place, wall in walls if wall is not None]
     return _with_windows(strokes, panes, view, lamps) if panes else strokes
 
 
@@ -110,7 +110,7 @@ def _with_windows(strokes: list[Stroke], panes: Sequence[_Pane], view: View, lam
     """Return the strokes with the windows after their walls; where lamps are on, some are lit."""
     quads = view.project(np.concatenate([quads for _, quads, _ in panes]))
     before = quads[..., 2].min(axis=1) > NEAR_M
-    pixels, whole = _pixels(quads), bool(before.all())
+    pixels, whole = _pixels(quads.T), bool(before.all())
     complete: list[Stroke] = []
     done = first = 0
     for place, walls, (building, wall) in panes:
@@ -160,11 +160,11 @@ class _Composition:
         self.panels = np.concatenate([np.arange(a + m.count, b) for a, b, m in zip(firsts, ends, meshes, strict=True)])
         self.owners = np.repeat(np.arange(len(meshes)), [len(mesh.traits) for mesh in meshes])
         traits = np.concatenate([mesh.traits for mesh in meshes])
-        self.colours, self.glow = traits[:, :3], traits[:, 3]
+        self.colours, self.glow = traits[:, :3].copy(), traits[:, 3].copy()
         self.shines = bool((self.glow >= _SIGNAL).any())
         self.reaches = np.array([mesh.reach_m for mesh in meshes])
         bounds = traits[:, 4:].astype(np.intp) + np.array(firsts)[self.owners, None]
-        self.outlines = [(start, end) for start, end in bounds.tolist()]
+        self.outlines = [slice(start, end) for start, end in bounds.tolist()]
 
 
 _MOST_KEPT = 24  # things: those of a crowd change with each step that somebody takes
@@ -177,50 +177,49 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> 
     # image and how its panels face the eye and the sun; the rest is done for all panels together.
     px, py, pz = view.pose.x, view.pose.y, view.pose.z
     (sx, sy, sz), focal = daylight.sun.tolist(), view.lens.focal
-    frames, sides, of, meshes = [], [], [], []
+    meshes: list[VehicleMesh] = []
+    frames: list[float] = []
+    of: list[float] = []
     for distance, key, actor in chosen:
         pose = actor.pose
         x, y, z = px - pose.x, py - pose.y, pz - pose.z
-        axes = pose.axes()
-        eye = [a * x + b * y + c * z for a, b, c in axes]
+        (a, b, c), (d, e, f), (g, h, i) = pose.axes()
+        eye = a * x + b * y + c * z, d * x + e * y + f * z, g * x + h * y + i * z
         meshes.append(actor.mesh(eye, focal * actor.extent[2] >= FINE_CAR_PX * distance))
-        frames.append((*axes, (-x, -y, -z)))
-        sides.append(
-            (*((near, a * sx + b * sy + c * sz) for near, (a, b, c) in zip(eye, axes, strict=True)), (1.0, 0.0))
-        )
+        # Of each axis and of the middle: where it is, and how far towards the eye and the sun.
+        frames += (a, b, c, eye[0], a * sx + b * sy + c * sz, d, e, f, eye[1], d * sx + e * sy + f * sz)
+        frames += (g, h, i, eye[2], g * sx + h * sy + i * sz, -x, -y, -z, 1.0, 0.0)
         # The key, the share of its own colour, and the haze.
         share = daylight.haze_share(distance)
-        of.append((key, 1.0 - share, *(share * tone for tone in daylight.haze_bgr)))
-    turns = np.empty((len(chosen), 4, 5))
-    turns[..., :3] = np.array(frames) @ view.matrix.T
-    turns[..., 3:] = sides
+        of += (key, 1.0 - share, *[share * tone for tone in daylight.haze_bgr])
+    rows = np.array(frames).reshape(-1, 5)
+    rows[:, :3] = rows[:, :3] @ view.matrix.T
+    turns = rows.reshape(-1, 4, 5)
     group = (_composition if len(meshes) <= _MOST_KEPT else _Composition)(tuple(meshes))
-    products = np.empty((group.size, 5))
+    products = np.empty((5, group.size))
     for mesh, turn, span in zip(meshes, turns, group.spans, strict=True):
-        np.matmul(mesh.rows, turn, products[span])
-    turned = products[group.panels]
-    facing = (turned[:, 3] > 0.0).nonzero()[0]
-    own = np.array(of)[group.owners[facing]]
+        np.matmul(turn.T, mesh.rows.T, products[:, span])
+    facing = (products[3, group.panels] > 0.0).nonzero()[0]
+    own = np.array(of).reshape(-1, 5)[group.owners[facing]]
     glow = group.glow[facing]
-    light = daylight.shade(turned[facing, 4])
+    light = daylight.shade(products[4, group.panels[facing]])
     light[glow == _UNSHADED] = daylight.unlit
     if group.shines:
         light[glow >= _SIGNAL] = 1.0
         own[glow == _LAMP, 1:] = 1.0, 0.0, 0.0, 0.0  # a lamp is seen through haze
-    glares = (glow >= (_SIGNAL if daylight.lamps else _LAMP)).tolist()
+    glares = (glow >= (_SIGNAL if daylight.lamps else _LAMP)).tolist() if group.shines else itertools.repeat(False)
     tones = (np.minimum(group.colours[facing] * light, 255.0) * own[:, 1:2] + own[:, 2:]).tolist()
-    seen = products[:, :3]
+    seen = products[:3]
     pixels, whole = _pixels(seen), bool((turns[:, 3, 2] - group.reaches).min() > NEAR_M)
     strokes: list[Stroke] = []
     outlines = group.outlines
-    for panel, key, tone, glare in zip(facing.tolist(), own[:, 0].tolist(), tones, glares, strict=True):
-        start, end = outlines[panel]
-        outline = pixels[start:end] if whole else _clipped(seen[start:end])
+    for panel, key, tone, glare in zip(facing.tolist(), own[:, 0].tolist(), tones, glares, strict=False):
+        outline = pixels[outlines[panel]] if whole else _clipped(seen[:, outlines[panel]].T)
         if outline is None:
             continue
         strokes.append((key, outline, tone))
         if glare:
-            strokes.append((key, _glare(outline, float(seen[start:end, 2].max()), view), tone))
+            strokes.append((key, _glare(outline, float(seen[2, outlines[panel]].max()), view), tone))
     return strokes
 
 
@@ -262,7 +261,7 @@ def beam_strokes(actors: Sequence[Drawn], view: View) -> list[Stroke]:
     beyond = (seen[..., 0] < 0.0) | (seen[..., 0] > view.lens.width * seen[..., 2])
     shown = ahead.any(axis=(1, 2)) & ~(beyond & ahead).all(axis=(1, 2))
     seen, whole = seen[shown], np.asarray(ahead[shown].all(axis=2)).tolist()
-    pixels = _pixels(seen)
+    pixels = pixels_of(seen[..., :2] / np.maximum(seen[..., 2:], NEAR_M))
     patches: list[Stroke] = []
     for which, gain in enumerate(_BEAM_GAINS):
         colour = [gain * part for part in BEAM_BGR]
@@ -279,7 +278,7 @@ def _farthest_m(lens: Lens) -> float:
 
 def sight_m(lens: Lens) -> float:
     """Return how far away what moves is seen at the image's edges."""
-    return _farthest_m(lens) * math.hypot(1.0, 0.5 * lens.width / lens.focal) + _LARGEST_M
+    return _farthest_m(lens) * math.hypot(1.0, 0.5 * lens.width / lens.focal) + LARGEST_M
 
 
 def _in_view(actors: Sequence[Drawn], view: View) -> list[tuple[float, Drawn]]:
@@ -330,9 +329,10 @@ def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> l
     ]
 
 
-def _pixels(seen: FloatArray) -> Polygon:
-    """Return drawing coordinates (..., 2) of projected points (..., 3) in front of the eye."""
-    return pixels_of(seen[..., :2] / np.maximum(seen[..., 2:], NEAR_M))
+def _pixels(seen: FloatArray | Float32) -> Polygon:
+    """Return drawing coordinates (n, 2) or (n, m, 2) of projected points (3, n) or (3, m, n) in front of the eye: u, v
+    and depth have a row each, since numpy is quick along long ones."""
+    return pixels_of((seen[:2] / np.maximum(seen[2], NEAR_M)).T)
 
 
 def pixels_of(places: FloatArray | Float32) -> Polygon:
@@ -354,4 +354,4 @@ def _clipped(seen: FloatArray | Float32) -> Polygon | None:
         if next_depth > NEAR_M:
             kept.append((next_u, next_v, next_depth))
         u, v, depth = next_u, next_v, next_depth
-    return _pixels(np.array(kept)) if len(kept) >= 3 else None
+    return _pixels(np.array(kept).T) if len(kept) >= 3 else None

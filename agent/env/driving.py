@@ -300,6 +300,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             lane_invasions=car.sensors.lane_invasions(after),
             light=self._lights.look(motion),
             faced=traffic_lights.faced(ahead),
+            line_gap_m=ahead.light_gap_m,
             ran_stop_sign=self._stops.look(motion),
             traffic_mps=None if compared is None else compared.mean_speed_mps(),
             allowed_mps=hazards.target_speed(ahead, self.config.reward.target_speed_mps),

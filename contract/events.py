@@ -24,6 +24,7 @@ class AgentEvent(StrEnum):
     CHECKPOINT = "checkpoint"
     CHECKPOINT_FAILED = "checkpoint_failed"
     CHECKPOINT_SKIPPED = "checkpoint_skipped"
+    COLLECTOR_PLACED = "collector_placed"
     COLLECTOR_READY = "collector_ready"
     COLLECTOR_RESTARTED = "collector_restarted"
     DEVICE = "device"
@@ -46,6 +47,7 @@ class AgentEvent(StrEnum):
     REQUEST_UNREADABLE = "request_unreadable"
     RESUMED = "resumed"
     STARTED = "started"
+    STEPS_LOST = "steps_lost"
     STOPPED = "stopped"
     TOWN = "town"
 
@@ -111,6 +113,8 @@ class CollectorEnd(StrEnum):
     SIGNAL = "signal"
     HUNG = "hung"
     """It gave no sign of life in time, and the learner killed it."""
+    LOST = "lost"
+    """It drove on another machine, and that, or what held it there, is gone."""
 
 
 class _Event(BaseModel):

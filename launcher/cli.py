@@ -19,6 +19,7 @@ from contract.paths import RunPaths, newest_run
 from launcher import config
 from launcher import down as down_command
 from launcher import plan as plan_command
+from launcher import simulator as simulator_command
 from launcher import up as up_command
 from launcher.config import SHIPPED, STACK
 from launcher.observe.pools import Cards
@@ -229,6 +230,36 @@ def plan(
     )
     with _refusals():
         code = plan_command.run(RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json)
+    raise typer.Exit(int(code))
+
+
+@app.command()
+def simulator(
+    *,
+    folder: Annotated[Path, typer.Option(help="For `simulator.json`, which says how it is, and logs.")],
+    simulator: Simulator = None,
+    quality: Quality = None,
+    map_name: Map = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one.")] = None,
+    gpu: Gpu = None,
+    simulator_arg: Annotated[list[str] | None, typer.Option(help="Passed on to it; repeat for each word.")] = None,
+    launcher_config: Settings = None,
+) -> None:
+    """Run one simulator, watched, while the standard input is open: what a cluster's node does for its collector."""
+    options = _options(
+        policy=None,
+        simulator=simulator,
+        quality=quality,
+        map=map_name,
+        seed=seed,
+        port=port,
+        gpu=gpu,
+        simulator_args=simulator_arg or None,
+        launcher_config=launcher_config,
+    )
+    with _refusals():
+        code = simulator_command.run(folder, options, _say)
     raise typer.Exit(int(code))
 
 

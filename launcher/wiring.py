@@ -73,7 +73,7 @@ def effects(
     say: Callable[[str], None],
 ) -> Effects:
     """Return the real effects of a run."""
-    address, ask, spread = spec.address, _questions(spec.address, limits), random.Random()
+    address, ask, spread = spec.address, questions(spec.address, limits), random.Random()
     expected = Expectations(
         float(plan.situation.base["simulator.timeout_s"]), float(plan.situation.base["collector.hang_margin_s"])
     )
@@ -98,10 +98,11 @@ def effects(
 def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:
     address, drive = spec.address_of(number), Drive(limits, expected, OomKills(limits.watch.sign_s), number)
     log = spec.run.logs / f"simulator-{number}.log"
-    return Watched(SimulatorMonitor(address, _questions(address, limits), external=False, log=log), drive)
+    return Watched(SimulatorMonitor(address, questions(address, limits), external=False, log=log), drive)
 
 
-def _questions(address: Address, limits: LauncherConfig) -> Questions:
+def questions(address: Address, limits: LauncherConfig) -> Questions:
+    """Return how a simulator is asked."""
     timeout_s = limits.simulator.check_timeout_s
     return Questions(
         ready=lambda in_use: health.check(address, timeout_s, in_use),

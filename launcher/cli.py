@@ -143,6 +143,15 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one; with --simulator-host 2000.")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT|auto", help="Drive on the nodes of this Ray cluster, each with a simulator of its own."
+        ),
+    ] = None,
+    collectors: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Processes that drive; wins over --config.")
+    ] = None,
     gpu: Gpu = None,
     max_timesteps: Annotated[int | None, typer.Option(min=1, help="Environment steps; wins over --config.")] = None,
     resume: Annotated[
@@ -164,7 +173,7 @@ def up(
 
     A run that goes on is what it was asked for the first time: no option need be given again. One that is given again
     wins, of AGENT_ARGS each key by itself, and what it changes is said. '' takes back --on-event, --policy, --map,
-    --simulator-host and --simulator-arg.
+    --cluster, --simulator-host and --simulator-arg.
 
     Ctrl-C or SIGTERM stops the agent (it writes a checkpoint), then the simulator; a second one ends both at once.
     Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
@@ -183,6 +192,8 @@ def up(
         seed=seed,
         simulator_host=simulator_host,
         port=port,
+        cluster=cluster,
+        collectors=collectors,
         gpu=gpu,
         max_timesteps=max_timesteps,
         dashboard_port=dashboard_port,

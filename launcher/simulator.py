@@ -1,6 +1,6 @@
 """``simulator``: one simulator of this machine, for a collector whose learner is on another one.
 
-Started by the runtime of local processes, watched, and started again, for as long as the standard input is open: whoever
+Started by the runtime of local processes, watched, and started again, for as long as the standard input is open: who
 asked for it holds that, and its end, however it comes, ends the simulator. Says how it is in ``simulator.json``.
 """
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from contract.signals import StopRequests
 from launcher.act.agent_requests import AgentRequests
 from launcher.act.effects import Effects, Forecast, Watched
-from launcher.act.run_spec import RunSpec
+from launcher.act.run_spec import LOOPBACK, RunSpec
 from launcher.act.runtime import Runtime
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.diagnostician import Diagnostician
@@ -22,7 +22,7 @@ from launcher.decide.fit import planned_bands
 from launcher.decide.ladder import variants_of
 from launcher.decide.sizes import Sizes, Values
 from launcher.observe import health
-from launcher.observe.health import Address
+from launcher.observe.health import Address, Health
 from launcher.observe.observer import RunObserver
 from launcher.observe.pools import PoolKind, Reading
 from launcher.observe.simulator import Questions, SimulatorMonitor
@@ -31,6 +31,8 @@ from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.footprint import FootprintError
 from launcher.resolve.planning import PlanResult
 
+NOWHERE = Address(LOOPBACK, 0)
+"""Of the simulators of a cluster's nodes, which the agent watches."""
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 
 
@@ -74,6 +76,8 @@ def effects(
 ) -> Effects:
     """Return the real effects of a run."""
     address, ask, spread = spec.address, questions(spec.address, limits), random.Random()
+    if spec.on_cluster:
+        address, ask = NOWHERE, Questions(lambda _: Health(), Health, limits.watch.check_every_s)
     expected = Expectations(
         float(plan.situation.base["simulator.timeout_s"]), float(plan.situation.base["collector.hang_margin_s"])
     )

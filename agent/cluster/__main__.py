@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from agent.cluster.life import Life
 from agent.collector.parent import die_with
 from agent.config import ClusterConfig
 from agent.exchange.messages import Channel
+from agent.exits import AgentError
 from contract.exits import Exit
 from contract.files import write_whole
 from contract.paths import RunPaths
@@ -34,7 +36,7 @@ class Driver:
 
     def __init__(self, run: RunPaths, settings: ClusterConfig) -> None:
         self._run, self._settings = run, settings
-        self._actors: Any = None
+        self._connecting: Future[Any] | None = None
         self._lock = threading.Lock()
         self._nodes: dict[int, Mapping[str, Any]] = {}
         self._written_s = 0.0
@@ -45,17 +47,28 @@ class Driver:
             channel, control = (socket.socket(fileno=descriptor) for descriptor in given[1])
             life = Life(self._connected, Channel(channel), control, self._tell)
             threading.Thread(target=life.run, daemon=True).start()
-        if self._actors is not None:
-            self._actors.close()
+        if self._connecting is not None and self._connecting.exception() is None:
+            self._connecting.result().close()
 
-    def _connected(self) -> Any:
-        # Imported late: without Ray, or without the cluster, a life ends with a sentence.
-        from agent.cluster.actors import Actors
-
+    def _connected(self) -> Future[Any]:
+        """Return the cluster as it will be; one that couldn't be had is tried again."""
         with self._lock:
-            if self._actors is None:
-                self._actors = Actors(self._settings)
-            return self._actors
+            if self._connecting is None or (self._connecting.done() and self._connecting.exception() is not None):
+                self._connecting = Future()
+                threading.Thread(target=self._connect, args=(self._connecting,), daemon=True).start()
+            return self._connecting
+
+    def _connect(self, connecting: Future[Any]) -> None:
+        try:
+            # Imported late: without Ray, a life ends with a sentence.
+            from agent.cluster.actors import Actors
+
+            connecting.set_result(Actors(self._settings))
+        except ImportError as error:
+            words = f"cluster.address needs Ray, and it isn't installed here ({error}): pip install '.[ray]'"
+            connecting.set_exception(AgentError(words, Exit.BAD_CONFIG))
+        except Exception as error:
+            connecting.set_exception(error)
 
     def _tell(self, seen: Mapping[str, Any]) -> None:
         """Keep what is known of a node; a disk that refuses it stops nothing."""

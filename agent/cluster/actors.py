@@ -16,25 +16,18 @@ from typing import Any
 import ray
 from ray import exceptions
 
-from agent.cluster import access
 from agent.cluster.node import Node
 from agent.cluster.versions import Versions
+from agent.cluster.waiting import GaveUpError, LostError
 from agent.config import ClusterConfig
 from agent.exchange.weights import WeightsFile
 from agent.exits import AgentError
+from contract import cluster_access as access
 from contract.exits import Exit
 
 RESOURCE = "carla"
 LOOK_S = 0.05
 USAGE = "RAY_USAGE_STATS_ENABLED"
-
-
-class LostError(Exception):
-    """The actor is gone, with its node or alone; Ray starts another."""
-
-
-class GaveUpError(Exception):
-    """Whoever waited for an answer doesn't any more."""
 
 
 class Actors:

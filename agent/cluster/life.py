@@ -13,14 +13,15 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent import config
-from agent.cluster.actors import Actors, GaveUpError, LostError
 from agent.cluster.chunks import UNACKNOWLEDGED, Received
 from agent.cluster.node import Ask, Begin, Told
+from agent.cluster.waiting import GaveUpError, LostError
 from agent.config import AgentConfig
 from agent.exchange.ended import Ended
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Failed, Order, Placed, Report, StepsLost
@@ -34,6 +35,9 @@ from contract.events import CollectorEnd
 from contract.exits import Exit
 from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
+
+if TYPE_CHECKING:
+    from agent.cluster.actors import Actors
 
 WAIT_S = 0.002
 """Before the next question, while the collector has taken all steps that it may and nobody orders anything."""
@@ -49,13 +53,15 @@ class Life:
     """One collector of one run.
 
     Args:
-        actors: the cluster.
+        actors: connects to the cluster, if nobody has yet.
         channel: to the learner, as a collector's process has it.
         control: to the learner: whatever comes there means kill, and the end is told there.
         tell: takes what is known of the collector's node.
     """
 
-    def __init__(self, actors: Callable[[], Actors], channel: Channel, control: socket.socket, tell: Tell) -> None:
+    def __init__(
+        self, actors: Callable[[], Future[Actors]], channel: Channel, control: socket.socket, tell: Tell
+    ) -> None:
         self._connect, self._channel, self._control, self._tell = actors, channel, control, tell
         self._id = uuid.uuid4().hex[:8]
         self._node = ""
@@ -97,7 +103,12 @@ class Life:
             received.close()
 
     def _driven(self, order: Configure, settings: AgentConfig, run: RunPaths, received: Received) -> Ended:
-        actors, number = self._connect(), order.collector
+        number, connected = order.collector, self._connect()
+        while not connected.done():
+            if not self._waits():
+                raise GaveUpError
+            time.sleep(WAIT_S)
+        actors = connected.result()
         self._node = actors.node_of(number, self._waits, settings.simulator.patience_s)
         file = WeightsFile(run.exchange / "weights.bin")
         version, weights = actors.newest(file)

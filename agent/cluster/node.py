@@ -1,7 +1,7 @@
 """A collector's node: what a Ray actor does there. Holds the simulator, and one collector's process after another.
 
-The collector is the very process that a learner's own machine runs, held by the same ``CollectorProcess``; its ring is a
-small one that begins where the learner's ends, and what it publishes there goes out in chunks. Knows no Ray.
+The collector is the very process that a learner's own machine runs, held by the same ``CollectorProcess``; its ring is
+a small one that begins where the learner's ends, and what it publishes there goes out in chunks. Knows no Ray.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import select
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
 from agent.config import AgentConfig
 from agent.exchange.ended import Ended
@@ -30,8 +31,8 @@ class RemoteCollector:
     pid = None
     """Of no process here."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
+    def __init__(self, control: socket.socket, end_driver: Callable[[], None]) -> None:
+        self._control, self._end_driver = control, end_driver
         self._ended: Ended | None = None
 
     def ended(self) -> Ended | None:
@@ -56,7 +57,9 @@ class RemoteCollector:
             with contextlib.suppress(OSError):
                 self._control.send(b"kill")
             self.wait(KILLED_S)
-            self._ended = self.ended() or Ended("its driver hangs", CollectorEnd.LOST)
+            if self.ended() is None:  # it still holds the ring
+                self._end_driver()
+                self._ended = Ended("its driver hangs", CollectorEnd.LOST)
 
 
 class Cluster:
@@ -78,15 +81,20 @@ class Cluster:
                 socket.send_fds(self._driver(), [b"life"], [channel.fileno(), theirs.fileno()])
             except OSError:  # it ended since: so does this life, for its sockets close
                 self.close()
-        return RemoteCollector(ours)
+        return RemoteCollector(ours, self.kill)
 
     def close(self) -> None:
-        """End the driver; the collectors that still live end with it, and so do their simulators."""
+        """Let the driver end; the collectors that still live end with it, and so do their simulators."""
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLOSED_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the driver at once."""
+        if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._process = self._socket = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,23 +22,26 @@ from tests.wire.conftest import NewRun
 from tests.wire.trainee import Run, running
 
 pytest.importorskip("ray", reason="Ray isn't installed: pip install '.[ray]'")
+from ray._private.authentication_test_utils import reset_auth_token_state
 from ray.cluster_utils import Cluster
 
 pytestmark = pytest.mark.long
-NODE = {
-    "num_cpus": 1,
-    "object_store_memory": 80 * 2**20,
-    "include_dashboard": False,
-    "node_ip_address": "127.0.0.1",
-}
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 LITE = "cluster.simulator=[--simulator, carla-lite, --map, Lite01]"
 
 AddNode = Callable[[], Any]
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """A cluster whose first node, the learner's, has no simulator."""
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster behind a token, whose first node, the learner's, has no simulator."""
+    token = tmp_path / "token"
+    token.write_text(uuid.uuid4().hex)
+    token.chmod(0o600)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    reset_auth_token_state()  # what this process read of its environment before
     cluster = Cluster(initialize_head=True, head_node_args=NODE)
     yield cluster
     cluster.shutdown()
@@ -47,7 +51,7 @@ def on(cluster: Cluster, count: int = 1) -> tuple[str, ...]:
     """Return the options of a training with so many collectors on a cluster."""
     return (
         *("--set", f"cluster.address={cluster.address}", "--set", LITE),
-        *("--set", f"training.collectors={count}", "--set", "simulator.patience_s=60"),
+        *("--set", f"training.collectors={count}", "--set", "simulator.patience_s=250"),
     )
 
 

@@ -47,7 +47,7 @@ class Driver:
             channel, control = (socket.socket(fileno=descriptor) for descriptor in given[1])
             life = Life(self._connected, Channel(channel), control, self._tell)
             threading.Thread(target=life.run, daemon=True).start()
-        if self._connecting is not None and self._connecting.exception() is None:
+        if self._connecting is not None and self._connecting.done() and self._connecting.exception() is None:
             self._connecting.result().close()
 
     def _connected(self) -> Future[Any]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import select
+import signal
 import socket
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -69,22 +71,27 @@ class Life:
         self._orders: list[Order | Report] = []
 
     def run(self) -> None:
-        """Live it to its end, and tell the learner."""
+        """Live it to its end, and tell the learner; where the learner is gone, nobody."""
+        ended = self._told_end()
+        with contextlib.suppress(OSError), self._control:
+            self._channel.close()
+            self._control.send(json.dumps(asdict(ended)).encode())
+
+    def _told_end(self) -> Ended:
         try:
-            ended = self._lived()
+            return self._lived()
         except GaveUpError:
-            ended = Ended("killed", CollectorEnd.SIGNAL, signal=9)
+            return Ended("killed", CollectorEnd.SIGNAL, signal=signal.SIGKILL)
         except ChannelClosedError:
-            ended = Ended("the learner is gone", CollectorEnd.EXIT, exit_code=0)
+            return Ended("the learner is gone", CollectorEnd.EXIT, exit_code=Exit.FINISHED)
         except Exception as error:
             code = exit_code(error)
-            words = sentence(error) if code is not None else f"{type(error).__name__}: {error}"
-            if code is not None:
-                self._channel.send(Failed(code=code, sentence=words))
-            print(f"collector: {words}", flush=True)
-            ended = Ended(words, CollectorEnd.EXIT, exit_code=int(code or Exit.CRASH))
-        self._channel.close()
-        self._control.send(json.dumps(asdict(ended)).encode())
+            if code is None:
+                traceback.print_exc()
+                return Ended(f"{type(error).__name__}: {error}", CollectorEnd.EXIT, exit_code=Exit.CRASH)
+            with contextlib.suppress(ChannelClosedError):
+                self._channel.send(Failed(code=code, sentence=sentence(error)))
+            return Ended(sentence(error), CollectorEnd.EXIT, exit_code=code)
 
     def _lived(self) -> Ended:
         order = self._channel.receive(CONFIGURE_S)

@@ -91,7 +91,8 @@ def _choice(
 
 
 def _refuse_a_failing_driver(options: RunOptions, reading: Reading) -> None:
-    elsewhere = options.simulator is SimulatorKind.ELSEWHERE or options.simulator_host is not None
+    placed = options.simulator_host is not None or options.cluster is not None
+    elsewhere = options.simulator is SimulatorKind.ELSEWHERE or placed
     lite = options.simulator is SimulatorKind.LITE
     if reading.gpu is not Gpu.UNREADABLE or lite or (elsewhere and options.device == "cpu"):
         return

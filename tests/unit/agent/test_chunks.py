@@ -146,5 +146,3 @@ def test_an_episode_s_first_observation_is_published_with_its_first_step(tmp_pat
     assert here.head == Head(0, 0)
     here.take(chunk)
     assert here.head == Head(6, 5)
-
-

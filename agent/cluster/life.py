@@ -141,7 +141,14 @@ class Life:
             told = self._answered(actors, actor, ask, reference if newest != version else None)
             version = newest
             ended = self._take(told, run, number, received)
-            self._tell({**asdict(placed), "collector": number, "steps": told.steps, "seen": dict(told.simulator)})
+            self._tell(
+                {
+                    **placed.model_dump(exclude={"kind"}),
+                    "collector": number,
+                    "steps": told.steps,
+                    "seen": dict(told.simulator),
+                }
+            )
             if ended is not None:
                 return ended
 

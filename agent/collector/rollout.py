@@ -15,7 +15,7 @@ import numpy as np
 from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
-from agent.env.observation import Frames, Observation, Vector
+from agent.env.observation import Frames, Observation
 from agent.evaluation.drivers import Action, Driver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator

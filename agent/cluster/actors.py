@@ -27,6 +27,8 @@ from contract.exits import Exit
 
 RESOURCE = "carla"
 LOOK_S = 0.05
+LONGEST = 400
+"""Characters of Ray's words that are kept."""
 USAGE = "RAY_USAGE_STATS_ENABLED"
 
 
@@ -112,9 +114,9 @@ class Actors:
                 if not goes_on():
                     raise GaveUpError from None
             except exceptions.RayActorError as error:
-                raise LostError(_first_line(error)) from None
+                raise LostError(_in_short(error)) from None
             except exceptions.RayTaskError as error:
-                raise error.as_instanceof_cause() from None
+                raise RuntimeError(f"on its node: {_in_short(error)}") from None
 
     def close(self) -> None:
         """Let go of all."""
@@ -129,10 +131,10 @@ class Actors:
             context = ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
         except exceptions.AuthenticationError as error:
             raise AgentError(
-                f"The cluster at {address} refuses the token: {_first_line(error)}", Exit.BAD_CONFIG
+                f"The cluster at {address} refuses the token: {_in_short(error)}", Exit.BAD_CONFIG
             ) from None
         except ConnectionError as error:
-            raise AgentError(f"No Ray cluster answers at {address}: {_first_line(error)}", Exit.NO_SIMULATOR) from None
+            raise AgentError(f"No Ray cluster answers at {address}: {_in_short(error)}", Exit.NO_SIMULATOR) from None
         except RuntimeError as error:  # its own check of Python and Ray; it has no class of its own
             words = " ".join(str(error).split())
             raise AgentError(f"The cluster at {address} can't be used: {words}", Exit.BAD_CONFIG) from None
@@ -143,5 +145,7 @@ class Actors:
         return found
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _in_short(error: BaseException) -> str:
+    """Return the first line of what Ray says, and the last, which has the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " … ".join(dict.fromkeys((lines[0], lines[-1])))[:LONGEST]

@@ -131,8 +131,10 @@ class Life:
             ticks=seen.ticks,
         )
         actor = actors.actor(number)
-        placed: Placed = actors.answer_of(actor.begin.remote, self._waits, begin, weights)
+        placed: Placed | Failed = actors.answer_of(actor.begin.remote, self._waits, begin, weights)
         self._channel.send(placed)
+        if isinstance(placed, Failed):
+            return Ended(placed.sentence, CollectorEnd.EXIT, exit_code=placed.code)
         self._seen_steps = received.head.steps
         while True:
             self._rest(received)
@@ -176,6 +178,8 @@ class Life:
 
     def _take(self, told: Told, run: RunPaths, number: int, received: Received) -> Ended | None:
         """Take an answer in: the steps first, for a report may say that they are there."""
+        if told.ended is not None and told.ended.end is CollectorEnd.LOST:
+            raise LostError(told.ended.cause)
         if told.log:
             with run.log_of(number).open("ab") as log:
                 log.write(told.log)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -23,7 +24,7 @@ from agent.cluster.chunks import ROWS, STEPS, UNACKNOWLEDGED, Chunk, Head, begin
 from agent.cluster.simulator import Simulator
 from agent.cluster.versions import Versions
 from agent.exchange.ended import Ended
-from agent.exchange.messages import Evaluated, Order, Placed, Report, Stop
+from agent.exchange.messages import Evaluated, Failed, Order, Placed, Report, Stop
 from agent.exchange.status import Pace, Snapshot, Status
 from agent.exchange.weights import FloatArray, WeightsFile
 from agent.td3.replay.frames import FrameStack
@@ -31,6 +32,7 @@ from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.ring import Ring
 from agent.trainer.collector_process import CollectorProcess
 from contract.events import CollectorEnd
+from contract.exits import ExitError
 from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
 
@@ -139,12 +141,17 @@ class Node:
         """Return this node's name, and what it runs."""
         return socket.gethostname(), Versions.here()
 
-    def begin(self, order: Begin, weights: FloatArray) -> Placed:
-        """Start a collector, in the place of the last one; asked again, where the answer was lost, say the same again.
+    def begin(self, order: Begin, weights: FloatArray) -> Placed | Failed:
+        """Start a collector, in the place of the last one, or say why it can't be started here.
 
-        Raises:
-            ExitError: it can't be started here.
+        Asked again, where the answer was lost, it says the same again.
         """
+        try:
+            return self._begun(order, weights)
+        except ExitError as error:  # in words: an exception loses its code on the way
+            return Failed(code=error.code, sentence=str(error))
+
+    def _begun(self, order: Begin, weights: FloatArray) -> Placed:
         if self._life is not None and self._life.id != order.life:
             self._life.close()
             self._life = None
@@ -209,9 +216,9 @@ class Node:
             ended = life.process.ended()
             reports = tuple(life.process.reports(0.0 if ended else LOOK_S))
             chunk = self._chunk(life, acknowledged, at_once=bool(ended or reports))
-            if ended or reports or chunk or time.monotonic() >= until_s:
+            if ended or reports or chunk or _rests(life) or time.monotonic() >= until_s:
                 break
-        if ended is not None and (ended.end is CollectorEnd.HUNG or ended.signal == 6):
+        if ended is not None and (ended.end is CollectorEnd.HUNG or ended.signal == signal.SIGABRT):
             self._simulator.restart()
         return Told(
             life.status.read(),
@@ -247,6 +254,12 @@ class Node:
             return b""
         life.log_read += len(said)
         return said
+
+
+def _rests(life: _Life) -> bool:
+    """Return whether a collector has taken all steps that it may: it waits for the next question."""
+    waits = life.status.state is CollectorState.WAITING
+    return waits and Head.of(life.ring).steps >= life.pace.step_limit
 
 
 def _files(run: RunPaths) -> dict[str, bytes]:

@@ -24,6 +24,7 @@ class AgentEvent(StrEnum):
     CHECKPOINT = "checkpoint"
     CHECKPOINT_FAILED = "checkpoint_failed"
     CHECKPOINT_SKIPPED = "checkpoint_skipped"
+    CHUNK_LOST = "chunk_lost"
     COLLECTOR_PLACED = "collector_placed"
     COLLECTOR_READY = "collector_ready"
     COLLECTOR_RESTARTED = "collector_restarted"
@@ -47,7 +48,6 @@ class AgentEvent(StrEnum):
     REQUEST_UNREADABLE = "request_unreadable"
     RESUMED = "resumed"
     STARTED = "started"
-    STEPS_LOST = "steps_lost"
     STOPPED = "stopped"
     TOWN = "town"
 

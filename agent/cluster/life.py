@@ -26,7 +26,7 @@ from agent.cluster.node import Ask, Begin, Told
 from agent.cluster.waiting import GaveUpError, LostError
 from agent.config import AgentConfig
 from agent.exchange.ended import Ended
-from agent.exchange.messages import Channel, ChannelClosedError, Configure, Failed, Order, Placed, Report, StepsLost
+from agent.exchange.messages import Channel, ChannelClosedError, Configure, Failed, Order, Placed, Report, ChunkLost
 from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile
 from agent.exits import exit_code, sentence
@@ -200,7 +200,7 @@ class Life:
         here = received.head.steps
         at_most = max(0, min(self._limit - here, UNACKNOWLEDGED))
         if at_most:
-            self._channel.send(StepsLost(node=self._node, at_most=at_most, seen=max(0, self._seen_steps - here)))
+            self._channel.send(ChunkLost(node=self._node, at_most=at_most, seen=max(0, self._seen_steps - here)))
         return Ended(f"lost with its place on {self._node or 'the cluster'}: {cause}", CollectorEnd.LOST)
 
     def _rest(self, received: Received) -> None:

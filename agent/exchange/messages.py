@@ -126,10 +126,10 @@ class Placed(_Message):
     """Its address there."""
 
 
-class StepsLost(_Message):
+class ChunkLost(_Message):
     """It was lost with its machine, and steps of it that weren't on the learner's disk yet."""
 
-    kind: Literal["steps_lost"] = "steps_lost"
+    kind: Literal["chunk_lost"] = "chunk_lost"
     node: str
     at_most: int
     seen: int
@@ -145,7 +145,7 @@ class Failed(_Message):
 
 
 Order = Configure | Evaluate | Stop
-Report = Ready | Rests | Rehearsed | EpisodeEnded | Driving | Evaluated | Placed | StepsLost | Failed
+Report = Ready | Rests | Rehearsed | EpisodeEnded | Driving | Evaluated | Placed | ChunkLost | Failed
 _MESSAGE: TypeAdapter[Order | Report] = TypeAdapter(Annotated[Order | Report, Field(discriminator="kind")])
 
 

@@ -25,7 +25,7 @@ from agent.exchange.messages import (
     Rehearsed,
     Report,
     Rests,
-    StepsLost,
+    ChunkLost,
 )
 from agent.exits import AgentError
 from agent.telemetry.events import EventLog
@@ -260,8 +260,8 @@ class CollectorSupervisor:
         elif isinstance(report, Ready):
             self._learner.open_ring(self._number)
             self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps, **self._which)
-        elif isinstance(report, Placed | StepsLost):
-            event = AgentEvent.STEPS_LOST if isinstance(report, StepsLost) else AgentEvent.COLLECTOR_PLACED
+        elif isinstance(report, Placed | ChunkLost):
+            event = AgentEvent.CHUNK_LOST if isinstance(report, ChunkLost) else AgentEvent.COLLECTOR_PLACED
             self._events.append(event, **report.model_dump(exclude={"kind"}), collector=self._number)
 
     def _take_evaluation(self, report: Evaluated) -> None:

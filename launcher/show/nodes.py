@@ -17,8 +17,8 @@ def nodes(run: RunPaths) -> list[str]:
 
 
 def lost(events: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many steps a run lost with nodes, by the agent's events; empty for none."""
-    rows = [row for row in events if row.get("event") == "steps_lost"]
+    """Return how many steps that weren't finished yet a run lost with nodes, by the agent's events; empty for none."""
+    rows = [row for row in events if row.get("event") == "chunk_lost"]
     most = sum(number(row.get("at_most")) or 0 for row in rows)
     return f"at most {most:.0f}, {len(rows)} times" if rows else ""
 

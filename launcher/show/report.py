@@ -174,7 +174,7 @@ def facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHistor
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
         "collector restarts": found.collector_restarts if found else agent.get("collector_restarts"),
-        "steps lost with nodes": nodes.lost(read_lines(run.agent_events)),
+        "unacknowledged steps lost with nodes": nodes.lost(read_lines(run.agent_events)),
         "nodes at the end": "; ".join(nodes.nodes(run)),
         "device": agent.get("device"),
         "batch": agent.get("batch"),

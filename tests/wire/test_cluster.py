@@ -138,7 +138,7 @@ def test_an_actor_that_is_killed_takes_its_simulator_along_and_its_collector_goe
     run.wait(lambda: run.steps >= kept + 100, LONG_S)
     (restarted,) = run.events("collector_restarted")
     assert restarted["end"] == "lost"
-    lost = run.events("steps_lost")
+    lost = run.events("chunk_lost")
     assert all(0 < each["at_most"] <= 64 for each in lost)
     assert len({each["incarnation"] for each in run.events("collector_placed")}) == 2
     pids = family(actors()[0])

@@ -171,7 +171,7 @@ def test_what_a_lost_node_had_is_counted_and_the_next_life_drives_it_again(tmp_p
     assert ended.end is CollectorEnd.LOST
     assert "worker-1" in ended.cause
     lost = reports[-1]
-    assert (lost.kind, lost.node, lost.at_most, lost.seen) == ("steps_lost", "worker-1", UNACKNOWLEDGED, 9)
+    assert (lost.kind, lost.node, lost.at_most, lost.seen) == ("chunk_lost", "worker-1", UNACKNOWLEDGED, 9)
     _, ended = learner.live()
     assert ended == CRASH
     learner.assert_each_step_once(48)

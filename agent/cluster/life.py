@@ -26,7 +26,7 @@ from agent.cluster.node import Ask, Begin, Told
 from agent.cluster.waiting import GaveUpError, LostError
 from agent.config import AgentConfig
 from agent.exchange.ended import Ended
-from agent.exchange.messages import Channel, ChannelClosedError, Configure, Failed, Order, Placed, Report, ChunkLost
+from agent.exchange.messages import Channel, ChannelClosedError, ChunkLost, Configure, Failed, Order, Placed, Report
 from agent.exchange.status import Pace, Status
 from agent.exchange.weights import WeightsFile
 from agent.exits import exit_code, sentence

@@ -14,6 +14,7 @@ from typing import Any
 
 from agent.config import AgentConfig
 from agent.exchange.messages import (
+    ChunkLost,
     Driving,
     EpisodeEnded,
     Evaluate,
@@ -25,7 +26,6 @@ from agent.exchange.messages import (
     Rehearsed,
     Report,
     Rests,
-    ChunkLost,
 )
 from agent.exits import AgentError
 from agent.telemetry.events import EventLog

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from contract.events import CollectorEnd
 
@@ -15,3 +17,13 @@ class Ended:
     end: CollectorEnd
     exit_code: int | None = None
     signal: int | None = None
+
+    def said(self) -> bytes:
+        """Return it as it is sent."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def heard(cls, said: bytes) -> Ended:
+        """Return what was sent."""
+        fields: dict[str, Any] = json.loads(said)
+        return cls(**{**fields, "end": CollectorEnd(fields["end"])})

@@ -7,7 +7,6 @@ collector's life is told by. Never imports Ray.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import socket
@@ -42,7 +41,7 @@ class RemoteCollector:
                 said = self._control.recv(1 << 16)
             except OSError:
                 said = b""
-            self._ended = Ended(**json.loads(said)) if said else Ended("its driver ended", CollectorEnd.LOST)
+            self._ended = Ended.heard(said) if said else Ended("its driver ended", CollectorEnd.LOST)
             self._control.close()
         return self._ended
 

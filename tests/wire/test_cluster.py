@@ -20,6 +20,7 @@ from contract.exits import Exit
 from contract.paths import RunPaths
 from tests.conftest import Server
 from tests.wire.conftest import NewRun
+from tests.wire.launched import Launch
 from tests.wire.trainee import Run, running
 
 pytest.importorskip("ray", reason="Ray isn't installed: pip install '.[ray]'")
@@ -93,11 +94,6 @@ def test_a_collector_on_another_node_trains_a_run_to_its_end(cluster: Cluster, c
     assert_whole(ring)
 
 
-def nodes(run: Run) -> list[dict[str, Any]]:
-    path = RunPaths(run.path).nodes
-    return list(json.loads(path.read_text())) if path.exists() else []
-
-
 def actors() -> list[psutil.Process]:
     """Return the workers that hold a collector, by the command that each of them started."""
     keepers = [each for each in psutil.process_iter() if "simulator" in command(each) and "launcher" in command(each)]
@@ -168,7 +164,7 @@ def test_a_node_that_dies_holds_up_nobody_and_one_that_joins_is_driven_on(
     for ring in rings(run):
         assert_whole(ring)
     assert run.events("stopped")[0]["steps"] == total(run)
-    assert [each["collector"] for each in nodes(run)] == [0, 1]
+    assert [each["collector"] for each in nodes_of(run.path)] == [0, 1]
 
 
 def test_a_killed_learner_leaves_nothing_on_the_nodes_and_goes_on_from_its_rings(
@@ -217,3 +213,25 @@ def test_a_cluster_without_this_token_or_without_nodes_is_refused_in_a_sentence(
     out, _ = process.communicate(timeout=LONG_S)
     assert process.returncode == Exit.BAD_CONFIG, out
     assert "is open to its network" in out
+
+
+def test_the_launcher_runs_the_agent_here_and_shows_where_its_collectors_are(
+    cluster: Cluster, launch: Launch, tmp_path: Path
+) -> None:
+    node(cluster, simulators=2)
+    launched = launch(
+        400, "--cluster", cluster.address, "--collectors", "2", "--simulator", "carla-lite", "--device", "cpu"
+    )
+    launched.until(lambda: len(nodes_of(launched.run)) == 2 and int(launched.beat.get("step", 0)) >= 60)
+    shown = launched.command("status", "--once").stdout
+    assert "collector 0 on" in shown
+    assert "collector 1 on" in shown
+    out, _ = launched.process.communicate(timeout=LONG_S)
+    assert launched.process.returncode == Exit.FINISHED, out
+    assert not [row for row in launched.events() if str(row["event"]).startswith("simulator_")]
+    assert "nodes at the end" in (launched.run / "report.md").read_text()
+
+
+def nodes_of(run: Path) -> list[dict[str, Any]]:
+    path = RunPaths(run).nodes
+    return list(json.loads(path.read_text())) if path.exists() else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -108,7 +107,7 @@ class Learner:
         thread.join(30)
         assert not thread.is_alive()
         reports = list(_all(channel))
-        return reports, Ended(**json.loads(control.recv(1 << 16)))
+        return reports, Ended.heard(control.recv(1 << 16))
 
     @property
     def ring(self) -> Replay:

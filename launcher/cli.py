@@ -218,6 +218,11 @@ def plan(
     policy: Policy = None,
     map_name: Annotated[str | None, typer.Option("--map", help="Only watermarks of this map count.")] = None,
     gpu: Gpu = None,
+    collectors: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that drive.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Of a cluster, each as this machine: what each of them holds.")
+    ] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="Cards that a node's simulators take in turn.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = None,
@@ -236,11 +241,12 @@ def plan(
         policy=policy,
         map=map_name,
         gpu=gpu,
+        collectors=collectors,
         stack=stack,
         launcher_config=launcher_config,
     )
     with _refusals():
-        code = plan_command.run(RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json)
+        code = plan_command.run(RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json, nodes, gpus_per_node)
     raise typer.Exit(int(code))
 
 

@@ -61,7 +61,7 @@ class Actors:
         """Return the name of the node that a collector has, once it has one.
 
         Raises:
-            AgentError: none offers a simulator in this time (exit 69), or it has other versions (65).
+            AgentError: none offers a simulator in this time, or the one that does has other versions (exit 69).
             GaveUpError: see ``answer``.
             LostError: it is gone again.
         """
@@ -78,7 +78,8 @@ class Actors:
                 Exit.NO_SIMULATOR,
             ) from None
         if refused := Versions.here().refusal(there, node):
-            raise AgentError(refused, Exit.BAD_CONFIG)
+            self._let_go(number)  # the next one may find another node
+            raise AgentError(refused, Exit.NO_SIMULATOR)
         return str(node)
 
     def newest(self, file: WeightsFile) -> tuple[int, Any]:
@@ -117,6 +118,10 @@ class Actors:
                 raise LostError(_in_short(error)) from None
             except exceptions.RayTaskError as error:
                 raise RuntimeError(f"on its node: {_in_short(error)}") from None
+
+    def _let_go(self, number: int) -> None:
+        with self._lock:
+            ray.kill(self._actors.pop(number))
 
     def close(self) -> None:
         """Let go of all."""

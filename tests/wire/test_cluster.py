@@ -229,7 +229,7 @@ def test_the_launcher_runs_the_agent_here_and_shows_where_its_collectors_are(
     out, _ = launched.process.communicate(timeout=LONG_S)
     assert launched.process.returncode == Exit.FINISHED, out
     assert not [row for row in launched.events() if str(row["event"]).startswith("simulator_")]
-    assert "nodes at the end" in (launched.run / "report.md").read_text()
+    assert "collector 1 on" in (launched.run / "report.html").read_text()
 
 
 def nodes_of(run: Path) -> list[dict[str, Any]]:

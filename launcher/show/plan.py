@@ -15,6 +15,7 @@ from launcher.decide.nodes import NodePlan
 from launcher.decide.sizes import Sizes
 from launcher.observe.pools import Figure, PoolKind, Provenance
 from launcher.resolve.planning import PlanResult
+from launcher.show.formatting import counted
 
 _WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
 
@@ -111,7 +112,7 @@ def plain_nodes(found: list[NodePlan]) -> list[dict[str, Any]]:
 def show_nodes(found: list[NodePlan], console: Console) -> None:
     """Print what nodes hold, and what doesn't fit."""
     for each in found:
-        console.print(_added(f"{each.name}: {each.collectors} collectors, MiB", each.sums))
+        console.print(_added(f"{each.name}: {counted(each.collectors, 'collector')}, MiB", each.sums))
     wrong = [
         f"{each.name}: {one.kind.value} by {one.short_mib:.0f} MiB"
         for each in found

@@ -15,7 +15,7 @@ from launcher.observe.pools import PoolKind, estimated
 
 RAY_NODE_MIB = 170.0
 """Anonymous memory of a node's raylet, agents and log monitor, measured with Ray 2.60; a head has 80 more."""
-RAY_ACTOR_MIB = 200.0
+RAY_ACTOR_MIB = 180.0
 """The same of the worker that holds one collector."""
 
 

@@ -179,7 +179,10 @@ class Node:
             life.weights.publish(weights, 0)
         life.pace.step_limit = min(ask.step_limit, ask.head.steps + UNACKNOWLEDGED)
         for order in ask.orders:
-            life.process.ask_to_stop() if isinstance(order, Stop) else life.process.send(order)
+            if isinstance(order, Stop):
+                life.process.ask_to_stop()
+            else:
+                life.process.send(order)
         if ask.end:
             life.process.kill()
         life.answered, life.told = ask.turn, self._told(life, ask.head)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from agent.cluster.chunks import Chunk, GapError, Head, Received, begin_at, cut
 from agent.td3.replay.replay import Replay
@@ -14,11 +15,11 @@ from agent.td3.replay.ring import Ring
 CAPACITY = 200
 
 
-def frame(number: int) -> np.ndarray:
+def frame(number: int) -> NDArray[np.uint8]:
     return np.full((1, 84, 84), number % 251, np.uint8)
 
 
-def vector(number: int) -> np.ndarray:
+def vector(number: int) -> NDArray[np.float32]:
     return np.full(53, number, np.float32)
 
 

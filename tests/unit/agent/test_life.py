@@ -190,7 +190,11 @@ def test_where_little_was_allowed_little_can_be_lost(tmp_path: Path) -> None:
 
 def test_one_that_is_killed_hands_out_what_it_has_finished(tmp_path: Path) -> None:
     learner = Learner(tmp_path, lambda cluster, ask: cluster.told(ask, drives=12, ended=CRASH if ask.end else None))
-    reports, ended = learner.live(lambda _, control: control.send(b"kill") and None)
+
+    def kill(_: Channel, ours: socket.socket) -> None:
+        ours.send(b"kill")
+
+    reports, ended = learner.live(kill)
     assert reports == []
     assert ended.signal == 9, "killed before it began"
 

@@ -43,7 +43,6 @@ class Actors:
         """
         self._settings = settings
         self._actors: dict[int, Any] = {}
-        self._checked: dict[Any, str] = {}
         self._lock = threading.Lock()
         self._weights: tuple[int, Any] | None = None
         self.address = self._connect()
@@ -62,7 +61,7 @@ class Actors:
 
         Raises:
             AgentError: none offers a simulator in this time, or the one that does has other versions (exit 69).
-            GaveUpError: see ``answer``.
+            GaveUpError: see ``answer_of``.
             LostError: it is gone again.
         """
         until_s = time.monotonic() + patience_s

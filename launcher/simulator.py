@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import random
 import select
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -38,6 +38,7 @@ from launcher.observe.simulator import SimulatorMonitor
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import choosing
 
+STDIN = 0
 SLOT = "carla-td3-simulator-{}.lock"
 """In this machine's folder of temporary files: several simulators take its cards in turn."""
 
@@ -178,4 +179,4 @@ def _slot() -> Iterator[int]:
 
 def _ended(wait_s: float) -> bool:
     """Return whether the standard input has ended; wait a moment for that."""
-    return bool(select.select([sys.stdin], [], [], wait_s)[0]) and not sys.stdin.buffer.read1(1)
+    return bool(select.select([STDIN], [], [], wait_s)[0]) and not os.read(STDIN, 1)

@@ -94,6 +94,10 @@ def test_the_nodes_are_told_a_line_each(tmp_path: Path) -> None:
 
 
 def test_steps_that_were_lost_with_nodes_are_summed() -> None:
-    events = [{"event": "chunk_lost", "at_most": 64}, {"event": "chunk_lost", "at_most": 10}, {"event": "stopped"}]
+    events: list[dict[str, Any]] = [
+        {"event": "chunk_lost", "at_most": 64},
+        {"event": "chunk_lost", "at_most": 10},
+        {"event": "stopped"},
+    ]
     assert nodes.lost(events) == "at most 74, 2 times"
     assert nodes.lost([]) == ""

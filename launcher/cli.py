@@ -19,6 +19,7 @@ from contract.paths import RunPaths, newest_run
 from launcher import config
 from launcher import down as down_command
 from launcher import plan as plan_command
+from launcher import simulator as simulator_command
 from launcher import up as up_command
 from launcher.config import SHIPPED, STACK
 from launcher.observe.pools import Cards
@@ -142,6 +143,15 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one; with --simulator-host 2000.")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT|auto", help="Drive on the nodes of this Ray cluster, each with a simulator of its own."
+        ),
+    ] = None,
+    collectors: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Processes that drive; wins over --config.")
+    ] = None,
     gpu: Gpu = None,
     max_timesteps: Annotated[int | None, typer.Option(min=1, help="Environment steps; wins over --config.")] = None,
     resume: Annotated[
@@ -163,7 +173,7 @@ def up(
 
     A run that goes on is what it was asked for the first time: no option need be given again. One that is given again
     wins, of AGENT_ARGS each key by itself, and what it changes is said. '' takes back --on-event, --policy, --map,
-    --simulator-host and --simulator-arg.
+    --cluster, --simulator-host and --simulator-arg.
 
     Ctrl-C or SIGTERM stops the agent (it writes a checkpoint), then the simulator; a second one ends both at once.
     Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
@@ -182,6 +192,8 @@ def up(
         seed=seed,
         simulator_host=simulator_host,
         port=port,
+        cluster=cluster,
+        collectors=collectors,
         gpu=gpu,
         max_timesteps=max_timesteps,
         dashboard_port=dashboard_port,
@@ -206,6 +218,11 @@ def plan(
     policy: Policy = None,
     map_name: Annotated[str | None, typer.Option("--map", help="Only watermarks of this map count.")] = None,
     gpu: Gpu = None,
+    collectors: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that drive.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Of a cluster, each as this machine: what each of them holds.")
+    ] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="Cards that a node's simulators take in turn.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = None,
@@ -224,11 +241,42 @@ def plan(
         policy=policy,
         map=map_name,
         gpu=gpu,
+        collectors=collectors,
         stack=stack,
         launcher_config=launcher_config,
     )
     with _refusals():
-        code = plan_command.run(RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json)
+        code = plan_command.run(RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json, nodes, gpus_per_node)
+    raise typer.Exit(int(code))
+
+
+@app.command()
+def simulator(
+    *,
+    folder: Annotated[Path, typer.Option(help="For `simulator.json`, which says how it is, and logs.")],
+    simulator: Simulator = None,
+    quality: Quality = None,
+    map_name: Map = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one.")] = None,
+    gpu: Gpu = None,
+    simulator_arg: Annotated[list[str] | None, typer.Option(help="Passed on to it; repeat for each word.")] = None,
+    launcher_config: Settings = None,
+) -> None:
+    """Run one simulator, watched, while the standard input is open: what a cluster's node does for its collector."""
+    options = _options(
+        policy=None,
+        simulator=simulator,
+        quality=quality,
+        map=map_name,
+        seed=seed,
+        port=port,
+        gpu=gpu,
+        simulator_args=simulator_arg or None,
+        launcher_config=launcher_config,
+    )
+    with _refusals():
+        code = simulator_command.run(folder, options, _say)
     raise typer.Exit(int(code))
 
 

@@ -58,6 +58,11 @@ class RunSpec:
         return self.options.simulator is not SimulatorKind.ELSEWHERE
 
     @property
+    def on_cluster(self) -> bool:
+        """Return whether the nodes of a cluster have the simulators: none is to be seen from here."""
+        return self.options.cluster is not None
+
+    @property
     def config(self) -> Path:
         """Return the path of the agent's configuration."""
         assert self.options.config is not None

@@ -73,6 +73,7 @@ def figures(found: Found) -> dict[str, str]:
         "progress": _progress(found),
         "agent": _agent(found["heartbeat"], found["heartbeat_age_s"]),
         "simulator": _simulator(found),
+        "nodes": "\n".join(found["nodes"]),
         "restarts": ", ".join(f"{who} {count:.0f}" for who, count in found["restarts"].items() if count is not None),
         "rung": _rungs(found),
         "planned": _planned(found),

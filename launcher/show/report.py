@@ -23,7 +23,7 @@ from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import inner, number, read_lines, read_object, read_objects
 from launcher.act.saved_config import saved_config
-from launcher.show import history, run_charts, sentences
+from launcher.show import history, nodes, run_charts, sentences
 from launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
 from launcher.show.history import IncidentReport, RunHistory, kind_of
 from launcher.show.planned import most_held, planned_bands
@@ -174,6 +174,8 @@ def facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHistor
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
         "collector restarts": found.collector_restarts if found else agent.get("collector_restarts"),
+        "unacknowledged steps lost with nodes": nodes.lost(read_lines(run.agent_events)),
+        "nodes at the end": "; ".join(nodes.nodes(run)),
         "device": agent.get("device"),
         "batch": agent.get("batch"),
         "seed": config.get("seed"),

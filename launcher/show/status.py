@@ -18,6 +18,7 @@ from contract.readers import inner, number, read_object
 from launcher.act.launcher_state import LauncherState
 from launcher.observe.tail import Tail
 from launcher.show.incidents import moment, words
+from launcher.show.nodes import nodes
 
 SPEED_OVER_S = 60.0
 LEAST_SPAN_S = 2.0
@@ -54,7 +55,7 @@ class Look:
         (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher; ``step``, ``total_steps``, ``steps_per_s``,
         ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``; ``rungs`` (steps taken: ``rung``, ``kind``,
         ``cause``, ``since``), ``next_restore_s`` (at the earliest); ``findings`` that hold; ``memory`` (``time``,
-        ``pools``, as in ``launcher-memory.jsonl``).
+        ``pools``, as in ``launcher-memory.jsonl``); ``nodes``, a line a collector of a cluster.
         """
         self._hear()
         launcher, beat = read_object(self._run.launcher_state), read_heartbeat(self._run.heartbeat)
@@ -75,6 +76,7 @@ class Look:
             "next_restore_s": self._next_restore_s(launcher, now) if alive else None,
             "findings": list(self._held.values()) if alive else [],
             "memory": self._pools(),
+            "nodes": nodes(self._run),
         }
 
     def _hear(self) -> None:

@@ -234,8 +234,10 @@ def submit(
     from launcher.slurm import submit as slurm  # draws its script with jinja2, which no other command needs
 
     options = words or []
-    with typer.main.get_command(app).commands["up"].make_context("up", list(options)):  # type: ignore[attr-defined]
-        run = RunPaths(runs_dir / (run_name or default_name(time.time())))
+    taken = typer.main.get_command(app).commands["up"].make_context("up", list(options)).params  # type: ignore[attr-defined]
+    if taken["run_name"] is not None or taken["runs_dir"] != RUNS:
+        raise typer.BadParameter("--run-name and --runs-dir are options of submit: they belong before the --.")
+    run = RunPaths(runs_dir / (run_name or default_name(time.time())))
     job = slurm.JobOptions(
         nodes=nodes,
         gpus_per_node=gpus_per_node,

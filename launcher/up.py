@@ -61,8 +61,9 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
     limits = config.load(requested(run_, options, resume).options.launcher_config)  # before anything is written
     with locked(run_, limits) as lock:
         asked = requested(run_, options, resume)
+        before = slurm.begin(run_, os.environ, time.time())
         prepared = prepare(asked, limits)
-        if (before := slurm.begin(run_, os.environ, time.time())) and prepared.state.incident:  # it was killed with it
+        if before is not None and prepared.state.incident:  # the launcher before was killed with it
             prepared = replace(prepared, spec=replace(prepared.spec, step_before=before))
         for note in asked.notes:
             say(note)

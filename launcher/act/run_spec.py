@@ -27,7 +27,7 @@ class RunSpec:
         resume: the agent goes on with what is in the run directory.
         gpu_uuids: of the simulator's card and of the agent's; empty gives either none in particular.
         simulators: how many, one a collector; of those from the second on, each has the next three ports.
-        step_before: of a job of Slurm's, with which the launcher before was killed; None if it was otherwise, or none was.
+        step_before: of Slurm's job, with which the launcher before was killed; None if none was, or not so.
         inherited: descriptors that everything started on this machine holds too, such as the run's lock.
     """
 

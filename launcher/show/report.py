@@ -147,7 +147,7 @@ def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
         "footprint": footprint(agent_events),
         "shortages": shortages(agent_events),
         "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, metrics),
-        "steps": slurm.steps(run),
+        "steps": slurm.told(run),
         "events": _events(run),
         "config": _configuration(run),
     }

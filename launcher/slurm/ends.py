@@ -138,6 +138,8 @@ def _by_signal(code: int | None) -> bool:
 def _by_code(code: int | None) -> End:
     if code is None:
         return End.NODE_FAILURE
+    if code in set(Exit) - {Exit.CRASH}:
+        return End.STOPPED  # a refusal, before the launcher had anything to write down
     return End.KILLED if _by_signal(code) else End.CRASHED
 
 

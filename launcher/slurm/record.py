@@ -76,6 +76,16 @@ def ended(run: RunPaths, code: int, job: str, restart: int, now_s: float) -> lis
     return known
 
 
+def told(run: RunPaths) -> list[Step]:
+    """Return the steps, in order, and how the last one ended also where Slurm left the script no time to say so."""
+    found = steps(run)
+    if found and found[-1].end is None:
+        evidence = _evidence(run, found[-1])
+        if evidence.at_signal is not None and evidence.at_signal.state != "RUNNING":
+            found[-1] = replace(found[-1], end=end_of(found[-1], evidence))
+    return found
+
+
 def steps(run: RunPaths) -> list[Step]:
     """Return the steps that are written down, in order; the last one may go on."""
     found: list[Step] = []
@@ -93,7 +103,7 @@ def seen(run: RunPaths) -> dict[str, Any] | None:
     ``job``, its ``state``, ``reason``, ``restarts``, ``nodes`` and ``until_s`` (None where Slurm doesn't answer, or
     knows it no more), the ``ends`` of its steps, a sentence each, ``log`` and the ``lines`` at its end.
     """
-    known, submitted = steps(run), read_object(folder(run) / "job.json")
+    known, submitted = told(run), read_object(folder(run) / "job.json")
     job = str(submitted.get("job") or (known[-1].job if known else ""))
     if not job:
         return None

@@ -32,7 +32,7 @@ note() {
 
 # SIGTERM is Slurm's warning, to this shell alone, or it ends the job: then every process has it, and KillWait is left.
 on_term() {
-  trap '' TERM
+  trap : TERM
   scontrol --details show job "$SLURM_JOB_ID" >"$life-signal.txt" || echo JobState=RUNNING >"$life-signal.txt"
   grep -q 'JobState=RUNNING' "$life-signal.txt" || return
   say "warned: the agent writes its checkpoint"
@@ -84,7 +84,7 @@ while true; do
   case $next in
     again) sleep 2 ;;
     requeue)
-      trap '' TERM
+      trap : TERM
       for _ in 1 2 3 4 5; do
         scontrol requeue "$SLURM_JOB_ID" && exit 0
         sleep 10
@@ -92,6 +92,9 @@ while true; do
       say "can't be queued again; go on with: sbatch $folder/job.sh"
       exit "$code"
       ;;
-    *) exit "${code:-70}" ;;
+    *)
+      "${python[@]}" -m launcher report {{ name|q }} --runs-dir {{ runs|q }} >/dev/null  # it knows this end, too
+      exit "${code:-70}"
+      ;;
   esac
 done

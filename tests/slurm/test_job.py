@@ -1,0 +1,142 @@
+"""A run as a job of a real Slurm, with carla-lite in CARLA's place: ended in every way, it finishes with all its steps."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.paths import RunPaths
+from launcher.slurm import record
+from launcher.slurm.answers import End
+from tests.conftest import REPOSITORY
+from tests.faults import tell
+from tests.slurm.cluster import Cluster, free_ports, missing
+from tests.wire.launched import OURS, QUICK
+from tests.wire.trainee import rows
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
+PATIENCE_S = 240.0
+
+
+class Job:
+    """A run that was submitted, and what becomes of it."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.runs = cluster, folder / "runs"
+        self.run = RunPaths(self.runs / "night")
+        (self.control,) = free_ports(1)
+        self.config = folder / "quick.yaml"
+        self.number = ""
+
+    def submit(self, steps: int, *options: str, tick_ms: int = 20) -> None:
+        self.config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
+        simulator = ("--tick-ms", str(tick_ms), "--control-port", str(self.control))
+        words = ("--simulator", "carla-lite", "--device", "cpu", "--config", str(self.config))
+        simulator_args = [f"--simulator-arg={word}" for word in simulator]
+        said = self.launch("submit", "--run-name", "night", *options, "--", *words, *simulator_args)
+        found = re.search(r"job (\d+) of run", said)
+        assert found is not None, said
+        self.number = found[1]
+
+    def launch(self, *words: str) -> str:
+        """Return what one of the launcher's commands prints."""
+        command = (sys.executable, str(REPOSITORY / "scripts" / "launch.py"), *words, "--runs-dir", str(self.runs))
+        if "--" in words:  # options of the command itself come first
+            at = command.index("--")
+            command = (*command[:at], *command[-2:], *command[at:-2])
+        environment = {**self.cluster.environment, "PYTHONPATH": OURS}
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    @property
+    def beat(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self.run.heartbeat.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found
+
+    @property
+    def steps(self) -> list[End | None]:
+        return [step.end for step in record.steps(self.run)]
+
+    @property
+    def state(self) -> str:
+        found = re.search(r"JobState=(\w+)", self.cluster.run("scontrol", "show", "job", self.number))
+        return found[1] if found else ""
+
+    def until(self, holds: Callable[[], object], what: str) -> None:
+        until_s = time.monotonic() + PATIENCE_S
+        while not holds():
+            log = record.log_of(self.run, self.number)
+            said = log.read_text(encoding="utf-8")[-3000:] if log.exists() else ""
+            assert time.monotonic() < until_s, f"waited in vain for {what}: {self.state}, {self.steps}\n{said}"
+            time.sleep(0.3)
+
+    def until_driven(self, more: int = 40) -> None:
+        """Return when a launcher's agent has driven so many steps more than any before it."""
+        begun, before = len(self.steps), int(self.beat.get("step", 0))
+        self.until(lambda: int(self.beat.get("step", 0)) >= before + more, f"{more} more steps in step {begun}")
+
+    def change(self, **fields: str) -> None:
+        said = self.cluster.run(
+            "scontrol", "update", f"JobId={self.number}", *(f"{name}={value}" for name, value in fields.items())
+        )
+        assert not said.strip(), said
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    cluster = Cluster(folder, nodes=1, memory="polled")
+    try:
+        cluster.start()
+        yield Job(cluster, tmp_path)
+    finally:
+        cluster.stop()
+
+
+def test_a_job_that_ends_in_every_way_finishes_with_all_its_steps_and_the_report_names_each(job: Job) -> None:
+    steps = 4000
+    job.submit(steps, "--time", "10", "--mem", "4000M", "--warn", "30")
+
+    job.until_driven()
+    job.cluster.run("scancel", "--signal=KILL", f"{job.number}.0")
+    job.until(lambda: job.steps[:1] == [End.KILLED], "the kill")
+
+    job.until_driven()
+    assert tell(job.control, "fault hold:mib=5000") == "ok"
+    job.until(lambda: job.steps[1:2] == [End.OUT_OF_MEMORY], "the memory limit")
+
+    job.until_driven()
+    job.change(TimeLimit="2")
+    job.until(lambda: job.steps[2:3] == [End.TIME_LIMIT], "the first time limit")
+    job.until(lambda: job.state == "PENDING", "the queue")
+    job.change(TimeLimit="1", StartTime="now")  # Slurm leaves two minutes between
+    job.until(lambda: job.steps[3:4] == [End.TIME_LIMIT], "the second time limit")
+    job.until(lambda: job.state == "PENDING", "the queue")
+    job.change(TimeLimit="10", StartTime="now")
+    job.until(lambda: job.state == "COMPLETED", "the end")
+
+    assert job.steps == [End.KILLED, End.OUT_OF_MEMORY, End.TIME_LIMIT, End.TIME_LIMIT, End.FINISHED]
+    assert job.beat["step"] == steps
+    assert len({row["step"] for row in rows(job.run.metrics, (), {})}) > 0
+    (gave_way,) = rows(job.run.launcher_events, ("rung_taken",), {})
+    assert "memory limit of 4,000 MiB" in gave_way["cause"], "host memory's ladder holds on the next start"
+    report = job.run.report.with_suffix(".md").read_text(encoding="utf-8")
+    for said in ("killed by a signal", "memory limit of 4,000 MiB", "time limit", "finished"):
+        assert said in report
+    found = json.loads(job.launch("status", "night", "--json"))["job"]
+    assert (found["state"], found["restarts"], len(found["ends"])) == ("COMPLETED", 2, 5)

@@ -14,8 +14,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
+
+from contract.enums import StrEnum
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
 START_S = 60.0
@@ -38,8 +40,8 @@ SlurmctldParameters=enable_configless
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
-SlurmdTimeout=15
-MessageTimeout=30
+SlurmdTimeout=120
+MessageTimeout=60
 InactiveLimit=0
 KillWait=5
 MinJobAge=3600
@@ -50,24 +52,38 @@ SchedulerType=sched/builtin
 SchedulerParameters=sched_min_interval=1000000
 JobRequeue=1
 {memory}
-{accounting}
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
 {nodes}
-{preemption}
 """
-MEMORY = {
-    # Kills by the kernel, in a control group of the step's.
-    "cgroup": "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\n"
+
+
+class Memory(StrEnum):
+    """Who keeps a job within its memory."""
+
+    CGROUP = "cgroup"
+    """The kernel, which kills a process of it."""
+    POLLED = "polled"
+    """Slurm, which looks every second, and kills the step."""
+
+
+ENFORCEMENT = {
+    Memory.CGROUP: "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\n"
     "JobAcctGatherType=jobacct_gather/cgroup\nJobAcctGatherFrequency=1",
-    # Slurm's own enforcement: looks at what the step's processes hold, and kills the job.
-    "polled": "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
+    Memory.POLLED: "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
     "JobAcctGatherType=jobacct_gather/linux\nJobAcctGatherFrequency=1\nJobAcctGatherParams=OverMemoryKill",
 }
 
 
-def missing() -> str:
-    """Return why no Slurm can be had here; empty if one can."""
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def missing(memory: Memory = Memory.POLLED) -> str:
+    """Return why no Slurm can be had here that keeps memory so; empty if one can."""
     if os.geteuid() != 0:
         return "slurmd starts jobs as root only"
+    if memory is Memory.CGROUP and not (CGROUPS / "memory").is_dir():
+        return "no control groups of version 1 here"
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     return f"no {', '.join(lacking)} here: apt-get install slurm-wlm munge" if lacking else ""
 
@@ -83,10 +99,8 @@ def free_ports(count: int) -> list[int]:
 class Cluster:
     """Controller and nodes; ``environment`` makes any of Slurm's commands speak to them."""
 
-    def __init__(
-        self, folder: Path, *, nodes: int = 2, memory: str = "polled", more: str = "", accounting: str = ""
-    ) -> None:
-        self.folder, self._memory, self._more, self._accounting = folder, memory, more, accounting
+    def __init__(self, folder: Path, *, nodes: int, memory: Memory) -> None:
+        self.folder, self._memory = folder, memory
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -97,16 +111,8 @@ class Cluster:
         self._munge()
         self._daemon("slurmctld", "slurmctld", "-D", "-c")
         for node in self.nodes:
-            self.start_node(node)
+            self._daemon(node, "slurmd", "-D", "-N", node)
         self._await(lambda: self.states() == dict.fromkeys(self.nodes, "idle"), "idle nodes")
-
-    def start_node(self, node: str) -> None:
-        """Start one node's daemon."""
-        self._daemon(node, "slurmd", "-D", "-N", node)
-
-    def kill_node(self, node: str) -> None:
-        """End one node's daemon at once, as a machine that fails does; what ran there is left to the caller."""
-        self._daemons.pop(node).kill()
 
     def stop(self) -> None:
         """End all jobs, then all daemons."""
@@ -122,12 +128,13 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait(5)
+        for folder in sorted(CGROUPS.glob("*/slurm_n*/**/"), reverse=True):
+            if folder.relative_to(CGROUPS).parts[1].removeprefix("slurm_") in self.nodes:
+                folder.rmdir()
 
-    def run(self, *command: str, more: Mapping[str, str] | None = None) -> str:
+    def run(self, *command: str) -> str:
         """Run one of Slurm's commands, and return what it prints."""
-        done = subprocess.run(
-            command, env={**self.environment, **(more or {})}, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
         return done.stdout + done.stderr
 
     def states(self) -> dict[str, str]:
@@ -151,10 +158,7 @@ class Cluster:
                 host=host,
                 controller_port=controller,
                 folder=self.folder,
-                memory=MEMORY[self._memory],
-                accounting=self._accounting
-                or "AccountingStorageType=accounting_storage/none\nJobCompType=jobcomp/none",
-                preemption=self._more,
+                memory=ENFORCEMENT[self._memory],
                 nodes="\n".join(lines),
             )
         )
@@ -178,8 +182,7 @@ class Cluster:
                 command, env=self.environment, stdout=output, stderr=output, start_new_session=True
             )
 
-    def _await(self, holds: object, what: str, limit_s: float = START_S) -> None:
-        assert callable(holds)
+    def _await(self, holds: Callable[[], object], what: str, limit_s: float = START_S) -> None:
         until_s = time.monotonic() + limit_s
         while not holds():
             dead = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]

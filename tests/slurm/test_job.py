@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
 import subprocess
 import sys
@@ -20,12 +22,13 @@ from launcher.slurm import record
 from launcher.slurm.answers import End
 from tests.conftest import REPOSITORY
 from tests.faults import tell
-from tests.slurm.cluster import Cluster, free_ports, missing
+from tests.slurm.cluster import Cluster, Memory, free_ports, missing
 from tests.wire.launched import OURS, QUICK
 from tests.wire.trainee import rows
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
-PATIENCE_S = 240.0
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+PATIENCE_S = 300.0
+WARNED_S = 30
 
 
 class Job:
@@ -38,7 +41,7 @@ class Job:
         self.config = folder / "quick.yaml"
         self.number = ""
 
-    def submit(self, steps: int, *options: str, tick_ms: int = 40) -> None:
+    def submit(self, steps: int, *options: str, tick_ms: int = 80) -> None:
         self.config.write_text(QUICK % {"steps": steps}, encoding="utf-8")
         simulator = ("--tick-ms", str(tick_ms), "--control-port", str(self.control))
         launcher = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
@@ -56,13 +59,17 @@ class Job:
 
     def launch(self, *words: str) -> str:
         """Return what one of the launcher's commands prints."""
-        command = (sys.executable, str(REPOSITORY / "scripts" / "launch.py"), *words, "--runs-dir", str(self.runs))
-        if "--" in words:  # options of the command itself come first
-            at = command.index("--")
-            command = (*command[:at], *command[-2:], *command[at:-2])
+        name, *options = words
+        program = (sys.executable, str(REPOSITORY / "scripts" / "launch.py"), name, "--runs-dir", str(self.runs))
         environment = {**self.cluster.environment, "PYTHONPATH": OURS}
         done = subprocess.run(
-            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=120, check=False
+            (*program, *options),
+            cwd=REPOSITORY,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -84,6 +91,14 @@ class Job:
         found = re.search(r"JobState=(\w+)", self.cluster.run("scontrol", "show", "job", self.number))
         return found[1] if found else ""
 
+    @property
+    def ran_s(self) -> int:
+        """For how long this life of the job has run."""
+        found = re.search(r"RunTime=(\d+):(\d+):(\d+)", self.cluster.run("scontrol", "show", "job", self.number))
+        assert found is not None
+        hours, minutes, seconds = map(int, found.groups())
+        return (hours * 60 + minutes) * 60 + seconds
+
     def until(self, holds: Callable[[], object], what: str) -> None:
         until_s = time.monotonic() + PATIENCE_S
         while not holds():
@@ -104,21 +119,30 @@ class Job:
         assert not said.strip(), said
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    folder = tmp_path / "slurm"
-    folder.mkdir()
-    cluster = Cluster(folder, nodes=1, memory="polled")
+@contextlib.contextmanager
+def submitting(folder: Path, nodes: int, memory: Memory) -> Iterator[Job]:
+    """Give a run that can be submitted to a Slurm of its own."""
+    if why := missing(memory):
+        pytest.skip(why)
+    (folder / "slurm").mkdir()
+    cluster = Cluster(folder / "slurm", nodes=nodes, memory=memory)
     try:
         cluster.start()
-        yield Job(cluster, tmp_path)
+        yield Job(cluster, folder)
     finally:
         cluster.stop()
 
 
-def test_a_job_that_ends_in_every_way_finishes_with_all_its_steps_and_the_report_names_each(job: Job) -> None:
-    steps = 2000
-    job.submit(steps, "--time", "10", "--mem", "4000M", "--warn", "30")
+def test_a_job_that_ends_in_every_way_finishes_with_all_its_steps_and_the_report_names_each(
+    tmp_path: Path,
+) -> None:
+    with submitting(tmp_path, nodes=1, memory=Memory.POLLED) as job:
+        ends_in_every_way(job)
+
+
+def ends_in_every_way(job: Job) -> None:
+    steps = 1000
+    job.submit(steps, "--time", "10", "--mem", "4000M", "--warn", str(WARNED_S))
 
     job.until_driven()
     job.cluster.run("scancel", "--signal=KILL", f"{job.number}.0")
@@ -129,7 +153,7 @@ def test_a_job_that_ends_in_every_way_finishes_with_all_its_steps_and_the_report
     job.until(lambda: job.steps[1:2] == [End.OUT_OF_MEMORY], "the memory limit")
 
     job.until_driven()
-    job.change(TimeLimit="2")
+    job.change(TimeLimit=str(math.ceil((job.ran_s + WARNED_S + 30) / 60)))
     job.until(lambda: job.steps[2:3] == [End.TIME_LIMIT], "the first time limit")
     job.until(lambda: job.state == "PENDING", "the queue")
     job.change(TimeLimit="1", StartTime="now")  # Slurm leaves two minutes between
@@ -147,3 +171,68 @@ def test_a_job_that_ends_in_every_way_finishes_with_all_its_steps_and_the_report
         assert said in report
     found = json.loads(job.launch("status", "night", "--json"))["job"]
     assert (found["state"], found["restarts"], len(found["ends"])) == ("COMPLETED", 2, 5)
+
+
+def test_where_the_kernel_keeps_the_limit_the_launcher_outlives_it_and_mends_what_was_killed(tmp_path: Path) -> None:
+    with submitting(tmp_path, nodes=1, memory=Memory.CGROUP) as job:
+        job.submit(600, "--time", "10", "--mem", "4000M")
+        job.until_driven()
+        assert tell(job.control, "fault hold:mib=5000") == "ok"
+        job.until(lambda: job.state == "COMPLETED", "the end")
+        assert job.steps == [End.FINISHED]
+        assert job.beat["step"] == 600
+        (finding,) = rows(job.run.launcher_events, ("finding",), {"diagnosis": "simulator_host_oom"})
+        assert "killed the simulator for memory" in finding["cause"]
+
+
+def test_a_cancelled_job_stays_cancelled_and_its_run_goes_on_when_it_is_submitted_again(tmp_path: Path) -> None:
+    with submitting(tmp_path, nodes=1, memory=Memory.POLLED) as job:
+        job.submit(400, "--time", "10", "--mem", "4000M")
+        job.until_driven()
+        first = job.number
+        job.cluster.run("scancel", first)
+        job.until(lambda: job.state == "CANCELLED", "the cancellation")
+        assert [step.end for step in record.told(job.run)] == [End.CANCELLED]
+        job.submit(400, "--time", "10", "--mem", "4000M")
+        job.until(lambda: job.state == "COMPLETED", "the end")
+        assert job.number != first
+        assert [step.end for step in record.told(job.run)] == [End.CANCELLED, End.FINISHED]
+
+
+APPTAINER = """#!/bin/bash
+# In Apptainer's place, and in Ray's: writes down what it is told to run, and where.
+printf '%s %s\\n' "$SLURMD_NODENAME" "$*" >>"$TOLD"
+while [[ $1 != *.sif ]]; do shift; done
+shift 2
+case $2 in
+  ray.*) sleep 600 ;;
+  launcher) [[ $3 != up ]] || sleep 5 ;;
+  *) exec "$REAL_PYTHON" "$@" ;;
+esac
+"""
+
+
+def test_several_nodes_have_rays_head_and_workers_and_the_learner_on_the_first(tmp_path: Path) -> None:
+    with submitting(tmp_path, nodes=3, memory=Memory.CGROUP) as job:
+        told, programs = tmp_path / "told", tmp_path / "programs"
+        programs.mkdir()
+        (programs / "apptainer").write_text(APPTAINER, encoding="utf-8")
+        (programs / "apptainer").chmod(0o755)
+        job.cluster.environment |= {
+            "PATH": f"{programs}:{job.cluster.environment['PATH']}",
+            "TOLD": str(told),
+            "REAL_PYTHON": sys.executable,
+        }
+        job.submit(1, "--nodes", "3", "--apptainer", "image.sif", "--mem", "1000M", "--collectors", "6")
+        job.until(lambda: job.state in ("COMPLETED", "FAILED"), "the end")
+        lines = told.read_text(encoding="utf-8").splitlines()
+        heads = [line for line in lines if "--head" in line]
+        workers = [line for line in lines if " --address=127.0.0.1:" in line]
+        learners = [line for line in lines if " launcher up " in line]
+        assert [line.split()[0] for line in heads] == ["n1"]
+        assert sorted(line.split()[0] for line in workers) == ["n2", "n3"]
+        assert [line.split()[0] for line in learners][:1] == ["n1"]
+        assert "--cluster auto --collectors 6" in learners[0]
+        assert all("""--resources={"carla": 2}""" in line for line in heads + workers)
+        token = job.run.path / "slurm" / "ray-token"
+        assert (token.stat().st_mode & 0o777, len(token.read_text(encoding="utf-8"))) == (0o600, 64)

@@ -35,6 +35,7 @@ on_term() {
   trap : TERM
   scontrol --details show job "$SLURM_JOB_ID" >"$life-signal.txt" || echo JobState=RUNNING >"$life-signal.txt"
   grep -q 'JobState=RUNNING' "$life-signal.txt" || return
+  warned=yes
   say "warned: the agent writes its checkpoint"
   local until=$((SECONDS + {{ warn_s - 10 }}))
   # To the launcher alone: srun would have every process of the step have the signal. One that only begins is asked again.
@@ -43,7 +44,7 @@ on_term() {
     sleep 1
   done
 }
-step=
+step='' warned=''
 trap on_term TERM
 
 {% if nodes > 1 %}
@@ -73,12 +74,15 @@ while true; do
   have_ray
 {% endif %}
   note
-  srun "${step_options[@]}" "${python[@]}" -m launcher "${up[@]}" "${words[@]}" &
-  step=$!
-  wait "$step"
-  while kill -0 "$step" 2>/dev/null; do wait "$step"; done  # a signal ends a wait
-  wait "$step"
-  code=$?
+  code=75
+  if [[ -z $warned ]]; then
+    srun "${step_options[@]}" "${python[@]}" -m launcher "${up[@]}" "${words[@]}" &
+    step=$!
+    wait "$step"
+    while kill -0 "$step" 2>/dev/null; do wait "$step"; done  # a signal ends a wait
+    wait "$step"
+    code=$?
+  fi
   note
   read -r next code < <("${python[@]}" -m launcher.slurm "$run" "$code")
   case $next in
@@ -86,8 +90,10 @@ while true; do
     requeue)
       trap : TERM
       for _ in 1 2 3 4 5; do
+        grep -q 'JobState=[^R]' "$folder/job-$SLURM_JOB_ID.txt" && exit 75  # cancelled meanwhile, or queued by Slurm
         scontrol requeue "$SLURM_JOB_ID" && exit 0
         sleep 10
+        note
       done
       say "can't be queued again; go on with: sbatch $folder/job.sh"
       exit "$code"

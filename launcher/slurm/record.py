@@ -6,22 +6,26 @@ does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import last_lines, number, read_lines, read_object
-from launcher.slurm.answers import End, Job, accounts_of, job_of
+from launcher.slurm.answers import Job, accounts_of, job_of
 from launcher.slurm.ends import Evidence, Step, end_of
 
 ASK_S = 5.0
 LOG_LINES = 5
 WHO = ("job", "step", "restart")
+_STEP = TypeAdapter(Step)
 
 
 def folder(run: RunPaths) -> Path:
@@ -90,10 +94,10 @@ def steps(run: RunPaths) -> list[Step]:
     """Return the steps that are written down, in order; the last one may go on."""
     found: list[Step] = []
     for row in read_lines(folder(run) / "steps.jsonl"):
-        if number(row.get("began_s")) is not None:
-            found.append(_step(row))
-        elif found and all(row.get(name) == getattr(found[-1], name) for name in WHO):
-            found[-1] = _step({**asdict(found[-1]), **row})
+        ends = bool(found) and all(row.get(name) == getattr(found[-1], name) for name in WHO) and "began_s" not in row
+        with contextlib.suppress(ValidationError):  # a line that others wrote
+            step = _STEP.validate_python({**asdict(found[-1]), **row} if ends else row)
+            found[-1:] = [step] if ends else [*found[-1:], step]
     return found
 
 
@@ -143,12 +147,6 @@ def _evidence(run: RunPaths, step: Step, code: int | None = None) -> Evidence:
         accounts_of(_text(folder(run) / f"job-{step.job}-accounts.txt")),
         _text(log_of(run, step.job), step.log_at),
     )
-
-
-def _step(row: Mapping[str, Any]) -> Step:
-    known = {name: row[name] for name in (each.name for each in fields(Step)) if name in row}
-    step = Step(**known)
-    return step if step.end is None else replace(step, end=End(step.end))
 
 
 def _write(run: RunPaths, row: Mapping[str, Any]) -> None:

@@ -14,6 +14,9 @@ import pytest
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.readers import read_lines
+from launcher.show import report
+from launcher.show.dashboard import figures
+from launcher.show.status import status
 from launcher.slurm import record
 from launcher.slurm.answers import FIELDS, Account, End, Job, accounts_of, by_accounts, by_log, job_of, moment
 from launcher.slurm.ends import FRUITLESS, Evidence, Next, Step, end_of, next_of
@@ -194,3 +197,25 @@ def test_status_says_where_the_job_is_though_slurm_does_not_answer(
     seen = record.seen(run)
     assert seen is not None
     assert (seen["job"], seen["state"], seen["lines"]) == ("7", None, ["one", "two"])
+
+
+def test_status_and_report_name_each_end(run: RunPaths) -> None:
+    record.begin(run, IN_A_STEP, 1_800_000_000.0)
+    record.ended(run, 137, "7", 0, 1_800_000_061.0)
+    record.begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1", "SLURMD_NODENAME": "n<2>"}, 1_800_000_070.0)
+    told = figures(status(run, 1_800_000_071.0))["job"]
+    assert "job 7, step 0 on n1: killed by a signal" in told
+    page, text = (report.write(run).with_suffix(kind).read_text(encoding="utf-8") for kind in (".html", ".md"))
+    for said in (page, text):
+        assert "killed by a signal" in said
+        assert "0:01:01" in said
+        assert "no end is known" in said
+    assert "n&lt;2&gt;" in page
+
+
+def test_lines_that_others_wrote_are_left_out(run: RunPaths) -> None:
+    record.begin(run, IN_A_STEP, 100.0)
+    with (record.folder(run) / "steps.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"job": 7}\n{"job": "7", "step": "0", "restart": 0, "end": "eaten"}\n{"torn')
+    assert [(each.step, each.end) for each in record.steps(run)] == [("0", None)]
+    assert report.write(run).exists()

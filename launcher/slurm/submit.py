@@ -76,7 +76,7 @@ def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
             run=str(run.path.absolute()),
             name=run.path.name,
             runs=str(run.path.parent.absolute()),
-            python=_python(job, here),
+            python=_python(job, here, run.path.parent.absolute()),
             packages="" if job.apptainer else str(PACKAGES),
             up=_up(run, collectors if several else None),
             words=words if several or collectors is None else _with_collectors(words, collectors),
@@ -117,11 +117,11 @@ def submit(run: RunPaths, text: str) -> str:
     return job
 
 
-def _python(job: JobOptions, here: Path) -> list[str]:
+def _python(job: JobOptions, here: Path, runs: Path) -> list[str]:
     if job.apptainer is None:
         return [sys.executable]
     card = ["--nv"] if job.gpus_per_node else []
-    where = ["--bind", str(here), "--pwd", str(here)]
+    where = ["--bind", f"{here},{runs}", "--pwd", str(here)]
     return ["apptainer", "exec", *card, *where, str(job.apptainer.absolute()), "python"]
 
 

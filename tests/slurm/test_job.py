@@ -48,8 +48,8 @@ class Job:
         launcher["memory"]["oom_step_mib"]["ram"] = 4  # of a run as small as this no rung frees more than a few MiB
         settings = self.config.with_name("launcher.yaml")
         settings.write_text(yaml.safe_dump(launcher), encoding="utf-8")
-        words = ("--simulator", "carla-lite", "--device", "cpu", "--config", str(self.config))
-        words = (*words, "--launcher-config", str(settings))
+        words = ["--simulator", "carla-lite", "--device", "cpu", "--config", str(self.config)]
+        words += ["--launcher-config", str(settings)]
         simulator_args = [f"--simulator-arg={word}" for word in simulator]
         agents = ("--", "--set", "td3.batch_size=64")
         said = self.launch("submit", "--run-name", "night", *options, "--", *words, *simulator_args, *agents)

@@ -28,7 +28,7 @@ from tests.wire.trainee import rows
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 PATIENCE_S = 300.0
-WARNED_S = 60
+WARNED_S = 120
 
 
 class Job:
@@ -156,7 +156,7 @@ def ends_in_every_way(job: Job) -> None:
     job.change(TimeLimit=str(math.ceil((job.ran_s + WARNED_S + 30) / 60)))
     job.until(lambda: job.steps[2:3] == [End.TIME_LIMIT], "the first time limit")
     job.until(lambda: job.state == "PENDING", "the queue")
-    job.change(TimeLimit="2", StartTime="now")  # Slurm leaves two minutes between
+    job.change(TimeLimit="3", StartTime="now")  # Slurm leaves two minutes between
     job.until(lambda: job.steps[3:4] == [End.TIME_LIMIT], "the second time limit")
     job.until(lambda: job.state == "PENDING", "the queue")
     job.change(TimeLimit="10", StartTime="now")

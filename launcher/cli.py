@@ -208,6 +208,69 @@ def up(
 
 
 @app.command()
+def submit(
+    *,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- OPTIONS OF up [-- AGENT_ARGS]]", help="What the run is asked for, as `up` takes it."
+        ),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="With several, Ray runs on them, and a simulator a card.")] = 1,
+    gpus_per_node: Annotated[int, typer.Option(min=0)] = 0,
+    cpus_per_node: Annotated[int | None, typer.Option(min=1, help="Default: the cluster's, often one.")] = None,
+    memory: Annotated[str | None, typer.Option("--mem", help="Of each node, as 400G. Default: the cluster's.")] = None,
+    time_limit: Annotated[str | None, typer.Option("--time", help="As 24:00:00. Default: the partition's.")] = None,
+    partition: Annotated[str | None, typer.Option()] = None,
+    sbatch: Annotated[
+        list[str] | None, typer.Option(metavar="OPTION", help="A further option of sbatch's, as --account=me; repeat.")
+    ] = None,
+    collectors: Annotated[
+        int | None, typer.Option(min=1, help="Default: a card each, or a node; with one node what is configured.")
+    ] = None,
+    warn: Annotated[
+        int, typer.Option(min=30, help="Seconds before the time limit: for the checkpoint and the report.")
+    ] = 300,
+    apptainer: Annotated[Path | None, typer.Option(metavar="IMAGE", help="Run Python in it, not the one here.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the batch script; write and submit nothing.")
+    ] = False,
+    run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Submit a run to Slurm, as a job that goes on by itself until the run has ended.
+
+    It goes on at once where a step of it was killed or its memory ran out, and is queued again after the time limit or
+    a preemption. With the name of a run that has ended, that one goes on.
+    """
+    from launcher.slurm import submit as slurm  # draws its script with jinja2, which no other command needs
+
+    options = words or []
+    taken = typer.main.get_command(app).commands["up"].make_context("up", list(options)).params  # type: ignore[attr-defined]
+    if taken["run_name"] is not None or taken["runs_dir"] != RUNS:
+        raise typer.BadParameter("--run-name and --runs-dir are options of submit: they belong before the --.")
+    run = RunPaths(runs_dir / (run_name or default_name(time.time())))
+    job = slurm.JobOptions(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        cpus_per_node=cpus_per_node,
+        memory=memory,
+        time=time_limit,
+        partition=partition,
+        more=tuple(sbatch or ()),
+        collectors=collectors,
+        warn_s=warn,
+        apptainer=apptainer,
+    )
+    text = slurm.script(run, job, options)
+    if dry_run:
+        print(text, end="")
+        return
+    with _refusals():
+        print(f"launcher: job {slurm.submit(run, text)} of run {run.path}; look with: status {run.path.name}")
+
+
+@app.command()
 def plan(
     *,
     agent_config: AgentConfig = None,

@@ -29,6 +29,7 @@ from launcher.show.history import IncidentReport, RunHistory, kind_of
 from launcher.show.planned import most_held, planned_bands
 from launcher.show.report_phases import footprint, peaks_by_phase, shortages
 from launcher.show.run_time import RunTime
+from launcher.slurm import record as slurm
 
 EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
@@ -110,6 +111,7 @@ def templates(*, escaped: bool, more: Sequence[Path] = ()) -> jinja2.Environment
         "plain": plain,
         "figure": _figure,
         "kind_of": kind_of,
+        "date": seconds_as_date,
     }
     return environment
 
@@ -145,6 +147,7 @@ def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
         "footprint": footprint(agent_events),
         "shortages": shortages(agent_events),
         "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, metrics),
+        "steps": slurm.told(run),
         "events": _events(run),
         "config": _configuration(run),
     }

@@ -48,7 +48,8 @@ def collectors(run: Run) -> list[dict[str, Any]]:
 def test_several_collectors_drive_together_and_the_first_one_evaluates(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
-    servers = [start_server(seed=seed) for seed in (0, 1)]
+    # Ticks as slow as a card's: else the first to be there has driven all of it before the other comes.
+    servers = [start_server(seed=seed, extra=("--tick-ms", "30")) for seed in (0, 1)]
     run = forked_run("run", servers[0])
     said = run.train(*several(servers), "--max-timesteps", "160", "--eval-freq", "80", "--num-eval-episodes", "1")
     assert "160 steps, 140 updates" in said

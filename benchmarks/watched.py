@@ -36,6 +36,7 @@ from rich.table import Table
 
 from contract.heartbeat import Phase, read_heartbeat
 from contract.paths import RunPaths
+from contract.processes import held_mib
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MOST_MORE_PERCENT, MOST_GROWN_MIB = 5.0, 5.0
@@ -164,15 +165,7 @@ def take(launcher: int, used: Used, at_s: float) -> None:
                     times = each.cpu_times()
                     used.by_process_s[name, each.pid] = times.user + times.system
                     if at_s:
-                        used.held_mib.setdefault(name, []).append((at_s, anonymous_mib(each.pid)))
-
-
-def anonymous_mib(pid: int) -> float:
-    """Return a process's memory that belongs to no file (MiB); 0 if it has just ended."""
-    with contextlib.suppress(OSError):
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-        return sum(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon"))
-    return 0.0
+                        used.held_mib.setdefault(name, []).append((at_s, held_mib(each.pid) or 0.0))
 
 
 def program(words: list[str]) -> str | None:

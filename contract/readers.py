@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +74,12 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def leaves(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what nested mappings hold that is none itself, by dotted key."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value

@@ -5,7 +5,6 @@ Owns the events ``started`` and ``resumed``, and that ``config.yaml`` is replace
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -15,6 +14,7 @@ from agent.run_directory import provenance, read_overrides, save_config
 from agent.telemetry.events import EventLog
 from agent.trainer.pacing import Counters
 from contract.paths import RunPaths
+from contract.readers import leaves
 
 
 def announce(events: EventLog, run: RunPaths, config: AgentConfig, counters: Counters) -> None:
@@ -38,16 +38,8 @@ def announce(events: EventLog, run: RunPaths, config: AgentConfig, counters: Cou
 def changed(run: RunPaths, config: AgentConfig) -> dict[str, list[Any]]:
     """Return the dotted keys whose value isn't that of the run's last ``config.yaml``: what it was, and what it is."""
     try:
-        before = dict(_leaves(yaml.safe_load(run.config.read_text(encoding="utf-8"))))
+        before = dict(leaves(yaml.safe_load(run.config.read_text(encoding="utf-8"))))
     except (OSError, yaml.YAMLError, UnicodeDecodeError, AttributeError):
         return {}  # there is none, or a person has spoilt it: the options have said so where it mattered
-    now = dict(_leaves(dump(config, address=False)))
+    now = dict(leaves(dump(config, address=False)))
     return {key: [before.get(key), value] for key, value in now.items() if before.get(key) != value}
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -7,7 +7,7 @@ RUN``, see ``report_process``), for the same reason.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from contract.exits import Exit
 from contract.files import write_whole
 from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
-from contract.readers import read_lines, read_object, read_objects
+from contract.readers import leaves, read_lines, read_object, read_objects
 from launcher.act.saved_config import saved_config
 from launcher.show import charts, history, report, run_charts
 
@@ -62,7 +62,7 @@ def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
         "facts": _beside(facts, only_different=False),
         "driving": report.driving(drove),
         "curves": run_charts.curves(run_charts.CURVES, *(read_lines(run.metrics) for run in runs)),
-        "different": _beside([dict(_flat(saved_config(run))) for run in runs], only_different=True),
+        "different": _beside([dict(leaves(saved_config(run))) for run in runs], only_different=True),
     }
 
 
@@ -72,14 +72,6 @@ def _beside(runs: list[dict[str, Any]], *, only_different: bool) -> list[tuple[s
     names = dict.fromkeys([*one, *other])
     rows = [(name, str(one.get(name, "–")), str(other.get(name, "–"))) for name in names]
     return [row for row in rows if row[1] != row[2]] if only_different else rows
-
-
-def _flat(section: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
 from contract.paths import RunPaths
 from tests.unit.agent.batches import bits, in_parts, random_batch
-from tests.unit.agent.watched import distance
+from tests.unit.agent.watched import assert_parts_make_the_same_update
 
 CPU = torch.device("cpu")
 EYES = FrameStack(84, planes=4, frames=2, every=4)
@@ -89,15 +89,7 @@ def test_only_the_control_acts_by_what_the_simulator_knows(sees: str, reads: boo
 @pytest.mark.parametrize("micro_batch", [1, 5, 16])
 def test_micro_batches_make_the_same_update(sees: str, micro_batch: int) -> None:
     whole, split = made(sees), made(sees)
-    for seed in range(2):  # the second: actor and targets, too
-        expected = whole.update(batch(seed, 21))
-        found = split.update(batch(seed, 21), in_parts(micro_batch))
-        for name, value in expected.items():
-            torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6, msg=name)
-    ours, theirs = (
-        {n: p.grad for n, p in each.online.named_parameters() if p.grad is not None} for each in (split, whole)
-    )
-    assert distance(ours, theirs) <= 2e-6
+    assert_parts_make_the_same_update(whole, split, batch, micro_batch)
 
 
 @pytest.mark.parametrize("sees", WITHOUT)

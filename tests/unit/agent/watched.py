@@ -10,8 +10,9 @@ from torch import Tensor
 from agent.config import NetworkConfig, TD3Config
 from agent.memory.recovery import Recovery, Shortage
 from agent.td3.optimizers import OffloadedAdam
+from agent.td3.replay.replay import Batch
 from agent.td3.td3 import TD3
-from tests.unit.agent.batches import random_batch
+from tests.unit.agent.batches import in_parts, random_batch
 
 CPU = torch.device("cpu")
 SIZE = 50  # halves to 25, then 12 and a last one of 2: unequal parts
@@ -61,3 +62,19 @@ def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
 def recovery_of(td3: TD3) -> tuple[Recovery, list[Shortage]]:
     reported: list[Shortage] = []
     return Recovery(SIZE, None, td3.release, reported.append), reported
+
+
+def assert_parts_make_the_same_update(
+    whole: TD3, split: TD3, batch: Callable[[int, int], Batch], micro_batch: int
+) -> dict[str, Tensor]:
+    """Return the gradients that both end with, by the parameter's name."""
+    for seed in range(2):  # the second: actor and targets, too
+        expected = whole.update(batch(seed, 21))
+        found = split.update(batch(seed, 21), in_parts(micro_batch))
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6, msg=name)
+    ours, theirs = (
+        {n: p.grad for n, p in each.online.named_parameters() if p.grad is not None} for each in (split, whole)
+    )
+    assert distance(ours, theirs) <= 2e-6
+    return ours

@@ -27,9 +27,8 @@ NEXT_LANE_M = 10.0
 FRONT_M, HALF_WIDTH_M = 2.4, 1.09
 # The path: what the car covers, and how near to it others may come.
 CAR_MARGIN_M, WALKER_MARGIN_M = 0.3, 0.6
-# A stop line that the front has passed by less than this is still ahead: until the rear is over it, when running a red
-# light counts. If the state lost the light before, what running it costs would come from nowhere: told drivers ran 7 of 10.
-PAST_LINE_M = 7.0
+# A stop line that the front has passed by less than this still holds the car; the junction begins behind it.
+PAST_LINE_M = 2.5
 SAME_WAY_RAD = math.radians(60.0)
 # How far others' motion is followed on, and how fast a car that waits at a junction would drive into it.
 HORIZON_S, STEP_S, STARTING_MPS = 4.0, 0.5, 4.0

@@ -357,7 +357,7 @@ class TD3Config(Section):
         description="Weight λ of a loss by which the encoder learns to tell the privileged numbers; 0 = none.",
     )
     imitation: float = Field(
-        0.0, ge=0, description="Weight β of a loss that draws the actor to what was done in demonstrations; 0 = none."
+        0.0, ge=0, description="Weight β of a loss that draws the actor to what the expert would do; 0 = none."
     )
     critic_sees: Literal["observation", "privileged"] = Field(
         "observation", description="What critics read: what the actor does, or the privileged numbers beside it."
@@ -535,19 +535,10 @@ class AgentConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _demonstrations_are_there(self) -> AgentConfig:
-        if self.td3.imitation > 0 and self.replay.demonstrations is None:
-            raise ValueError(
-                f"td3.imitation {self.td3.imitation:g} draws the actor to what was demonstrated, and there is nothing: "
-                "set replay.demonstrations, or td3.imitation to 0"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _privileged_numbers_are_there(self) -> AgentConfig:
-        if (self.td3.seen(1) or self.td3.predicted(1)) and not self.environment.privileged:
+        if (self.td3.seen(1) or self.td3.predicted(1) or self.td3.imitation) and not self.environment.privileged:
             raise ValueError(
-                "td3.auxiliary and td3.critic_sees: privileged learn from what the simulator knows: set "
+                "td3.auxiliary, td3.imitation and td3.critic_sees: privileged learn from what the simulator knows: set "
                 "environment.privileged to true"
             )
         if self.td3.network.sees == "privileged" and not self.environment.privileged:

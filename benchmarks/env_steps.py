@@ -18,7 +18,7 @@ from measuring import counted, machine, spread
 
 from agent.config import EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
-from agent.evaluation.drivers import PidPurePursuit
+from agent.env.expert import PidPurePursuit
 
 
 def main(

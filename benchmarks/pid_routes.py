@@ -19,8 +19,8 @@ from rich.console import Console
 
 from agent.config import EnvironmentConfig, SimulatorConfig, TimeLimitConfig
 from agent.env.driving import DrivingEnv
+from agent.env.expert import PidPurePursuit
 from agent.env.route import Route
-from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.metrics import Evaluation, table
 from agent.evaluation.onlooker import Onlooker
 from agent.evaluation.routes import completed, evaluate

@@ -24,6 +24,7 @@ from agent.cli.evaluation import Outputs, Trained, environment
 from agent.collector.live import LiveView
 from agent.config import AgentConfig, CameraConfig
 from agent.env.driving import DrivingEnv
+from agent.env.expert import Action
 from agent.env.hazards import NOTHING
 from agent.env.observation import Observation
 from agent.env.route import Route
@@ -31,7 +32,7 @@ from agent.env.sensors import FrameCamera
 from agent.env.session import BlockedStart, SimulatorLost
 from agent.evaluation import overlay, video
 from agent.evaluation.contact_sheet import ContactSheet
-from agent.evaluation.drivers import TD3_DRIVER, Action, Driver, driver
+from agent.evaluation.drivers import TD3_DRIVER, Driver, driver
 from agent.evaluation.health import Health
 from agent.evaluation.overlay import FRONT, Heat, Lens, Picture, Seen, Town
 from agent.evaluation.runner import EvaluationRunner

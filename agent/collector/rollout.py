@@ -15,8 +15,9 @@ import numpy as np
 from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
+from agent.env.expert import Action
 from agent.env.observation import Frames, Observation
-from agent.evaluation.drivers import Action, Driver
+from agent.evaluation.drivers import Driver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator
 from agent.td3.exploration import GaussianNoise

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from agent.env.expert import MAX_STEER_RAD, WHEELBASE_M, Action
 from agent.env.observation import SPEED_SCALE_MPS, Vector
-from agent.evaluation.drivers import MAX_STEER_RAD, WHEELBASE_M, Action
 
 
 def warmup_action(rng: np.random.Generator, previous: Action, vector: Vector, spacing_m: float = 2.0) -> Action:

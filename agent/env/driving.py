@@ -22,6 +22,7 @@ from agent.env.actuators import Actuators
 from agent.env.car import Car, Motion
 from agent.env.conditions import Conditions
 from agent.env.episode import Episode, Events, Rules
+from agent.env.expert import Expert
 from agent.env.hazards import Hazards, World
 from agent.env.observation import DriverState, Observation, Stack
 from agent.env.route import Planner
@@ -93,6 +94,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._second = round(1.0 / self.session.config.fixed_delta_s)
         self._episode: Episode | None = None
         self._lights: LightWatch | None = None
+        self._expert: Expert | None = None
         self._signs: list[Hold] | None = None
         self._stops: StopWatch | None = None
         self._surroundings: Surroundings | None = None
@@ -245,6 +247,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._actuators.rest()
         self._see(motion)
         self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion, drive.rules)
+        target_mps = self.config.reward.target_speed_mps
+        self._expert = Expert(target_mps, self.session.config.fixed_delta_s, lambda: self.hazards)
         self._lights = LightWatch(self.session, self.car.actor)
         self._signs = stop_signs(self.session) if self._signs is None else self._signs
         self._stops = StopWatch(self._signs)
@@ -300,6 +304,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             lane_invasions=car.sensors.lane_invasions(after),
             light=self._lights.look(motion),
             faced=traffic_lights.faced(ahead),
+            line_gap_m=ahead.light_gap_m,
             ran_stop_sign=self._stops.look(motion),
             traffic_mps=None if compared is None else compared.mean_speed_mps(),
             allowed_mps=hazards.target_speed(ahead, self.config.reward.target_speed_mps),
@@ -311,8 +316,12 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         state = self._running().state
         applied = self._actuators.applied if self.config.action_rate.limited else None
         vector = observation.vector(state, self.config.route.point_spacing_m, applied)
-        seen = {"image": self._stack.image, "vector": vector}
-        return {**seen, "privileged": privileged.vector(self.hazards, state)} if self.config.privileged else seen
+        seen: Observation = {"image": self._stack.image, "vector": vector}
+        if self.config.privileged:
+            assert self._expert is not None
+            advised = self._expert.act(seen, state)
+            seen["privileged"] = privileged.vector(self.hazards, state, advised)
+        return seen
 
     def _look_around(self) -> World:
         assert self.car is not None

@@ -30,6 +30,9 @@ PROGRESS_M = 1.0
 STUCK_S, BLOCKED_S, BLOCKED_MPS = 15.0, 180.0, 0.1
 # A drive that goes on after an infraction ends here, as the Leaderboard's InRouteTest has it.
 OFF_ROUTE_M = 30.0
+# Training's own line at a red light: the front this far over it, where the light is still among what is seen ahead. The
+# judgement's is the rear's, by when neither picture nor privileged numbers tell of a light: no state to learn it from.
+OVER_LINE_M = 0.5
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Events:
     """The one before whose line the car stands, or over whose line it is driving."""
     faced: LightAhead = LightAhead.NONE
     """The one that it comes to."""
+    line_gap_m: float = math.inf
+    """From the front bumper to that one's stop line; negative over it."""
     ran_stop_sign: bool = False
     traffic_mps: float | None = None
     """Mean speed of the other cars."""
@@ -93,6 +98,7 @@ class Episode:
         self._blocked_s = config.blocked_s or (BLOCKED_S if config.traffic.anyone else STUCK_S)
         self._light = LightAhead.NONE
         self._met_red = False
+        self._line_gap_m = math.inf
         self._action = (0.0, 0.0)
         self._acceleration = (0.0, 0.0)
         self._best_s_m = self._counted_s_m = 0.0
@@ -120,9 +126,10 @@ class Episode:
         before, best_s_m = self.state, self._best_s_m
         self.state = self._state(motion, before.place.s_m)
         self._measure(motion, events)
-        hit, ran = self._hit(events), self._ran(events)
-        self.end = self._decide(hit, ran)
-        if self.end in ("off_road", "blocked"):
+        hit, passed = self._hit(events), self._passes_red(events)
+        self._judge_lights(events)
+        self.end = self._decide(hit, passed)
+        if self.end in ("off_road", "blocked", "red_light"):
             self.record.add(self.end, self.state.place.s_m, self.time_s)
         step = reward.Step(
             seconds=self._seconds,
@@ -137,7 +144,7 @@ class Episode:
             finished=self.end == "finished",
             allowed_mps=events.allowed_mps,
             ttc_s=events.ttc_s,
-            red_light=ran,
+            red_light=passed,
             blocked=self.end == "blocked",
         )
         self._motion, self._action = motion, action
@@ -203,8 +210,13 @@ class Episode:
         self.collision = self.collision or (fresh[0] if fresh else None)
         return bool(fresh)
 
-    def _ran(self, events: Events) -> bool:
-        """Record the lights and signs run in this step; return whether a red light is among them."""
+    def _passes_red(self, events: Events) -> bool:
+        """Return whether the car's front passes a stop line in this step while its light is red."""
+        before_m, self._line_gap_m = self._line_gap_m, events.line_gap_m
+        return events.faced is LightAhead.RED and before_m > -OVER_LINE_M >= events.line_gap_m
+
+    def _judge_lights(self, events: Events) -> None:
+        """Record the lights and signs run in this step."""
         ran = self._light is LightAhead.RED and events.light is LightAhead.NONE
         self._light = events.light
         faced = {events.light, events.faced}
@@ -214,14 +226,13 @@ class Episode:
             self.record.add("red_light", self.state.place.s_m, self.time_s)
         if events.ran_stop_sign:
             self.record.add("stop_sign", self.state.place.s_m, self.time_s)
-        return ran
 
-    def _decide(self, hit: bool, ran: bool) -> End | None:
+    def _decide(self, hit: bool, passed_red: bool) -> End | None:
         """Return why the episode ends; an infraction in the last step is one, even at the route's end."""
         goes_on = self.rules.goes_on
         ends: dict[End, bool] = {
             "collision": hit and not goes_on,
-            "red_light": ran and not goes_on and "red_light" in TERMINAL[self._config.reward.form],
+            "red_light": passed_red and not goes_on and "red_light" in TERMINAL[self._config.reward.form],
             "off_road": abs(self.state.place.lateral_m) > (OFF_ROUTE_M if goes_on else self._config.off_road_m),
             "finished": self.state.place.s_m >= self.route.length_m - FINISH_M,
             "time": self.steps >= self._limit_steps,

@@ -1,4 +1,6 @@
-"""The hazards ahead as a vector, for critics and auxiliary losses in training; no driver ever receives it.
+"""What the simulator knows as a vector, for critics and losses in training; no driver ever receives it.
+
+The hazards ahead, and what the expert, who knows them, would do now (DAgger's label, Ross et al. 2011).
 
 All entries are clipped to [-2, 2]. ``…_near`` is 1 at the front bumper and falls to 0 at ``RANGE_M``, or with nothing
 there; ``walker_lateral`` in half widths of a road, ``walker_lateral_speed`` in walking speeds, positive to the right.
@@ -10,6 +12,7 @@ import math
 
 import numpy as np
 
+from agent.env.expert import Action
 from agent.env.hazards import HORIZON_S, RANGE_M, Hazards, Light, target_speed
 from agent.env.observation import BOUND, SPEED_SCALE_MPS, DriverState, Vector
 
@@ -30,14 +33,16 @@ NAMES = (
     "heading_error",
     "speed",
     "target_speed",
+    "expert_steer",
+    "expert_pedal",
 )
 SIZE = len(NAMES)
 
 ROAD_HALF_WIDTH_M, WALKING_MPS = 4.0, 1.5
 
 
-def vector(seen: Hazards, state: DriverState) -> Vector:
-    """Return the (SIZE,) float32 vector of ``NAMES``."""
+def vector(seen: Hazards, state: DriverState, advised: Action) -> Vector:
+    """Return the (SIZE,) float32 vector of ``NAMES``; ``advised`` is the expert's action."""
     values = (
         _near(seen.lead_gap_m, RANGE_M),
         seen.lead_speed_mps / SPEED_SCALE_MPS,
@@ -55,6 +60,7 @@ def vector(seen: Hazards, state: DriverState) -> Vector:
         state.heading_error / (math.pi / 2.0),
         state.speed_mps / SPEED_SCALE_MPS,
         target_speed(seen, SPEED_SCALE_MPS) / SPEED_SCALE_MPS,
+        *advised,
     )
     return np.clip(np.array(values, np.float32), -BOUND, BOUND)
 

@@ -13,10 +13,11 @@ import cv2
 import numpy as np
 
 from agent.env.driving import DrivingEnv
+from agent.env.expert import Action
 from agent.env.observation import DriverState, Observation
 from agent.env.route_line import Route
 from agent.evaluation.contact_sheet import ContactSheet, Picture, sheet
-from agent.evaluation.drivers import Action, Driver
+from agent.evaluation.drivers import Driver
 from agent.evaluation.overlay import DARK, GREEN
 from contract.files import write_whole
 

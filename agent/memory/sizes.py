@@ -65,9 +65,9 @@ def page_locked(shapes: Shapes) -> int:
 
 
 def batch_bytes(batch: int, stack: FrameStack = DEFAULT, privileged: int = 0, n_step: int = 1) -> int:
-    """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, four numbers."""
+    """Return the bytes of a sampled ``Batch``: frames in uint8, two vectors, action, three numbers."""
     frames = (stack.frames + stack.new(n_step)) * stack.planes * stack.side**2
-    return batch * (frames + FLOAT * (2 * (VECTOR + privileged) + ACTION + 4))
+    return batch * (frames + FLOAT * (2 * (VECTOR + privileged) + ACTION + 3))
 
 
 def _layer(name: str, outputs: int, *inputs: int) -> Shapes:

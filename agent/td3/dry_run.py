@@ -75,7 +75,6 @@ def throw_away(td3: TD3, rows: int) -> Batch:
         privileged=torch.zeros(rows, td3.privileged),
         next_privileged=torch.zeros(rows, td3.privileged),
         discount=torch.ones(rows),
-        shown=torch.zeros(rows),
     )
 
 

@@ -8,13 +8,14 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
     y ← r + γ (1 - d') min_i Q_θ'i(f'(s'), clip(π_φ'(f'(s')) + ε, -1, 1))           bellman_target
     θ ← θ - Adam(∇θ N⁻¹ Σ (Σ_i (y - Q_θi(f(s), a))² + λ |h(f(s)) - p|²))            critic_loss, auxiliary_loss
     every d-th round:
-        φ ← φ + Adam(∇φ N⁻¹ Σ (Q_θ1(f(s), π_φ(f(s))) - β e |π_φ(f(s)) - a|²))       actor_loss
+        φ ← φ + Adam(∇φ N⁻¹ Σ (Q_θ1(f(s), π_φ(f(s))) - β |π_φ(f(s)) - p_a|²))       actor_loss
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        polyak_update
 
 Not the paper's, and off by default: p, what the simulator knows of s beside the observation, which a head h learns to
-tell from f(s) (weight λ), and which critics may read beside f(s) (``critic_sees``); π_φ never does; e, 1 where a was
-demonstrated: there the actor is drawn to it (weight β, after Fujimoto & Gu 2021, TD3+BC). Two controls have
-no f: there f(s) is nothing (a driver by its vector alone), or p itself (``network.sees``).
+tell from f(s) (weight λ), and which critics may read beside f(s) (``critic_sees``); π_φ never does; p_a, the last
+two of p, what the expert would do in s, to which the actor is drawn (weight β; TD3+BC, Fujimoto & Gu 2021, but with the
+labels of DAgger, Ross et al. 2011: wherever the driver itself comes to). Two controls have no f: there f(s) is nothing
+(a driver by its vector alone), or what p has before p_a (``network.sees``).
 
 Owns the losses, their order, the smoothing noise and the count of updates. How a gradient is computed in the memory
 there is, and where everything lives, is ``accumulate``'s. Never touches files, processes, the environment or global
@@ -75,20 +76,15 @@ def actor_loss(
     f: Tensor,
     vector: Tensor,
     privileged: Tensor,
-    action: Tensor | None = None,
-    shown: Tensor | None = None,
     imitation: float = 0.0,
 ) -> Loss:
-    """Return -Σ Q_θ1(f(s), π_φ(f(s))), and β Σ e |π_φ(f(s)) - a|² where actions are given; no gradient reaches θ.
-
-    ``shown`` is e, ``imitation`` β.
-    """
+    """Return -Σ Q_θ1(f(s), π_φ(f(s))), and β Σ |π_φ(f(s)) - p_a|², β being ``imitation``; no gradient reaches θ."""
     with frozen(online.critic):
         acted = online.actor(f, vector)
         loss = -online.critic.q1(online.critic.joined(f, vector, acted, privileged)).sum()
     sums = {"q_policy": -loss.detach()}
-    if action is not None and shown is not None:
-        apart = (shown * (acted - action).square().sum(dim=1)).sum()
+    if imitation:
+        apart = functional.mse_loss(acted, privileged[:, -ACTION:], reduction="sum")
         loss, sums = loss + imitation * apart, {**sums, "imitation_loss": apart.detach()}
     return Loss(loss, {"actor_loss": loss.detach(), **sums})
 
@@ -153,8 +149,7 @@ class TD3(Accumulator):
         self.updates += 1
         if self.updates % self.config.policy_delay == 0:
             loss = partial(actor_loss, self.online, imitation=self.config.imitation)
-            shown = [batch.action, batch.shown] if self.config.imitation else []
-            _, means = self.minimise("actor", loss, [f, batch.vector, batch.privileged, *shown], attempt)
+            _, means = self.minimise("actor", loss, [f, batch.vector, batch.privileged], attempt)
             self.update_targets(polyak_update, self.config.tau, attempt)
             metrics |= means
         return metrics

@@ -7,12 +7,10 @@ returns' length and the shift of their frames. There is no generator whose state
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from agent import config as configuration
 from agent.config import AgentConfig, ConfigError, EnvironmentConfig
@@ -41,12 +39,8 @@ class Batches:
     def draw(self, own: Source, update: int) -> Batch:
         """Return the batch of an update on the CPU; its frames are overwritten by the next one."""
         td3 = self._config.td3
-        parts = list(self._parts(own, update))
+        parts = self._parts(own, update)
         drawn = [source.sample(rows, rng, None, td3.n_step, td3.gamma) for source, rows, rng in parts]
-        drawn = [
-            replace(part, shown=torch.ones(len(part))) if source is self._demonstrations else part
-            for part, (source, *_) in zip(drawn, parts, strict=True)
-        ]
         batch = drawn[0] if len(drawn) == 1 else Batch.joined(drawn)
         if td3.random_shift:
             shift(batch.frames.numpy(), td3.random_shift, generator(self._config.seed, Purpose.SHIFT, update))

@@ -74,7 +74,7 @@ def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("td3: {imitation: 2}", "td3.imitation 2 draws the actor to what was demonstrated, and there is nothing: set "),
+        ("td3: {imitation: 2}", "learn from what the simulator knows: set environment.privileged to true"),
         ("td3: {bach_size: 3}", "unknown key `td3.bach_size`; known here: actor_learning_rate, auxiliary, batch_size"),
         ("tds: {}", "unknown key `tds`; known here: cluster, collector, device"),
         ("td3: {batch_size: many}", "`td3.batch_size` is 'many'; input should be a valid integer"),

@@ -14,9 +14,10 @@ import numpy as np
 
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
+from agent.env.expert import Action, PidPurePursuit
 from agent.env.observation import DriverState, Observation
 from agent.env.route import Route, held_out_routes
-from agent.evaluation.drivers import Action, Driver, PidPurePursuit, Stop
+from agent.evaluation.drivers import Driver, Stop
 from agent.evaluation.routes import completed, evaluate
 
 SECOND = 10

@@ -18,8 +18,9 @@ from gymnasium.utils.env_checker import check_env
 from agent.collector.warm_up import warmup_action
 from agent.config import EnvironmentConfig, SimulatorConfig, TimeLimitConfig
 from agent.env.driving import DrivingEnv
+from agent.env.expert import PidPurePursuit
 from agent.env.route import Route, held_out_routes
-from agent.evaluation.drivers import Driver, PidPurePursuit, RandomDriver, Stop
+from agent.evaluation.drivers import Driver, RandomDriver, Stop
 from agent.evaluation.routes import completed
 from agent.evaluation.video import record
 from tests.conftest import Server, StartServer

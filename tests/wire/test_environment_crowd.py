@@ -15,9 +15,9 @@ import pytest
 
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
+from agent.env.expert import PidPurePursuit
 from agent.env.hazards import Ahead
 from agent.env.route import held_out_routes
-from agent.evaluation.drivers import PidPurePursuit
 from tests.conftest import REPOSITORY, Server, serve
 
 PROCESS = Path(__file__).with_name("crowd_process.py")

@@ -10,9 +10,9 @@ import pytest
 
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
+from agent.env.expert import PidPurePursuit
 from agent.env.route import held_out_routes
 from agent.env.stop_signs import stop_signs
-from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.routes import completed, evaluate
 from tests.conftest import Server
 

@@ -16,10 +16,10 @@ import pytest
 
 from agent.config import ConfigError, EnvironmentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
+from agent.env.expert import PidPurePursuit
 from agent.env.observation import DriverState, Observation
 from agent.env.route import held_out_routes
 from agent.env.session import NoSimulator, Session
-from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.routes import completed, evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, port_pair
 from tests.wire.conftest import spawned
@@ -245,7 +245,7 @@ def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServ
 TRAFFIC = """
 import hashlib, json, os, sys
 import numpy as np
-from agent.evaluation.drivers import PidPurePursuit
+from agent.env.expert import PidPurePursuit
 from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
 from agent.env.driving import DrivingEnv
 config = EnvironmentConfig(traffic=TrafficConfig(vehicles=6))

@@ -13,10 +13,10 @@ import pytest
 from agent.config import EnvironmentConfig, RouteConfig, SimulatorConfig, TimeLimitConfig
 from agent.env.car import start_of
 from agent.env.driving import STARTS_A_RESET, DrivingEnv
+from agent.env.expert import PidPurePursuit
 from agent.env.observation import DriverState, Observation
 from agent.env.route import Route, held_out_routes
 from agent.env.session import BlockedStart
-from agent.evaluation.drivers import PidPurePursuit
 from agent.evaluation.metrics import write_json
 from agent.evaluation.routes import completed, evaluate
 from agent.evaluation.video import record

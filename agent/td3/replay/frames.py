@@ -1,6 +1,6 @@
 """The shape of an observation as the algorithm sees it, and the layout of its frames.
 
-Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 16 privileged
+Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 18 privileged
 ones, 2 actions) and the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks,
 disk or the environment.
 """
@@ -19,8 +19,9 @@ SIDE = 84  # pixels of a camera frame, both ways
 SIDES = (SIDE, 64)  # those that a run may have
 STACK = 4  # frames of one observation, the newest last
 VECTOR = 53  # numbers of one observation beside the image
-PRIVILEGED = 16  # numbers that a run may keep of what its simulator knows, for all but the actor
+TOLD = 16  # numbers of what its simulator knows, which a run may keep for all but the actor
 ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
+PRIVILEGED = TOLD + ACTION  # and what the expert would do
 
 BLOCK = 4  # = stride of the first convolution
 
@@ -88,7 +89,7 @@ DEFAULT = FrameStack()
 
 def known(network: NetworkConfig) -> int:
     """Return how many numbers f(s) has: what a network knows of a state beside its vector."""
-    return {"image": network.features, "vector": 0, "privileged": PRIVILEGED}[network.sees]
+    return {"image": network.features, "vector": 0, "privileged": TOLD}[network.sees]
 
 
 def frame_shape(side: int = SIDE, planes: int = 1) -> tuple[int, int, int]:

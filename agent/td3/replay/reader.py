@@ -38,10 +38,9 @@ class Batch:
     action: Tensor  # (B, 2) float32 in [-1, 1]
     reward: Tensor  # (B,) float32, the sum of the m rewards, the k-th times γᵏ
     terminated: Tensor  # (B,) float32: 1 where s' is terminal; 0 also where a time limit ended the episode
-    privileged: Tensor  # (B, P) float32, of s, never for the actor; P is 0 where the replay holds none
+    privileged: Tensor  # (B, P) float32, of s, never what the actor reads; P is 0 where the replay holds none
     next_privileged: Tensor  # (B, P) float32, of s'
     discount: Tensor  # (B,) float32: γᵐ⁻¹, 1 for one step
-    shown: Tensor  # (B,) float32: 1 of a demonstration, 0 of the run's own
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device; the same tensors where they are there already."""
@@ -171,7 +170,6 @@ class Reader:
             *(self._return(rows, last, n_step, gamma), arrived["terminated"]),
             *(each["privileged"] if self.layout.privileged else none for each in (before, arrived)),
             gamma ** (last - rows),
-            np.zeros(len(rows)),
         )
         return Batch(
             torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side, self.layout.planes)),

@@ -26,7 +26,6 @@ def random_batch(size: int, seed: int = 0, privileged: int = 0, stack: FrameStac
         privileged=torch.rand(size, privileged, generator=rng) * 2 - 1,
         next_privileged=torch.rand(size, privileged, generator=rng) * 2 - 1,
         discount=torch.ones(size),
-        shown=(torch.rand(size, generator=rng) < 0.5).float(),
     )
 
 

@@ -11,21 +11,11 @@ import pytest
 from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig, NetworkConfig
 from agent.env import observation, privileged
+from agent.env.expert import MAX_STEER_RAD, WHEELBASE_M, Expert, PidPurePursuit
 from agent.env.hazards import NOTHING, Hazards, Light
 from agent.env.observation import DriverState
 from agent.env.route import Route
-from agent.evaluation.drivers import (
-    MAX_STEER_RAD,
-    WHEELBASE_M,
-    Driver,
-    Expert,
-    PidPurePursuit,
-    PolicyDriver,
-    RandomDriver,
-    Shoved,
-    Stop,
-    driver,
-)
+from agent.evaluation.drivers import Driver, PolicyDriver, RandomDriver, Shoved, Stop, driver
 from agent.exits import AgentError
 from agent.td3.networks import Policy
 

@@ -218,10 +218,11 @@ def test_the_target_speed_behind_a_moving_car_is_its_own_and_a_green_light_leave
 def test_the_privileged_vector_is_bounded_and_calm_where_nothing_is_ahead():
     place = STRAIGHT.project(10.0, 0.0)
     state = DriverState(STRAIGHT, place, 10.0, 0.0, 0.0, 5.0)
-    empty = dict(zip(privileged.NAMES, privileged.vector(NOTHING, state), strict=True))
+    empty = dict(zip(privileged.NAMES, privileged.vector(NOTHING, state, np.zeros(2, np.float32)), strict=True))
     assert {name for name, value in empty.items() if value != 0.0} == {"speed", "target_speed"}
     full = Hazards(0.0, -90.0, Light.RED, -2.5, -1.0, 0.0, 90.0, 90.0, 0.0, 0.0)
-    values = privileged.vector(full, state)
+    values = privileged.vector(full, state, np.array((0.5, -0.25), np.float32))
     assert values.shape == (privileged.SIZE,)
     assert values.dtype == np.float32
+    assert values[-2:].tolist() == [0.5, -0.25]
     assert np.abs(values).max() == 2.0

@@ -82,11 +82,37 @@ def test_red_lights_are_met_run_and_listed() -> None:
     assert episode.end is None
 
 
+PRODUCT = EnvironmentConfig(time_limit=LONG, reward=RewardConfig(form="product"))
+
+
+def faced(light: LightAhead, *gaps_m: float) -> list[Events]:
+    return [Events(faced=light, line_gap_m=gap) for gap in gaps_m]
+
+
 @pytest.mark.parametrize(("form", "end"), [("sum", None), ("product", "red_light")])
-def test_a_red_light_ends_a_drive_of_the_product_alone(form: str, end: str | None) -> None:
+def test_a_red_light_ends_a_drive_of_the_product_alone_as_its_front_is_over_the_line(form: str, end: str | None):
     episode = begun(EnvironmentConfig(time_limit=LONG, reward=RewardConfig.model_validate({"form": form})))
-    drive(episode, [Events(light=RED), Events()])
+    drive(episode, faced(RED, 1.0, 0.2, -0.4))
+    assert episode.end is None
+    drive(episode, faced(RED, -0.9))
     assert (episode.end, episode.terminated) == (end, end is not None)
+    assert episode.terms.get("red_light", 0.0) == (-RewardConfig().red_light if end else 0.0)
+    assert episode.record.count("red_light") == (end is not None)
+
+
+@pytest.mark.parametrize(
+    "drives",
+    [
+        [*faced(OPEN, 0.3, -0.9), *faced(RED, -1.4, -2.0)],  # turned red behind the front
+        [*faced(RED, 0.3, -0.3), *faced(OPEN, -0.9), Events()],
+        [*faced(RED, 0.3), Events()],  # turned off
+    ],
+)
+def test_a_drive_goes_on_where_the_light_isnt_red_as_the_front_passes(drives: list[Events]) -> None:
+    episode = begun(PRODUCT)
+    drive(episode, drives)
+    assert episode.end is None
+    assert episode.record.count("red_light") == 0
 
 
 def test_metres_beside_the_lane_are_counted_by_share() -> None:

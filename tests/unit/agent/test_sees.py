@@ -17,7 +17,7 @@ from agent.memory import estimate, sizes
 from agent.run_directory import prepare, save_config
 from agent.td3.dry_run import dry_run
 from agent.td3.networks import Policy
-from agent.td3.replay.frames import DEFAULT, PRIVILEGED, FrameStack
+from agent.td3.replay.frames import DEFAULT, PRIVILEGED, TOLD, FrameStack
 from agent.td3.replay.replay import MIN_CAPACITY, Batch, Replay
 from agent.td3.td3 import TD3
 from agent.trainer.batches import Batches
@@ -48,7 +48,7 @@ def settings_of(sees: str, **values: Any) -> AgentConfig:
     return config.validate({"td3": td3, "environment": {"privileged": True}}, "test")
 
 
-@pytest.mark.parametrize(("sees", "known"), [("vector", 0), ("privileged", PRIVILEGED)])
+@pytest.mark.parametrize(("sees", "known"), [("vector", 0), ("privileged", TOLD)])
 def test_there_is_no_encoder_and_heads_read_what_is_seen(sees: str, known: int) -> None:
     td3 = made(sees, stack=EYES)
     real = {name: tuple(parameter.shape) for name, parameter in td3.online.named_parameters()}

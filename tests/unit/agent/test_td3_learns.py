@@ -50,7 +50,7 @@ def _bandit(rng: np.random.Generator, seen: Callable[[np.ndarray], tuple[np.ndar
     frames = torch.from_numpy(space_to_depth(images))
     vectors = torch.from_numpy(vector)
     given, none = (torch.from_numpy(action), torch.from_numpy(reward)), torch.empty(size, 0)
-    return Batch(frames, vectors, vectors, *given, torch.ones(size), none, none, torch.ones(size), torch.zeros(size))
+    return Batch(frames, vectors, vectors, *given, torch.ones(size), none, none, torch.ones(size))
 
 
 def _error(td3: TD3, seen: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> float:
@@ -116,7 +116,7 @@ def test_learns_to_reach_a_target_that_pays_only_later() -> None:
         reward = torch.from_numpy((np.abs(arrived) < 0.2).astype(np.float32))
         told = torch.from_numpy(action), reward, torch.zeros(CONFIG.batch_size)
         none, once = torch.empty(CONFIG.batch_size, 0), torch.ones(CONFIG.batch_size)
-        td3.update(Batch(blank, vectors(position), vectors(arrived), *told, none, none, once, 0 * once))
+        td3.update(Batch(blank, vectors(position), vectors(arrived), *told, none, none, once))
     policy = Policy(CONFIG.network)
     policy.load_state_dict(td3.policy_state())
     position = np.array([-0.9, -0.5, 0.5, 0.9], dtype=np.float32)

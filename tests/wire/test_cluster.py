@@ -6,51 +6,37 @@ import json
 import os
 import signal
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
+from ray_nodes import actors_of, add_node, ray_cluster
 
-from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from contract.paths import RunPaths
 from tests.conftest import Server
 from tests.wire.conftest import NewRun
 from tests.wire.launched import Launch
+from tests.wire.test_fleet import assert_whole, rings, total
 from tests.wire.trainee import Run, running
 
 pytest.importorskip("ray", reason="Ray isn't installed: pip install '.[ray]'")
-from ray._private.authentication_test_utils import reset_auth_token_state
-from ray.cluster_utils import Cluster
 
 pytestmark = pytest.mark.long
-NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 LONG_S = 300.0
 LITE = "cluster.simulator=[--simulator, carla-lite, --map, Lite01]"
 
-AddNode = Callable[[], Any]
-
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(tmp_path: Path) -> Iterator[Any]:
     """A cluster behind a token, whose first node, the learner's, has no simulator."""
-    token = tmp_path / "token"
-    token.write_text(uuid.uuid4().hex)
-    token.chmod(0o600)
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    reset_auth_token_state()  # what this process read of its environment before
-    cluster = Cluster(initialize_head=True, head_node_args=NODE)
-    yield cluster
-    cluster.shutdown()
+    with ray_cluster(tmp_path) as cluster:
+        yield cluster
 
 
-def on(cluster: Cluster, count: int = 1) -> tuple[str, ...]:
+def on(cluster: Any, count: int = 1) -> tuple[str, ...]:
     """Return the options of a training with so many collectors on a cluster."""
     return (
         *("--set", f"cluster.address={cluster.address}", "--set", LITE),
@@ -58,53 +44,19 @@ def on(cluster: Cluster, count: int = 1) -> tuple[str, ...]:
     )
 
 
-def node(cluster: Cluster, simulators: int = 1) -> Any:
-    return cluster.add_node(**NODE, resources={"carla": simulators})
-
-
-def rings(run: Run) -> list[Replay]:
-    return [Replay.open(folder) for folder in RunPaths(run.path).rings().values()]
-
-
-def total(run: Run) -> int:
-    return sum(ring.steps for ring in rings(run))
-
-
-def assert_whole(ring: Replay) -> None:
-    """No finished step is missing in a ring that has not come round, and none is there twice."""
-    rows = ring._ring.rows[: ring.rows]
-    steps, firsts = rows["step"].astype(np.int64), rows["episode_step"] == 0
-    assert (np.diff(steps) == ~firsts[1:]).all()
-    assert steps[-1] == ring.steps
-    assert firsts[0]
-
-
 @pytest.fixture
 def cluster_run(new_run: NewRun) -> Callable[[], Run]:
     return lambda: new_run("run", Server(1, None))  # type: ignore[arg-type]
 
 
-def test_a_collector_on_another_node_trains_a_run_to_its_end(cluster: Cluster, cluster_run: Callable[[], Run]) -> None:
-    node(cluster)
+def test_a_collector_on_another_node_trains_a_run_to_its_end(cluster: Any, cluster_run: Callable[[], Run]) -> None:
+    add_node(cluster)
     run = cluster_run()
     said = run.train(*on(cluster), "--max-timesteps", "160")
     assert "160 steps, 140 updates" in said
     (ring,) = rings(run)
     assert ring.steps == 160
     assert_whole(ring)
-
-
-def actors() -> list[psutil.Process]:
-    """Return the workers that hold a collector, by the command that each of them started."""
-    keepers = [each for each in psutil.process_iter() if "simulator" in command(each) and "launcher" in command(each)]
-    return [keeper.parent() or keeper for keeper in keepers]
-
-
-def command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def family(process: psutil.Process) -> list[int]:
@@ -119,13 +71,13 @@ def gone(pids: list[int], timeout_s: float = 60.0) -> bool:
 
 
 def test_an_actor_that_is_killed_takes_its_simulator_along_and_its_collector_goes_on_in_another(
-    cluster: Cluster, cluster_run: Callable[[], Run]
+    cluster: Any, cluster_run: Callable[[], Run]
 ) -> None:
-    node(cluster)
+    add_node(cluster)
     run = cluster_run()
     process = run.start(*on(cluster), "--max-timesteps", "50000")
     run.wait(lambda: run.steps >= 40, LONG_S)
-    (actor,) = actors()
+    actor = actors_of(RunPaths(run.path))[0]
     pids = family(actor)
     assert len(pids) >= 5, "an actor, a command, its shim, a simulator, a collector"
     kept = run.steps
@@ -137,7 +89,7 @@ def test_an_actor_that_is_killed_takes_its_simulator_along_and_its_collector_goe
     lost = run.events("chunk_lost")
     assert all(0 < each["at_most"] <= 64 for each in lost)
     assert len({each["incarnation"] for each in run.events("collector_placed")}) == 2
-    pids = family(actors()[0])
+    pids = family(actors_of(RunPaths(run.path))[0])
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG_S) == Exit.STOPPED
     assert gone(pids)
@@ -146,9 +98,9 @@ def test_an_actor_that_is_killed_takes_its_simulator_along_and_its_collector_goe
 
 
 def test_a_node_that_dies_holds_up_nobody_and_one_that_joins_is_driven_on(
-    cluster: Cluster, cluster_run: Callable[[], Run]
+    cluster: Any, cluster_run: Callable[[], Run]
 ) -> None:
-    first, _ = node(cluster), node(cluster)
+    first, _ = add_node(cluster), add_node(cluster)
     run = cluster_run()
     process = run.start(*on(cluster, 2), "--max-timesteps", "50000")
     run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20, LONG_S)
@@ -157,7 +109,7 @@ def test_a_node_that_dies_holds_up_nobody_and_one_that_joins_is_driven_on(
     (number,) = {event["collector"] for event in run.events("collector_restarted")}
     kept = [ring.steps for ring in rings(run)]
     run.wait(lambda: rings(run)[1 - number].steps >= kept[1 - number] + 50, LONG_S)
-    node(cluster)
+    add_node(cluster)
     run.wait(lambda: rings(run)[number].steps >= kept[number] + 20, LONG_S)
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG_S) == Exit.STOPPED
@@ -168,13 +120,13 @@ def test_a_node_that_dies_holds_up_nobody_and_one_that_joins_is_driven_on(
 
 
 def test_a_killed_learner_leaves_nothing_on_the_nodes_and_goes_on_from_its_rings(
-    cluster: Cluster, cluster_run: Callable[[], Run]
+    cluster: Any, cluster_run: Callable[[], Run]
 ) -> None:
-    node(cluster)
+    add_node(cluster)
     run = cluster_run()
     run.start(*on(cluster), "--max-timesteps", "400")
     run.wait(lambda: run.steps >= 60, LONG_S)
-    pids = [each for actor in actors() for each in family(actor)]
+    pids = [each for actor in actors_of(RunPaths(run.path)).values() for each in family(actor)]
     run.kill()
     kept = run.steps
     assert gone(pids)
@@ -184,9 +136,9 @@ def test_a_killed_learner_leaves_nothing_on_the_nodes_and_goes_on_from_its_rings
 
 
 def test_collector_0_evaluates_on_its_node_and_the_results_lie_here(
-    cluster: Cluster, cluster_run: Callable[[], Run]
+    cluster: Any, cluster_run: Callable[[], Run]
 ) -> None:
-    node(cluster)
+    add_node(cluster)
     run = cluster_run()
     run.train(*on(cluster), "--max-timesteps", "80", "--eval-freq", "40", "--num-eval-episodes", "1")
     assert [event["step"] for event in run.events("evaluated")] == [40, 80]
@@ -194,7 +146,7 @@ def test_collector_0_evaluates_on_its_node_and_the_results_lie_here(
 
 
 def test_a_cluster_without_this_token_or_without_nodes_is_refused_in_a_sentence(
-    cluster: Cluster, cluster_run: Callable[[], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, cluster_run: Callable[[], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = cluster_run()
     process = run.start(*on(cluster), "--set", "simulator.patience_s=1")
@@ -216,9 +168,9 @@ def test_a_cluster_without_this_token_or_without_nodes_is_refused_in_a_sentence(
 
 
 def test_the_launcher_runs_the_agent_here_and_shows_where_its_collectors_are(
-    cluster: Cluster, launch: Launch, tmp_path: Path
+    cluster: Any, launch: Launch, tmp_path: Path
 ) -> None:
-    node(cluster, simulators=2)
+    add_node(cluster, simulators=2)
     launched = launch(
         400, "--cluster", cluster.address, "--collectors", "2", "--simulator", "carla-lite", "--device", "cpu"
     )

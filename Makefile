@@ -15,6 +15,7 @@ PARTS := lint unit wire stack $(if $(filter no,$(LONG)),,long)
 run_NEEDS := agent,lite,launcher,web
 test_NEEDS := $(run_NEEDS),view,benchmark,test
 lint_NEEDS := $(test_NEEDS),lint
+long_NEEDS := $(test_NEEDS),ray
 READY_FOR := $(VENV)/ready-for-
 PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 
@@ -25,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 run: $(READY_FOR)run  ## train a short run against carla-lite, evaluate it, leave a video and a report
 	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml --dashboard-port 0
 
-ready: $(READY_FOR)test $(READY_FOR)lint  ## only the environment of every part of `test`
+ready: $(READY_FOR)test $(READY_FOR)lint  ## only the environment of every part of `test` that CI runs
 
 test:  ## every test that this machine can run, whatever fails before; says at the end what did
 	@failed=; for part in $(PARTS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
@@ -40,7 +41,7 @@ wire: $(READY_FOR)test
 stack: $(READY_FOR)test
 	$(PYTEST) -m "not long" tests/stack
 
-long: $(READY_FOR)test
+long: $(READY_FOR)long
 	$(PYTEST) -m long tests
 
 soak: $(READY_FOR)test  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss

@@ -453,6 +453,23 @@ class CollectorConfig(Section):
     stop_grace_s: float = Field(2.0, ge=0, description="To give the simulator back after a stop, then it is killed.")
 
 
+class ClusterConfig(Section):
+    """Where collectors drive that aren't on this machine: a Ray cluster's nodes, each beside a simulator of its own."""
+
+    address: str | None = Field(
+        None, description="HOST:PORT of the cluster, or auto: this machine's; null = no cluster."
+    )
+    simulator: tuple[str, ...] = Field((), description="Options of `launch.py simulator`, which each node starts.")
+
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        host, _, port = (value or "auto").rpartition(":")
+        if value and value != "auto" and (not host or not port.isdecimal() or not 1 <= int(port) <= LAST_PORT):
+            raise ValueError(f"cluster.address is {value!r}: expected HOST:PORT, as 10.0.0.1:6379, or auto")
+        return value or None
+
+
 class EvaluationConfig(Section):
     """Evaluation on held-out routes, with the deterministic policy."""
 
@@ -478,6 +495,7 @@ class AgentConfig(Section):
     memory: MemoryConfig = MemoryConfig()
     training: TrainingConfig = TrainingConfig()
     collector: CollectorConfig = CollectorConfig()
+    cluster: ClusterConfig = ClusterConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")
@@ -492,18 +510,20 @@ class AgentConfig(Section):
     @model_validator(mode="after")
     def _collectors_have_what_they_need(self) -> AgentConfig:
         count, simulator = self.training.collectors, self.simulator
+        if self.training.lockstep and self.cluster.address:
+            raise ValueError("training.lockstep needs its collector on this machine, cluster.address is set: unset one")
         if count == 1:
             return self
         if self.training.lockstep:
             raise ValueError(
                 f"training.lockstep needs one collector, training.collectors is {count}: set either of them otherwise"
             )
-        if simulator.others and len(simulator.others) < count - 1:
+        if not self.cluster.address and simulator.others and len(simulator.others) < count - 1:
             raise ValueError(
                 f"simulator.others has {len(simulator.others)} addresses for the {count - 1} further collectors of "
                 f"training.collectors {count}: name as many"
             )
-        if not simulator.others and simulator.address(count - 1)[1] > LAST_PORT:
+        if not self.cluster.address and not simulator.others and simulator.address(count - 1)[1] > LAST_PORT:
             raise ValueError(
                 f"simulator.port {simulator.port} leaves no room for {count} simulators, three ports each: lower it"
             )
@@ -538,7 +558,7 @@ class AgentConfig(Section):
         return self
 
     def digest(self) -> str:
-        """Return 16 hex digits of the configuration less the simulators' addresses, for checkpoints and reports."""
+        """Return 16 hex digits of the configuration less where the simulators are, for checkpoints and reports."""
         return hashlib.sha256(json.dumps(dump(self, address=False)).encode()).hexdigest()[:16]
 
 
@@ -578,7 +598,7 @@ def validate(values: Mapping[str, Any], source: str) -> AgentConfig:
 
 def dump(config: AgentConfig, address: bool = True) -> dict[str, Any]:
     """Return the resolved configuration as plain data for YAML, with or without the simulators' addresses."""
-    excluded = {} if address else {"simulator": {"host", "port", "others"}}
+    excluded: Any = {} if address else {"simulator": {"host", "port", "others"}, "cluster": True}
     plain: dict[str, Any] = json.loads(config.model_dump_json(exclude=excluded))
     return plain
 

@@ -1,9 +1,11 @@
 """How much faster do several collectors collect? Steps a second of 1, 2 and 4 trainings' collectors, turn by turn.
 
 Each collector drives in a carla-lite of its own, whose ticks take at least as long as a card's would (``--tick-ms``),
-so that simulators wait and processors don't; each training learns at the same ratio of updates to steps. The figure is
-the median of the turns' ratios to one collector; the learner's share of a core tells whether they wait for it.
-Run: ``python benchmarks/collectors.py --tick-ms 30 --json``.
+so that simulators wait and processors don't; each training learns at the same ratio of updates to steps. The figures
+are the medians of the turns' ratios to one collector, and with ``--ray 3``, where the same trainings take turns on a
+Ray cluster of three more nodes on this machine, to as many local collectors; the learner's share of a core tells
+whether they wait for it. Run: ``python benchmarks/collectors.py --json``, once with ``--ray 3 --counts 1,4``, once with
+``--tick-ms 0``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from typing import Annotated, Any
 
 import typer
 from measuring import machine, spread
-from trainings import FIGURES, Pinned, TrainingInTurns, training, undisturbed
+from ray_nodes import add_node, ray_cluster
+from trainings import DISTURBED_CORES, FIGURES, Pinned, Rates, TrainingInTurns, training, undisturbed
+
+HERE, RAY = "local", "ray"
 
 
 def main(
@@ -24,6 +29,7 @@ def main(
         str, typer.Option(help="Collectors, commas between; 1 is what the others are compared to.")
     ] = "1,2,4",
     tick_ms: Annotated[float, typer.Option(min=0, help="What a tick takes at least.")] = 30.0,
+    ray: Annotated[int, typer.Option(min=0, help="Nodes of a Ray cluster, to compare with; 0: none.")] = 0,
     ratio: Annotated[float, typer.Option(min=0, help="Updates a step.")] = 0.05,
     batch: Annotated[int, typer.Option(min=1, help="Transitions an update.")] = 64,
     seconds: Annotated[float, typer.Option(min=2, help="A turn.")] = 10.0,
@@ -31,6 +37,7 @@ def main(
     warm_up: Annotated[float, typer.Option(min=1, help="Seconds of each before the first turn.")] = 10.0,
     map: Annotated[str, typer.Option(help="Map name or .xodr path.")] = "Lite01",
     config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config.yaml"),
+    busy: Annotated[float, typer.Option(help="Cores that others may keep busy.")] = DISTURBED_CORES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure steps a second by the number of collectors."""
@@ -44,39 +51,56 @@ def main(
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
 
-        def start(count: int) -> TrainingInTurns:
-            begun = training(directory, f"n{count}", config, settings, Pinned(), map, count, tick_ms)
-            started = stack.enter_context(begun)
+        cluster = stack.enter_context(ray_cluster(directory)) if ray else None
+        for _ in range(ray):
+            add_node(cluster, -(-sum(wanted) // ray))
+
+        def start(where: str, count: int) -> TrainingInTurns:
+            address = cluster.address if cluster is not None and where == RAY else None
+            name = f"{where}-{count}"
+            started = stack.enter_context(
+                training(directory, name, config, settings, Pinned(), map, count, tick_ms, address)
+            )
             started.warm_up(warm_up)
             return started
 
-        turns = undisturbed({count: start(count) for count in wanted}, seconds, repeats)
+        places = (HERE, RAY) if ray else (HERE,)
+        started = {(where, count): start(where, count) for where in places for count in wanted}
+        turns = undisturbed(started, seconds, repeats, busy)
     report: dict[str, Any] = {
         "what": "steps a second of several collectors, each in a simulator of its own, over those of one",
         "tick_ms": tick_ms,
+        "ray_nodes": ray,
         "updates_per_step": ratio,
         "batch": batch,
         "map": map,
         "seconds": seconds,
         "repeats": repeats,
-        "by_collectors": {
-            str(count): {
-                "ratio": spread([turn[count].steps_per_s / turn[1].steps_per_s for turn in turns]),
-                "learner_idle": spread([1 - turn[count].learner_cores for turn in turns]),
-                **{name: spread([getattr(turn[count], name) for turn in turns]) for name in FIGURES},
-            }
-            for count in wanted
-        },
+        **{where: {str(count): _figures(turns, where, count) for count in wanted} for where in places},
         "machine": machine("torch", "carla", "numpy"),
     }
     print(json.dumps(report, indent=2, ensure_ascii=False) if as_json else _text(report))
 
 
+def _figures(turns: list[dict[tuple[str, int], Rates]], where: str, count: int) -> dict[str, Any]:
+    def over(place: str, number: int) -> dict[str, float]:
+        return spread([turn[where, count].steps_per_s / turn[place, number].steps_per_s for turn in turns])
+
+    return {
+        "to_one": over(where, 1),
+        **({"to_local": over(HERE, count)} if where == RAY else {}),
+        "learner_idle": spread([1 - turn[where, count].learner_cores for turn in turns]),
+        **{name: spread([getattr(turn[where, count], name) for turn in turns]) for name in FIGURES},
+    }
+
+
 def _text(report: dict[str, Any]) -> str:
     return "\n".join(
-        f"{count} collectors: {found['steps_per_s']['median']} steps/s, {found['ratio']['median']} × one; "
-        f"the learner is idle for {found['learner_idle']['median']:.0%}"
-        for count, found in report["by_collectors"].items()
+        f"{where}, {count} collectors: {found['steps_per_s']['median']} steps/s, {found['to_one']['median']} × one"
+        + (f", {found['to_local']['median']} × as many local ones" if "to_local" in found else "")
+        + f"; the learner is idle for {found['learner_idle']['median']:.0%}"
+        for where in (HERE, RAY)
+        for count, found in report.get(where, {}).items()
     )
 
 

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from lite_server import lite_server, mortal
+from lite_server import lite_process, lite_server, mortal
 from measuring import machine
 from rich.console import Console
 from rich.table import Table
@@ -49,6 +49,8 @@ TRIES = 3
 """Of one run, in one go of this command."""
 TRAINED = "td3"
 """The driver's name in evaluations."""
+ARRIVES = 0.9
+"""Route completion; when a run first had it is among its figures."""
 FIGURES = ("success_rate", "route_completion", "driving_score", "red_lights_run", "collisions_per_km", "jerk_mps3")
 
 
@@ -77,6 +79,8 @@ VARIANTS = {
     "whole-width": Variant(*ABLATION, {"td3.network.channels": "whole"}),
     "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged", "td3.auxiliary": 0.0}),
     "long": Variant(300_000, (0,)),
+    # By the clock rather than by steps, with --tick-ms.
+    "four-collectors": Variant(*WHOLE, {"training.collectors": 4}),
 }
 BY_DEFAULT = tuple(VARIANTS)[:6]
 
@@ -134,6 +138,7 @@ def main(
     shown_by: Annotated[str, typer.Option(help="Or expert: who shows them.")] = "expert-shoved",
     runs: Annotated[Path, typer.Option(help="Where the runs go.")] = Path("runs/learning"),
     parallel: Annotated[int, typer.Option(min=1, help="Trainings at once, each in three processes.")] = 1,
+    tick_ms: Annotated[float, typer.Option(min=0, help="What a tick of a training's takes at least.")] = 0.0,
     figures_only: Annotated[bool, typer.Option(help="Of what has been trained.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -149,7 +154,7 @@ def main(
     if not figures_only and not all(job.is_finished for job in jobs):
         if shown is not None:
             record(config, given, shown, demonstrations, shown_by)
-        failed = train(jobs, config, parallel)
+        failed = train(jobs, config, parallel, tick_ms)
     report = {
         "machine": machine("torch", "carla", "numpy"),
         "command": "python " + " ".join(sys.argv),
@@ -216,7 +221,7 @@ def agent(port: int, command: Sequence[str], settings: Mapping[str, Any]) -> sub
     return subprocess.Popen(words, env=environment, stdout=sys.stderr, start_new_session=True)
 
 
-def train(jobs: Sequence[Job], config: Path, parallel: int) -> list[Job]:
+def train(jobs: Sequence[Job], config: Path, parallel: int, tick_ms: float) -> list[Job]:
     """Train what isn't finished, so many at once; return what couldn't be."""
     waiting = [job for job in jobs if not job.is_finished]
     failed: list[Job] = []
@@ -226,7 +231,7 @@ def train(jobs: Sequence[Job], config: Path, parallel: int) -> list[Job]:
     try:
         while waiting or running:
             while waiting and len(running) < parallel:
-                running.append(begun(waiting.pop(0), config))
+                running.append(begun(waiting.pop(0), config, tick_ms))
                 tries[running[-1].job] += 1
             time.sleep(POLL_S)
             rates |= {each.job.variant: each.rate() for each in running if each.rate() > 0}
@@ -246,12 +251,14 @@ def train(jobs: Sequence[Job], config: Path, parallel: int) -> list[Job]:
     return failed
 
 
-def begun(job: Job, config: Path) -> Training:
-    """Start a training, or go on with it."""
+def begun(job: Job, config: Path, tick_ms: float) -> Training:
+    """Start a training, or go on with it; each of its collectors has a server."""
     with contextlib.ExitStack() as stack:
-        port = stack.enter_context(lite_server("Lite01"))
+        count = job.settings.get("training.collectors", 1)
+        port, *ports = (stack.enter_context(lite_process("Lite01", tick_ms=tick_ms))[0] for _ in range(count))
         command = ["train", "--config", str(config), "--run-dir", str(job.run.path), "--resume"]
-        process = agent(port, command, job.settings)
+        others = {"simulator.others": [f"127.0.0.1:{each}" for each in ports]} if ports else {}
+        process = agent(port, command, {**job.settings, **others})
         return Training(job, process, stack.pop_all(), time.monotonic(), job.done())
 
 
@@ -276,9 +283,22 @@ def keep(job: Job) -> None:
 
 
 def curve(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Return a run's evaluations of its own driver, by step; one that was repeated after a kill stands once."""
-    found = {row["step"]: row["totals"][TRAINED] for row in events if row["event"] == "evaluated"}
-    return [{"steps": step, **{name: found[step][name] for name in FIGURES}} for step in sorted(found)]
+    """Return a run's evaluations of its own driver, by step; one that was repeated after a kill stands once.
+
+    ``minutes`` are the run's own: the time between a kill and the next start is left out.
+    """
+    found, ran_s, last_s = {}, 0.0, events[0]["time"]
+    for row in events:
+        ran_s += 0.0 if row["event"] == "resumed" else row["time"] - last_s
+        last_s = row["time"]
+        if row["event"] == "evaluated":
+            found[row["step"]] = {"minutes": ran_s / 60, **{name: row["totals"][TRAINED][name] for name in FIGURES}}
+    return [{"steps": step, **found[step]} for step in sorted(found)]
+
+
+def arrival(points: Sequence[Mapping[str, float]]) -> float | None:
+    """Return after how many minutes a run first completed so much of its routes; None if it never did."""
+    return next((point["minutes"] for point in points if point["route_completion"] >= ARRIVES), None)
 
 
 def progress(jobs: Sequence[Job], rates: Mapping[str, float], parallel: int) -> str:
@@ -319,6 +339,7 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 **{figure: float(np.mean([point[figure] for point in last])) for figure in FIGURES},
                 "success_by_seed": [point["success_rate"] for point in last],
                 "success_95": _interval(own),
+                "minutes_to_completion": [arrival(run["curve"]) for run in own],
                 "reference_then": _reference_after(runs, last[0]["steps"]),
                 "curves": {
                     run["seed"]: [[point["steps"], point["success_rate"]] for point in run["curve"]] for run in own
@@ -346,7 +367,7 @@ def table(report: Mapping[str, Any]) -> Table:
     view = Table(title="On a town that no run was trained in")
     for column in ("variant", "updates", "success", "95 %", "by seed", f"{REFERENCE} then", "completion", "score"):
         view.add_column(column)
-    for column in ("red run", "collisions/km", "jerk"):
+    for column in ("red run", "collisions/km", "jerk", f"min to {ARRIVES:.0%} completion"):
         view.add_column(column, justify="right")
     for name, figures in report["variants"].items():
         interval, then = figures["success_95"], figures["reference_then"]
@@ -362,6 +383,7 @@ def table(report: Mapping[str, Any]) -> Table:
             f"{figures['red_lights_run']:.0%}",
             f"{figures['collisions_per_km']:.1f}",
             f"{figures['jerk_mps3']:.1f}",
+            " ".join("–" if each is None else f"{each:.0f}" for each in figures["minutes_to_completion"]),
         )
     return view
 

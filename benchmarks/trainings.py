@@ -19,11 +19,13 @@ from typing import Any, TypeVar
 
 from lite_server import lite_process
 from measuring import counted
+from ray_nodes import actors_of
 from replay import fill
 
 from agent.td3.replay.replay import Replay
 from contract.heartbeat import Heartbeat, Phase, read_heartbeat
 from contract.paths import RunPaths
+from contract.processes import tree
 
 FILLED = 5_000
 """Transitions that lie in the replay before the first step."""
@@ -35,7 +37,7 @@ PATIENCE_S = 1_800.0
 
 Key = TypeVar("Key")
 
-_START_S = 120.0
+_START_S = 300.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CAPACITY = 40_000
 _SETTINGS: dict[str, Any] = {
@@ -106,9 +108,9 @@ class TrainingInTurns:
         last, used = self._next_beat(self._beat()), self._used_s()
         self._pause()
         took_s = last.time - first.time
-        learner, simulation, all_ = ((after - before) / took_s for after, before in zip(used, used_before, strict=True))
+        cores = [(after - before) / took_s for after, before in zip(used, used_before, strict=True)]
         steps, updates = last.step - first.step, last.updates - first.updates
-        return Rates(steps / took_s, updates / took_s, simulation, learner, max(0.0, all_ - learner - simulation))
+        return Rates(steps / took_s, updates / took_s, cores[1], cores[0], max(0.0, cores[2]))
 
     def resume(self) -> None:
         """End the pause, so that it can be stopped."""
@@ -120,15 +122,16 @@ class TrainingInTurns:
         for pid in self._pids():
             os.kill(pid, signal.SIGSTOP)
 
-    def _pids(self) -> tuple[int, ...]:
-        beat = self._beat()
-        collectors = () if beat is None else beat.collectors or (beat.collector,)
-        return (self._learner.pid, *(each.pid for each in collectors if each.pid), *self._servers)
+    def _pids(self) -> list[int]:
+        """Return the learner, and all that drives for it: here, or on the nodes of a cluster on this machine."""
+        on_nodes = [actor.pid for actor in actors_of(self._run).values()]
+        others = frozenset[int]().union(*map(tree, (self._learner.pid, *self._servers, *on_nodes)))
+        return [self._learner.pid, *(others - {self._learner.pid})]
 
     def _used_s(self) -> tuple[float, float, float]:
-        """Return the processor seconds of the learner, of servers and collectors, and of all processes."""
+        """Return the processor seconds of the learner, of what drives for it, and of processes of others."""
         learner, *simulation = map(_used_s, self._pids())
-        return learner, sum(simulation), _all_used_s()
+        return learner, sum(simulation), _all_used_s() - sum(map(_used_s, tree(os.getpid())))
 
     def _pin(self) -> None:
         learner, *simulation = self._pids()
@@ -146,7 +149,9 @@ class TrainingInTurns:
         return beat
 
 
-def undisturbed(trainings: Mapping[Key, TrainingInTurns], seconds: float, rounds: int) -> list[dict[Key, Rates]]:
+def undisturbed(
+    trainings: Mapping[Key, TrainingInTurns], seconds: float, rounds: int, most_cores: float = DISTURBED_CORES
+) -> list[dict[Key, Rates]]:
     """Let each have a turn, so many rounds, while nobody else is busy; a turn that was disturbed is taken again.
 
     Raises:
@@ -154,18 +159,18 @@ def undisturbed(trainings: Mapping[Key, TrainingInTurns], seconds: float, rounds
     """
     deadline_s = time.monotonic() + PATIENCE_S
     return [
-        {key: _undisturbed(each, seconds, deadline_s) for key, each in trainings.items()}
+        {key: _undisturbed(each, seconds, deadline_s, most_cores) for key, each in trainings.items()}
         for _ in counted(range(rounds), "turn")
     ]
 
 
-def _undisturbed(training: TrainingInTurns, seconds: float, deadline_s: float) -> Rates:
+def _undisturbed(training: TrainingInTurns, seconds: float, deadline_s: float, most_cores: float) -> Rates:
     while True:
-        while _busy_cores(during_s=0.5) > DISTURBED_CORES:
+        while _busy_cores(during_s=0.5) > most_cores:
             if time.monotonic() > deadline_s:
                 raise SystemExit(f"Other processes were busy for {PATIENCE_S:g} s: measure on an idle machine.")
         rates = training.turn(seconds)
-        if rates.other_cores <= DISTURBED_CORES:
+        if rates.other_cores <= most_cores:
             return rates
 
 
@@ -196,17 +201,28 @@ def training(
     map: str,
     collectors: int = 1,
     tick_ms: float = 0.0,
+    cluster: str | None = None,
 ) -> Iterator[TrainingInTurns]:
-    """Start a training with servers of its own; all end with the block, also where SIGTERM ends it."""
+    """Start a training with servers of its own; all end with the block, also where SIGTERM ends it.
+
+    Args:
+        cluster: address of a Ray cluster on this machine, whose nodes have the servers.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # paused processes would stay for ever
     run = RunPaths(directory / name)
     replay = Replay.create(run.replay, _CAPACITY)
     fill(replay, FILLED)
     replay.close()
     with contextlib.ExitStack() as stack:
-        started = [stack.enter_context(lite_process(map, tick_ms=tick_ms)) for _ in range(collectors)]
-        ports, servers = zip(*started, strict=True)
-        fleet = {"training.collectors": collectors, "simulator.others": [f"127.0.0.1:{port}" for port in ports[1:]]}
+        fleet: dict[str, Any] = {"training.collectors": collectors}
+        ports, servers = [0], list[int]()
+        if cluster is None:
+            started = [stack.enter_context(lite_process(map, tick_ms=tick_ms)) for _ in range(collectors)]
+            ports, servers = [port for port, _ in started], [pid for _, pid in started]
+            fleet["simulator.others"] = [f"127.0.0.1:{port}" for port in ports[1:]]
+        else:
+            simulator = ["--simulator", "carla-lite", "--map", map, f"--simulator-arg=--tick-ms={tick_ms}"]
+            fleet |= {"cluster.address": cluster, "cluster.simulator": simulator, "simulator.patience_s": _START_S}
         assignments = [f"{key}={value}" for key, value in {**_SETTINGS, **fleet, **settings}.items()]
         options = [word for assignment in assignments for word in ("--set", assignment)]
         command = [sys.executable, "-m", "agent", "train", "--resume", "--run-dir", str(run.path), "--device", "cpu"]

@@ -24,6 +24,8 @@ class AgentEvent(StrEnum):
     CHECKPOINT = "checkpoint"
     CHECKPOINT_FAILED = "checkpoint_failed"
     CHECKPOINT_SKIPPED = "checkpoint_skipped"
+    CHUNK_LOST = "chunk_lost"
+    COLLECTOR_PLACED = "collector_placed"
     COLLECTOR_READY = "collector_ready"
     COLLECTOR_RESTARTED = "collector_restarted"
     DEVICE = "device"
@@ -111,6 +113,8 @@ class CollectorEnd(StrEnum):
     SIGNAL = "signal"
     HUNG = "hung"
     """It gave no sign of life in time, and the learner killed it."""
+    LOST = "lost"
+    """It drove on another machine, and that, or what held it there, is gone."""
 
 
 class _Event(BaseModel):

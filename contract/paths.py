@@ -105,6 +105,11 @@ class RunPaths:
         return self.live / "map.json"
 
     @property
+    def nodes(self) -> Path:
+        """Where the collectors of a cluster are, a JSON list; absent without a cluster."""
+        return self.path / "nodes.json"
+
+    @property
     def collector_log(self) -> Path:
         """What the collector and the client library print; the first one's, where there are several."""
         return self.log_of(0)

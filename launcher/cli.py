@@ -19,6 +19,7 @@ from contract.paths import RunPaths, newest_run
 from launcher import config
 from launcher import down as down_command
 from launcher import plan as plan_command
+from launcher import simulator as simulator_command
 from launcher import up as up_command
 from launcher.config import SHIPPED, STACK
 from launcher.observe.pools import Cards
@@ -142,6 +143,15 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one; with --simulator-host 2000.")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT|auto", help="Drive on the nodes of this Ray cluster, each with a simulator of its own."
+        ),
+    ] = None,
+    collectors: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Processes that drive; wins over --config.")
+    ] = None,
     gpu: Gpu = None,
     max_timesteps: Annotated[int | None, typer.Option(min=1, help="Environment steps; wins over --config.")] = None,
     resume: Annotated[
@@ -163,7 +173,7 @@ def up(
 
     A run that goes on is what it was asked for the first time: no option need be given again. One that is given again
     wins, of AGENT_ARGS each key by itself, and what it changes is said. '' takes back --on-event, --policy, --map,
-    --simulator-host and --simulator-arg.
+    --cluster, --simulator-host and --simulator-arg.
 
     Ctrl-C or SIGTERM stops the agent (it writes a checkpoint), then the simulator; a second one ends both at once.
     Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
@@ -182,6 +192,8 @@ def up(
         seed=seed,
         simulator_host=simulator_host,
         port=port,
+        cluster=cluster,
+        collectors=collectors,
         gpu=gpu,
         max_timesteps=max_timesteps,
         dashboard_port=dashboard_port,
@@ -196,6 +208,69 @@ def up(
 
 
 @app.command()
+def submit(
+    *,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- OPTIONS OF up [-- AGENT_ARGS]]", help="What the run is asked for, as `up` takes it."
+        ),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="With several, Ray runs on them, and a simulator a card.")] = 1,
+    gpus_per_node: Annotated[int, typer.Option(min=0)] = 0,
+    cpus_per_node: Annotated[int | None, typer.Option(min=1, help="Default: the cluster's, often one.")] = None,
+    memory: Annotated[str | None, typer.Option("--mem", help="Of each node, as 400G. Default: the cluster's.")] = None,
+    time_limit: Annotated[str | None, typer.Option("--time", help="As 24:00:00. Default: the partition's.")] = None,
+    partition: Annotated[str | None, typer.Option()] = None,
+    sbatch: Annotated[
+        list[str] | None, typer.Option(metavar="OPTION", help="A further option of sbatch's, as --account=me; repeat.")
+    ] = None,
+    collectors: Annotated[
+        int | None, typer.Option(min=1, help="Default: a card each, or a node; with one node what is configured.")
+    ] = None,
+    warn: Annotated[
+        int, typer.Option(min=30, help="Seconds before the time limit: for the checkpoint and the report.")
+    ] = 300,
+    apptainer: Annotated[Path | None, typer.Option(metavar="IMAGE", help="Run Python in it, not the one here.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the batch script; write and submit nothing.")
+    ] = False,
+    run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Submit a run to Slurm, as a job that goes on by itself until the run has ended.
+
+    It goes on at once where a step of it was killed or its memory ran out, and is queued again after the time limit or
+    a preemption. With the name of a run that has ended, that one goes on.
+    """
+    from launcher.slurm import submit as slurm  # draws its script with jinja2, which no other command needs
+
+    options = words or []
+    taken = typer.main.get_command(app).commands["up"].make_context("up", list(options)).params  # type: ignore[attr-defined]
+    if taken["run_name"] is not None or taken["runs_dir"] != RUNS:
+        raise typer.BadParameter("--run-name and --runs-dir are options of submit: they belong before the --.")
+    run = RunPaths(runs_dir / (run_name or default_name(time.time())))
+    job = slurm.JobOptions(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        cpus_per_node=cpus_per_node,
+        memory=memory,
+        time=time_limit,
+        partition=partition,
+        more=tuple(sbatch or ()),
+        collectors=collectors,
+        warn_s=warn,
+        apptainer=apptainer,
+    )
+    text = slurm.script(run, job, options)
+    if dry_run:
+        print(text, end="")
+        return
+    with _refusals():
+        print(f"launcher: job {slurm.submit(run, text)} of run {run.path}; look with: status {run.path.name}")
+
+
+@app.command()
 def plan(
     *,
     agent_config: AgentConfig = None,
@@ -206,6 +281,11 @@ def plan(
     policy: Policy = None,
     map_name: Annotated[str | None, typer.Option("--map", help="Only watermarks of this map count.")] = None,
     gpu: Gpu = None,
+    collectors: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that drive.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Of a cluster, each as this machine: what each of them holds.")
+    ] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="Cards that a node's simulators take in turn.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = None,
@@ -224,11 +304,42 @@ def plan(
         policy=policy,
         map=map_name,
         gpu=gpu,
+        collectors=collectors,
         stack=stack,
         launcher_config=launcher_config,
     )
     with _refusals():
-        code = plan_command.run(RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json)
+        code = plan_command.run(RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json, nodes, gpus_per_node)
+    raise typer.Exit(int(code))
+
+
+@app.command()
+def simulator(
+    *,
+    folder: Annotated[Path, typer.Option(help="For `simulator.json`, which says how it is, and logs.")],
+    simulator: Simulator = None,
+    quality: Quality = None,
+    map_name: Map = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65533, help="RPC port. Default: a free one.")] = None,
+    gpu: Gpu = None,
+    simulator_arg: Annotated[list[str] | None, typer.Option(help="Passed on to it; repeat for each word.")] = None,
+    launcher_config: Settings = None,
+) -> None:
+    """Run one simulator, watched, while the standard input is open: what a cluster's node does for its collector."""
+    options = _options(
+        policy=None,
+        simulator=simulator,
+        quality=quality,
+        map=map_name,
+        seed=seed,
+        port=port,
+        gpu=gpu,
+        simulator_args=simulator_arg or None,
+        launcher_config=launcher_config,
+    )
+    with _refusals():
+        code = simulator_command.run(folder, options, _say)
     raise typer.Exit(int(code))
 
 

@@ -62,6 +62,8 @@ class RunOptions(Section):
     port: int | None = Field(
         None, ge=1, le=65533, description="Of that simulator, or for the one to start; None takes 2000, or free ones."
     )
+    cluster: str | None = Field(None, description="HOST:PORT of a Ray cluster whose nodes drive, or auto; None: here.")
+    collectors: int | None = Field(None, ge=1, le=64, description="None leaves it to the agent's configuration.")
     gpu: Cards | None = Field(None, description="By index; None takes the run's own cards, or Compose's variables.")
     max_timesteps: int | None = Field(None, ge=1, description="Of the agent; None leaves it to its configuration.")
     dashboard_port: int | None = Field(
@@ -88,7 +90,7 @@ class RunOptions(Section):
     def _without_empty_words(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return None if words is None else tuple(filter(None, words))
 
-    @field_validator("policy", "simulator_host")
+    @field_validator("policy", "simulator_host", "cluster")
     @classmethod
     def _empty_takes_it_back(cls, value: Any) -> Any:
         return value or None

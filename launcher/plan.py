@@ -13,21 +13,25 @@ from rich.console import Console
 from contract.exits import Exit
 from contract.paths import RunPaths
 from launcher import config
+from launcher.decide.nodes import node_plans
+from launcher.observe.pools import PoolKind
 from launcher.options import RunOptions
 from launcher.resolve.machine import resolve
-from launcher.resolve.planning import PlanResult, make_plan
+from launcher.resolve.planning import PlanResult, agent_parts, count_of, make_plan
 from launcher.show import plan as show_plan
 
 _WIDTH = 120  # in a pipe or a log
 
 
-def run(run_: RunPaths, options: RunOptions, as_json: bool) -> Exit:
+def run(run_: RunPaths, options: RunOptions, as_json: bool, nodes: int | None = None, cards: int = 1) -> Exit:
     """Print the plan for this machine as it is now, and return the exit code.
 
     Args:
         run_: of no run: what a question leaves of it is removed.
         options: with the agent's configuration.
         as_json: one object instead of tables.
+        nodes: of a cluster whose nodes are as this machine: what each of them holds; None: this machine alone.
+        cards: of each node.
 
     Raises:
         ExitError: what was asked for can't be.
@@ -40,9 +44,25 @@ def run(run_: RunPaths, options: RunOptions, as_json: bool) -> Exit:
         print(f"launcher: {chosen}", file=sys.stderr)
     try:
         planned = make_plan(found, run_.path.parent, limits, resolved.reading, resolved.footprint)
+        if nodes is not None:
+            return _show_nodes(planned, nodes, cards, as_json)
     finally:
         resolved.clear()
     return show(planned, as_json)
+
+
+def _show_nodes(planned: PlanResult, nodes: int, cards: int, as_json: bool) -> Exit:
+    """Print what each node of a cluster holds, and return the exit code that it comes to."""
+    collectors = count_of(planned.situation.base)
+    parts = agent_parts(planned, collectors)
+    found = node_plans(
+        planned.situation, parts, nodes, collectors, cards if planned.situation.reading.of(PoolKind.VRAM) else 0
+    )
+    if as_json:
+        print(json.dumps(show_plan.plain_nodes(found), indent=1))
+    else:
+        show_plan.show_nodes(found, Console(width=None if sys.stdout.isatty() else _WIDTH))
+    return Exit.FINISHED if all(each.fits for each in found) else Exit.OUT_OF_MEMORY
 
 
 def show(planned: PlanResult, as_json: bool = False) -> Exit:

@@ -6,6 +6,7 @@ Owns the order of these.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -34,6 +35,7 @@ from launcher.resolve.prepare import Prepared, prepare
 from launcher.resolve.resuming import Requested, requested
 from launcher.show import summary
 from launcher.show.report_process import write_report
+from launcher.slurm import record as slurm
 
 Say = Callable[[str], None]
 
@@ -59,7 +61,10 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
     limits = config.load(requested(run_, options, resume).options.launcher_config)  # before anything is written
     with locked(run_, limits) as lock:
         asked = requested(run_, options, resume)
+        before = slurm.begin(run_, os.environ, time.time())
         prepared = prepare(asked, limits)
+        if before is not None and prepared.state.incident:  # the launcher before was killed with it
+            prepared = replace(prepared, spec=replace(prepared.spec, step_before=before))
         for note in asked.notes:
             say(note)
         _refuse_taken_ports(prepared, asked)
@@ -154,6 +159,7 @@ def _supervise(
         config=str(spec.config),
         reason=planned.plan.reason,
         changed=dict(asked.changed),
+        before="" if spec.step_before is None else spec.step_before.sentence,
     )
     say(f"run {spec.run.path}: {spec.options.simulator.value} ({resolved.reason}), {planned.plan.reason}")
     sizes = AgentSizes(planned.sizes_of)

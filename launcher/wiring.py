@@ -11,7 +11,7 @@ from dataclasses import replace
 from contract.signals import StopRequests
 from launcher.act.agent_requests import AgentRequests
 from launcher.act.effects import Effects, Forecast, Watched
-from launcher.act.run_spec import RunSpec
+from launcher.act.run_spec import LOOPBACK, RunSpec
 from launcher.act.runtime import Runtime
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.diagnostician import Diagnostician
@@ -22,7 +22,7 @@ from launcher.decide.fit import planned_bands
 from launcher.decide.ladder import variants_of
 from launcher.decide.sizes import Sizes, Values
 from launcher.observe import health
-from launcher.observe.health import Address
+from launcher.observe.health import Address, Health
 from launcher.observe.observer import RunObserver
 from launcher.observe.pools import PoolKind, Reading
 from launcher.observe.simulator import Questions, SimulatorMonitor
@@ -31,6 +31,8 @@ from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.footprint import FootprintError
 from launcher.resolve.planning import PlanResult
 
+NOWHERE = Address(LOOPBACK, 0)
+"""Of the simulators of a cluster's nodes, which the agent watches."""
 ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
 
 
@@ -73,7 +75,9 @@ def effects(
     say: Callable[[str], None],
 ) -> Effects:
     """Return the real effects of a run."""
-    address, ask, spread = spec.address, _questions(spec.address, limits), random.Random()
+    address, ask, spread = spec.address, questions(spec.address, limits), random.Random()
+    if spec.on_cluster:
+        address, ask = NOWHERE, Questions(lambda _: Health(), Health, limits.watch.check_every_s)
     expected = Expectations(
         float(plan.situation.base["simulator.timeout_s"]), float(plan.situation.base["collector.hang_margin_s"])
     )
@@ -98,10 +102,11 @@ def effects(
 def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:
     address, drive = spec.address_of(number), Drive(limits, expected, OomKills(limits.watch.sign_s), number)
     log = spec.run.logs / f"simulator-{number}.log"
-    return Watched(SimulatorMonitor(address, _questions(address, limits), external=False, log=log), drive)
+    return Watched(SimulatorMonitor(address, questions(address, limits), external=False, log=log), drive)
 
 
-def _questions(address: Address, limits: LauncherConfig) -> Questions:
+def questions(address: Address, limits: LauncherConfig) -> Questions:
+    """Return how a simulator is asked."""
     timeout_s = limits.simulator.check_timeout_s
     return Questions(
         ready=lambda in_use: health.check(address, timeout_s, in_use),

@@ -123,7 +123,8 @@ class Collector:
                     return
 
     def _step(self) -> None:
-        self._status.state = CollectorState.STEPPING
+        if self._env.session.connected:  # until then another collector gets what this one may step
+            self._status.state = CollectorState.STEPPING
         self._take_weights()
         if not self._rollout.in_episode:
             self._rollout.begin()

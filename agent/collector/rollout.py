@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,34 +16,12 @@ from agent.collector.warm_up import warmup_action
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.expert import Action
-from agent.env.observation import Frames, Observation, Vector
+from agent.env.observation import Frames, Observation
 from agent.evaluation.drivers import Driver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator
 from agent.td3.exploration import GaussianNoise
-
-
-class Transitions(Protocol):
-    """Where a rollout writes, one step after the other: ``Replay``, the ring of its collector on this machine."""
-
-    @property
-    def steps(self) -> int:
-        """Transitions ever written there."""
-
-    def start_episode(self, frame: Frames, vector: Vector, privileged: Vector | None = None) -> None:
-        """Take an episode's first observation."""
-
-    def append(
-        self,
-        action: Action,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        frame: Frames,
-        vector: Vector,
-        privileged: Vector | None = None,
-    ) -> None:
-        """Take a transition and the observation that it led to; it is finished when this returns."""
+from agent.td3.replay.replay import Replay
 
 
 @dataclass
@@ -61,7 +39,7 @@ class _Episode:
 class Rollout:
     """Drives training episodes into one ring."""
 
-    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Transitions, driver: Driver) -> None:
+    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: Driver) -> None:
         self._config = config
         self._env = env
         self._replay = replay

@@ -116,6 +116,26 @@ class Driving(_Message):
     """Of each driver."""
 
 
+class Placed(_Message):
+    """It drives on another machine; said before :class:`Ready`."""
+
+    kind: Literal["placed"] = "placed"
+    node: str
+    incarnation: str
+    simulator: str
+    """Its address there."""
+
+
+class ChunkLost(_Message):
+    """It was lost with its machine, and steps of it that weren't on the learner's disk yet."""
+
+    kind: Literal["chunk_lost"] = "chunk_lost"
+    node: str
+    at_most: int
+    seen: int
+    """Those of them that it had told of."""
+
+
 class Failed(_Message):
     """The collector can't go on, and a new one couldn't either; ``code`` is the agent's exit code."""
 
@@ -125,7 +145,7 @@ class Failed(_Message):
 
 
 Order = Configure | Evaluate | Stop
-Report = Ready | Rests | Rehearsed | EpisodeEnded | Driving | Evaluated | Failed
+Report = Ready | Rests | Rehearsed | EpisodeEnded | Driving | Evaluated | Placed | ChunkLost | Failed
 _MESSAGE: TypeAdapter[Order | Report] = TypeAdapter(Annotated[Order | Report, Field(discriminator="kind")])
 
 

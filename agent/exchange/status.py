@@ -141,9 +141,15 @@ class Status:
             limit_s=float(block["limit_s"]),
         )
 
-    def _sign(self, limit_s: float) -> None:
+    def mirror(self, there: Snapshot) -> None:
+        """Say what a collector's own block said on another machine; clocks differ, silence doesn't."""
+        self.state, self.episodes, self.ticks = there.state, there.episodes, there.ticks
+        self._block["in_call"] = there.in_call
+        self._sign(there.limit_s, there.silent_s)
+
+    def _sign(self, limit_s: float, ago_s: float = 0.0) -> None:
         # The longer limit first: a reader between the two stores must not see an old time with a short limit.
-        now_s = time.monotonic()
+        now_s = time.monotonic() - ago_s
         if limit_s >= float(self._block["limit_s"][0]):
             self._block["limit_s"] = limit_s
             self._block["sign_s"] = now_s

@@ -37,6 +37,7 @@ PHASES: dict[str, tuple[Phase, ...]] = {
 # whole is from 17 MiB high to 13 MiB low.
 _LEARNER_BASE = 168 * MIB
 _COLLECTOR_BASE = 180 * MIB
+_DRIVER_BASE = 180 * MIB  # measured with Ray 2.60; its machine's raylet is beside it
 _VIDEO_ENCODER = 45 * MIB  # a child of the collector (`evaluation.video` says why it is so little)
 _ONEDNN_KERNELS = 12 * MIB
 _ONEDNN_WORKSPACE = 0.55  # of the activations
@@ -101,11 +102,14 @@ def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_ba
 def _processes(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
     shapes = _shapes(config)
     policy = sizes.parameter_bytes(shapes, "encoder.") + sizes.parameter_bytes(shapes, "actor.")
-    collectors = min(config.training.collectors, config.collector.at_work or config.training.collectors)
+    at_work = min(config.training.collectors, config.collector.at_work or config.training.collectors)
+    on_cluster = config.cluster.address is not None
+    collectors = 0 if on_cluster else at_work
     return (
         Item("learner: Python, torch", "always", host=_LEARNER_BASE + cuda * _CUDA_HOST),
         Item("learner: CUDA context", "always", device=cuda * CUDA_CONTEXT),
         Item("collector: Python, torch, client", "always", host=collectors * _COLLECTOR_BASE),
+        *((Item("cluster's driver: Python, torch, Ray", "always", host=_DRIVER_BASE),) if on_cluster else ()),
         Item("video's encoder", "filming", host=_films(config) * _VIDEO_ENCODER),
         Item("collector: policy, and the weights just read", "always", host=collectors * 2 * policy),
     )
@@ -229,6 +233,7 @@ BASE_KEYS = (
     "replay.capacity",
     "training.collectors",
     "collector.at_work",
+    "cluster.address",
     "replay.demonstrations",
     "training.max_lead_steps",
     "training.keep_checkpoints",

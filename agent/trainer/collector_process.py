@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from agent.config import AgentConfig
+from agent.exchange.ended import Ended
 from agent.exchange.messages import Channel, ChannelClosedError, Configure, Order, Report, Stop
 from agent.exchange.status import Status
+from agent.trainer.remote import Cluster, RemoteCollector
 from contract.events import CollectorEnd
 from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
@@ -34,25 +35,25 @@ _ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a collector ended: for a person, and the fields of ``CollectorRestarted``."""
-
-    cause: str
-    end: CollectorEnd
-    exit_code: int | None = None
-    signal: int | None = None
-
-
 class CollectorProcess:
-    """One collector after another; never two at a time."""
+    """One collector after another; never two at a time.
 
-    def __init__(self, config: AgentConfig, run: RunPaths, status: Status, number: int) -> None:
-        self._config = config
+    Args:
+        config: of the run.
+        run: where it lives.
+        status: its block.
+        number: among the run's collectors.
+        cluster: starts it on another machine; None has it on this one.
+    """
+
+    def __init__(
+        self, config: AgentConfig, run: RunPaths, status: Status, number: int, cluster: Cluster | None = None
+    ) -> None:
+        self._config, self._cluster = config, cluster
         self._run = run
         self._status = status
         self._number = number
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | RemoteCollector | None = None
         self._asked_to_stop = False
         self.channel: Channel | None = None
         """To the present one; None without one."""
@@ -75,17 +76,8 @@ class CollectorProcess:
         ours, theirs = socket.socketpair()
         limits = self._config.collector
         self._status.begin_collector(limits.start_limit_s, self._config.simulator.timeout_s + limits.hang_margin_s)
-        # A session of its own: Ctrl-C is for the learner, which then stops the collector in order.
-        with theirs, self._run.log_of(self._number).open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "agent.collector", str(theirs.fileno()), str(os.getpid())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **_ENVIRONMENT},
-                start_new_session=True,
-            )
+        with theirs:
+            self._process = self._started(theirs) if self._cluster is None else self._cluster.start(theirs)
         self.channel, self._asked_to_stop = Channel(ours), False
         folder = str(self._run.path.resolve())
         self.send(
@@ -98,7 +90,20 @@ class CollectorProcess:
             )
         )
 
-    def send(self, order: Order) -> None:
+    def _started(self, channel: socket.socket) -> subprocess.Popen[bytes]:
+        # A session of its own: Ctrl-C is for the learner, which then stops the collector in order.
+        with self._run.log_of(self._number).open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "agent.collector", str(channel.fileno()), str(os.getpid())],
+                pass_fds=(channel.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **_ENVIRONMENT},
+                start_new_session=True,
+            )
+
+    def send(self, order: Order | Report) -> None:
         """Give an order; one that a dead collector can't take is dropped, its end is noticed by :meth:`ended`."""
         if self.channel is not None:
             with contextlib.suppress(ChannelClosedError):
@@ -119,9 +124,8 @@ class CollectorProcess:
         """Return how it ended, None while it runs and answers. One that hangs is killed here."""
         if self._process is None:
             return Ended("not started", CollectorEnd.NOT_STARTED)
-        code = self._process.poll()
-        if code is not None:
-            return _described(code)
+        if (ended := _end_of(self._process)) is not None:
+            return ended
         snapshot = self._status.read()
         if not snapshot.overdue:
             return None
@@ -147,9 +151,9 @@ class CollectorProcess:
 
     def kill(self) -> None:
         """End it now, if it still runs. What it reported can still be read."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and _end_of(self._process) is None:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(None)
 
     def close(self) -> None:
         """Forget an ended collector, so that the next can be started."""
@@ -158,6 +162,13 @@ class CollectorProcess:
         if self.channel is not None:
             self.channel.close()
         self._process = self.channel = None
+
+
+def _end_of(process: subprocess.Popen[bytes] | RemoteCollector) -> Ended | None:
+    if isinstance(process, RemoteCollector):
+        return process.ended()
+    code = process.poll()
+    return None if code is None else _described(code)
 
 
 def _described(code: int) -> Ended:

@@ -14,12 +14,14 @@ from typing import Any
 
 from agent.config import AgentConfig
 from agent.exchange.messages import (
+    ChunkLost,
     Driving,
     EpisodeEnded,
     Evaluate,
     Evaluated,
     Failed,
     Order,
+    Placed,
     Ready,
     Rehearsed,
     Report,
@@ -33,7 +35,7 @@ from agent.trainer.learner import Learner
 from agent.trainer.reporter import Reporter
 from agent.trainer.shares import settings_of
 from agent.trainer.towns import Station, Towns
-from contract.events import CollectorRestarted, MemoryPool
+from contract.events import AgentEvent, CollectorRestarted, MemoryPool
 from contract.exits import Exit
 from contract.paths import RunPaths
 
@@ -258,6 +260,9 @@ class CollectorSupervisor:
         elif isinstance(report, Ready):
             self._learner.open_ring(self._number)
             self._events.append("collector_ready", pid=self._collector.pid, steps=report.steps, **self._which)
+        elif isinstance(report, Placed | ChunkLost):
+            event = AgentEvent.CHUNK_LOST if isinstance(report, ChunkLost) else AgentEvent.COLLECTOR_PLACED
+            self._events.append(event, **report.model_dump(exclude={"kind"}), collector=self._number)
 
     def _take_evaluation(self, report: Evaluated) -> None:
         self._guard.progressed()

@@ -18,6 +18,7 @@ from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.collector_process import CollectorProcess
 from agent.trainer.collector_supervisor import CollectorSupervisor
 from agent.trainer.learner import Learner
+from agent.trainer.remote import Cluster
 from agent.trainer.reporter import Reporter
 from agent.trainer.shares import Standing, step_limits
 from contract.heartbeat import CollectorState
@@ -51,7 +52,10 @@ class Fleet:
             for status in statuses:
                 status.end_collector()
         self._grace_s = config.collector.stop_grace_s
-        self._processes = [CollectorProcess(config, run, status, number) for number, status in enumerate(statuses)]
+        self._cluster = Cluster(config, run) if config.cluster.address else None
+        self._processes = [
+            CollectorProcess(config, run, status, number, self._cluster) for number, status in enumerate(statuses)
+        ]
         self._supervisors = [
             CollectorSupervisor(
                 *(config, run, process, number),
@@ -135,6 +139,8 @@ class Fleet:
         """End the collectors that still run, and forget them."""
         for supervisor in self._supervisors:
             supervisor.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
     def _others_may_drive(self, number: int) -> bool:
         """Return whether of some collector beside this one nothing is known that keeps it from driving."""

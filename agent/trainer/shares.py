@@ -29,6 +29,7 @@ def settings_of(config: AgentConfig, collector: int, town: str | None, own_steps
     values["simulator"]["map"] = town
     host, port = config.simulator.address(collector)
     values["simulator"] |= {"host": host, "port": port, "others": []}
+    values["cluster"] = {"address": None, "simulator": []}  # where it drives, that is here
     values["seed"] = derived_seed(config.seed, Purpose.COLLECTOR, collector) if collector else config.seed
     values["replay"]["capacity"] = ring_capacity(config)
     left = max(0, training.warmup_steps - steps)

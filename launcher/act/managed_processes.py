@@ -119,6 +119,9 @@ class ManagedProcesses:
             SimulatorFailedError: it ended, or isn't ready in time; :meth:`lose_simulator` ends what is left of it.
         """
         yield from self.pause(delay_s)
+        if self._spec.on_cluster:  # each of its nodes has one
+            self.simulator_healthy_s = self.now_s
+            return
         self.enter(State.STARTING_SIMULATOR)
         started_s = said_s = self.now_s
         if self._spec.simulator_ours and self.simulator is None:

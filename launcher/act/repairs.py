@@ -127,6 +127,19 @@ class Repairs:
         """Have what follows carry the incident at hand, else this one, else a new one."""
         self._run_state.handle(self._run_state.now.incident or incident or self._run_state.open_incident())
 
+    def give_way(self, finding: Finding) -> None:
+        """Take the steps, before anything is started, for want of which the launcher before was killed with all it had.
+
+        Raises:
+            RunOverError: there are none left.
+        """
+        decision = self._budgets.decide(finding, self._monitor.look())
+        if isinstance(decision, Stop):
+            raise RunOverError(decision.ending)
+        if isinstance(decision, Degrade):
+            self._ladder.take(decision)
+            self._effects.say(f"{finding.sentence}: starts with {_in_words(decision.steps)}")
+
     def have_room(self) -> Script:
         """Return when what the agent will take is free, by steps down if need be; wait for foreign memory."""
         since_s, seen, before = self._processes.now_s, self._monitor.look(), self._run_state.now.incident

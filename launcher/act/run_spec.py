@@ -9,6 +9,7 @@ from contract.paths import RunPaths
 from launcher.observe.health import Address
 from launcher.observe.pools import Cards
 from launcher.options import RunOptions, SimulatorKind
+from launcher.slurm.ends import Step
 
 LOOPBACK = "127.0.0.1"
 PORTS = 3
@@ -26,6 +27,7 @@ class RunSpec:
         resume: the agent goes on with what is in the run directory.
         gpu_uuids: of the simulator's card and of the agent's; empty gives either none in particular.
         simulators: how many, one a collector; of those from the second on, each has the next three ports.
+        step_before: of Slurm's job, with which the launcher before was killed; None if none was, or not so.
         inherited: descriptors that everything started on this machine holds too, such as the run's lock.
     """
 
@@ -36,6 +38,7 @@ class RunSpec:
     resume: bool = False
     gpu_uuids: tuple[str, str] = ("", "")
     simulators: int = 1
+    step_before: Step | None = None
     inherited: tuple[int, ...] = ()
 
     @property
@@ -56,6 +59,11 @@ class RunSpec:
     def simulator_ours(self) -> bool:
         """Return whether the simulator is started and restarted here; otherwise it already runs."""
         return self.options.simulator is not SimulatorKind.ELSEWHERE
+
+    @property
+    def on_cluster(self) -> bool:
+        """Return whether the nodes of a cluster have the simulators: none is to be seen from here."""
+        return self.options.cluster is not None
 
     @property
     def config(self) -> Path:

@@ -27,6 +27,7 @@ from launcher.decide import policy
 from launcher.decide.decisions import Decision, Ending, Nothing, RestartAgent, RestartSimulator, Restore
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.observe.observation import Ended, Observation
+from launcher.slurm.answers import End
 
 AGENT_ENDS = {
     0: "the agent finished",
@@ -94,6 +95,9 @@ class Supervisor:
     def _life(self) -> Script:
         self._processes.adopt()
         self._ladder.look_ahead(wait=True)
+        before = self._spec.step_before
+        if before is not None and before.end is End.OUT_OF_MEMORY:
+            self._repairs.give_way(Finding(Cause.AGENT_HOST_OOM, before.sentence, owner="agent", exit_code=before.code))
         self._ladder.plan_bands(self._processes.quality)
         yield from self._repairs.have_simulator()
         if self._processes.agent is None:

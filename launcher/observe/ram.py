@@ -25,6 +25,9 @@ NAMED_MIB = 32.0
 SMALL_FOR = 5
 """Readings for which one found small is taken to be so still: most of the cost of a reading was these."""
 
+ALLOTTED = "SLURM_MEM_PER_NODE"
+"""MiB that a job may take on this node; 0 for all. Where Slurm itself enforces that, no control group knows of it."""
+
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 ContainerName = Callable[[str], str | None]
@@ -86,6 +89,8 @@ class Ram:
     """Reads the RAM pools."""
 
     def __init__(self, names: OwnerNames, proc: Path = PROC) -> None:
+        allotted = os.environ.get(ALLOTTED, "")
+        self._allotted_mib = float(allotted) if allotted.isdecimal() and int(allotted) else None
         self._names = names
         self._proc = proc
         self._cgroups = Cgroups(proc)
@@ -113,7 +118,11 @@ class Ram:
         total, free = amounts
         if own is not None and own.limit_mib is not None and own.room_mib is not None:
             total, free = min(total, own.limit_mib), min(free, own.room_mib)
-        owners = grouped(self._held(run), lambda pid: self._names.of(pid, run))
+        held = self._held(run)
+        if self._allotted_mib is not None:
+            ours = sum(mib or 0.0 for pid, mib in held.items() if run.kind_of(pid) is not OwnerKind.FOREIGN)
+            total, free = min(total, self._allotted_mib), min(free, max(0.0, self._allotted_mib - ours))
+        owners = grouped(held, lambda pid: self._names.of(pid, run))
         return Pool("ram", PoolKind.RAM, measured(total), measured(free), owners, own.oom_kills if own else 0)
 
     def _limited(self, kind: OwnerKind, pids: Collection[int], own: Group | None) -> Iterator[Pool]:

@@ -40,6 +40,7 @@ def _card(options: RunOptions, remembered: str, given: int | None, variable: str
 
 def _needs_none(options: RunOptions) -> bool:
     no_carla = options.simulator_host is not None or options.simulator in (SimulatorKind.LITE, SimulatorKind.ELSEWHERE)
+    no_carla = no_carla or options.cluster is not None
     return no_carla and options.device == "cpu"
 
 

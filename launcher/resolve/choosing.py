@@ -12,6 +12,7 @@ from enum import Enum
 
 from launcher.observe.pools import Gpu, Reading
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve import cluster
 
 DOCKER_LIMIT_S = 10.0
 WITHOUT_CARLA = "go on without CARLA: --simulator carla-lite"
@@ -53,6 +54,8 @@ def choose(
             and can't be started here.
     """
     _refuse_a_failing_driver(options, reading)
+    if options.cluster is not None:
+        return cluster.options_of(options), f"each node of the cluster at {options.cluster} runs its own"
     runtime, simulator, reason = _choice(options, reading, installed, docker)
     if runtime is RuntimeKind.AUTO:
         runtime = RuntimeKind.PROCESS
@@ -88,7 +91,8 @@ def _choice(
 
 
 def _refuse_a_failing_driver(options: RunOptions, reading: Reading) -> None:
-    elsewhere = options.simulator is SimulatorKind.ELSEWHERE or options.simulator_host is not None
+    placed = options.simulator_host is not None or options.cluster is not None
+    elsewhere = options.simulator is SimulatorKind.ELSEWHERE or placed
     lite = options.simulator is SimulatorKind.LITE
     if reading.gpu is not Gpu.UNREADABLE or lite or (elsewhere and options.device == "cpu"):
         return

@@ -17,7 +17,7 @@ from launcher.config import LauncherConfig
 from launcher.observe.memory import MemoryReader
 from launcher.observe.pools import OwnerKind, Reading
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from launcher.resolve import agent_args, cards, choosing
+from launcher.resolve import agent_args, cards, choosing, cluster
 from launcher.resolve.footprint import Footprint
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def resolve(
         RefusedError: the machine isn't what the options need.
         StartError: the Compose stack can't be used.
     """
+    asked = cluster.with_collectors(asked)
     picked = cards.pick(asked, remembered)
     memory = MemoryReader(run.path, picked)
     reading = memory.read()

@@ -14,13 +14,16 @@ from launcher.config import LauncherConfig
 from launcher.decide import plan
 from launcher.decide.fit import Situation
 from launcher.decide.ladder import Rungs, build_ladder, picked_rungs
+from launcher.decide.nodes import AgentParts
 from launcher.decide.plan import Plan
 from launcher.decide.sizes import LITE, Simulator, SizesOf, Values
-from launcher.observe.pools import Cards, Gpu, Reading
+from launcher.observe.pools import Cards, Gpu, PoolKind, Reading
 from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve import watermarks
 from launcher.resolve.footprint import Footprint
 
+SOMEWHERE = "127.0.0.1:6379"
+"""A cluster's address, for the question what an agent takes that has one."""
 OF_TIME = ("simulator.", "collector.")
 """Keys that the watch needs and no memory depends on."""
 
@@ -82,6 +85,30 @@ def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
     base = cpu_base(found)
     ladder = build_ladder(found.rungs, base, found.situation.simulator, sizes_of)
     return replace(found, situation=replace(found.situation, base=base, ladder=ladder))
+
+
+def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
+    """Return what the parts of an agent take whose collectors drive on a cluster.
+
+    Raises:
+        FootprintError: what it takes is unknown.
+        RefusedError: there can't be such a configuration.
+    """
+    device = {"device": found.situation.base["device"]}
+    here = {**device, "training.collectors": 1}
+    learner, one, two, unseen = found.sizes_of(
+        [
+            {**device, "training.collectors": collectors, "cluster.address": SOMEWHERE},
+            here,
+            {**here, "training.collectors": 2},
+            {**here, "evaluation.final_episodes": 0, "evaluation.video": False},
+        ]
+    )
+    for each in (learner, one, two, unseen):
+        if each.refusal:
+            raise RefusedError(each.refusal)
+    ram = [each.mib.get(PoolKind.RAM, 0.0) for each in (one, two, unseen)]
+    return AgentParts(learner, max(0.0, ram[1] - ram[0]), max(0.0, ram[0] - ram[2]))
 
 
 def _device(wanted: str, reading: Reading) -> str:

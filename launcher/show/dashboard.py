@@ -70,9 +70,11 @@ def figures(found: Found) -> dict[str, str]:
     """Return the figures of ``status`` for people, by name; what isn't known is left out."""
     rows = {
         "state": _state(found),
+        "job": _job(inner(found, "job")),
         "progress": _progress(found),
         "agent": _agent(found["heartbeat"], found["heartbeat_age_s"]),
         "simulator": _simulator(found),
+        "nodes": "\n".join(found["nodes"]),
         "restarts": ", ".join(f"{who} {count:.0f}" for who, count in found["restarts"].items() if count is not None),
         "rung": _rungs(found),
         "planned": _planned(found),
@@ -99,6 +101,19 @@ def _say_end(console: Console, found: Found) -> None:
 def _state(found: Found) -> str:
     ran_s = found["ran_s"]
     return str(found["state"]) + (f", {clock(ran_s)} after its start" if ran_s is not None else "")
+
+
+def _job(job: Found) -> str:
+    """Return where the run's job of Slurm's stands, how its steps ended, and what it said last, a line each."""
+    if not job:
+        return ""
+    reason = f" ({job['reason']})" if job["reason"] else ""
+    parts = [f"{job['job']} {job['state'] or 'unknown to Slurm, here and now'}{reason}"]
+    parts += [f"on {job['nodes']}"] if job["nodes"] else []
+    running = job["state"] == "RUNNING" and job["until_s"] is not None
+    parts += [f"{span(max(0.0, job['until_s'] - time.time()))} left"] if running else []
+    parts += [f"queued again {job['restarts']} times"] if job["restarts"] else []
+    return "\n".join([", ".join(parts), *job["ends"][-3:], f"log {job['log']}", *job["lines"]])
 
 
 def _progress(found: Found) -> str:

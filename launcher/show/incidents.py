@@ -266,7 +266,8 @@ def _first(row: Row, last_s: float | None) -> Found:
         return finding_of(row)
     if event == "run_started":
         before_s = now_s if last_s is None else min(last_s, now_s)
-        return Found(before_s, GONE, "the launcher ended without a word; another one went on")
+        told = words(row, "before") or "the launcher ended without a word"
+        return Found(before_s, GONE, f"{told}; another one went on")
     if event == "rung_left":
         return Found(now_s, RESTORE, f"takes {words(row, 'rung')} back")
     causes = {

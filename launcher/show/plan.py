@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -10,9 +11,11 @@ from rich.table import Table
 
 from launcher.decide.fit import Candidate, Sum
 from launcher.decide.ladder import Ladder
+from launcher.decide.nodes import NodePlan
 from launcher.decide.sizes import Sizes
 from launcher.observe.pools import Figure, PoolKind, Provenance
 from launcher.resolve.planning import PlanResult
+from launcher.show.formatting import counted
 
 _WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
 
@@ -89,9 +92,44 @@ def show(found: PlanResult, console: Console) -> None:
     console.print(f"{reason}.", highlight=False, soft_wrap=True)
 
 
+def plain_nodes(found: list[NodePlan]) -> list[dict[str, Any]]:
+    """Return what nodes hold as plain data, MiB."""
+    return [
+        {
+            "nodes": each.name,
+            "collectors": each.collectors,
+            "fits": each.fits,
+            "pools": {
+                one.kind.value: {"needed_mib": one.needed_mib, "total_mib": one.total.mib, "left_mib": one.left_mib}
+                for one in each.sums
+            },
+            "items_mib": {one.kind.value: _items(one) for one in each.sums},
+        }
+        for each in found
+    ]
+
+
+def show_nodes(found: list[NodePlan], console: Console) -> None:
+    """Print what nodes hold, and what doesn't fit."""
+    for each in found:
+        console.print(_added(f"{each.name}: {counted(each.collectors, 'collector')}, MiB", each.sums))
+    wrong = [
+        f"{each.name}: {one.kind.value} by {one.short_mib:.0f} MiB"
+        for each in found
+        for one in each.sums
+        if one.short_mib
+    ]
+    said = "It fits." if not wrong else f"It doesn't fit: {'; '.join(wrong)}."
+    console.print(f"{said} Each node is taken to be as this machine.", highlight=False, soft_wrap=True)
+
+
 def _sums(asked: Candidate) -> Table:
-    table = _table(f"Memory of {asked}, MiB", "pool", "what", right=("at its peak", "known"))
-    for each in asked.sums:
+    return _added(f"Memory of {asked}, MiB", asked.sums)
+
+
+def _added(title: str, sums: Iterable[Sum]) -> Table:
+    table = _table(title, "pool", "what", right=("at its peak", "known"))
+    for each in sums:
         for line in each.lines:
             table.add_row(each.pool, line.what, *_shown(line.figure))
         table.add_row("", "needed", f"{each.needed_mib:.0f}", "")

@@ -23,12 +23,13 @@ from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import inner, number, read_lines, read_object, read_objects
 from launcher.act.saved_config import saved_config
-from launcher.show import history, run_charts, sentences
+from launcher.show import history, nodes, run_charts, sentences
 from launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
 from launcher.show.history import IncidentReport, RunHistory, kind_of
 from launcher.show.planned import most_held, planned_bands
 from launcher.show.report_phases import footprint, peaks_by_phase, shortages
 from launcher.show.run_time import RunTime
+from launcher.slurm import record as slurm
 
 EVENTS_SHOWN = 400
 INCIDENTS_SHOWN = 200
@@ -110,6 +111,7 @@ def templates(*, escaped: bool, more: Sequence[Path] = ()) -> jinja2.Environment
         "plain": plain,
         "figure": _figure,
         "kind_of": kind_of,
+        "date": seconds_as_date,
     }
     return environment
 
@@ -145,6 +147,7 @@ def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
         "footprint": footprint(agent_events),
         "shortages": shortages(agent_events),
         "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, metrics),
+        "steps": slurm.told(run),
         "events": _events(run),
         "config": _configuration(run),
     }
@@ -174,6 +177,8 @@ def facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHistor
         "updates": agent.get("updates"),
         "episodes": agent.get("episode"),
         "collector restarts": found.collector_restarts if found else agent.get("collector_restarts"),
+        "unacknowledged steps lost with nodes": nodes.lost(read_lines(run.agent_events)),
+        "nodes at the end": "; ".join(nodes.nodes(run)),
         "device": agent.get("device"),
         "batch": agent.get("batch"),
         "seed": config.get("seed"),

@@ -18,9 +18,13 @@ from contract.readers import inner, number, read_object
 from launcher.act.launcher_state import LauncherState
 from launcher.observe.tail import Tail
 from launcher.show.incidents import moment, words
+from launcher.show.nodes import nodes
+from launcher.slurm import record as slurm
 
 SPEED_OVER_S = 60.0
 LEAST_SPAN_S = 2.0
+JOB_EVERY_S = 10.0
+"""Between two questions to Slurm: its controller answers all users of a cluster."""
 ROWS_KEPT = 100
 CHANGES = ("rung_taken", "rung_adopted", "rung_left", "simulator_restart", "agent_restart")
 """Events after which a restore's hold time begins again."""
@@ -44,6 +48,7 @@ class Look:
         self._held: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._since: dict[str, float] = {}
         self._changed_s: float | None = None
+        self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
 
     def at(self, now: float) -> dict[str, Any]:
@@ -54,7 +59,8 @@ class Look:
         (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher; ``step``, ``total_steps``, ``steps_per_s``,
         ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``; ``rungs`` (steps taken: ``rung``, ``kind``,
         ``cause``, ``since``), ``next_restore_s`` (at the earliest); ``findings`` that hold; ``memory`` (``time``,
-        ``pools``, as in ``launcher-memory.jsonl``).
+        ``pools``, as in ``launcher-memory.jsonl``); ``nodes``, a line a collector of a cluster; ``job`` of Slurm's
+        (see ``slurm.record.seen``).
         """
         self._hear()
         launcher, beat = read_object(self._run.launcher_state), read_heartbeat(self._run.heartbeat)
@@ -75,7 +81,14 @@ class Look:
             "next_restore_s": self._next_restore_s(launcher, now) if alive else None,
             "findings": list(self._held.values()) if alive else [],
             "memory": self._pools(),
+            "nodes": nodes(self._run),
+            "job": self._job_at(now),
         }
+
+    def _job_at(self, now: float) -> dict[str, Any] | None:
+        if now - self._job[0] >= JOB_EVERY_S:
+            self._job = now, slurm.seen(self._run)
+        return self._job[1]
 
     def _hear(self) -> None:
         self._rows.extend(self._memory.objects())

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 
 import typer
 from measuring import machine, spread
+from ray_nodes import add_node, ray_cluster
 
+from tests.soak import cluster as on_cluster
 from tests.soak.instants import CHAIN, Victim
 from tests.soak.sweep import Outcome, sweep, undisturbed
 from tests.soak.witness import Witness
@@ -25,10 +27,17 @@ def main(
     learner: Annotated[int, typer.Option(help="Instants at which the learner is killed.")] = 50,
     simulator: Annotated[int, typer.Option(help="Instants at which the simulator is killed.")] = 20,
     collector: Annotated[int, typer.Option(help="Instants at which the collector is killed, aborts or hangs.")] = 20,
+    cluster: Annotated[
+        int,
+        typer.Option(help="Instants at which a Ray cluster's simulator, actor, raylet and learner are killed each."),
+    ] = 0,
     results: Annotated[Path, typer.Option(help="Where the record goes.")] = RESULTS,
 ) -> None:
     wanted = {Victim.LEARNER: learner, Victim.SIMULATOR: simulator, Victim.COLLECTOR: collector}
     outcomes, endings = _sweep(wanted)
+    if cluster:
+        more, wrong = _sweep_cluster(cluster)
+        outcomes, endings = outcomes + more, endings + wrong
     failed = endings + [problem for outcome in outcomes for problem in outcome.problems]
     record = {"machine": machine("torch", "carla"), "sums": _sums(outcomes), "problems": failed}
     results.write_text(json.dumps({**record, "instants": [asdict(each) for each in outcomes]}, indent=1) + "\n")
@@ -56,6 +65,21 @@ def _sweep(wanted: Mapping[Victim, int]) -> tuple[list[Outcome], list[str]]:
     return outcomes, endings
 
 
+def _sweep_cluster(count: int) -> tuple[list[Outcome], list[str]]:
+    """Return the same for runs on a cluster, in each of which a victim of each kind dies."""
+    outcomes: list[Outcome] = []
+    endings: list[str] = []
+    with tempfile.TemporaryDirectory() as name, ray_cluster(Path(name)) as cluster:
+        for _ in range(on_cluster.COLLECTORS):
+            add_node(cluster)
+        for number in range(count):
+            found, problems = on_cluster.sweep(cluster, Path(name) / str(number), number)
+            outcomes += found
+            endings += [f"cluster, run {number}: {problem}" for problem in problems]
+            typer.echo("\n".join(map(_line, found)))
+    return outcomes, endings
+
+
 def _line(outcome: Outcome) -> str:
     words = f"{outcome.victim} {outcome.seed}: {outcome.death} while {outcome.moment} ({outcome.collector})"
     return f"{words}, {outcome.lost} of {outcome.steps_before} steps lost, going on after {outcome.again_s} s"
@@ -64,17 +88,16 @@ def _line(outcome: Outcome) -> str:
 def _sums(outcomes: list[Outcome]) -> dict[str, Any]:
     """Return by victim: instants, losses, seconds to the next step, and the updates that a learner made twice."""
     sums: dict[str, Any] = {}
-    for victim in Victim:
-        mine = [outcome for outcome in outcomes if outcome.victim == victim.value]
-        if mine:
-            sums[victim.value] = {
-                "instants": len(mine),
-                "transitions_lost": sum(outcome.lost for outcome in mine),
-                "ghosts": sum(outcome.ghosts for outcome in mine),
-                "half_written_checkpoints": sum(outcome.saving for outcome in mine),
-                "most_updates_repeated": max(outcome.updates_repeated or 0 for outcome in mine),
-                "again_s": spread([outcome.again_s for outcome in mine if outcome.again_s is not None] or [0.0]),
-            }
+    for victim in dict.fromkeys(outcome.victim for outcome in outcomes):
+        mine = [outcome for outcome in outcomes if outcome.victim == victim]
+        sums[victim] = {
+            "instants": len(mine),
+            "transitions_lost": sum(outcome.lost for outcome in mine),
+            "ghosts": sum(outcome.ghosts for outcome in mine),
+            "half_written_checkpoints": sum(outcome.saving for outcome in mine),
+            "most_updates_repeated": max(outcome.updates_repeated or 0 for outcome in mine),
+            "again_s": spread([outcome.again_s for outcome in mine if outcome.again_s is not None] or [0.0]),
+        }
     return sums
 
 

@@ -142,7 +142,7 @@ class Struck:
         if instant.moment is Moment.START and self.witness.steps > 0:
             self._kill(instant.victim, signal.SIGKILL)
             self._start(instant.victim)
-        _until(condition, self._alive, pause_s=0.0 if instant.moment is Moment.SAVING else 0.002)
+        until(condition, self._alive, pause_s=0.0 if instant.moment is Moment.SAVING else 0.002)
         time.sleep(instant.delay_s)
 
     def _look(self, instant: Instant, outcome: Outcome) -> None:
@@ -170,7 +170,7 @@ class Struck:
         if instant.victim is Victim.LEARNER:
             self._compare_counters(outcome)
         if outcome.steps_after < self.total_steps:
-            _until(lambda: self.witness.steps > outcome.steps_after, self._alive)
+            until(lambda: self.witness.steps > outcome.steps_after, self._alive)
         elif self.run.process is not None:
             self.run.process.wait(PATIENCE_S)
 
@@ -183,7 +183,7 @@ class Struck:
         else:
             collectors = self.monitor.collectors
             self.run.kill()
-            _until(lambda: not any(map(running, collectors)), _nobody)  # it dies with its learner
+            until(lambda: not any(map(running, collectors)), _nobody)  # it dies with its learner
 
     def _start(self, victim: Victim) -> None:
         """Start again what a person or the launcher would; a collector is its learner's business."""
@@ -195,11 +195,11 @@ class Struck:
             self._started = lambda: len(self.run.events(*STARTED)) > started
         else:
             killed = self.monitor.collectors
-            _until(lambda: bool(set(self.monitor.collectors) - set(killed)), self._alive)
+            until(lambda: bool(set(self.monitor.collectors) - set(killed)), self._alive)
 
     def _compare_counters(self, outcome: Outcome) -> None:
         """Compare what the new learner says that it goes on from with what lies on disk and what was seen before."""
-        _until(lambda: self._started() or self._finished(), _nobody)
+        until(lambda: self._started() or self._finished(), _nobody)
         if not self._started():  # struck after its last checkpoint: nothing was left to do
             return
         event, on_disk = self.run.events(*STARTED)[-1], (outcome.steps_after, outcome.updates_saved)
@@ -212,13 +212,9 @@ class Struck:
     def _count_ghosts(self, outcome: Outcome) -> None:
         if outcome.steps_after >= self.total_steps:
             return  # the run has given the simulator back
-        counted = subprocess.run(
-            [sys.executable, census.__file__, str(self.server.port)],
-            capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-        )  # fmt: skip
-        outcome.ghosts = int(counted.stdout) - 1 - TRAFFIC
+        outcome.ghosts = vehicles(self.server.port) - 1 - TRAFFIC
         if outcome.ghosts != 0:
-            outcome.problems.append(f"{int(counted.stdout)} vehicles, expected {1 + TRAFFIC}")
+            outcome.problems.append(f"{outcome.ghosts} vehicles beyond {1 + TRAFFIC}")
 
     def _alive(self) -> None:
         process = self.run.process
@@ -230,7 +226,7 @@ class Struck:
         return process is not None and process.poll() == Exit.FINISHED and self.witness.steps >= self.total_steps
 
     def _collector(self) -> int:
-        _until(lambda: bool(self.monitor.collectors), self._alive)
+        until(lambda: bool(self.monitor.collectors), self._alive)
         return self.monitor.collectors[0]
 
 
@@ -262,7 +258,7 @@ def undisturbed(folder: Path, steps: int) -> Witness:
     """Return what a learner's run finishes while it is left alone, its first ``steps`` steps at least."""
     with Struck(folder, Victim.LEARNER, ends=False) as run:
         while (seen := run.witness.steps) < steps:  # a busy machine takes its time, one that stands still doesn't
-            _until(lambda: run.witness.steps > seen, run._alive)
+            until(lambda: run.witness.steps > seen, run._alive)
         run.run.kill()
         run.witness.look()
         return run.witness
@@ -272,8 +268,23 @@ def _nobody() -> None:
     """Nothing has to live while this is waited for."""
 
 
-def _until(condition: Callable[[], bool], check: Callable[[], None], pause_s: float = 0.002) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def vehicles(port: int) -> int:
+    """Return the number of vehicles in a simulator, by a client of its own."""
+    counted = subprocess.run(
+        [sys.executable, census.__file__, str(port)], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    return int(counted.stdout)
+
+
+def until(
+    condition: Callable[[], bool], check: Callable[[], None], pause_s: float = 0.002, patience_s: float = PATIENCE_S
+) -> None:
+    """Return when the condition holds, and call ``check`` until then.
+
+    Raises:
+        SweepError: it doesn't hold in time.
+    """
+    deadline = time.monotonic() + patience_s
     while not condition():
         check()
         if time.monotonic() > deadline:

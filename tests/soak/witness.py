@@ -45,7 +45,7 @@ class Witness:
             return [f"{seen - count} of {seen} rows are lost"]
         frames = self._mapped("frames.u8", np.dtype((np.uint8, FRAME_BYTES)), count)
         rows = self._mapped("rows.bin", ROW, count)
-        changed = (frames[:seen] != self.frames).any(axis=1) | (_raw(rows[:seen]) != _raw(self.rows)).any(axis=1)
+        changed = (frames[:seen] != self.frames).any(axis=1) | (raw(rows[:seen]) != raw(self.rows)).any(axis=1)
         found = [f"rows {np.flatnonzero(changed)[:5].tolist()} have changed"] if changed.any() else []
         return found + _broken(rows, frames)
 
@@ -53,7 +53,7 @@ class Witness:
         """Return where this run's rows differ from those of a run that nobody disturbed, as far as both go."""
         count = min(len(self.rows), len(other.rows))
         other_frames = (self.frames[:count] != other.frames[:count]).any(axis=1)
-        differ = other_frames | (_raw(self.rows[:count]) != _raw(other.rows[:count])).any(axis=1)
+        differ = other_frames | (raw(self.rows[:count]) != raw(other.rows[:count])).any(axis=1)
         return [f"rows from {np.flatnonzero(differ)[0]} on differ from an undisturbed run's"] if differ.any() else []
 
     def _published(self) -> int:
@@ -68,7 +68,8 @@ class Witness:
         return np.array(np.memmap(self._replay / name, dtype, "r", shape=(count,)))
 
 
-def _raw(rows: NDArray[Any]) -> NDArray[np.uint8]:
+def raw(rows: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of rows."""
     return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), ROW.itemsize)
 
 

@@ -76,7 +76,7 @@ def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> Non
     [
         ("td3: {imitation: 2}", "learn from what the simulator knows: set environment.privileged to true"),
         ("td3: {bach_size: 3}", "unknown key `td3.bach_size`; known here: actor_learning_rate, auxiliary, batch_size"),
-        ("tds: {}", "unknown key `tds`; known here: collector, device"),
+        ("tds: {}", "unknown key `tds`; known here: cluster, collector, device"),
         ("td3: {batch_size: many}", "`td3.batch_size` is 'many'; input should be a valid integer"),
         ("environment: {reward: {collision: -1}}", "`environment.reward.collision` is -1"),
         ("training: {warmup_steps: 10, total_steps: 5}", "leaves nothing to learn"),
@@ -91,6 +91,11 @@ def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> Non
             "less than 1000 rows for each of training.collectors",
         ),
         ("{training: {collectors: 64}, simulator: {port: 65500}}", "leaves no room for 64 simulators"),
+        (
+            "{training: {lockstep: true}, cluster: {address: '10.0.0.1:6379'}}",
+            "training.lockstep needs its collector on this machine, cluster.address is set",
+        ),
+        ("cluster: {address: here}", "cluster.address is 'here': expected HOST:PORT, as 10.0.0.1:6379, or auto"),
         ("- 1", "holds a list, expected sections"),
         ("td3: [1", "isn't YAML"),
         ("extends: me.yaml", "goes in a circle"),

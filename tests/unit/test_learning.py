@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import learning
 import pytest
 
 from agent import config
@@ -18,15 +17,7 @@ from tests.conftest import REPOSITORY
 TRAFFIC = REPOSITORY / "config" / "td3_config_traffic.yaml"
 
 
-@pytest.fixture(scope="module")
-def learning() -> ModuleType:
-    sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-    import learning
-
-    return learning
-
-
-def test_every_shipped_variant_is_a_configuration_of_as_many_updates(learning: ModuleType, tmp_path: Path) -> None:
+def test_every_shipped_variant_is_a_configuration_of_as_many_updates(tmp_path: Path) -> None:
     jobs = learning.planned(learning.VARIANTS, TRAFFIC, {}, tmp_path / "shown", tmp_path)
     for job in jobs:
         resolved = config.load(TRAFFIC, job.settings)
@@ -41,9 +32,7 @@ def test_every_shipped_variant_is_a_configuration_of_as_many_updates(learning: M
     )
 
 
-def test_by_default_there_are_the_driver_its_twin_and_four_ablations_first_seeds_first(
-    learning: ModuleType, tmp_path: Path
-) -> None:
+def test_by_default_there_are_the_driver_its_twin_and_four_ablations_first_seeds_first(tmp_path: Path) -> None:
     chosen = {name: learning.VARIANTS[name] for name in learning.BY_DEFAULT}
     jobs = learning.planned(chosen, TRAFFIC, {}, tmp_path / "shown", tmp_path)
     assert [(job.variant, job.seed) for job in jobs[:6]] == [(name, 0) for name in learning.BY_DEFAULT]
@@ -51,14 +40,14 @@ def test_by_default_there_are_the_driver_its_twin_and_four_ablations_first_seeds
     assert [job.updates for job in jobs].count(30_000) == 8
 
 
-def test_an_ablation_ends_where_the_reference_is_evaluated(learning: ModuleType, tmp_path: Path) -> None:
+def test_an_ablation_ends_where_the_reference_is_evaluated(tmp_path: Path) -> None:
     (job, _) = learning.planned({"n-step": learning.VARIANTS["n-step"]}, TRAFFIC, {}, None, tmp_path)
     resolved = config.load(TRAFFIC, job.settings)
     assert resolved.training.total_steps % resolved.evaluation.every_steps == 0
     assert resolved.evaluation.episodes == resolved.evaluation.final_episodes
 
 
-def test_a_variant_that_cannot_be_is_refused_before_anything_is_trained(learning: ModuleType, tmp_path: Path) -> None:
+def test_a_variant_that_cannot_be_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="are for pictures"):
         learning.planned({"twin": learning.VARIANTS["twin"]}, TRAFFIC, {"td3.random_shift": 4}, None, tmp_path)
 
@@ -72,7 +61,7 @@ def test_the_towns_trained_in_are_none_that_is_judged_in() -> None:
     assert towns.evaluation_map == "Lite:seed=900,size=400"
 
 
-def test_the_time_left_is_that_of_each_variants_own_rate_and_no_less_than_the_longest(learning: ModuleType) -> None:
+def test_the_time_left_is_that_of_each_variants_own_rate_and_no_less_than_the_longest() -> None:
     assert learning.time_left_s([("td3", 100)], {}, 1) is None
     assert learning.time_left_s([("td3", 100), ("twin", 100)], {"td3": 10.0, "twin": 50.0}, 1) == pytest.approx(12.0)
     assert learning.time_left_s([("td3", 100), ("new", 0)], {"td3": 10.0}, 2) == pytest.approx(10.0)
@@ -81,12 +70,12 @@ def test_the_time_left_is_that_of_each_variants_own_rate_and_no_less_than_the_lo
 
 def run(variant: str, seed: int, success: dict[int, float]) -> dict[str, Any]:
     rest = dict.fromkeys(("route_completion", "driving_score", "red_lights_run", "collisions_per_km", "jerk_mps3"), 0.5)
-    curve = [{"steps": steps, "success_rate": share, **rest} for steps, share in success.items()]
+    curve = [{"steps": steps, "minutes": steps / 8, "success_rate": share, **rest} for steps, share in success.items()]
     routes = [route < list(success.values())[-1] * 12 for route in range(12)]
     return {"variant": variant, "seed": seed, "updates": 30, "curve": curve, "routes": routes}
 
 
-def test_an_ablation_stands_beside_the_reference_after_as_many_steps(learning: ModuleType) -> None:
+def test_an_ablation_stands_beside_the_reference_after_as_many_steps() -> None:
     runs = [
         run("td3", 0, {16: 0.1, 32: 0.25, 102: 0.75}),
         run("td3", 1, {16: 0.1, 32: 0.75, 102: 0.75}),
@@ -101,14 +90,16 @@ def test_an_ablation_stands_beside_the_reference_after_as_many_steps(learning: M
     json.dumps(found)
 
 
-def test_a_run_is_finished_once_its_figures_are_there(learning: ModuleType, tmp_path: Path) -> None:
+def test_a_run_is_finished_once_its_figures_are_there(tmp_path: Path) -> None:
     job = learning.Job("td3", 0, 30, RunPaths(tmp_path), {})
     totals = dict.fromkeys(learning.FIGURES, 0.5)
+    arrived = {**totals, "route_completion": 0.95}
     rows: list[dict[str, Any]] = [
-        {"event": "evaluated", "step": 16, "totals": {"td3": totals}},
-        {"event": "resumed", "steps": 16},
-        {"event": "evaluated", "step": 16, "totals": {"td3": totals}},
-        {"event": "evaluated", "step": 32, "totals": {"td3": totals, "pid": totals}},
+        {"time": 60, "event": "started", "steps": 0},
+        {"time": 120, "event": "evaluated", "step": 16, "totals": {"td3": totals}},
+        {"time": 9000, "event": "resumed", "steps": 16},
+        {"time": 9060, "event": "evaluated", "step": 16, "totals": {"td3": totals}},
+        {"time": 9180, "event": "evaluated", "step": 32, "totals": {"td3": arrived, "pid": totals}},
     ]
     job.run.agent_events.write_text("".join(json.dumps(row) + "\n" for row in rows))
     job.run.evaluation_json.write_text(json.dumps([{"name": "td3", "routes": [{"success": True}, {"success": False}]}]))
@@ -117,6 +108,8 @@ def test_a_run_is_finished_once_its_figures_are_there(learning: ModuleType, tmp_
     learning.keep(job)
     assert (job.is_finished, job.done()) == (True, 30)
     kept = json.loads(job.figures.read_text())
-    assert [point["steps"] for point in kept["curve"]] == [16, 32]
+    assert [(point["steps"], point["minutes"]) for point in kept["curve"]] == [(16, 2), (32, 4)]
+    assert learning.arrival(kept["curve"]) == 4
+    assert learning.arrival(kept["curve"][:1]) is None
     assert kept["routes"] == [True, False]
     assert not job.run.replay.exists()

@@ -21,7 +21,7 @@ case "$*" in *"${FAILS:-nothing}"*) exit 1;; esac
 def make_test(folder: Path, fails: str, *options: str) -> tuple[subprocess.CompletedProcess[str], str]:
     """Run it with programs that fail where their arguments hold ``fails``; return how it ended and what was called."""
     programs = stand_ins(folder)
-    for purpose in ("test", "lint"):
+    for purpose in ("test", "lint", "long"):
         (programs.parent / f"ready-for-{purpose}").touch()
     ended = make(folder, "test", *options, FAILS=fails)
     return ended, (folder / "called").read_text(encoding="ascii")
@@ -76,6 +76,7 @@ def test_where_all_passed_it_ends_with_0_and_says_which_parts_that_were(tmp_path
         ("unit", "agent,lite,launcher,web,view,benchmark,test"),
         ("soak", "agent,lite,launcher,web,view,benchmark,test"),
         ("lint", "agent,lite,launcher,web,view,benchmark,test,lint"),
+        ("long", "agent,lite,launcher,web,view,benchmark,test,ray"),
         ("verify-gpu", "agent,lite,launcher,web,view,benchmark,test"),
     ],
 )

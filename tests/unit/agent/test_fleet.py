@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agent import config
+from agent.exchange.ended import Ended
 from agent.exchange.messages import Failed
 from agent.exits import AgentError
-from agent.trainer.collector_process import Ended
 from agent.trainer.collector_supervisor import REST_S, CollectorSupervisor
 from agent.trainer.pacing import Counters
 from contract.events import CollectorEnd

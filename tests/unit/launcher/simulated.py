@@ -28,6 +28,7 @@ from launcher.observe.health import Health
 from launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
 from launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from launcher.options import RunOptions, SimulatorKind
+from launcher.slurm.ends import Step as SlurmStep
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")
@@ -168,6 +169,7 @@ class World:
     simulator_stops_with: int | None = 0
     laid: dict[str, Any] = field(default_factory=dict)
     planned: dict[BandKey, float] = field(default_factory=dict)
+    step_before: SlurmStep | None = None
     drained: bool = False
     person_drained: bool = False
     expected: list[Child] = field(default_factory=list)
@@ -218,6 +220,7 @@ class World:
         )
         simulator = SimulatorKind.ELSEWHERE if self.external else SimulatorKind.CARLA
         spec = RunSpec(self.run, RunOptions(simulator=simulator, gpu=self.cards), 2000, resume=before is not None)
+        spec = replace(spec, step_before=self.step_before)
         self.supervisor = Supervisor(spec, forecast, self.config, effects, self.journal)
 
     # The launcher's death

@@ -12,10 +12,14 @@ from contract.paths import RunPaths
 from contract.readers import read_object
 from launcher.act.effects import State
 from launcher.act.runtime import Role
+from launcher.config import Does
 from launcher.decide.detectors.causes import Cause, Finding
+from launcher.decide.ladder import Step
 from launcher.observe.observation import Observation
 from launcher.observe.pools import PoolKind
-from tests.unit.launcher.simulated import BASE, HEALTHY, LIMITS, World
+from launcher.slurm.answers import End
+from launcher.slurm.ends import Step as SlurmStep
+from tests.unit.launcher.simulated import BASE, HEALTHY, LADDER, LIMITS, World
 
 RESTORE = LIMITS.restore
 SHORT = Finding(Cause.PRESSURE, "vram:0 has 40 MiB free, 100 are reserved", pool="vram:0", deficit_mib=60)
@@ -378,3 +382,33 @@ def test_of_two_foreign_processes_the_one_is_named_who_came_after_the_launchers_
     world.steps_for(30)
     assert any("game holds 500 MiB" in line for line in world.said)
     assert not any("Xorg" in line for line in world.said)
+
+
+def killed_with_its_job(world: World, rung: Step) -> World:
+    """Have Slurm end launcher and programs at once for the job's memory limit, and begin again."""
+    world.ladder = {**LADDER, PoolKind.RAM: (rung, Step("stop", Does.STOP, "the run"))}
+    settle(world)
+    for program in world.programs:
+        program.end(137)
+    world.step_before = SlurmStep("7", "0", 0, "n1", 0.0, 4096.0, end=End.OUT_OF_MEMORY, code=137)
+    world.launch()
+    return world
+
+
+def test_after_slurm_ended_it_all_for_memory_the_next_start_is_a_rung_lower_on_host_memory(world: World) -> None:
+    rung = Step("no_video", Does.RESTART_AGENT, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 40})
+    killed_with_its_job(world, rung)
+    settle(world)
+    assert world.laid == {"evaluation.video": False}
+    (row,) = world.events("rung_taken")
+    assert row["cause"] == "job 7, step 0 on n1: ended by the job's memory limit of 4,096 MiB"
+    assert row["incident"] == "i1", "the launcher's death is the incident"
+    assert world.diary.count("start agent") == 2, "none is started only to be stopped"
+
+
+def test_a_start_after_slurm_ended_it_for_memory_goes_on_as_it_was_where_no_rung_helps(world: World) -> None:
+    rung = Step("no_video", Does.RESTART_AGENT, "no video", {"evaluation.video": False}, frees_mib={PoolKind.RAM: 4})
+    killed_with_its_job(world, rung)
+    settle(world)
+    assert not world.events("rung_taken")
+    assert world.laid == {}

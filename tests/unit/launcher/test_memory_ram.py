@@ -188,3 +188,17 @@ def test_programs_in_the_launcher_s_own_group_have_no_pool_beside_it(machine: Ma
 
 def test_without_a_proc_there_is_no_pool_and_no_error(tmp_path: Path) -> None:
     assert ram(tmp_path).pools(RunProcesses()) == ()
+
+
+def test_what_slurm_allots_is_the_limit_where_no_control_group_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Hog() as learner:
+        assert learner.touch(100)
+        ours = RunProcesses(agent=frozenset({learner.pid}))
+        monkeypatch.setenv("SLURM_MEM_PER_NODE", "700")
+        pool = host(ours)
+        held = owner(pool, OwnerKind.AGENT).held.mib or 0.0
+        launchers = owner(pool, OwnerKind.LAUNCHER).held.mib or 0.0
+        assert pool.total.mib == 700
+        assert pool.free.mib == pytest.approx(700 - held - launchers, abs=1)
+        monkeypatch.setenv("SLURM_MEM_PER_NODE", "0")
+        assert (host(ours).total.mib or 0.0) > 700, "0 is all that the node has"

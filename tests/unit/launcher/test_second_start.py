@@ -61,6 +61,8 @@ GIVEN: dict[str, tuple[Value, Value]] = {
     "simulator_host": ((("--simulator-host", "gpu-box"), "gpu-box"), (("--simulator-host", ""), None)),
     "port": ((("--port", "2100"), 2100), (("--port", "2200"), 2200)),
     "gpu": ((("--gpu", "0,1"), Cards(0, 1)), (("--gpu", "1"), Cards(1, 1))),
+    "collectors": ((("--collectors", "4"), 4), (("--collectors", "2"), 2)),
+    "cluster": ((("--cluster", "auto"), "auto"), (("--cluster", ""), None)),
     "max_timesteps": ((("--max-timesteps", "6000"), 6000), (("--max-timesteps", "8000"), 8000)),
     "dashboard_port": ((("--dashboard-port", "0"), 0), (("--dashboard-port", "8080"), 8080)),
     "on_event": ((("--on-event", "cat >> heard"), "cat >> heard"), (("--on-event", ""), "")),

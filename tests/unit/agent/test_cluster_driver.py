@@ -1,0 +1,26 @@
+"""The driver before there is a cluster: what keeps it from having one is a sentence, and is tried again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.cluster.__main__ import Driver
+from agent.config import ClusterConfig
+from agent.exits import AgentError
+from contract.exits import Exit
+from contract.paths import RunPaths
+
+
+def test_without_ray_it_says_how_to_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "agent.cluster.actors", raising=False)
+    driver = Driver(RunPaths(tmp_path), ClusterConfig(address="127.0.0.1:6379"))
+    first = driver._connected()
+    error = first.exception(timeout=30)
+    assert isinstance(error, AgentError)
+    assert error.code is Exit.BAD_CONFIG
+    assert "pip install '.[ray]'" in str(error)
+    assert driver._connected() is not first, "the next collector tries again"

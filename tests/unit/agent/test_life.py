@@ -1,0 +1,237 @@
+"""A collector on another machine, as the learner keeps its books: what counts, what is lost, how it ends."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent import config
+from agent.cluster.chunks import UNACKNOWLEDGED, cut
+from agent.cluster.life import Life
+from agent.cluster.node import Ask, Begin, Told
+from agent.cluster.waiting import GaveUpError, LostError
+from agent.config import dump
+from agent.exchange.ended import Ended
+from agent.exchange.messages import Channel, Configure, Failed, Placed, Rests, Stop
+from agent.exchange.status import Pace, Snapshot, Status
+from agent.exchange.weights import WeightsFile
+from agent.exits import AgentError
+from agent.td3.replay.replay import Replay
+from contract.events import CollectorEnd
+from contract.exits import Exit
+from contract.heartbeat import CollectorState
+from contract.paths import RunPaths
+from tests.unit.agent.test_chunks import There
+
+PLACED = Placed(node="worker-1", incarnation="1", simulator="127.0.0.1:2000")
+SETTINGS = config.validate({"replay": {"capacity": 1000}}, "test")
+Answer = Callable[["Cluster", Ask], Told]
+
+
+class Cluster:
+    """A cluster of one node, which answers as the test says."""
+
+    def __init__(self, folder: Path, answer: Answer) -> None:
+        self.folder, self.script = folder, answer
+        self.there: There | None = None
+        self.asked: list[Ask] = []
+        self.found: Exception | None = None
+
+    def actor(self, _number: int) -> Any:
+        begin, exchange = SimpleNamespace(remote=self.begin), SimpleNamespace(remote=self.exchange)
+        return SimpleNamespace(begin=begin, exchange=exchange)
+
+    def node_of(self, *_: object) -> str:
+        if self.found is not None:
+            raise self.found
+        return "worker-1"
+
+    def newest(self, file: WeightsFile) -> tuple[int, Any]:
+        return file.version, "reference"
+
+    def answer_of(self, method: Callable[..., Any], goes_on: Callable[[], bool], *arguments: Any) -> Any:
+        if not goes_on():
+            raise GaveUpError
+        return method(*arguments)
+
+    def begin(self, order: Begin, _weights: object) -> Placed:
+        self.there = There(self.folder / order.life, order.head)
+        return PLACED
+
+    def exchange(self, ask: Ask, _weights: object) -> Told:
+        self.asked.append(ask)
+        return self.script(self, ask)
+
+    def told(self, ask: Ask, drives: int = 0, **more: Any) -> Told:
+        """Drive so many steps, and hand out what isn't acknowledged."""
+        assert self.there is not None
+        self.there.drive(drives)
+        there = Snapshot(CollectorState.STEPPING, 3, 77, in_call=False, silent_s=0.0, limit_s=20.0)
+        return Told(there, self.there.replay.steps, cut(self.there.ring, ask.head.rows), **more)
+
+
+class Learner:
+    """The trainer's ends of a life."""
+
+    def __init__(self, tmp_path: Path, answer: Answer) -> None:
+        self.run = RunPaths(tmp_path / "run")
+        self.run.exchange.mkdir(parents=True)
+        WeightsFile.create(self.run.exchange / "weights.bin", 4).publish(np.zeros(4, np.float32), 0)
+        self.status, self.pace = Status.of(self.run.exchange), Pace.of(self.run.exchange)
+        self.pace.step_limit = 1000
+        self.cluster = Cluster(tmp_path, answer)
+        self.told: list[Any] = []
+
+    def live(self, before: Callable[[Channel, socket.socket], None] = lambda *_: None) -> tuple[list[Any], Ended]:
+        """Return what a life reports, and how it ends."""
+        ours, theirs = socket.socketpair()
+        control, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel, connected = Channel(ours), Future[Any]()
+        connected.set_result(self.cluster)
+        folder = str(self.run.path)
+        channel.send(
+            Configure(config=dump(SETTINGS), run_directory=folder, collector=0, rehearse=False, until_episode=None)
+        )
+        before(channel, control)
+        life = Life(lambda: connected, Channel(theirs), told, self.told.append)
+        thread = threading.Thread(target=life.run, daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
+        reports = list(_all(channel))
+        return reports, Ended.heard(control.recv(1 << 16))
+
+    @property
+    def ring(self) -> Replay:
+        return Replay.open(self.run.replay)
+
+    def assert_each_step_once(self, steps: int) -> None:
+        rows = self.ring._ring.rows[: self.ring.rows]
+        assert rows["reward"][rows["episode_step"] > 0].tolist() == list(range(1, steps + 1))
+
+
+def _all(channel: Channel) -> Iterator[Any]:
+    from agent.exchange.messages import ChannelClosedError
+
+    try:
+        while (message := channel.receive(0.0)) is not None:
+            yield message
+    except ChannelClosedError:
+        return
+
+
+CRASH = Ended("exit code 1", CollectorEnd.EXIT, exit_code=1)
+
+
+def test_steps_and_reports_reach_the_learner_and_so_does_the_end(tmp_path: Path) -> None:
+    def answer(cluster: Cluster, ask: Ask) -> Told:
+        last = len(cluster.asked) == 3
+        return cluster.told(ask, drives=20, reports=(Rests(),), ended=CRASH if last else None, log=b"word\n")
+
+    learner = Learner(tmp_path, answer)
+    reports, ended = learner.live()
+    assert reports == [PLACED, Rests(), Rests(), Rests()]
+    assert ended == CRASH
+    learner.assert_each_step_once(60)
+    assert [ask.head.steps for ask in learner.cluster.asked] == [0, 20, 40], "what is asked after is acknowledged"
+    assert [ask.turn for ask in learner.cluster.asked] == [1, 2, 3]
+    assert learner.run.collector_log.read_text() == "word\n" * 3
+    seen = learner.status.read()
+    assert (seen.state, seen.episodes, seen.ticks) == (CollectorState.STEPPING, 3, 77)
+    assert learner.told[-1]["node"] == "worker-1"
+    assert learner.told[-1]["steps"] == 60
+
+
+@pytest.mark.parametrize("death", [LostError("worker died"), "another incarnation"])
+def test_what_a_lost_node_had_is_counted_and_the_next_life_drives_it_again(tmp_path: Path, death: object) -> None:
+    def answer(cluster: Cluster, ask: Ask) -> Told:
+        if len(cluster.asked) == 1:
+            return cluster.told(ask, drives=18)
+        if len(cluster.asked) == 2:
+            told = cluster.told(ask, drives=9)
+            return Told(told.snapshot, told.steps)  # driven, and not sent yet
+        if len(cluster.asked) == 3:
+            if isinstance(death, LostError):
+                raise death
+            lost = Ended("its node knows nothing of it", CollectorEnd.LOST)
+            return Told(cluster.told(ask).snapshot, ask.head.steps, ended=lost)
+        return cluster.told(ask, drives=30, ended=CRASH)
+
+    learner = Learner(tmp_path, answer)
+    reports, ended = learner.live()
+    assert ended.end is CollectorEnd.LOST
+    assert "worker-1" in ended.cause
+    lost = reports[-1]
+    assert (lost.kind, lost.node, lost.at_most, lost.seen) == ("chunk_lost", "worker-1", UNACKNOWLEDGED, 9)
+    _, ended = learner.live()
+    assert ended == CRASH
+    learner.assert_each_step_once(48)
+
+
+def test_where_little_was_allowed_little_can_be_lost(tmp_path: Path) -> None:
+    def answer(cluster: Cluster, ask: Ask) -> Told:
+        if len(cluster.asked) == 1:
+            return cluster.told(ask, drives=18)
+        raise LostError("gone")
+
+    learner = Learner(tmp_path, answer)
+    learner.pace.step_limit = 25
+    reports, _ = learner.live()
+    assert (reports[-1].at_most, reports[-1].seen) == (7, 0)
+
+
+def test_one_that_is_killed_hands_out_what_it_has_finished(tmp_path: Path) -> None:
+    learner = Learner(tmp_path, lambda cluster, ask: cluster.told(ask, drives=12, ended=CRASH if ask.end else None))
+
+    def kill(_: Channel, ours: socket.socket) -> None:
+        ours.send(b"kill")
+
+    reports, ended = learner.live(kill)
+    assert reports == []
+    assert ended.signal == 9, "killed before it began"
+
+    def answer(cluster: Cluster, ask: Ask) -> Told:
+        if len(cluster.asked) == 2:
+            control.send(b"kill")
+        return cluster.told(ask, drives=12, ended=CRASH if ask.end else None)
+
+    control = socket.socket()
+
+    def keep(_: Channel, ours: socket.socket) -> None:
+        nonlocal control
+        control = ours
+
+    learner = Learner(tmp_path / "second", answer)
+    _, ended = learner.live(keep)
+    assert ended == CRASH
+    assert [ask.end for ask in learner.cluster.asked] == [False, False, True]
+    learner.assert_each_step_once(36)
+
+
+def test_orders_are_passed_on(tmp_path: Path) -> None:
+    learner = Learner(tmp_path, lambda cluster, ask: cluster.told(ask, drives=1, ended=CRASH if ask.orders else None))
+    learner.live(lambda channel, _: channel.send(Stop()))
+    assert learner.cluster.asked[-1].orders == (Stop(),)
+
+
+def test_without_a_node_the_learner_is_told_in_a_sentence(tmp_path: Path) -> None:
+    learner = Learner(tmp_path, lambda cluster, ask: cluster.told(ask))
+    learner.cluster.found = AgentError("No node had a simulator.", Exit.NO_SIMULATOR)
+    reports, ended = learner.live()
+    assert reports == [Failed(code=Exit.NO_SIMULATOR, sentence="No node had a simulator.")]
+    assert ended.exit_code == Exit.NO_SIMULATOR
+
+
+def test_a_simulator_that_cannot_be_started_on_its_node_is_told_too(tmp_path: Path) -> None:
+    learner = Learner(tmp_path, lambda cluster, ask: cluster.told(ask))
+    failed = Failed(code=Exit.NO_SIMULATOR, sentence="The simulator can't be started on its node.")
+    learner.cluster.begin = lambda *_: failed  # type: ignore[assignment,method-assign]
+    assert learner.live() == ([failed], Ended(failed.sentence, CollectorEnd.EXIT, exit_code=Exit.NO_SIMULATOR))

@@ -1,0 +1,103 @@
+"""What ``--cluster`` and ``--collectors`` come to, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.paths import RunPaths
+from launcher.act.run_spec import RunSpec
+from launcher.observe.pools import Gpu, Reading
+from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.resolve import cluster
+from launcher.resolve.choosing import Docker, choose
+from launcher.show import nodes
+
+HERE = "127.0.0.1:6379"
+
+
+def chosen(gpu: Gpu = Gpu.OK, **asked: Any) -> RunOptions:
+    return choose(RunOptions(**asked), Reading((), gpu), installed=True, docker=lambda: Docker.ANSWERS)[0]
+
+
+def settings(options: RunOptions) -> dict[str, str]:
+    words = [word for word in options.agent_args if word != "--set"]
+    return dict(word.split("=", 1) for word in words)
+
+
+def test_on_a_cluster_there_is_no_simulator_here_and_the_agent_is_told_where_to_drive() -> None:
+    found = chosen(cluster=HERE, simulator=SimulatorKind.LITE, map="Lite02", seed=4, agent_args=("--set", "a=1"))
+    assert (found.runtime, found.simulator) == (RuntimeKind.PROCESS, SimulatorKind.ELSEWHERE)
+    told = settings(found)
+    assert told["cluster.address"] == HERE
+    assert json.loads(told["cluster.simulator"]) == ["--simulator", "carla-lite", "--map", "Lite02", "--seed", "4"]
+    assert told["a"] == "1"
+    spec = RunSpec(RunPaths(Path("run")), found, 2000)
+    assert spec.on_cluster
+    assert not spec.simulator_ours
+
+
+def test_what_a_simulator_is_started_with_reaches_each_node(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    options = RunOptions(quality="Epic", launcher_config=own, simulator_args=("--tick-ms=30", "-x"))
+    assert cluster.simulator_words(options) == [
+        *("--simulator", "auto", "--quality", "Epic", "--launcher-config", str(own)),
+        *("--simulator-arg=--tick-ms=30", "--simulator-arg=-x"),
+    ]
+
+
+def test_the_count_of_collectors_is_the_agent_s() -> None:
+    assert cluster.with_collectors(RunOptions(collectors=8)).agent_args == ("--set", "training.collectors=8")
+    assert cluster.with_collectors(RunOptions()).agent_args == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"cluster": HERE, "simulator_host": "box"}, "leave either out"),
+        ({"cluster": HERE, "runtime": RuntimeKind.COMPOSE}, "docker-compose.cluster.yml"),
+        ({"cluster": "10.0.0.1:6379"}, "RAY_AUTH_MODE=token"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(
+    asked: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(RefusedError, match=says):
+        chosen(**asked)
+
+
+def test_a_card_that_cannot_be_read_is_no_matter_where_nothing_here_needs_it() -> None:
+    found = chosen(Gpu.UNREADABLE, cluster=HERE, device="cpu")
+    assert found.simulator is SimulatorKind.ELSEWHERE
+
+
+def test_the_nodes_are_told_a_line_each(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    assert nodes.nodes(run) == []
+    seen = {
+        "state": "healthy",
+        "restarts": 1,
+        "cause": "it ended (exit code 1)",
+        "memory_mib": {"ram": {"total": 16000.0, "free": 9000.0}, "vram:0": None},
+    }
+    run.nodes.write_text(
+        json.dumps([{"collector": 2, "node": "worker-1", "steps": 500, "seen": seen}, {"collector": 3}])
+    )
+    first, second = nodes.nodes(run)
+    assert first.startswith("collector 2 on worker-1: 500 steps, simulator healthy, started again 1 times (it ended")
+    assert "9000" in first.replace(",", "").replace(" ", "").replace("\u202f", "") or "GiB" in first
+    assert second == "collector 3 on None: None steps, simulator unknown"
+
+
+def test_steps_that_were_lost_with_nodes_are_summed() -> None:
+    events: list[dict[str, Any]] = [
+        {"event": "chunk_lost", "at_most": 64},
+        {"event": "chunk_lost", "at_most": 10},
+        {"event": "stopped"},
+    ]
+    assert nodes.lost(events) == "at most 74, 2 times"
+    assert nodes.lost([]) == ""

@@ -1,0 +1,221 @@
+"""How a step of Slurm's job ended, told apart with slurmdbd's accounts and without; what follows.
+
+The texts in ``slurm_said`` are a real Slurm 22.05's: ``-term`` is what ``scontrol`` said when the batch script had
+SIGTERM, ``-end`` when its step had ended, ``-now`` a while later; the logs are the jobs' output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contract.exits import Exit
+from contract.paths import RunPaths
+from contract.readers import read_lines
+from launcher.show import report
+from launcher.show.dashboard import figures
+from launcher.show.status import status
+from launcher.slurm import record
+from launcher.slurm.answers import FIELDS, Account, End, Job, accounts_of, by_accounts, by_log, job_of, moment
+from launcher.slurm.ends import FRUITLESS, Evidence, Next, Step, end_of, next_of
+
+SAID = Path(__file__).with_name("slurm_said")
+STEPS = {"oom": "1", "limit": "2", "nodefail": "3", "cancel": "4", "killstep": "5", "preempted": "6"}
+BEGAN = moment("2026-11-22T22:30:04")
+assert BEGAN is not None
+
+
+def said(name: str) -> str:
+    path = SAID / name
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def step(name: str) -> Step:
+    began_s = {"cancel": 6, "killstep": 6, "preempted": 12}.get(name, 0)
+    assert BEGAN is not None
+    return Step(STEPS[name], "0", 0, "n1", BEGAN + began_s + 0.4)
+
+
+WITHOUT_SLURMDBD = {
+    "oom": (Evidence(code=1, now=job_of(said("oom-end.txt")), log=said("oom.log")), End.OUT_OF_MEMORY),
+    "killstep": (Evidence(code=137, now=job_of(said("killstep-end.txt")), log=said("killstep.log")), End.KILLED),
+    "limit": (Evidence(at_signal=job_of(said("limit-term.txt")), log=said("limit.log")), End.TIME_LIMIT),
+    "cancel": (Evidence(code=143, at_signal=job_of(said("cancel-term.txt")), log=said("cancel.log")), End.CANCELLED),
+    "preempted": (Evidence(at_signal=job_of(said("preempted-term.txt")), log=said("preempted.log")), End.PREEMPTED),
+    "nodefail": (Evidence(now=job_of(said("nodefail-now.txt"))), End.NODE_FAILURE),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_ends_are_told_apart_without_slurmdbd(name: str) -> None:
+    seen, end = WITHOUT_SLURMDBD[name]
+    assert end_of(step(name), seen) is end
+
+
+@pytest.mark.parametrize("name", ["oom", "cancel", "limit"])
+def test_the_jobs_state_tells_them_apart_where_its_log_is_lost(name: str) -> None:
+    seen, end = WITHOUT_SLURMDBD[name]
+    assert end_of(step(name), replace(seen, log="")) is end
+
+
+@pytest.mark.parametrize("name", [name for name in STEPS if name != "killstep"])
+def test_slurmdbd_alone_tells_how_a_step_ended_that_the_script_did_not_outlive(name: str) -> None:
+    accounts = accounts_of(said("sacct.txt"))
+    assert end_of(step(name), Evidence(accounts=accounts)) is WITHOUT_SLURMDBD[name][1]
+
+
+def test_a_step_that_was_killed_is_none_of_slurmdbds_ends() -> None:
+    accounts = accounts_of(said("sacct.txt"))
+    assert by_accounts(accounts, "5", "0", step("killstep").began_s) is None
+    assert end_of(step("killstep"), replace(WITHOUT_SLURMDBD["killstep"][0], accounts=accounts)) is End.KILLED
+
+
+def test_of_a_job_that_was_queued_again_the_line_of_that_time_counts() -> None:
+    accounts = [
+        Account("9", "PREEMPTED", 100.0, 200.0),
+        Account("9.0", "CANCELLED", 101.0, 200.0),
+        Account("9", "RUNNING", 320.0, None),
+        Account("9.0", "OUT_OF_MEMORY", 322.0, 400.0),
+    ]
+    assert by_accounts(accounts, "9", "0", 150.0) is End.PREEMPTED
+    assert by_accounts(accounts, "9", "0", 325.0) is End.OUT_OF_MEMORY
+    assert by_accounts(accounts, "9", "1", 410.0) is None
+
+
+def test_memory_that_ran_out_far_above_the_sampled_peak_is_still_that() -> None:
+    """Of 256 GB a node, 72.5 were the most that sampling saw: it ran out between two phases, within seconds."""
+    text = f"{FIELDS.replace(',', '|')}\n273202|OUT_OF_MEMORY|2025-10-16T14:10:00|2025-10-16T14:34:04\n"
+    began_s = moment("2025-10-16T14:11:10")
+    assert began_s is not None
+    assert by_accounts(accounts_of(text), "273202", "0", began_s) is End.OUT_OF_MEMORY
+    assert by_log("error: Detected 4 oom_kill events in StepId=273202.0", "273202", "0") is End.OUT_OF_MEMORY
+    assert by_log("error: Detected 4 oom_kill events in StepId=273202.0", "273202", "1") is None
+
+
+def test_slurms_own_enforcement_of_memory_is_told_from_a_kill_with_the_same_exit_code() -> None:
+    seen = Evidence(code=137, log=said("polled-oom.log"))
+    assert end_of(Step("5", "0", 0, "n2", 0.0), seen) is End.OUT_OF_MEMORY
+    assert end_of(Step("5", "1", 0, "n2", 0.0), seen) is End.KILLED
+
+
+def test_what_the_launcher_said_counts_first() -> None:
+    warned = job_of(said("limit-term.txt"))
+    assert end_of(step("oom"), Evidence(code=1, launcher_code=0, log=said("oom.log"))) is End.FINISHED
+    assert end_of(step("limit"), Evidence(code=75, launcher_code=75, at_signal=warned)) is End.TIME_LIMIT
+    assert end_of(step("limit"), Evidence(code=75, launcher_code=75)) is End.STOPPED, "a person's `down`"
+    assert end_of(step("limit"), Evidence(code=70, launcher_code=70, at_signal=warned)) is End.STOPPED
+
+
+def test_a_preemption_that_only_warns_and_a_queueing_from_outside_have_names_of_their_own() -> None:
+    leaving = Job("RUNNING", preempted=True)
+    assert end_of(step("limit"), Evidence(code=75, launcher_code=75, at_signal=leaving)) is End.PREEMPTED
+    assert end_of(step("limit"), Evidence(at_signal=Job("COMPLETING", restarts=1))) is End.REQUEUED
+
+
+def test_srun_says_0_when_a_node_fails() -> None:
+    assert end_of(step("nodefail"), Evidence(code=0, log=said("nodefail.log"))) is End.NODE_FAILURE
+
+
+def ended(*ends: tuple[End, int | None]) -> list[Step]:
+    return [Step("1", str(n), 0, "n1", 0.0, end=end, at_step=at, code=65) for n, (end, at) in enumerate(ends)]
+
+
+@pytest.mark.parametrize(
+    ("end", "then"),
+    [
+        (End.FINISHED, (Next.OVER, 0)),
+        (End.STOPPED, (Next.OVER, 65)),
+        (End.CANCELLED, (Next.OVER, 0)),
+        (End.NODE_FAILURE, (Next.OVER, 0)),
+        (End.TIME_LIMIT, (Next.REQUEUE, 75)),
+        (End.PREEMPTED, (Next.REQUEUE, 75)),
+        (End.OUT_OF_MEMORY, (Next.AGAIN, 0)),
+        (End.KILLED, (Next.AGAIN, 0)),
+        (End.CRASHED, (Next.AGAIN, 0)),
+    ],
+)
+def test_each_end_has_its_consequence(end: End, then: tuple[Next, int]) -> None:
+    assert next_of(ended((end, 10))) == then
+
+
+def test_steps_that_fail_without_getting_anywhere_end_the_job() -> None:
+    stuck = [(End.CRASHED, None)] * FRUITLESS
+    assert next_of(ended(*stuck)) == (Next.OVER, Exit.BUDGET_SPENT)
+    assert next_of(ended((End.KILLED, 5), *stuck[1:-1], (End.KILLED, 6))) == (Next.AGAIN, 0)
+
+
+IN_A_STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "n1", "SLURM_MEM_PER_NODE": "2048"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    run = RunPaths(tmp_path / "night")
+    run.path.mkdir()
+    return run
+
+
+def test_outside_of_slurm_nothing_is_written(run: RunPaths) -> None:
+    assert record.begin(run, {}, 1.0) is None
+    assert not list(run.path.iterdir())
+    assert record.seen(run) is None
+
+
+def test_a_step_that_nobody_told_the_end_of_is_judged_by_the_next(run: RunPaths) -> None:
+    assert record.begin(run, IN_A_STEP, 100.0) is None
+    log = record.log_of(run, "7")
+    log.write_text("StepId=7.0 exceeded memory limit (3 > 2), being killed\n", encoding="utf-8")
+    before = record.begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1"}, 200.0)
+    assert before is not None
+    assert (before.end, before.ended_s) == (End.OUT_OF_MEMORY, 200.0)
+    assert before.sentence == "job 7, step 0 on n1: ended by the job's memory limit of 2,048 MiB"
+    assert record.ended(run, 137, "7", 0, 300.0)[-1].end is End.KILLED, "the line is of the step before"
+    assert [each.end for each in record.steps(run)] == [End.OUT_OF_MEMORY, End.KILLED]
+
+
+def test_a_step_in_which_no_launcher_began_counts_too(run: RunPaths) -> None:
+    for _ in range(FRUITLESS):
+        steps = record.ended(run, 1, "7", 0, 1.0)
+    assert next_of(steps) == (Next.OVER, Exit.BUDGET_SPENT)
+    assert len(read_lines(record.folder(run) / "steps.jsonl")) == 2 * FRUITLESS
+
+
+def test_a_cancelled_job_whose_script_had_no_time_left_is_told_by_what_it_left(run: RunPaths) -> None:
+    record.begin(run, {**IN_A_STEP, "SLURM_JOB_ID": "4"}, 100.0)
+    (record.folder(run) / "job-4-0-signal.txt").write_text(said("cancel-term.txt"), encoding="utf-8")
+    assert record.steps(run)[-1].end is None
+    assert record.told(run)[-1].end is End.CANCELLED
+
+
+def test_status_says_where_the_job_is_though_slurm_does_not_answer(
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    record.begin(run, IN_A_STEP, 100.0)
+    record.log_of(run, "7").write_text("one\ntwo\n", encoding="utf-8")
+    seen = record.seen(run)
+    assert seen is not None
+    assert (seen["job"], seen["state"], seen["lines"]) == ("7", None, ["one", "two"])
+
+
+def test_status_and_report_name_each_end(run: RunPaths) -> None:
+    record.begin(run, IN_A_STEP, 1_800_000_000.0)
+    record.ended(run, 137, "7", 0, 1_800_000_061.0)
+    record.begin(run, {**IN_A_STEP, "SLURM_STEP_ID": "1", "SLURMD_NODENAME": "n<2>"}, 1_800_000_070.0)
+    told = figures(status(run, 1_800_000_071.0))["job"]
+    assert "job 7, step 0 on n1: killed by a signal" in told
+    page, text = (report.write(run).with_suffix(kind).read_text(encoding="utf-8") for kind in (".html", ".md"))
+    for said in (page, text):
+        assert "killed by a signal" in said
+        assert "0:01:01" in said
+        assert "no end is known" in said
+    assert "n&lt;2&gt;" in page
+
+
+def test_lines_that_others_wrote_are_left_out(run: RunPaths) -> None:
+    record.begin(run, IN_A_STEP, 100.0)
+    with (record.folder(run) / "steps.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"job": 7}\n{"job": "7", "step": "0", "restart": 0, "end": "eaten"}\n{"torn')
+    assert [(each.step, each.end) for each in record.steps(run)] == [("0", None)]
+    assert report.write(run).exists()

@@ -1,0 +1,100 @@
+"""The batch script of a run, and how it is handed to Slurm."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from contract.paths import RunPaths
+from launcher.cli import app
+from launcher.slurm.submit import JobOptions, SubmitError, script, submit
+
+OPTIONS = {
+    "one node": JobOptions(time="24:00:00", partition="gpu", memory="400G", more=("--account=me",)),
+    "cards": JobOptions(gpus_per_node=2, cpus_per_node=16, collectors=3),
+    "nodes": JobOptions(nodes=4, gpus_per_node=4, apptainer=Path("image.sif")),
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    return RunPaths(tmp_path / "my runs" / "night")
+
+
+def lines(run: RunPaths, options: JobOptions, *words: str) -> list[str]:
+    return [line.strip() for line in script(run, options, words).splitlines()]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_shell_takes_the_script(run: RunPaths, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.sh"
+    path.write_text(script(run, OPTIONS[name], ["--map", "it's"]), encoding="utf-8")
+    checked = subprocess.run(
+        (str(Path(sys.executable).with_name("shellcheck")), "--severity=warning", str(path)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_it_asks_for_what_was_asked_for_and_for_what_it_goes_on_by(run: RunPaths) -> None:
+    found = lines(run, OPTIONS["one node"])
+    for option in ("--time=24:00:00", "--partition=gpu", "--mem=400G", "--account=me", "--requeue", "--nodes=1"):
+        assert f"#SBATCH {option}" in found
+    for option in ("--signal=B:TERM@300", "--open-mode=append", "--dependency=singleton", "--job-name=night"):
+        assert f"#SBATCH {option}" in found
+    assert f"#SBATCH --output='{run.path}/slurm/job-%j.log'" in found
+    assert not any("gpus-per-node" in line or "ray" in line for line in found)
+
+
+def test_one_node_is_a_run_of_local_processes(run: RunPaths) -> None:
+    found = "\n".join(lines(run, OPTIONS["cards"], "--seed", "3", "--", "--set", "a=1"))
+    assert "--resume --runtime process --collectors 3)" in found
+    assert "words=(--seed 3 -- --set a=1)" in found
+    assert "#SBATCH --gpus-per-node=2" in found
+    assert "#SBATCH --cpus-per-task=16" in found
+
+
+def test_several_nodes_have_ray_with_a_place_for_each_simulator(run: RunPaths) -> None:
+    found = "\n".join(lines(run, OPTIONS["nodes"]))
+    assert "--runtime process --cluster auto --collectors 16)" in found
+    assert """--resources='{"carla": 4}'""" in found
+    assert "#SBATCH --no-kill" in found
+    assert "python=(apptainer exec --nv --bind" in found
+    assert "PYTHONPATH" not in found, "the image has its own"
+
+
+def test_a_dry_run_prints_and_writes_nothing(tmp_path: Path) -> None:
+    said = CliRunner().invoke(app, ["submit", "--dry-run", "--runs-dir", str(tmp_path / "runs"), "--", "--seed", "3"])
+    assert said.exit_code == 0
+    assert said.stdout.startswith("#!/bin/bash\n")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("words", "expected"), [(["--confg", "x"], "No such option"), (["--run-name", "x"], "submit")])
+def test_a_mistake_in_the_options_of_up_is_said_now_and_not_in_the_night(words: list[str], expected: str) -> None:
+    said = CliRunner().invoke(app, ["submit", "--dry-run", "--", *words])
+    assert said.exit_code == 2
+    assert expected in said.output
+
+
+def test_what_slurm_says_against_it_is_one_sentence(
+    run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SubmitError, match="There is no sbatch here"):
+        submit(run, "#!/bin/bash\n")
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(
+        "#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2\nexit 1\n", encoding="utf-8"
+    )
+    sbatch.chmod(0o755)
+    with pytest.raises(SubmitError, match=r"^Slurm doesn't take the job: invalid partition specified: gpu; the script"):
+        submit(run, "#!/bin/bash\n")
+    sbatch.write_text("#!/bin/sh\necho '12;cluster'\n", encoding="utf-8")
+    assert submit(run, "#!/bin/bash\n") == "12"

@@ -72,7 +72,10 @@ class VehicleModel:
     def __post_init__(self) -> None:
         self.wheelbase_m = wheelbase = self.front_axle_m + self.rear_axle_m
         self.weight_n = weight = self.mass_kg * GRAVITY_MPS2
-        self.load_front_n, self.load_rear_n = weight * self.rear_axle_m / wheelbase, weight * self.front_axle_m / wheelbase
+        self.load_front_n, self.load_rear_n = (
+            weight * self.rear_axle_m / wheelbase,
+            weight * self.front_axle_m / wheelbase,
+        )
         self.top_speed_mps = self.max_rpm * math.pi / 30.0 / self.gear_ratio * self.wheel_radius_m
         self.peak_force_n = self.peak_torque_nm * self.gear_ratio / self.wheel_radius_m
         self.reach_m = math.hypot(self.half_length_m, self.half_width_m)

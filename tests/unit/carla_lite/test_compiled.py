@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from carla_lite import compiled
+from carla_lite.compiled import __main__ as command
 
 STATE = "from carla_lite import compiled; compiled.use(); import carla_lite.world; print(compiled.running)"
 
@@ -123,3 +124,42 @@ def test_who_asks_for_it_where_it_can_not_be_kept_or_used_is_told_why(tmp_path: 
     code, said = build(tmp_path / "kept")
     assert code == 69
     assert f"others can write to {folder}" in said
+
+
+def fake_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_nothing(_sources: Path, done: Path, group: str) -> None:
+        done.mkdir()
+        (done / group).touch(mode=0o666)
+
+    monkeypatch.setattr(command, "_compile", compile_nothing)
+
+
+def test_two_builds_at_once_leave_one_whole_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_compiler(monkeypatch)
+    first, second = command._build(tmp_path), command._build(tmp_path)  # as if both had begun before either was done
+    assert first == second == tmp_path / compiled.name_of(compiled.PACKAGE)
+    assert [one.name for one in tmp_path.iterdir()] == [first.name]
+    assert compiled.writable_by_others(first) is None
+
+
+def test_what_a_killed_build_left_is_never_used_and_goes_after_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_compiler(monkeypatch)
+    now, before = tmp_path / ".unfinished-now", tmp_path / ".unfinished-before"
+    now.mkdir()
+    before.mkdir()
+    os.utime(before, (0.0, 0.0))
+    assert "none in" in state(tmp_path)
+    folder = command._build(tmp_path)
+    assert set(tmp_path.iterdir()) == {now, folder}
+
+
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SystemExit(70)
+
+    monkeypatch.setattr(command, "_compile", fail)
+    with pytest.raises(SystemExit):
+        command._build(tmp_path)
+    assert not list(tmp_path.iterdir())

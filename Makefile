@@ -16,15 +16,19 @@ run_NEEDS := agent,lite,launcher,web
 test_NEEDS := $(run_NEEDS),view,benchmark,test
 lint_NEEDS := $(test_NEEDS),lint
 long_NEEDS := $(test_NEEDS),ray
+compiled_NEEDS := $(run_NEEDS),compiled
 READY_FOR := $(VENV)/ready-for-
 PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 
-.PHONY: run test ready unit wire stack long soak verify-gpu lint clean
+.PHONY: run compiled test ready unit wire stack long soak verify-gpu lint clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 run: $(READY_FOR)run  ## train a short run against carla-lite, evaluate it, leave a video and a report
 	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml --dashboard-port 0
+
+compiled: $(READY_FOR)compiled  ## carla-lite's inner modules as machine code; wants a C compiler and a minute or two
+	$(BIN)/python -m carla_lite.compiled
 
 ready: $(READY_FOR)test $(READY_FOR)lint  ## only the environment of every part of `test` that CI runs
 

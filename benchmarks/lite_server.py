@@ -27,15 +27,19 @@ def lite_server(map: str, seed: int = 0) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def lite_process(map: str, seed: int = 0, tick_ms: float = 0.0) -> Iterator[tuple[int, int]]:
-    """As :func:`lite_server`, whose ticks take so long at least; yields port and process id."""
+def lite_process(map: str, seed: int = 0, tick_ms: float = 0.0, compiled: bool = True) -> Iterator[tuple[int, int]]:
+    """As :func:`lite_server`, whose ticks take so long at least; yields port and process id.
+
+    Not ``compiled``: its .py files run in any case.
+    """
     port = free_port_pair(random.Random())
     if port is None:
         raise SystemExit("No two neighbouring ports are free on 127.0.0.1: end what listens there.")
     command = [*mortal("carla_lite"), "--host", "127.0.0.1", "--port", str(port), f"--tick-ms={tick_ms}"]
     # Of a session of its own: Ctrl-C is for the benchmark, which ends it last.
     words = [*command, "--map", map, "--seed", str(seed)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
+    environment = os.environ if compiled else {**os.environ, "LITE_COMPILED_DIR": ""}
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True, env=environment)
     try:
         _wait_for(port, process)
         yield port, process.pid

@@ -2,12 +2,14 @@
 
 Starts a server of its own. Every car drives in a circle, the own car too, so that all of them move for as long as it
 takes and the picture changes; they stand as near to each other as circles allow. Both processes' CPU time is measured
-beside the ticks a second, since it says more where other programs run. Run:
+beside the ticks a second, since it says more where other programs run. Where
+carla-lite is compiled, ``--both`` measures that and its .py files in turns. Run:
 ``python benchmarks/ticks.py --vehicles 20 --size 256x144 --weather HardRainNoon --json``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -16,6 +18,7 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,6 +60,8 @@ class Figures:
     """What is printed; ``ticks_per_s`` is median, lowest and highest over the repeats."""
 
     case: Case
+    compiled_code: bool
+    """Whether the server ran compiled modules (``python -m carla_lite.compiled``) or the .py files."""
     ticks: int
     ticks_per_s: dict[str, float]
     server_cpu_us: float
@@ -80,57 +85,84 @@ def main(
     weather: Annotated[str, typer.Option(help="A preset of carla.WeatherParameters.")] = "ClearNoon",
     map: Annotated[str, typer.Option(help="Map name or path of an .xodr file.")] = "Lite01",
     traffic_manager: Annotated[bool, typer.Option(help="Let the Traffic Manager drive the other cars.")] = False,
+    both: Annotated[bool, typer.Option("--both", help="Measure the .py files, too, in turns.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure carla-lite's ticks a second through the carla client."""
     width, height = (int(part) for part in size.split("x"))
     case = Case(vehicles, walkers, (width, height), weather, map, traffic_manager)
-    started = time.perf_counter()
-    with lite_process(map) as (port, pid):
-        figures = _measure(port, pid, started, ticks, repeats, case)
+    with contextlib.ExitStack() as servers:
+        drives = [_Drive(servers, case, compiled) for compiled in ((True, False) if both else (True,))]
+        for _ in range(repeats):
+            for drive in drives:
+                drive.repeat(ticks)
+        figures = [drive.figures() for drive in drives]
     _print(figures, as_json)
     sys.stdout.flush()
     os._exit(0)  # the client can abort a process that leaves in order with streams open
 
 
-def _measure(port: int, pid: int, started: float, ticks: int, repeats: int, case: Case) -> Figures:
-    client, world = synchronous(port, _DELTA_S, _WAIT_S)
-    world.tick()
-    first_tick_s = time.perf_counter() - started
-    world.set_weather(getattr(carla.WeatherParameters, case.weather))
-    own, others = _cars(world, case.vehicles)
-    if case.traffic_manager:
-        _hand_over(client, others)
-    _people(world, case.walkers)
-    images: queue.Queue[carla.Image] = queue.Queue()
-    camera = _camera(world, own, case.size)
-    camera.listen(images.put)
-    rates, served, asked, hashes, speeds, seen = [], [], [], set(), [], []
-    _run(world, images, _SETTLE_TICKS, case.size)
-    for _ in range(repeats):
-        began, server_s, client_s = time.perf_counter(), _cpu_s(pid), time.process_time()
-        hashes.update(_run(world, images, ticks, case.size))
-        rates.append(ticks / (time.perf_counter() - began))
-        served.append(1e6 * (_cpu_s(pid) - server_s) / ticks)
-        asked.append(1e6 * (time.process_time() - client_s) / ticks)
-        speeds += [car.get_velocity().length() for car in (own, *others)]
-    for _ in range(100):  # outside the time: asking where all cars are takes longer than a tick
-        _run(world, images, 3, case.size, checked=False)
-        seen.append(_in_view(camera, others))
-    camera.stop()
-    return Figures(
-        case=case,
-        ticks=ticks,
-        ticks_per_s=spread(rates),
-        server_cpu_us=round(min(served), 1),
-        client_cpu_us=round(min(asked), 1),
-        cars_in_view=round(statistics.fmean(seen), 2),
-        median_speed_mps=round(statistics.median(speeds), 2),
-        distinct_images_share=round(len(hashes) / (ticks * repeats), 3),
-        start_to_first_tick_s=round(first_tick_s, 2),
-        server_rss_mib=rss_mib(pid),
-        machine=machine("carla", "numpy", "opencv-python-headless", "msgpack"),
-    )
+class _Drive:
+    """A server of its own with the case's cars, people and camera, and what was measured of it so far."""
+
+    def __init__(self, servers: contextlib.ExitStack, case: Case, compiled: bool) -> None:
+        self._case, started = case, time.perf_counter()
+        port, self._pid = servers.enter_context(lite_process(case.map, compiled=compiled))
+        client, self._world = synchronous(port, _DELTA_S, _WAIT_S)
+        self._world.tick()
+        self._first_tick_s = time.perf_counter() - started
+        self._world.set_weather(getattr(carla.WeatherParameters, case.weather))
+        self._own, self._others = _cars(self._world, case.vehicles)
+        if case.traffic_manager:
+            _hand_over(client, self._others)
+        _people(self._world, case.walkers)
+        self._images: queue.Queue[carla.Image] = queue.Queue()
+        self._camera = _camera(self._world, self._own, case.size)
+        self._camera.listen(self._images.put)
+        self._rates: list[float] = []
+        self._served: list[float] = []
+        self._asked: list[float] = []
+        self._hashes: set[int] = set()
+        self._speeds: list[float] = []
+        self._ticks = 0
+        _run(self._world, self._images, _SETTLE_TICKS, case.size)
+
+    def repeat(self, ticks: int) -> None:
+        """Measure so many ticks."""
+        began, server_s, client_s = time.perf_counter(), _cpu_s(self._pid), time.process_time()
+        self._hashes.update(_run(self._world, self._images, ticks, self._case.size))
+        self._ticks += ticks
+        self._rates.append(ticks / (time.perf_counter() - began))
+        self._served.append(1e6 * (_cpu_s(self._pid) - server_s) / ticks)
+        self._asked.append(1e6 * (time.process_time() - client_s) / ticks)
+        self._speeds += [car.get_velocity().length() for car in (self._own, *self._others)]
+
+    def figures(self) -> Figures:
+        """Return what was measured, and what was to be seen."""
+        seen = []
+        for _ in range(100):  # outside the time: asking where all cars are takes longer than a tick
+            _run(self._world, self._images, 3, self._case.size, checked=False)
+            seen.append(_in_view(self._camera, self._others))
+        self._camera.stop()
+        return Figures(
+            case=self._case,
+            compiled_code=_runs_compiled(self._pid),
+            ticks=self._ticks // len(self._rates),
+            ticks_per_s=spread(self._rates),
+            server_cpu_us=round(min(self._served), 1),
+            client_cpu_us=round(min(self._asked), 1),
+            cars_in_view=round(statistics.fmean(seen), 2),
+            median_speed_mps=round(statistics.median(self._speeds), 2),
+            distinct_images_share=round(len(self._hashes) / self._ticks, 3),
+            start_to_first_tick_s=round(self._first_tick_s, 2),
+            server_rss_mib=rss_mib(self._pid),
+            machine=machine("carla", "numpy", "opencv-python-headless", "msgpack"),
+        )
+
+
+def _runs_compiled(pid: int) -> bool:
+    """Return whether a server has loaded the compiled modules."""
+    return "/carla_lite_" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
 
 
 def _cpu_s(pid: int) -> float:
@@ -227,13 +259,14 @@ def _run(
     return seen
 
 
-def _print(figures: Figures, as_json: bool) -> None:
+def _print(figures: Sequence[Figures], as_json: bool) -> None:
+    rows = [asdict(one) for one in figures]
     if as_json:
-        print(json.dumps(asdict(figures), indent=2))
+        print(json.dumps(rows if len(rows) > 1 else rows[0], indent=2))
         return
-    table = Table("figure", "value")
-    for name, value in asdict(figures).items():
-        table.add_row(name.replace("_", " "), str(value))
+    table = Table("figure", *(["value"] * len(rows)))
+    for name in rows[0]:
+        table.add_row(name.replace("_", " "), *(str(row[name]) for row in rows))
     Console().print(table)
 
 

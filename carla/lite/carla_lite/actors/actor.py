@@ -54,8 +54,17 @@ class Actor:
         self.parent = identity.parent
         self._composed_of: tuple[Pose, Pose] | None = None
         self._composed = place
+        self._place = place
         self.place = place
+
+    @property
+    def place(self) -> Pose:
         """Where it is, relative to the parent if it has one, as in CARLA's ``set_transform``."""
+        return self._place
+
+    @place.setter
+    def place(self, place: Pose) -> None:
+        self._place = place
 
     @property
     def pose(self) -> Pose:

@@ -10,11 +10,12 @@ import math
 import random
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import ClassVar
 
 import msgpack
 
 from carla_lite.actors.actor import Identity, Vehicle
-from carla_lite.actors.sensors import Message, Sensor, TickSnapshot, sensor
+from carla_lite.actors.sensors import Message, Sensor, TickSnapshot, enter
 from carla_lite.blueprints.sensor_attributes import floats, integers
 from carla_lite.motion.vehicles import GRAVITY_MPS2
 from carla_lite.protocol import wire
@@ -36,23 +37,10 @@ class _NoisySensor(Sensor):
         return value + self.number(bias, -math.inf) + self._random.gauss(0.0, self.number(stddev, 0.0))
 
 
-@sensor(
-    "sensor.other.gnss",
-    *integers(noise_seed="0"),
-    *floats(
-        sensor_tick="0.0",
-        noise_lat_stddev="0.0",
-        noise_lat_bias="0.0",
-        noise_lon_stddev="0.0",
-        noise_lon_bias="0.0",
-        noise_alt_stddev="0.0",
-        noise_alt_bias="0.0",
-    ),
-)
 class Gnss(_NoisySensor):
     """Latitude and longitude in degrees and altitude in metres of where the sensor is."""
 
-    kind = wire.GNSS
+    kind: ClassVar[int] = wire.GNSS
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield the reading of this snapshot."""
@@ -62,22 +50,6 @@ class Gnss(_NoisySensor):
         yield self.header(snapshot, where), msgpack.packb(reading)
 
 
-@sensor(
-    "sensor.other.imu",
-    *integers(noise_seed="0"),
-    *floats(
-        sensor_tick="0.0",
-        noise_accel_stddev_x="0.0",
-        noise_accel_stddev_y="0.0",
-        noise_accel_stddev_z="0.0",
-        noise_gyro_stddev_x="0.0",
-        noise_gyro_stddev_y="0.0",
-        noise_gyro_stddev_z="0.0",
-        noise_gyro_bias_x="0.0",
-        noise_gyro_bias_y="0.0",
-        noise_gyro_bias_z="0.0",
-    ),
-)
 class Imu(_NoisySensor):
     """Acceleration with gravity's reaction (m/s²), angular velocity (rad/s), both in the sensor's frame, and compass.
 
@@ -85,7 +57,7 @@ class Imu(_NoisySensor):
     (InertialMeasurementUnit.cpp), so that a sensor off the centre feels what it would.
     """
 
-    kind = wire.IMU
+    kind: ClassVar[int] = wire.IMU
 
     def __init__(self, identity: Identity, place: Pose, stream: int, port: int) -> None:
         super().__init__(identity, place, stream, port)
@@ -136,3 +108,36 @@ def _rotated(vector: Vector, pose: Pose) -> Vector:
     (a, b, c), (d, e, f), (g, h, i) = pose.axes()
     x, y, z = vector
     return a * x + d * y + g * z, b * x + e * y + h * z, c * x + f * y + i * z
+
+
+enter(
+    Gnss,
+    "sensor.other.gnss",
+    *integers(noise_seed="0"),
+    *floats(
+        sensor_tick="0.0",
+        noise_lat_stddev="0.0",
+        noise_lat_bias="0.0",
+        noise_lon_stddev="0.0",
+        noise_lon_bias="0.0",
+        noise_alt_stddev="0.0",
+        noise_alt_bias="0.0",
+    ),
+)
+enter(
+    Imu,
+    "sensor.other.imu",
+    *integers(noise_seed="0"),
+    *floats(
+        sensor_tick="0.0",
+        noise_accel_stddev_x="0.0",
+        noise_accel_stddev_y="0.0",
+        noise_accel_stddev_z="0.0",
+        noise_gyro_stddev_x="0.0",
+        noise_gyro_stddev_y="0.0",
+        noise_gyro_stddev_z="0.0",
+        noise_gyro_bias_x="0.0",
+        noise_gyro_bias_y="0.0",
+        noise_gyro_bias_z="0.0",
+    ),
+)

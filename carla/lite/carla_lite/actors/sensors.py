@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import msgpack
 
@@ -75,7 +76,7 @@ class TickSnapshot:
 class Sensor(Actor, ABC):
     """An actor with a stream. Subclasses yield the messages of one snapshot."""
 
-    kind: int
+    kind: ClassVar[int]
 
     def __init__(self, identity: Identity, place: Pose, stream: int, port: int) -> None:
         super().__init__(identity, place)
@@ -116,28 +117,16 @@ SENSORS: dict[str, type[Sensor]] = {}
 """The class of each sensor blueprint."""
 
 
-def sensor(name: str, *attributes: Attribute) -> Callable[[type[Sensor]], type[Sensor]]:
-    """Register the decorated class and its blueprint."""
-
-    def add(cls: type[Sensor]) -> type[Sensor]:
-        register(Blueprint(name, (*attributes, role(*ROLES))))
-        SENSORS[name] = cls
-        return cls
-
-    return add
+def enter(kind: type[Sensor], name: str, *attributes: Attribute) -> None:
+    """Register a class and its blueprint."""
+    register(Blueprint(name, (*attributes, role(*ROLES))))
+    SENSORS[name] = kind
 
 
-@sensor(
-    "sensor.camera.rgb",
-    *integers(image_size_x="800", image_size_y="600"),
-    *floats(sensor_tick="0.0", fov="90.0"),
-    *LENS,
-    *FILM,
-)
 class RgbCamera(Sensor):
     """A colour camera. It does not see the vehicle that it sits in or on; a chase camera does."""
 
-    kind = wire.RGB_CAMERA
+    kind: ClassVar[int] = wire.RGB_CAMERA
 
     def __init__(self, identity: Identity, place: Pose, stream: int, port: int) -> None:
         super().__init__(identity, place, stream, port)
@@ -168,11 +157,10 @@ class RgbCamera(Sensor):
         yield self.header(snapshot, where), self._image_head, image.data.cast("B")
 
 
-@sensor("sensor.other.collision")
 class CollisionSensor(Sensor):
     """Reports every contact of its parent, each tick that the contact lasts."""
 
-    kind = wire.COLLISION
+    kind: ClassVar[int] = wire.COLLISION
 
     def messages(self, snapshot: TickSnapshot) -> Iterator[Message]:
         """Yield one event a contact: the two actors and the impulse on the parent (N s)."""
@@ -196,4 +184,13 @@ def _static(tag: int) -> list[object]:
     return [0, 0, [0, name, []], wire.EMPTY_BOX, bytes((tag,)), b""]
 
 
+enter(
+    RgbCamera,
+    "sensor.camera.rgb",
+    *integers(image_size_x="800", image_size_y="600"),
+    *floats(sensor_tick="0.0", fov="90.0"),
+    *LENS,
+    *FILM,
+)
+enter(CollisionSensor, "sensor.other.collision")
 register(Blueprint("sensor.other.lane_invasion", (role(*ROLES),)))

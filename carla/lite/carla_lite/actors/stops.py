@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from carla_lite.motion.collisions import Box, box_around, overlaps
@@ -25,23 +24,17 @@ _CELL_M, _REACH_M = 4.0, 7.5
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class _Place(Generic[T]):
-    owner: T
-    yaw: float
-    box: Box
-
-
 class Stops(Generic[T]):
     """Which light or sign holds where."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[float, float], list[_Place[T]]] = defaultdict(list)
+        self._places: dict[tuple[float, float], list[tuple[T, float, Box]]] = defaultdict(list)
+        """By cell: who holds there, the yaw of the lane, and the place."""
 
     def add(self, owner: T, stop: Stop) -> None:
         """Let a light or sign hold at a stop."""
         extent = STOP_LENGTH_M, STOP_SHARE * stop.lane_width_m, STOP_HEIGHT_M
-        place = _Place(owner, stop.yaw, box_around(Pose(stop.x, stop.y, stop.z, 0.0, stop.yaw), extent))
+        place = owner, stop.yaw, box_around(Pose(stop.x, stop.y, stop.z, 0.0, stop.yaw), extent)
         for cell in _cells(stop.x, stop.y):
             self._places[cell].append(place)
 
@@ -51,10 +44,10 @@ class Stops(Generic[T]):
         One that comes out of the junction beside it and cuts the corner isn't before it, though it touches the place.
         """
         x, y = body.x, body.y
-        for place in self._places.get((x // _CELL_M, y // _CELL_M), ()):
-            near = abs(x - place.box.x) < _REACH_M and abs(y - place.box.y) < _REACH_M
-            if near and math.cos(body.yaw - place.yaw) > 0.0 and overlaps(body, place.box):
-                return place.owner
+        for owner, yaw, box in self._places.get((x // _CELL_M, y // _CELL_M), ()):
+            near = abs(x - box.x) < _REACH_M and abs(y - box.y) < _REACH_M
+            if near and math.cos(body.yaw - yaw) > 0.0 and overlaps(body, box):
+                return owner
         return None
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from carla_lite import compiled
 from carla_lite.actors.sensors import Message, Sensor, TickSnapshot
 from carla_lite.faults.fault import Fault, FaultError, Lasting
 from carla_lite.faults.kinds import Memory, Sight
@@ -75,14 +76,16 @@ class Injector:
             self._end(active)
 
     def status(self) -> str:
-        """Return the frame, the MiB held, the faults at work and waiting, and how often clients called what is not
-        supported, as ``key=value`` with blanks between."""
+        """Return the frame, the MiB held, the faults at work and waiting, how often clients called what is not
+        supported, and whether compiled code runs, as ``key=value`` with blanks between."""
         held_mib = sum(active.fault.held_mib for active in self._active if isinstance(active.fault, Memory))
         at_work = ";".join(str(active.fault) for active in self._active)
         waiting = ";".join(str(waiting.fault) for waiting in self._waiting)
         calls = self._server.unsupported if self._server is not None else {}
         unsupported = ";".join(f"{name}:{count}" for name, count in sorted(calls.items()))
-        return f"frame={self._frame} held_mib={held_mib} active={at_work} waiting={waiting} unsupported={unsupported}"
+        code = "yes" if compiled.running.compiled else "no"
+        faults = f"held_mib={held_mib} active={at_work} waiting={waiting}"
+        return f"frame={self._frame} {faults} unsupported={unsupported} compiled={code}"
 
     @property
     def halts(self) -> bool:

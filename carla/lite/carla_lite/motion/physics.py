@@ -147,7 +147,7 @@ def step(body: Body, dt: float, ground: Ground) -> None:  # noqa: PLR0915 (one s
     model, control = body.model, body.control
     m, inertia, a, b = model.mass_kg, model.yaw_inertia_kgm2, model.front_axle_m, model.rear_axle_m
     vx, vy, r = body.vx, body.vy, body.yaw_rate
-    weight, (load_f, load_r) = model.weight_n, model.loads_n
+    weight, load_f, load_r = model.weight_n, model.load_front_n, model.load_rear_n
     grounded = _follow_ground(body, dt, ground)
 
     body.steer_angle = delta = _steered(body, dt)

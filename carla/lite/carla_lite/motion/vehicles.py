@@ -6,17 +6,19 @@ Owns the parameters of the motion model as plain data. Never touches state, time
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 GRAVITY_MPS2 = 9.81
 STEERING_CURVE: tuple[tuple[float, float], ...] = ((0.0, 1.0), (20.0, 0.9), (60.0, 0.8), (120.0, 0.7))
 """Share of the full wheel angle over the speed in km/h: the curve that CARLA 0.9 vehicles report."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: it computes fields of its own
 class VehicleModel:
-    """Parameters of a single-track model with an electric drive train (one gear, constant torque, then power)."""
+    """Parameters of a single-track model with an electric drive train (one gear, constant torque, then power).
+
+    Never changed once it is made.
+    """
 
     mass_kg: float
     yaw_inertia_kgm2: float
@@ -51,40 +53,33 @@ class VehicleModel:
     rolling_resistance: float
     motor_drag_n_per_mps: float
 
-    @cached_property
-    def wheelbase_m(self) -> float:
-        """Distance between the axles."""
-        return self.front_axle_m + self.rear_axle_m
+    wheelbase_m: float = field(init=False, compare=False)
+    """Distance between the axles. This and what follows is computed, since each step asks for it."""
+    weight_n: float = field(init=False, compare=False)
+    """Force on all tyres of a car that stands."""
+    load_front_n: float = field(init=False, compare=False)
+    """The front axle's share of it."""
+    load_rear_n: float = field(init=False, compare=False)
+    top_speed_mps: float = field(init=False, compare=False)
+    """Speed at the motor's highest speed."""
+    peak_force_n: float = field(init=False, compare=False)
+    """Force at the wheels that the peak torque makes."""
+    reach_m: float = field(init=False, compare=False)
+    """Radius of the circle around the footprint."""
+    extent: tuple[float, float, float] = field(init=False, compare=False)
+    """Half sizes of the bounding box, as CARLA reports them (m)."""
 
-    @cached_property
-    def weight_n(self) -> float:
-        """Force on all tyres of a car that stands."""
-        return self.mass_kg * GRAVITY_MPS2
-
-    @cached_property
-    def loads_n(self) -> tuple[float, float]:
-        """The front and the rear axle's share of it."""
-        return self.weight_n * self.rear_axle_m / self.wheelbase_m, self.weight_n * self.front_axle_m / self.wheelbase_m
-
-    @cached_property
-    def top_speed_mps(self) -> float:
-        """Speed at the motor's highest speed."""
-        return self.max_rpm * math.pi / 30.0 / self.gear_ratio * self.wheel_radius_m
-
-    @cached_property
-    def peak_force_n(self) -> float:
-        """Force at the wheels that the peak torque makes."""
-        return self.peak_torque_nm * self.gear_ratio / self.wheel_radius_m
-
-    @cached_property
-    def reach_m(self) -> float:
-        """Radius of the circle around the footprint."""
-        return math.hypot(self.half_length_m, self.half_width_m)
-
-    @cached_property
-    def extent(self) -> tuple[float, float, float]:
-        """Half sizes of the bounding box, as CARLA reports them (m)."""
-        return self.half_length_m, self.half_width_m, self.half_height_m
+    def __post_init__(self) -> None:
+        self.wheelbase_m = wheelbase = self.front_axle_m + self.rear_axle_m
+        self.weight_n = weight = self.mass_kg * GRAVITY_MPS2
+        self.load_front_n, self.load_rear_n = (
+            weight * self.rear_axle_m / wheelbase,
+            weight * self.front_axle_m / wheelbase,
+        )
+        self.top_speed_mps = self.max_rpm * math.pi / 30.0 / self.gear_ratio * self.wheel_radius_m
+        self.peak_force_n = self.peak_torque_nm * self.gear_ratio / self.wheel_radius_m
+        self.reach_m = math.hypot(self.half_length_m, self.half_width_m)
+        self.extent = self.half_length_m, self.half_width_m, self.half_height_m
 
 
 MODEL3 = VehicleModel(

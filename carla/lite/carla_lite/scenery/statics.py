@@ -103,12 +103,12 @@ class StaticIndex:
         Looked up once a spot of some metres, since every vehicle asks each tick.
         """
         column, row = x // SPOT_M, y // SPOT_M
-        reach = math.ceil(reach)  # few values, so that what is kept stays small
-        found = self._around.get((column, row, reach))
+        whole = math.ceil(reach)  # few values, so that what is kept stays small
+        found = self._around.get((column, row, whole))
         if found is None:
-            listed = self.near((column + 0.5) * SPOT_M, (row + 0.5) * SPOT_M, reach + 0.75 * SPOT_M + SLACK_M)
+            listed = self.near((column + 0.5) * SPOT_M, (row + 0.5) * SPOT_M, whole + 0.75 * SPOT_M + SLACK_M)
             found = tuple(self.boxes[i] for i in listed if self.boxes[i].solid)
-            self._around[column, row, reach] = found
+            self._around[column, row, whole] = found
         return found
 
     def near(self, x: float, y: float, radius: float) -> list[int]:

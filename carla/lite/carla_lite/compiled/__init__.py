@@ -1,0 +1,155 @@
+"""Compiled code: the modules that a tick's time goes to, made into machine code from the .py files by mypyc.
+
+Owns which modules, where they are kept and when they are used. The .py files stay the only source, and what they do is
+what the compiled code does, to the byte. The folder is named by a hash of all of carla-lite's sources and by Python's
+binary interface: an edited file can't be shadowed by what was compiled before. Where no such folder is, or others
+could have written into it, the .py files run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+PACKAGE = Path(__file__).parents[1]
+FOLDER_VARIABLE = "LITE_COMPILED_DIR"
+
+MODULES = (
+    "actors.actor",
+    "actors.navigation_sensors",
+    "actors.props",
+    "actors.sensors",
+    "actors.signage",
+    "actors.stops",
+    "actors.traffic_lights",
+    "actors.triggers",
+    "actors.walker_hits",
+    "actors.walkers",
+    "motion.ackermann",
+    "motion.collisions",
+    "motion.physics",
+    "motion.vehicles",
+    "roads.ground",
+    "roads.speed_limits",
+    "scenery.camera",
+    "scenery.projection",
+    "scenery.statics",
+    "scenery.strokes",
+    "scenery.vista",
+    "world",
+)
+"""What is compiled: no ``cached_property`` in them, which mypyc would compute each time, and no wait for a socket."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """What runs: compiled modules, or the .py files and why."""
+
+    compiled: bool
+    why: str
+
+    def __str__(self) -> str:
+        return "compiled code" if self.compiled else f"the .py files, not compiled ({self.why})"
+
+
+running = Code(False, "imported, not started")
+"""What this process runs."""
+
+
+def name_of(package: Path) -> str:
+    """Return the name of the folder for these sources and this Python."""
+    digest = hashlib.sha256(EXTENSION_SUFFIXES[0].encode())
+    for file in sorted(package.rglob("*.py")):
+        content = file.read_bytes()
+        digest.update(f"\n{file.relative_to(package).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:32]
+
+
+def group_of(name: str) -> str:
+    """Return the name of the library that holds all modules of a folder; the modules' own files only refer to it."""
+    return f"carla_lite_{name}"
+
+
+def kept_in() -> Path | None:
+    """Return the folder of folders: ``$LITE_COMPILED_DIR``, else one in the user's cache; None if that is empty."""
+    given = os.environ.get(FOLDER_VARIABLE)
+    if given is not None:
+        return Path(given) if given else None
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "carla-lite"
+    except RuntimeError:  # a user without a home
+        return None
+
+
+def writable_by_others(path: Path) -> Path | None:
+    """Return what of a folder's way from the root, and of its files, somebody but its user and root could change."""
+    path = path.resolve()
+    for one in (*path.rglob("*"), path, *path.parents):
+        at = one.stat()
+        # In a folder such as /tmp nobody can take away what is another one's.
+        shared = at.st_mode & 0o022 and not (at.st_mode & stat.S_ISVTX and one in path.parents)
+        if shared or at.st_uid not in (0, os.geteuid()):
+            return one
+    return None
+
+
+class _Finder(MetaPathFinder):
+    """Finds the compiled modules before the .py files are looked for."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = files
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a module's spec if it is a compiled one."""
+        file = self._files.get(fullname)
+        return None if file is None else spec_from_file_location(fullname, file)
+
+
+def use() -> None:
+    """Have modules that are imported from now on be compiled ones if there are any; ``running`` then says which."""
+    global running  # noqa: PLW0603 (a process runs one or the other)
+    running = _use()
+
+
+def _use() -> Code:
+    names = [f"carla_lite.{module}" for module in MODULES]
+    if any(name in sys.modules for name in names):
+        return Code(False, "some were imported before")
+    root = kept_in()
+    if root is None:
+        return Code(False, f"no folder for them: {FOLDER_VARIABLE} is empty or there is no home")
+    name = name_of(PACKAGE)
+    try:
+        folder = (root / name).resolve(strict=True)
+        unsafe = writable_by_others(folder)
+    except OSError:
+        return Code(False, f"none in {root} for these sources; make them: python -m carla_lite.compiled")
+    if unsafe is not None:
+        return Code(False, f"others can write to {unsafe}")
+    group = f"{group_of(name)}__mypyc"
+    finder = _Finder({module: file_of(folder, module) for module in (group, *names)})
+    sys.meta_path.insert(0, finder)
+    try:
+        importlib.import_module(group)
+    except ImportError as error:  # of another C library, or cut short by a full disk
+        sys.meta_path.remove(finder)
+        return Code(False, f"{error}")
+    return Code(True, "")
+
+
+def file_of(folder: Path, module: str) -> Path:
+    """Return a compiled module's file."""
+    return folder.joinpath(*module.split(".")).with_suffix(EXTENSION_SUFFIXES[0])

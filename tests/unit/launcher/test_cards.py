@@ -207,7 +207,7 @@ def test_what_names_no_cards_is_refused_with_the_value_and_what_was_expected(tex
 def test_one_index_is_both_programs_card(monkeypatch: pytest.MonkeyPatch, text: str, cards: Cards) -> None:
     asked: list[RunOptions] = []
 
-    def run(_run: RunPaths, options: RunOptions, _as_json: bool) -> Exit:
+    def run(_run: RunPaths, options: RunOptions, *_: object) -> Exit:
         asked.append(options)
         return Exit.FINISHED
 

@@ -134,7 +134,10 @@ def record(
     *,
     out: Annotated[Path, typer.Option(help="A folder for them, which replay.demonstrations then names.")],
     driver: Annotated[
-        str, typer.Option(help="expert, expert-shoved (its wheel is pulled aside now and then), pid, random or stop.")
+        str,
+        typer.Option(
+            help="expert, expert-shoved (its wheel and foot are pulled aside now and then), pid, random or stop."
+        ),
     ] = "expert",
     steps: Annotated[int, typer.Option(min=1, help="In all, with those that --resume finds.")] = 20_000,
     config: options.ConfigPath = None,

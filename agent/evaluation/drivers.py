@@ -31,10 +31,15 @@ BASELINES = ("stop", "random", "pid")
 EXPERT = "expert"
 # How much of a difference is hands, not eyes: the expert with a policy's exploration noise on its actions.
 EXPERT_NOISY = "expert-noisy"
-# For demonstrations: who never leaves the lane's middle shows nobody the way back (Codevilla et al. 2018).
+# For demonstrations: who never leaves the lane's middle shows nobody the way back, nor how to brake late who never
+# does (Codevilla et al. 2018; DART, Laskey et al. 2017).
 EXPERT_SHOVED = "expert-shoved"
-SHOVED_EVERY_S, SHOVED_FOR_S, SHOVE = 6.0, (0.3, 0.8), (0.05, 0.2)
-"""On average; how long; by how much of the wheel."""
+Range = tuple[float, float]
+SHOVED_EVERY_S = 6.0
+"""On average, wheel and foot each."""
+SHOVED_WHEEL: tuple[Range, Range] = (0.3, 0.8), (0.05, 0.2)
+"""How long, seconds; by how much of its way."""
+SHOVED_FOOT: tuple[Range, Range] = (0.5, 1.5), (0.3, 0.9)
 EXPERTS = (EXPERT, EXPERT_NOISY, EXPERT_SHOVED)
 
 
@@ -115,22 +120,34 @@ class Noisy:
 
 
 class Shoved:
-    """A driver whose wheel is now and then pulled aside for a moment."""
+    """A driver whose wheel and foot are now and then pulled aside for a moment."""
 
     def __init__(self, other: Driver, delta_s: float, rng: np.random.Generator) -> None:
-        self._other, self._delta_s, self._rng = other, delta_s, rng
-        self._left_s = self._pull = 0.0
+        self._other = other
+        self._wheel, self._foot = _Pull(delta_s, rng, *SHOVED_WHEEL), _Pull(delta_s, rng, *SHOVED_FOOT)
 
     def act(self, observation: Observation, state: DriverState) -> Action:
-        """Return the driver's action, the wheel pulled."""
+        """Return the driver's action, pulled."""
+        steer, pedal = self._other.act(observation, state)
+        return np.clip((steer + self._wheel.next(), pedal + self._foot.next()), -1.0, 1.0).astype(np.float32)
+
+
+class _Pull:
+    """Of the same strength for a moment, to either side, then none for a while."""
+
+    def __init__(self, delta_s: float, rng: np.random.Generator, lasts_s: Range, strength: Range) -> None:
+        self._delta_s, self._rng, self._lasts_s, self._strength = delta_s, rng, lasts_s, strength
+        self._left_s = self._pull = 0.0
+
+    def next(self) -> float:
+        """Return a step's."""
         self._left_s -= self._delta_s
         if self._left_s <= 0.0:
             self._pull = 0.0
             if self._rng.random() < self._delta_s / SHOVED_EVERY_S:
-                self._left_s = self._rng.uniform(*SHOVED_FOR_S)
-                self._pull = self._rng.choice((-1.0, 1.0)) * self._rng.uniform(*SHOVE)
-        steer, pedal = self._other.act(observation, state)
-        return np.array((np.clip(steer + self._pull, -1.0, 1.0), pedal), np.float32)
+                self._left_s = self._rng.uniform(*self._lasts_s)
+                self._pull = self._rng.choice((-1.0, 1.0)) * self._rng.uniform(*self._strength)
+        return self._pull
 
 
 def compared(config: AgentConfig) -> tuple[str, ...]:

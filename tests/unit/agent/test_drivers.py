@@ -130,8 +130,8 @@ def test_the_expert_stops_hard_for_a_walker_who_steps_out_and_goes_on_when_the_r
     assert drive(expert(car, lambda _: NOTHING), car, 100)[-1].speed_mps > 5.0
 
 
-def test_a_shoved_expert_shows_the_way_back_to_the_lanes_middle() -> None:
-    """In ten minutes of straight road: aside often enough, to both sides, and never off the road."""
+def test_a_shoved_expert_shows_the_way_back_to_the_lanes_middle_and_to_its_speed() -> None:
+    """In ten minutes of straight road: aside often enough, to both sides, and never off the road; slow and fast."""
     points = np.column_stack([np.arange(6_000.0), np.zeros((6_000, 2))])
     car = Bicycle(Route.through("straight", points, np.full(6_000, 2.0), 0))
     expert = Expert(8.0, STEP_S, lambda: NOTHING)
@@ -141,6 +141,10 @@ def test_a_shoved_expert_shows_the_way_back_to_the_lanes_middle() -> None:
     assert (lateral > 0.4).mean() > 0.02
     assert (lateral < -0.4).mean() > 0.02
     assert (np.abs(lateral) < 0.2).mean() > 0.5
+    speed = np.array([state.speed_mps for state in states[200:]])
+    assert (speed < 6.5).mean() > 0.02
+    assert (speed > 9.0).mean() > 0.02
+    assert (np.abs(speed - 8.0) < 1.0).mean() > 0.5
 
 
 def test_the_expert_goes_on_when_the_light_turns_yellow_right_before_it() -> None:

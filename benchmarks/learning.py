@@ -285,11 +285,12 @@ def keep(job: Job) -> None:
 def curve(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
     """Return a run's evaluations of its own driver, by step; one that was repeated after a kill stands once.
 
-    ``minutes`` are the run's own: the time between a kill and the next start is left out.
+    ``minutes`` are training's: evaluations, before each of which there is a checkpoint, and the time between a kill and
+    the next start are left out.
     """
     found, ran_s, last_s = {}, 0.0, events[0]["time"]
     for row in events:
-        ran_s += 0.0 if row["event"] == "resumed" else row["time"] - last_s
+        ran_s += 0.0 if row["event"] in ("resumed", "evaluated") else row["time"] - last_s
         last_s = row["time"]
         if row["event"] == "evaluated":
             found[row["step"]] = {"minutes": ran_s / 60, **{name: row["totals"][TRAINED][name] for name in FIGURES}}

@@ -23,7 +23,7 @@ from ray_nodes import actors_of
 from replay import fill
 
 from agent.td3.replay.replay import Replay
-from contract.heartbeat import Heartbeat, Phase, read_heartbeat
+from contract.heartbeat import CollectorState, Heartbeat, read_heartbeat
 from contract.paths import RunPaths
 from contract.processes import tree
 
@@ -38,6 +38,7 @@ PATIENCE_S = 1_800.0
 Key = TypeVar("Key")
 
 _START_S = 300.0
+_DRIVING = (CollectorState.STEPPING, CollectorState.WAITING)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CAPACITY = 40_000
 _SETTINGS: dict[str, Any] = {
@@ -90,7 +91,7 @@ class TrainingInTurns:
     def warm_up(self, seconds: float) -> None:
         """Let it come to its pace, pin its processes and pause it."""
         deadline_s = time.monotonic() + _START_S
-        while (beat := self._beat()) is None or beat.phase not in (Phase.COLLECTING, Phase.UPDATING):
+        while not self._drives():
             if time.monotonic() > deadline_s or self._learner.poll() is not None:
                 raise SystemExit(f"{self._run.path}: no training within {_START_S:g} s; see its collector.log.")
             time.sleep(0.2)
@@ -139,6 +140,11 @@ class TrainingInTurns:
             for thread in (int(entry.name) for pid in pids for entry in Path(f"/proc/{pid}/task").iterdir()):
                 if core is not None:
                     os.sched_setaffinity(thread, {core})
+
+    def _drives(self) -> bool:
+        beat = self._beat()
+        collectors = () if beat is None else beat.collectors or (beat.collector,)
+        return bool(collectors) and all(each.state in _DRIVING for each in collectors)
 
     def _beat(self) -> Heartbeat | None:
         return read_heartbeat(self._run.heartbeat)
@@ -215,7 +221,7 @@ def training(
     replay.close()
     with contextlib.ExitStack() as stack:
         fleet: dict[str, Any] = {"training.collectors": collectors}
-        ports, servers = [0], list[int]()
+        ports, servers = [1], list[int]()
         if cluster is None:
             started = [stack.enter_context(lite_process(map, tick_ms=tick_ms)) for _ in range(collectors)]
             ports, servers = [port for port, _ in started], [pid for _, pid in started]

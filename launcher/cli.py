@@ -282,10 +282,11 @@ def plan(
     map_name: Annotated[str | None, typer.Option("--map", help="Only watermarks of this map count.")] = None,
     gpu: Gpu = None,
     collectors: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that drive.")] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Of a cluster, each as this machine: what each of them holds.")
-    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Of a cluster: says what each of them holds.")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, help="Cards that a node's simulators take in turn.")] = 1,
+    node_ram: Annotated[
+        float | None, typer.Option(min=0.1, metavar="GIB", help="RAM of each node. Default: this machine's.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = None,
@@ -309,7 +310,9 @@ def plan(
         launcher_config=launcher_config,
     )
     with _refusals():
-        code = plan_command.run(RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json, nodes, gpus_per_node)
+        code = plan_command.run(
+            RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json, nodes, gpus_per_node, node_ram
+        )
     raise typer.Exit(int(code))
 
 

@@ -23,7 +23,14 @@ from launcher.show import plan as show_plan
 _WIDTH = 120  # in a pipe or a log
 
 
-def run(run_: RunPaths, options: RunOptions, as_json: bool, nodes: int | None = None, cards: int = 1) -> Exit:
+def run(
+    run_: RunPaths,
+    options: RunOptions,
+    as_json: bool,
+    nodes: int | None = None,
+    cards: int = 1,
+    node_ram_gib: float | None = None,
+) -> Exit:
     """Print the plan for this machine as it is now, and return the exit code.
 
     Args:
@@ -32,6 +39,7 @@ def run(run_: RunPaths, options: RunOptions, as_json: bool, nodes: int | None = 
         as_json: one object instead of tables.
         nodes: of a cluster whose nodes are as this machine: what each of them holds; None: this machine alone.
         cards: of each node.
+        node_ram_gib: of each node; None: this machine's.
 
     Raises:
         ExitError: what was asked for can't be.
@@ -45,19 +53,18 @@ def run(run_: RunPaths, options: RunOptions, as_json: bool, nodes: int | None = 
     try:
         planned = make_plan(found, run_.path.parent, limits, resolved.reading, resolved.footprint)
         if nodes is not None:
-            return _show_nodes(planned, nodes, cards, as_json)
+            return _show_nodes(planned, nodes, cards, node_ram_gib, as_json)
     finally:
         resolved.clear()
     return show(planned, as_json)
 
 
-def _show_nodes(planned: PlanResult, nodes: int, cards: int, as_json: bool) -> Exit:
+def _show_nodes(planned: PlanResult, nodes: int, cards: int, ram_gib: float | None, as_json: bool) -> Exit:
     """Print what each node of a cluster holds, and return the exit code that it comes to."""
     collectors = count_of(planned.situation.base)
     parts = agent_parts(planned, collectors)
-    found = node_plans(
-        planned.situation, parts, nodes, collectors, cards if planned.situation.reading.of(PoolKind.VRAM) else 0
-    )
+    cards = cards if planned.situation.reading.of(PoolKind.VRAM) else 0
+    found = node_plans(planned.situation, parts, nodes, collectors, cards, ram_gib)
     if as_json:
         print(json.dumps(show_plan.plain_nodes(found), indent=1))
     else:

@@ -42,13 +42,31 @@ class Driver:
         self._written_s = 0.0
 
     def serve(self, learner: socket.socket) -> None:
-        """Begin a life for each pair of sockets that the learner hands over, until it closes its end."""
-        while (given := socket.recv_fds(learner, 16, 2))[1]:
+        """Begin a life for each pair of sockets that the learner hands over, until it closes its end.
+
+        A message without them is the number of a collector whose place isn't needed any more.
+        """
+        while (given := socket.recv_fds(learner, 16, 2))[0]:
+            if not given[1]:
+                self._release(int(given[0]))
+                continue
             channel, control = (socket.socket(fileno=descriptor) for descriptor in given[1])
             life = Life(self._connected, Channel(channel), control, self._tell)
             threading.Thread(target=life.run, daemon=True).start()
-        if self._connecting is not None and self._connecting.done() and self._connecting.exception() is None:
-            self._connecting.result().close()
+        if (actors := self._actors()) is not None:
+            actors.close()
+
+    def _release(self, number: int) -> None:
+        if (actors := self._actors()) is not None:
+            actors.let_go(number)
+        with self._lock:
+            self._nodes.pop(number, None)
+
+    def _actors(self) -> Any:
+        """Return the cluster, None if it isn't reached."""
+        connecting = self._connecting
+        reached = connecting is not None and connecting.done() and connecting.exception() is None
+        return connecting.result() if connecting is not None and reached else None
 
     def _connected(self) -> Future[Any]:
         """Return the cluster as it will be; one that couldn't be had is tried again."""

@@ -77,7 +77,7 @@ class Actors:
                 Exit.NO_SIMULATOR,
             ) from None
         if refused := Versions.here().refusal(there, node):
-            self._let_go(number)  # the next one may find another node
+            self.let_go(number)  # the next one may find another node
             raise AgentError(refused, Exit.NO_SIMULATOR)
         return str(node)
 
@@ -118,9 +118,11 @@ class Actors:
             except exceptions.RayTaskError as error:
                 raise RuntimeError(f"on its node: {_in_short(error)}") from None
 
-    def _let_go(self, number: int) -> None:
+    def let_go(self, number: int) -> None:
+        """End a collector's actor, if it has one; with it its simulator ends."""
         with self._lock:
-            ray.kill(self._actors.pop(number))
+            if (actor := self._actors.pop(number, None)) is not None:
+                ray.kill(actor)
 
     def close(self) -> None:
         """Let go of all."""

@@ -96,8 +96,10 @@ class Fleet:
             starts: whether those that come back are started now.
         """
         before, self._at_work = self._at_work, _at_work(config)
-        for supervisor in self._supervisors[self._at_work : before]:
-            supervisor.retire()
+        for number in range(self._at_work, before):
+            self._supervisors[number].retire()
+            if self._cluster is not None:
+                self._cluster.release(number)
         for supervisor in self._supervisors[before : self._at_work] if starts else ():
             supervisor.start()
 

@@ -82,6 +82,12 @@ class Cluster:
                 self.close()
         return RemoteCollector(ours, self.kill)
 
+    def release(self, number: int) -> None:
+        """Give a collector's place on its node back, simulator and all; the next life looks for another."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # the driver has ended, and so have all places
+                self._socket.send(str(number).encode())
+
     def close(self) -> None:
         """Let the driver end; the collectors that still live end with it, and so do their simulators."""
         if self._socket is not None:
@@ -102,7 +108,7 @@ class Cluster:
         if self._socket is not None and self._process is not None and self._process.poll() is None:
             return self._socket
         self.close()
-        self._socket, theirs = socket.socketpair()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         folder, settings = str(self._run.path.resolve()), self._settings.model_dump_json()
         words = ("-m", "agent.cluster", str(theirs.fileno()), str(os.getpid()), folder, settings)
         with theirs, (self._run.path / "cluster.log").open("ab") as log:

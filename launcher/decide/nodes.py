@@ -1,17 +1,18 @@
 """What each node of a cluster holds at most, and what of it doesn't fit: sums as of one machine, node by node. Pure.
 
-Every node is taken to be as the machine that plans; the learner is on the first, and collectors are spread evenly.
+Every node is taken to be as the machine that plans, but for its RAM where that is said; the learner is on the first,
+and collectors are spread evenly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from launcher.decide.fit import Line, Situation, Sum
 from launcher.decide.sizes import Sizes
-from launcher.observe.pools import PoolKind, estimated
+from launcher.observe.pools import Pool, PoolKind, estimated
 
 RAY_NODE_MIB = 170.0
 """Anonymous memory of a node's raylet, agents and log monitor, measured with Ray 2.60; a head has 80 more."""
@@ -54,7 +55,9 @@ class NodePlan:
         return not any(each.short_mib for each in self.sums)
 
 
-def node_plans(situation: Situation, parts: AgentParts, nodes: int, collectors: int, cards: int) -> list[NodePlan]:
+def node_plans(
+    situation: Situation, parts: AgentParts, nodes: int, collectors: int, cards: int, ram_gib: float | None = None
+) -> list[NodePlan]:
     """Return what nodes hold, alike ones together.
 
     Args:
@@ -63,7 +66,12 @@ def node_plans(situation: Situation, parts: AgentParts, nodes: int, collectors: 
         nodes: how many.
         collectors: of them all.
         cards: of each node; 0 for none.
+        ram_gib: of each node, as a job is given it; None: what the machine that plans has.
     """
+    if ram_gib is not None:
+        ram = Pool("ram", PoolKind.RAM, estimated(ram_gib * 1024), estimated(ram_gib * 1024))
+        others = (pool for pool in situation.reading.pools if pool.kind is not PoolKind.RAM)
+        situation = replace(situation, reading=replace(situation.reading, pools=(ram, *others)))
     each, more = divmod(collectors, nodes)
     counts = [(number == 0, each + (number < more)) for number in range(nodes)]
     found, first = [], 0

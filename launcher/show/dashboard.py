@@ -138,8 +138,9 @@ def _simulator(found: Found) -> str:
     if not found.get("host"):
         return ""
     qualities = [each.get("quality") for each in (inner(found, "simulator"), found) if each.get("quality")]
-    town = inner(found, "options").get("map")
-    parts = [f"{found['host']}:{found.get('port')}", *([str(town)] if town else [])]
+    town, cluster = (inner(found, "options").get(name) for name in ("map", "cluster"))
+    where = f"each node's own, of the cluster at {cluster}" if cluster else f"{found['host']}:{found.get('port')}"
+    parts = [where, *([str(town)] if town else [])]
     return ", ".join([*parts, *(f"quality {quality}" for quality in qualities[:1])])
 
 

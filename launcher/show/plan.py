@@ -120,7 +120,9 @@ def show_nodes(found: list[NodePlan], console: Console) -> None:
         if one.short_mib
     ]
     said = "It fits." if not wrong else f"It doesn't fit: {'; '.join(wrong)}."
-    console.print(f"{said} Each node is taken to be as this machine.", highlight=False, soft_wrap=True)
+    console.print(
+        f"{said} What isn't said of a node is taken to be as on this machine.", highlight=False, soft_wrap=True
+    )
 
 
 def _sums(asked: Candidate) -> Table:

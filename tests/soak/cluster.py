@@ -67,8 +67,9 @@ class StruckCluster:
         self._words = (
             *("--set", f"cluster.address={cluster.address}", "--set", f"cluster.simulator={SIMULATOR}"),
             *("--set", f"training.collectors={COLLECTORS}", "--set", f"simulator.patience_s={PATIENCE_S}"),
-            # Whose processes start beside each other: no instant is about a hang.
+            # Whose processes start beside each other: no instant is about a hang. An evaluation takes a minute.
             *("--set", "collector.start_limit_s=120", "--set", "simulator.timeout_s=20"),
+            *("--set", "evaluation.every_steps=500"),
         )
 
     def __enter__(self) -> StruckCluster:

@@ -60,3 +60,7 @@ def test_agent_launcher_and_carla_lite_are_in_one_image(node: dict[str, Any]) ->
     assert "COPY launcher /app/launcher" in stage
     assert "COPY carla/lite/carla_lite /app/carla_lite" in stage
     assert lines[-1] == "FROM agent", "without a target the image is the agent's"
+    ignored = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    sent = tuple(line[1:].partition("*")[0] for line in ignored if line.startswith("!"))
+    sources = [line.split()[1] for line in lines if line.startswith("COPY ") and "--from" not in line]
+    assert all(f"{source}/".startswith(sent) for source in sources)

@@ -96,10 +96,12 @@ def test_a_run_is_finished_once_its_figures_are_there(tmp_path: Path) -> None:
     arrived = {**totals, "route_completion": 0.95}
     rows: list[dict[str, Any]] = [
         {"time": 60, "event": "started", "steps": 0},
-        {"time": 120, "event": "evaluated", "step": 16, "totals": {"td3": totals}},
+        {"time": 180, "event": "checkpoint"},
+        {"time": 240, "event": "evaluated", "step": 16, "totals": {"td3": totals}},
         {"time": 9000, "event": "resumed", "steps": 16},
         {"time": 9060, "event": "evaluated", "step": 16, "totals": {"td3": totals}},
-        {"time": 9180, "event": "evaluated", "step": 32, "totals": {"td3": arrived, "pid": totals}},
+        {"time": 9180, "event": "checkpoint"},
+        {"time": 9190, "event": "evaluated", "step": 32, "totals": {"td3": arrived, "pid": totals}},
     ]
     job.run.agent_events.write_text("".join(json.dumps(row) + "\n" for row in rows))
     job.run.evaluation_json.write_text(json.dumps([{"name": "td3", "routes": [{"success": True}, {"success": False}]}]))

@@ -20,6 +20,7 @@ from tests.conftest import Server
 from tests.wire.conftest import NewRun
 from tests.wire.launched import Launch
 from tests.wire.test_fleet import assert_whole, rings, total
+from tests.wire.test_requests import ask
 from tests.wire.trainee import Run, running
 
 pytest.importorskip("ray", reason="Ray isn't installed: pip install '.[ray]'")
@@ -143,6 +144,26 @@ def test_collector_0_evaluates_on_its_node_and_the_results_lie_here(
     run.train(*on(cluster), "--max-timesteps", "80", "--eval-freq", "40", "--num-eval-episodes", "1")
     assert [event["step"] for event in run.events("evaluated")] == [40, 80]
     assert RunPaths(run.path).evaluation_json.exists()
+
+
+def test_a_collector_that_rests_gives_its_simulator_back_and_finds_another_when_it_is_wanted_again(
+    cluster: Any, cluster_run: Callable[[], Run]
+) -> None:
+    add_node(cluster, simulators=2)
+    run = cluster_run()
+    process = run.start(*on(cluster, 2), "--max-timesteps", "50000")
+    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20, LONG_S)
+    run.wait(lambda: len(actors_of(RunPaths(run.path))) == 2, LONG_S)
+    pids = family(actors_of(RunPaths(run.path))[1])
+    assert ask(run, "apply", collector__at_work=1).result == "ok"
+    assert gone(pids)
+    kept = rings(run)[1].steps
+    assert ask(run, "apply", collector__at_work=2).result == "ok"
+    run.wait(lambda: rings(run)[1].steps >= kept + 20, LONG_S)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(LONG_S) == Exit.STOPPED
+    for ring in rings(run):
+        assert_whole(ring)
 
 
 def test_a_cluster_without_this_token_or_without_nodes_is_refused_in_a_sentence(

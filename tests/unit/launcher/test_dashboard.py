@@ -109,6 +109,11 @@ def test_a_run_that_runs_is_shown_in_80_columns(tmp_path: Path) -> None:
     assert "ram is short" not in text
 
 
+def test_on_a_cluster_the_simulator_is_each_nodes_own(tmp_path: Path) -> None:
+    found = {**dashboard.status(written(tmp_path), NOW), "options": {"map": "Lite01", "cluster": "auto"}}
+    assert dashboard.figures(found)["simulator"] == "each node's own, of the cluster at auto, Lite01, quality Low"
+
+
 def test_each_card_has_its_own_bar(tmp_path: Path) -> None:
     held = {"vram:0": {"simulator": 4800.0, "Xorg": 85.0}, "vram:1": {"agent": 490.0, "blender": 200.0}}
     pools = {name: {"total": 6000.0, "free": 1000.0, "owners": owners} for name, owners in held.items()}

@@ -15,11 +15,13 @@ CARLA = Simulator("Low", {"Low": {VRAM: measured(4800), RAM: measured(4000)}}, c
 PARTS = AgentParts(Sizes({}, {RAM: 2000, VRAM: 3000, DISK: 7000}), collector_mib=300, evaluation_mib=60)
 
 
-def planned(nodes: int, collectors: int, cards: int = 4, ram_mib: float = 64_000) -> list[NodePlan]:
+def planned(
+    nodes: int, collectors: int, cards: int = 4, ram_mib: float = 64_000, node_ram_gib: float | None = None
+) -> list[NodePlan]:
     totals = {**TOTALS, "ram": (RAM, ram_mib)}
     pools = tuple(Pool(name, kind, measured(mib), measured(mib)) for name, (kind, mib) in totals.items())
     situation = Situation(Reading(pools, Gpu.OK), CARLA, {"device": "cuda"}, {}, {RAM: 256, VRAM: 100, DISK: 512})
-    return node_plans(situation, PARTS, nodes, collectors, cards)
+    return node_plans(situation, PARTS, nodes, collectors, cards, node_ram_gib)
 
 
 def needed(plan: NodePlan) -> dict[PoolKind, float]:
@@ -53,6 +55,7 @@ def test_what_does_not_fit_is_found_on_the_node_that_it_is_on() -> None:
     first, others = planned(4, 16, ram_mib=19_500)
     assert not first.fits
     assert others.fits
+    assert [each.fits for each in planned(4, 16, node_ram_gib=19)] == [False, True], "whatever this machine has"
     assert [each.fits for each in planned(2, 16, cards=1)] == [False, False], "eight simulators on a card"
 
 

@@ -129,7 +129,8 @@ class Shoved:
     def act(self, observation: Observation, state: DriverState) -> Action:
         """Return the driver's action, pulled."""
         steer, pedal = self._other.act(observation, state)
-        return np.clip((steer + self._wheel.next(), pedal + self._foot.next()), -1.0, 1.0).astype(np.float32)
+        pulled = np.array((steer + self._wheel.next(), pedal + self._foot.next()), np.float32)
+        return pulled.clip(-1.0, 1.0)
 
 
 class _Pull:

@@ -38,8 +38,8 @@ from contract.paths import RunPaths
 
 PREFIX = "carla-td3-collector-"
 """Of the folders of this machine's temporary files, followed by the id of the process that made it."""
-LOOK_S = 0.005
-ANSWER_S = 0.1
+LOOK_S = 0.02
+ANSWER_S = 0.25
 """A question is answered after this long at the latest, with nothing if there is nothing."""
 OLDEST_S = 1.0
 """A finished step waits so long for others of its chunk."""

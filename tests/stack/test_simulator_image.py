@@ -40,7 +40,7 @@ chmod +x "$UE4_PROJECT_ROOT/CarlaUE4/Binaries/Linux/CarlaUE4-Linux-Shipping"
 """
 SIMULATOR = """#!/opt/venv/bin/python
 import os, re, signal, sys
-from carla_lite import __main__ as lite
+from carla_lite import command as lite
 
 def leave(number, _):
     print("signal", signal.Signals(number).name, flush=True)

@@ -247,8 +247,9 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._actuators.rest()
         self._see(motion)
         self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion, drive.rules)
-        target_mps = self.config.reward.target_speed_mps
-        self._expert = Expert(target_mps, self.session.config.fixed_delta_s, lambda: self.hazards)
+        if self.config.privileged:
+            target_mps = self.config.reward.target_speed_mps
+            self._expert = Expert(target_mps, self.session.config.fixed_delta_s, lambda: self.hazards)
         self._lights = LightWatch(self.session, self.car.actor)
         self._signs = stop_signs(self.session) if self._signs is None else self._signs
         self._stops = StopWatch(self._signs)
@@ -317,10 +318,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         applied = self._actuators.applied if self.config.action_rate.limited else None
         vector = observation.vector(state, self.config.route.point_spacing_m, applied)
         seen: Observation = {"image": self._stack.image, "vector": vector}
-        if self.config.privileged:
-            assert self._expert is not None
-            advised = self._expert.act(seen, state)
-            seen["privileged"] = privileged.vector(self.hazards, state, advised)
+        if self._expert is not None:
+            seen["privileged"] = privileged.vector(self.hazards, state, self._expert.act(seen, state))
         return seen
 
     def _look_around(self) -> World:

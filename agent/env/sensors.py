@@ -39,6 +39,7 @@ class FrameCamera:
     ) -> None:
         self._session = session
         self._arrivals: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._message: carla.Image | None = None
         self.last: NDArray[np.uint8] | None = None
         """The newest picture that was asked for, as :meth:`image` returned it."""
         blueprint = _blueprint(session.world, "sensor.camera.rgb")
@@ -48,12 +49,13 @@ class FrameCamera:
         self.actor.listen(self._arrivals.put)
 
     def image(self, frame: int) -> NDArray[np.uint8]:
-        """Return the (height, width, 4) BGRA picture of ``frame``, a view of the message's own memory.
+        """Return the (height, width, 4) BGRA picture of ``frame``, valid until the next one is asked for.
 
         Raises:
             SimulatorLost: it does not come.
         """
-        message = self._session.receive(self._arrivals, frame)
+        # Held on to: the client reads a later message into the memory of one that nobody holds.
+        message = self._message = self._session.receive(self._arrivals, frame)
         self.last = np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
         return self.last
 

@@ -63,8 +63,11 @@ class Look:
         (see ``slurm.record.seen``).
         """
         self._hear()
+        # A launcher takes the lock, writes that it runs, later writes its end and lets go: held at either moment, what
+        # was read between them is no dead launcher's.
+        was_held = is_held(self._run.launcher_lock)
         launcher, beat = read_object(self._run.launcher_state), read_heartbeat(self._run.heartbeat)
-        alive = is_held(self._run.launcher_lock)
+        alive = was_held or is_held(self._run.launcher_lock)
         state = launcher.get("state", "unknown")
         return {
             **{each.name: launcher.get(each.name) for each in fields(LauncherState)},

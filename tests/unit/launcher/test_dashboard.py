@@ -17,8 +17,9 @@ from rich.console import Console
 
 from contract.locks import Lock
 from contract.paths import RunPaths
+from contract.readers import read_object
 from launcher.observe.tail import Tail
-from launcher.show import dashboard
+from launcher.show import dashboard, status
 from launcher.show.bars import bar, cells_of
 from launcher.show.status import Look
 from tests.unit.beats import BEAT
@@ -189,6 +190,32 @@ def test_following_ends_with_the_run_and_says_how(
     shown = capsys.readouterr().out
     assert shown.count("The run ended: the agent finished (exit code 0).") == 1
     assert shown.count("run ") >= 1
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_launcher_that_comes_or_goes_during_a_look_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    run = written(tmp_path)
+    locks = [] if begins else [Lock(run.launcher_lock)]
+
+    def read_meanwhile(path: Path) -> dict[str, Any]:
+        if begins:
+            locks.append(Lock(run.launcher_lock))
+            return read_object(path)
+        seen = read_object(path)
+        ended = {**STATE, "state": "stopped", "exit_code": 0, "reason": "the agent finished"}
+        written(tmp_path, **{"launcher.json": json.dumps(ended)})
+        locks.pop().release()
+        return seen
+
+    monkeypatch.setattr(status, "read_object", read_meanwhile)
+    look = Look(run)
+    assert look.at(NOW)["state"] == "running"
+    monkeypatch.undo()
+    assert look.at(NOW)["state"] == ("running" if begins else "stopped")
+    for lock in locks:
+        lock.release()
 
 
 def test_only_what_is_new_is_read_and_a_half_written_line_waits(tmp_path: Path) -> None:

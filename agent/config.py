@@ -247,18 +247,24 @@ class TimeLimitConfig(Section):
 
 
 class ActionRateConfig(Section):
-    """How fast wheel and pedal follow what is asked of them, whole units of the action a second; null = at once.
+    """How fast wheel and pedal follow what is asked of them: whole units of the action a second, null = at once.
 
-    With either, the observation's last two numbers are what wheel and pedal have come to.
+    With any of it, the observation's last two numbers are what wheel and pedal have come to.
     """
 
     steer_per_s: float | None = Field(None, gt=0, description="Of steering.")
     pedal_per_s: float | None = Field(None, gt=0, description="Of throttle and brake.")
+    lag_s: float = Field(
+        0.0,
+        ge=0,
+        description="Time constant of both: each step they come nearer to what is asked by 1 - exp(-step / lag_s), so "
+        "that a policy's trembling isn't the car's; 0 = none.",
+    )
 
     @property
     def limited(self) -> bool:
         """Whether anything is."""
-        return self.steer_per_s is not None or self.pedal_per_s is not None
+        return self.steer_per_s is not None or self.pedal_per_s is not None or self.lag_s > 0.0
 
 
 class EnvironmentConfig(Section):

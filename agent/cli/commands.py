@@ -136,7 +136,8 @@ def record(
     driver: Annotated[
         str,
         typer.Option(
-            help="expert, expert-shoved (its wheel and foot are pulled aside now and then), pid, random or stop."
+            help="expert, expert-shoved (wheel and foot are pulled aside now and then, at times it doesn't look), "
+            "pid, random or stop."
         ),
     ] = "expert",
     steps: Annotated[int, typer.Option(min=1, help="In all, with those that --resume finds.")] = 20_000,

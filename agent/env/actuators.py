@@ -6,6 +6,8 @@ wheel and pedal are belongs to the state (``observation``).
 
 from __future__ import annotations
 
+import math
+
 from agent.config import ActionRateConfig
 
 
@@ -19,6 +21,7 @@ class Actuators:
 
     def __init__(self, config: ActionRateConfig, seconds: float) -> None:
         self._most = [None if rate is None else rate * seconds for rate in (config.steer_per_s, config.pedal_per_s)]
+        self._share = 1.0 - math.exp(-seconds / config.lag_s) if config.lag_s > 0.0 else 1.0
         self.applied = (0.0, 0.0)
         """Where they are: steering and pedal, -1 to 1."""
 
@@ -29,9 +32,9 @@ class Actuators:
     def follow(self, steer: float, pedal: float) -> tuple[float, float]:
         """Return what a step applies of what is asked for."""
         (before_steer, before_pedal), (most_steer, most_pedal) = self.applied, self._most
-        self.applied = _toward(before_steer, steer, most_steer), _toward(before_pedal, pedal, most_pedal)
+        self.applied = self._toward(before_steer, steer, most_steer), self._toward(before_pedal, pedal, most_pedal)
         return self.applied
 
-
-def _toward(before: float, asked: float, most: float | None) -> float:
-    return asked if most is None else min(before + most, max(before - most, asked))
+    def _toward(self, before: float, asked: float, most: float | None) -> float:
+        nearer = asked if self._share == 1.0 else before + self._share * (asked - before)
+        return nearer if most is None else min(before + most, max(before - most, nearer))

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from agent.config import AgentConfig
-from agent.env.expert import Action, Expert, PidPurePursuit
+from agent.env.expert import STANDING_MPS, Action, Expert, PidPurePursuit
 from agent.env.hazards import Hazards
 from agent.env.observation import DriverState, Frames, Observation
 from agent.exits import AgentError
@@ -32,14 +32,17 @@ EXPERT = "expert"
 # How much of a difference is hands, not eyes: the expert with a policy's exploration noise on its actions.
 EXPERT_NOISY = "expert-noisy"
 # For demonstrations: who never leaves the lane's middle shows nobody the way back, nor how to brake late who never
-# does (Codevilla et al. 2018; DART, Laskey et al. 2017).
+# does (Codevilla et al. 2018; DART, Laskey et al. 2017). And whose car always stands where a light is red teaches an
+# encoder to tell red by two equal frames (de Haan et al. 2019): so at times nobody looks.
 EXPERT_SHOVED = "expert-shoved"
 Range = tuple[float, float]
 SHOVED_EVERY_S = 6.0
-"""On average, wheel and foot each."""
+"""On average, wheel, foot and eyes each."""
 SHOVED_WHEEL: tuple[Range, Range] = (0.3, 0.8), (0.05, 0.2)
 """How long, seconds; by how much of its way."""
 SHOVED_FOOT: tuple[Range, Range] = (0.5, 1.5), (0.3, 0.9)
+LAPSE: tuple[Range, Range] = (0.5, 2.5), (1.0, 1.0)
+"""The same of a look elsewhere, which is whole."""
 EXPERTS = (EXPERT, EXPERT_NOISY, EXPERT_SHOVED)
 
 
@@ -120,15 +123,21 @@ class Noisy:
 
 
 class Shoved:
-    """A driver whose wheel and foot are now and then pulled aside for a moment."""
+    """A driver whose wheel and foot are now and then pulled aside for a moment, and who doesn't look at times.
 
-    def __init__(self, other: Driver, delta_s: float, rng: np.random.Generator) -> None:
-        self._other = other
-        self._wheel, self._foot = _Pull(delta_s, rng, *SHOVED_WHEEL), _Pull(delta_s, rng, *SHOVED_FOOT)
+    Args:
+        blind: has the pedal meanwhile, as long as the car moves.
+    """
+
+    def __init__(self, other: Driver, blind: Driver, delta_s: float, rng: np.random.Generator) -> None:
+        self._other, self._blind = other, blind
+        self._wheel, self._foot, self._lapse = (_Pull(delta_s, rng, *of) for of in (SHOVED_WHEEL, SHOVED_FOOT, LAPSE))
 
     def act(self, observation: Observation, state: DriverState) -> Action:
         """Return the driver's action, pulled."""
         steer, pedal = self._other.act(observation, state)
+        if self._lapse.next() and state.speed_mps > STANDING_MPS:  # who stands and doesn't look goes on standing
+            pedal = self._blind.act(observation, state)[1]
         pulled = np.array((steer + self._wheel.next(), pedal + self._foot.next()), np.float32)
         return pulled.clip(-1.0, 1.0)
 
@@ -184,7 +193,7 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
         experts: dict[str, Driver] = {
             EXPERT: expert,
             EXPERT_NOISY: Noisy(expert, noise),
-            EXPERT_SHOVED: Shoved(expert, delta_s, rng),
+            EXPERT_SHOVED: Shoved(expert, PidPurePursuit(target_mps), delta_s, rng),
         }
         return experts[name]
     known = ", ".join((*BY_POLICY, *BASELINES, *EXPERTS))

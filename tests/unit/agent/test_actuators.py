@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -26,6 +29,25 @@ def test_each_moves_no_faster_than_its_rate_and_stops_where_it_is_asked_to() -> 
     assert [pedal for _, pedal in applied] == pytest.approx([-0.5, -1.0, -1.0, -1.0])
     actuators.rest()
     assert actuators.applied == (0.0, 0.0)
+
+
+def test_a_lag_takes_the_trembling_off_and_comes_to_what_is_asked() -> None:
+    lagging = Actuators(ActionRateConfig(lag_s=0.3), SECONDS)
+    share = 1.0 - math.exp(-SECONDS / 0.3)
+    assert lagging.follow(0.5, -1.0) == pytest.approx((0.5 * share, -share))
+    for _ in range(30):
+        lagging.follow(0.5, -1.0)
+    assert lagging.applied == pytest.approx((0.5, -1.0), abs=1e-3)
+    pedals = [lagging.follow(0.5, -1.0 + 0.2 * (-1) ** step)[1] for step in range(20)]
+    changes = [abs(after - before) for before, after in pairwise(pedals)]
+    assert max(changes) < 0.4 * 0.3  # of what trembles by 0.4
+
+
+def test_what_lags_keeps_to_its_limit_and_is_told_to_the_driver() -> None:
+    both = Actuators(ActionRateConfig(pedal_per_s=2.0, lag_s=0.3), SECONDS)
+    assert both.follow(0.0, -1.0)[1] == pytest.approx(-0.2)
+    assert ActionRateConfig(lag_s=0.3).limited
+    assert not ActionRateConfig().limited
 
 
 def test_a_limited_cars_vector_ends_with_wheel_and_pedal_in_the_same_size() -> None:

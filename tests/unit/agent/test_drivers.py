@@ -135,7 +135,7 @@ def test_a_shoved_expert_shows_the_way_back_to_the_lanes_middle_and_to_its_speed
     points = np.column_stack([np.arange(6_000.0), np.zeros((6_000, 2))])
     car = Bicycle(Route.through("straight", points, np.full(6_000, 2.0), 0))
     expert = Expert(8.0, STEP_S, lambda: NOTHING)
-    states = drive(Shoved(expert, STEP_S, np.random.default_rng(0)), car, 6_000)
+    states = drive(Shoved(expert, PidPurePursuit(8.0), STEP_S, np.random.default_rng(0)), car, 6_000)
     lateral = np.array([state.place.lateral_m for state in states])
     assert np.abs(lateral).max() < 2.4
     assert (lateral > 0.4).mean() > 0.02
@@ -145,6 +145,20 @@ def test_a_shoved_expert_shows_the_way_back_to_the_lanes_middle_and_to_its_speed
     assert (speed < 6.5).mean() > 0.02
     assert (speed > 9.0).mean() > 0.02
     assert (np.abs(speed - 8.0) < 1.0).mean() > 0.5
+
+
+def test_a_shoved_expert_comes_to_a_red_light_at_every_speed() -> None:
+    """Of sixty red lights it runs some and stands at some, and on the way there it is slow and fast."""
+    ran, closest_mps = 0, []
+    for seed in range(60):
+        car = Bicycle(bends())
+        red = expert(car, lambda car: Hazards(light=Light.RED, light_gap_m=55.0 - car.s_m))
+        blind = PidPurePursuit(8.0)
+        states = drive(Shoved(red, blind, STEP_S, np.random.default_rng(seed)), car, 150)
+        ran += states[-1].place.s_m > 55.0
+        closest_mps += [state.speed_mps for state in states if 45.0 < state.place.s_m < 50.0][:1]
+    assert 3 < ran < 57
+    assert np.ptp(closest_mps) > 3.0
 
 
 def test_the_expert_goes_on_when_the_light_turns_yellow_right_before_it() -> None:

@@ -226,3 +226,17 @@ def test_the_privileged_vector_is_bounded_and_calm_where_nothing_is_ahead():
     assert values.dtype == np.float32
     assert values[-2:].tolist() == [0.5, -0.25]
     assert np.abs(values).max() == 2.0
+
+
+def test_a_lights_state_is_told_where_a_camera_can_make_it_out_and_rare_greens_weigh_as_much_as_reds():
+    state = DriverState(STRAIGHT, STRAIGHT.project(10.0, 0.0), 10.0, 0.0, 0.0, 5.0)
+
+    def told(light: Light, gap_m: float) -> dict[str, float]:
+        values = privileged.vector(Hazards(light=light, light_gap_m=gap_m), state, np.zeros(2, np.float32))
+        return {name: float(value) for name, value in zip(privileged.NAMES, values, strict=True) if "light" in name}
+
+    for light in (Light.RED, Light.YELLOW, Light.GREEN):
+        near, far = told(light, 20.0), told(light, 30.0)
+        assert [name for name, value in near.items() if value] == [f"light_{light.name.lower()}", "light_near"]
+        assert [name for name, value in far.items() if value] == ["light_near"]
+    assert told(Light.GREEN, 20.0)["light_green"] > 2.0 * told(Light.RED, 20.0)["light_red"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from itertools import pairwise
 
 import cv2
@@ -74,6 +75,21 @@ def test_a_crosswalk_that_ends_before_the_kerb_is_drawn_out_to_both_sidewalks():
 def test_a_map_without_sidewalks_gets_a_strip_beside_the_road():
     driving = [lane for lane in LITE02.lanes if lane.kind == "driving"]
     assert (area_map(driving, []).labels == Area.SIDEWALK).any()
+
+
+def test_a_median_is_grass_but_for_where_it_is_crossed():
+    median = next(lane for lane in LITE02.lanes if lane.kind == "driving" and not lane.in_junction)
+    lanes = [replace(lane, kind="median") if lane is median else lane for lane in LITE02.lanes]
+    outline = np.concatenate([median.left, median.right[::-1]])[:, :2]
+    plain, planted = area_map(LITE02.lanes, []), area_map(lanes, [])
+    changed = plain.labels != planted.labels
+    assert set(plain.labels[changed]) == {Area.ROAD}
+    assert set(planted.labels[changed]) == {Area.GRASS}
+    whole = cv2.contourArea(outline.astype(np.float32)) / planted.pixel_m**2
+    assert changed.sum() == pytest.approx(whole, rel=0.1)
+    assert Area.GRASS in polygons(planted.labels, step_px=16.0).labels
+    crossed = area_map(lanes, [outline]).labels[planted.labels == Area.GRASS]
+    assert (crossed == Area.CROSSWALK).mean() > 0.9
 
 
 def test_the_file_is_laid_out_as_detour_reads_it():

@@ -1,4 +1,4 @@
-"""Where people can walk, as a raster of areas: sidewalks, crosswalks and roads.
+"""Where people can walk, as a raster of areas: sidewalks, crosswalks, roads and the grass between them.
 
 Owns the raster and which area wins where two overlap. Makes no polygons.
 """
@@ -26,6 +26,7 @@ VERGE_M = 2.0
 REACH_M = 8.0
 ONTO_M = 1.0
 HOLE_M2 = 200.0  # as in the picture: what no lane of a junction covers is road, a block of houses isn't
+NO_ROAD = ("sidewalk", "none", "border")  # OpenDRIVE's types of lanes
 SUB = 4  # fractional bits of drawing coordinates
 
 Labels = NDArray[np.uint8]
@@ -38,6 +39,8 @@ class Area(IntEnum):
     SIDEWALK = 1
     CROSSWALK = 2
     ROAD = 3
+    GRASS = 4
+    """Lanes of OpenDRIVE's type median; of the grass beside a road a map says nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +69,15 @@ def area_map(lanes: Sequence[Lane], crosswalks: Sequence[FloatArray]) -> AreaMap
                 cv2.polylines(painted, [places], True, (1,), 1, cv2.LINE_8, SUB)
         return painted
 
-    road = mask(_outlines(lanes, walked=False), grow=True)
+    road = mask(_outlines(lanes, lambda kind: kind not in NO_ROAD), grow=True)
     _fill_holes(road, HOLE_M2 / pixel_m**2)
-    walked = mask(_outlines(lanes, walked=True), grow=True)
+    walked = mask(_outlines(lanes, lambda kind: kind == "sidewalk"), grow=True)
     if not walked.any():
         reach = 2 * round(VERGE_M / pixel_m) + 1
         walked = cv2.dilate(road, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (reach, reach))).astype(np.uint8)
     labels = np.where(walked, np.uint8(Area.SIDEWALK), np.uint8(Area.BLOCK))
     labels[road > 0] = Area.ROAD
+    labels[mask(_outlines(lanes, lambda kind: kind == "median"), grow=False) > 0] = Area.GRASS
 
     def is_walked(place: FloatArray) -> bool:
         column, row = ((place - low) / pixel_m).astype(int).tolist()
@@ -102,9 +106,9 @@ def _drawn_out(outline: FloatArray, is_walked: Callable[[FloatArray], bool]) -> 
     return reached
 
 
-def _outlines(lanes: Iterable[Lane], walked: bool) -> Iterable[FloatArray]:
+def _outlines(lanes: Iterable[Lane], wanted: Callable[[str], bool]) -> Iterable[FloatArray]:
     for lane in lanes:
-        if (lane.kind == "sidewalk") == walked and lane.kind not in ("none", "border"):
+        if wanted(lane.kind):
             yield np.concatenate([lane.left, lane.right[::-1]])
 
 

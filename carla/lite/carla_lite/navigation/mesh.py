@@ -36,7 +36,7 @@ def _sources() -> bytes:
 
 @lru_cache(maxsize=1)
 def build(network: RoadNetwork) -> bytes:
-    """Return the file: sidewalks, crosswalks and roads at the ground's height.
+    """Return the file: sidewalks, crosswalks, roads and medians at the ground's height.
 
     Raises:
         ValueError: nobody can walk there, or the map is too large for one tile.

@@ -22,7 +22,7 @@ from launcher import plan as plan_command
 from launcher import simulator as simulator_command
 from launcher import up as up_command
 from launcher.config import SHIPPED, STACK
-from launcher.observe.pools import Cards
+from launcher.observe.pools import Cards, PoolKind
 from launcher.options import RunOptions, RuntimeKind, SimulatorKind
 from launcher.page import live_page
 from launcher.resolve.resuming import DEFAULT_CONFIG, default_name
@@ -287,6 +287,9 @@ def plan(
     node_ram: Annotated[
         float | None, typer.Option(min=0.1, metavar="GIB", help="RAM of each node. Default: this machine's.")
     ] = None,
+    node_vram: Annotated[
+        float | None, typer.Option(min=0.1, metavar="GIB", help="VRAM of each card. Default: this machine's.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
     launcher_config: Settings = None,
@@ -311,7 +314,12 @@ def plan(
     )
     with _refusals():
         code = plan_command.run(
-            RunPaths(runs_dir / f".planned-{os.getpid()}"), options, as_json, nodes, gpus_per_node, node_ram
+            RunPaths(runs_dir / f".planned-{os.getpid()}"),
+            options,
+            as_json,
+            nodes,
+            gpus_per_node,
+            {PoolKind.RAM: node_ram, PoolKind.VRAM: node_vram},
         )
     raise typer.Exit(int(code))
 

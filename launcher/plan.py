@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 
 from rich.console import Console
 
@@ -29,7 +30,7 @@ def run(
     as_json: bool,
     nodes: int | None = None,
     cards: int = 1,
-    node_ram_gib: float | None = None,
+    node_gib: Mapping[PoolKind, float | None] | None = None,
 ) -> Exit:
     """Print the plan for this machine as it is now, and return the exit code.
 
@@ -39,7 +40,7 @@ def run(
         as_json: one object instead of tables.
         nodes: of a cluster whose nodes are as this machine: what each of them holds; None: this machine alone.
         cards: of each node.
-        node_ram_gib: of each node; None: this machine's.
+        node_gib: RAM and VRAM of each node and card; None, or one that is missing: this machine's.
 
     Raises:
         ExitError: what was asked for can't be.
@@ -53,18 +54,19 @@ def run(
     try:
         planned = make_plan(found, run_.path.parent, limits, resolved.reading, resolved.footprint)
         if nodes is not None:
-            return _show_nodes(planned, nodes, cards, node_ram_gib, as_json)
+            said_mib = {kind: 1024.0 * gib for kind, gib in (node_gib or {}).items() if gib is not None}
+            return _show_nodes(planned, nodes, cards, said_mib, as_json)
     finally:
         resolved.clear()
     return show(planned, as_json)
 
 
-def _show_nodes(planned: PlanResult, nodes: int, cards: int, ram_gib: float | None, as_json: bool) -> Exit:
+def _show_nodes(planned: PlanResult, nodes: int, cards: int, said_mib: Mapping[PoolKind, float], as_json: bool) -> Exit:
     """Print what each node of a cluster holds, and return the exit code that it comes to."""
     collectors = count_of(planned.situation.base)
     parts = agent_parts(planned, collectors)
-    cards = cards if planned.situation.reading.of(PoolKind.VRAM) else 0
-    found = node_plans(planned.situation, parts, nodes, collectors, cards, ram_gib)
+    cards = cards if PoolKind.VRAM in said_mib or planned.situation.reading.of(PoolKind.VRAM) else 0
+    found = node_plans(planned.situation, parts, nodes, collectors, cards, said_mib)
     if as_json:
         print(json.dumps(show_plan.plain_nodes(found), indent=1))
     else:

@@ -1,6 +1,6 @@
 """What each node of a cluster holds at most, and what of it doesn't fit: sums as of one machine, node by node. Pure.
 
-Every node is taken to be as the machine that plans, but for its RAM where that is said; the learner is on the first,
+Every node is taken to be as the machine that plans, but for the memory that is said of it; the learner is on the first,
 and collectors are spread evenly.
 """
 
@@ -18,6 +18,7 @@ RAY_NODE_MIB = 170.0
 """Anonymous memory of a node's raylet, agents and log monitor, measured with Ray 2.60; a head has 80 more."""
 RAY_ACTOR_MIB = 180.0
 """The same of the worker that holds one collector."""
+_NAMES = {PoolKind.RAM: "ram", PoolKind.VRAM: "vram:0"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,12 @@ class NodePlan:
 
 
 def node_plans(
-    situation: Situation, parts: AgentParts, nodes: int, collectors: int, cards: int, ram_gib: float | None = None
+    situation: Situation,
+    parts: AgentParts,
+    nodes: int,
+    collectors: int,
+    cards: int,
+    totals_mib: Mapping[PoolKind, float] | None = None,
 ) -> list[NodePlan]:
     """Return what nodes hold, alike ones together.
 
@@ -66,12 +72,12 @@ def node_plans(
         nodes: how many.
         collectors: of them all.
         cards: of each node; 0 for none.
-        ram_gib: of each node, as a job is given it; None: what the machine that plans has.
+        totals_mib: what each node, or one card of it, has; of kinds that aren't there, what the machine that plans has.
     """
-    if ram_gib is not None:
-        ram = Pool("ram", PoolKind.RAM, estimated(ram_gib * 1024), estimated(ram_gib * 1024))
-        others = (pool for pool in situation.reading.pools if pool.kind is not PoolKind.RAM)
-        situation = replace(situation, reading=replace(situation.reading, pools=(ram, *others)))
+    if totals_mib:
+        said = [Pool(_NAMES[kind], kind, estimated(mib), estimated(mib)) for kind, mib in totals_mib.items()]
+        others = (pool for pool in situation.reading.pools if pool.kind not in totals_mib)
+        situation = replace(situation, reading=replace(situation.reading, pools=(*said, *others)))
     each, more = divmod(collectors, nodes)
     counts = [(number == 0, each + (number < more)) for number in range(nodes)]
     found, first = [], 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from launcher.decide.fit import Situation
@@ -16,12 +18,16 @@ PARTS = AgentParts(Sizes({}, {RAM: 2000, VRAM: 3000, DISK: 7000}), collector_mib
 
 
 def planned(
-    nodes: int, collectors: int, cards: int = 4, ram_mib: float = 64_000, node_ram_gib: float | None = None
+    nodes: int,
+    collectors: int,
+    cards: int = 4,
+    ram_mib: float = 64_000,
+    totals_mib: Mapping[PoolKind, float] | None = None,
 ) -> list[NodePlan]:
     totals = {**TOTALS, "ram": (RAM, ram_mib)}
     pools = tuple(Pool(name, kind, measured(mib), measured(mib)) for name, (kind, mib) in totals.items())
     situation = Situation(Reading(pools, Gpu.OK), CARLA, {"device": "cuda"}, {}, {RAM: 256, VRAM: 100, DISK: 512})
-    return node_plans(situation, PARTS, nodes, collectors, cards, node_ram_gib)
+    return node_plans(situation, PARTS, nodes, collectors, cards, totals_mib)
 
 
 def needed(plan: NodePlan) -> dict[PoolKind, float]:
@@ -55,8 +61,19 @@ def test_what_does_not_fit_is_found_on_the_node_that_it_is_on() -> None:
     first, others = planned(4, 16, ram_mib=19_500)
     assert not first.fits
     assert others.fits
-    assert [each.fits for each in planned(4, 16, node_ram_gib=19)] == [False, True], "whatever this machine has"
+    assert [each.fits for each in planned(4, 16, totals_mib={RAM: 19_456})] == [False, True], (
+        "whatever this machine has"
+    )
+    assert [each.fits for each in planned(4, 16, totals_mib={VRAM: 6_144})] == [False, True], "no room beside a learner"
     assert [each.fits for each in planned(2, 16, cards=1)] == [False, False], "eight simulators on a card"
+
+
+def test_cards_that_this_machine_lacks_are_planned_for_where_they_are_said() -> None:
+    ram = Pool("ram", RAM, measured(64_000), measured(64_000))
+    situation = Situation(Reading((ram,)), CARLA, {"device": "cuda"}, {}, {RAM: 256, VRAM: 100})
+    (only,) = node_plans(situation, PARTS, 1, 2, 2, {VRAM: 8192})
+    assert needed(only)[VRAM] == 3000 + 4800 + 100
+    assert only.fits
 
 
 def test_without_cards_no_node_has_a_pool_of_theirs() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 from carla_lite.actors.actor import Identity, Vehicle
 from carla_lite.actors.right_of_way import GiveWaySign, RightOfWay
@@ -46,7 +45,7 @@ class Signage:
         self._offsets = {sign.id: _RECORD_BYTES * index for index, sign in enumerate(self.signs)}
         self._stops: Stops[TrafficLight | GiveWaySign] = Stops()
         self._right_of_way = RightOfWay(network)
-        self._around_cell = lru_cache(_KEPT_CELLS)(self._look_around)
+        self._near: dict[tuple[float, float, float], list[TrafficSign]] = {}
         for sign in self.signs:
             sign.record(self.records, self._offsets[sign.id])
         holding: list[TrafficLight | GiveWaySign] = [*lights.values(), *self._right_of_way.signs]
@@ -88,12 +87,16 @@ class Signage:
 
     def faces(self, x: float, y: float, reach_m: float) -> list[SignFace]:
         """Return what is to be seen of the signs within ``reach_m`` of a place, and of some beyond."""
-        return [sign.face for sign in self._around_cell(x // _SIGHT_CELL_M, y // _SIGHT_CELL_M, reach_m)]
-
-    def _look_around(self, column: float, row: float, reach_m: float) -> list[TrafficSign]:
-        middle = (column + 0.5) * _SIGHT_CELL_M, (row + 0.5) * _SIGHT_CELL_M
-        reach_m += 0.71 * _SIGHT_CELL_M
-        return [sign for sign in self.signs if math.dist(middle, (sign.signal.x, sign.signal.y)) < reach_m]
+        cell = x // _SIGHT_CELL_M, y // _SIGHT_CELL_M, reach_m
+        near = self._near.get(cell)
+        if near is None:
+            middle = (cell[0] + 0.5) * _SIGHT_CELL_M, (cell[1] + 0.5) * _SIGHT_CELL_M
+            reach_m += 0.71 * _SIGHT_CELL_M
+            near = [sign for sign in self.signs if math.dist(middle, (sign.signal.x, sign.signal.y)) < reach_m]
+            self._near[cell] = near
+            if len(self._near) > _KEPT_CELLS:
+                del self._near[next(iter(self._near))]
+        return [sign.face for sign in near]
 
 
 def _sign(signal: Signal, number: int, ground_m: float, index: int) -> TrafficSign:

@@ -10,7 +10,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 CELL_M = 8.0
 SPOT_M = 4.0
@@ -86,7 +85,7 @@ class StaticIndex:
             for cell in _cells(min(xs), min(ys), max(xs), max(ys)):
                 self._cells[cell].append(index)
         self._cells.default_factory = None
-        self._around_spot = lru_cache(KEPT_SPOTS)(self._look_around)
+        self._around: dict[tuple[float, float, int], tuple[StaticBox, ...]] = {}
 
     def at(self, x: float, y: float) -> Sequence[int]:
         """Return the ascending indices of boxes listed in the cell of a place: cheaper than a rectangle."""
@@ -104,11 +103,16 @@ class StaticIndex:
 
         Looked up once a spot of some metres, since every vehicle asks each tick.
         """
-        return self._around_spot(x // SPOT_M, y // SPOT_M, math.ceil(reach))
-
-    def _look_around(self, column: float, row: float, reach: int) -> tuple[StaticBox, ...]:
-        listed = self.near((column + 0.5) * SPOT_M, (row + 0.5) * SPOT_M, reach + 0.75 * SPOT_M + SLACK_M)
-        return tuple(self.boxes[i] for i in listed if self.boxes[i].solid)
+        column, row = x // SPOT_M, y // SPOT_M
+        whole = math.ceil(reach)  # few values, so that most are found again
+        found = self._around.get((column, row, whole))
+        if found is None:
+            listed = self.near((column + 0.5) * SPOT_M, (row + 0.5) * SPOT_M, whole + 0.75 * SPOT_M + SLACK_M)
+            found = tuple(self.boxes[i] for i in listed if self.boxes[i].solid)
+            if len(self._around) >= KEPT_SPOTS:
+                self._around.clear()
+            self._around[column, row, whole] = found
+        return found
 
     def near(self, x: float, y: float, radius: float) -> list[int]:
         """Return the ascending indices of boxes whose footprint comes within ``radius`` metres of (x, y)."""

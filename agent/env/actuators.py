@@ -21,7 +21,7 @@ class Actuators:
 
     def __init__(self, config: ActionRateConfig, seconds: float) -> None:
         self._most = [None if rate is None else rate * seconds for rate in (config.steer_per_s, config.pedal_per_s)]
-        self._share = 1.0 - math.exp(-seconds / config.lag_s) if config.lag_s > 0.0 else 1.0
+        self._left = math.exp(-seconds / config.lag_s) if config.lag_s > 0.0 else 0.0
         self.applied = (0.0, 0.0)
         """Where they are: steering and pedal, -1 to 1."""
 
@@ -36,5 +36,5 @@ class Actuators:
         return self.applied
 
     def _toward(self, before: float, asked: float, most: float | None) -> float:
-        nearer = asked if self._share == 1.0 else before + self._share * (asked - before)
+        nearer = asked + self._left * (before - asked)
         return nearer if most is None else min(before + most, max(before - most, nearer))

@@ -7,8 +7,7 @@ there; ``walker_lateral`` in half widths of a road, ``walker_lateral_speed`` in 
 
 Encoders learn to tell these numbers by their squared errors (``td3.auxiliary``), so a light's state is told where a
 camera can make it out, else 0 (what can't be seen is learned by heart, town by town), and red and green weigh alike:
-cars are before six times as many reds. With 1 for each, at any distance, an encoder of 30 000 rows told 14 of 108 green
-lights within 20 m from red ones in another town; with these, after half as many updates, 50 of 79 within 12 m.
+cars are before six times as many reds (what that changed: docs/benchmarks.md).
 """
 
 from __future__ import annotations

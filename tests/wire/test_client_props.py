@@ -81,11 +81,8 @@ def test_a_prop_is_seen(session):
     empty = camera.at(session.world.tick())
     prop(session, "vendingmachine", ahead(session, 8.0))
     image = camera.at(session.world.tick())
-    changed = (
-        (np.frombuffer(image.raw_data, np.uint8) != np.frombuffer(empty.raw_data, np.uint8))
-        .reshape(120, 160, 4)
-        .any(axis=2)
-    )
+    before, after = (np.frombuffer(each.raw_data, np.uint8).reshape(120, 160, 4) for each in (empty, image))
+    changed = (before != after).any(axis=2)
     assert 150 < changed.sum() < 600, "1.1 m by 2 m, 8 m away"
 
 

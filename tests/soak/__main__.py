@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,23 +35,23 @@ def main(
     results: Annotated[Path, typer.Option(help="Where the record goes.")] = RESULTS,
 ) -> None:
     wanted = {Victim.LEARNER: learner, Victim.SIMULATOR: simulator, Victim.COLLECTOR: collector}
-    outcomes, endings = _sweep(wanted)
-    if cluster:
-        more, wrong = _sweep_cluster(cluster)
-        outcomes, endings = outcomes + more, endings + wrong
-    failed = endings + [problem for outcome in outcomes for problem in outcome.problems]
-    record = {"machine": machine("torch", "carla"), "sums": _sums(outcomes), "problems": failed}
-    results.write_text(json.dumps({**record, "instants": [asdict(each) for each in outcomes]}, indent=1) + "\n")
+    outcomes: list[Outcome] = []
+    failed: list[str] = []
+    for found, wrong in itertools.chain(_sweep(wanted), _sweep_cluster(cluster) if cluster else ()):
+        outcomes += found
+        failed += wrong + [problem for outcome in found for problem in outcome.problems]
+        typer.echo("\n".join(map(_line, found)))
+        # After each run: what was shown stays when an hour's sweep is ended before its last one.
+        record = {"machine": machine("torch", "carla"), "sums": _sums(outcomes), "problems": failed}
+        results.write_text(json.dumps({**record, "instants": [asdict(each) for each in outcomes]}, indent=1) + "\n")
     typer.echo(f"{len(outcomes)} instants, {sum(each.lost for each in outcomes)} transitions lost; {results}")
     for problem in failed:
         typer.echo(problem, err=True)
     raise typer.Exit(1 if failed else 0)
 
 
-def _sweep(wanted: Mapping[Victim, int]) -> tuple[list[Outcome], list[str]]:
-    """Return what each fault did, chains rounded up to whole ones, and what was wrong at the runs' ends."""
-    outcomes: list[Outcome] = []
-    endings: list[str] = []
+def _sweep(wanted: Mapping[Victim, int]) -> Iterator[tuple[list[Outcome], list[str]]]:
+    """Yield of each run what each fault did, chains rounded up to whole ones, and what was wrong at its end."""
     reference: Witness | None = None
     for victim, count in wanted.items():
         for number in range(-(-count // CHAIN)):
@@ -59,25 +60,17 @@ def _sweep(wanted: Mapping[Victim, int]) -> tuple[list[Outcome], list[str]]:
                 if victim is Victim.LEARNER and reference is None:
                     reference = undisturbed(folder / "undisturbed", REFERENCE_STEPS)
                 found, problems = sweep(victim, number, folder, reference if victim is Victim.LEARNER else None)
-            outcomes += found
-            endings += [f"{victim.value}, run {number}: {problem}" for problem in problems]
-            typer.echo("\n".join(map(_line, found)))
-    return outcomes, endings
+            yield found, [f"{victim.value}, run {number}: {problem}" for problem in problems]
 
 
-def _sweep_cluster(count: int) -> tuple[list[Outcome], list[str]]:
-    """Return the same for runs on a cluster, in each of which a victim of each kind dies."""
-    outcomes: list[Outcome] = []
-    endings: list[str] = []
+def _sweep_cluster(count: int) -> Iterator[tuple[list[Outcome], list[str]]]:
+    """Yield the same of runs on a cluster, in each of which a victim of each kind dies."""
     with tempfile.TemporaryDirectory() as name, ray_cluster(Path(name)) as cluster:
         for _ in range(on_cluster.COLLECTORS):
             add_node(cluster)
         for number in range(count):
             found, problems = on_cluster.sweep(cluster, Path(name) / str(number), number)
-            outcomes += found
-            endings += [f"cluster, run {number}: {problem}" for problem in problems]
-            typer.echo("\n".join(map(_line, found)))
-    return outcomes, endings
+            yield found, [f"cluster, run {number}: {problem}" for problem in problems]
 
 
 def _line(outcome: Outcome) -> str:

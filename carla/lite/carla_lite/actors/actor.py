@@ -21,6 +21,7 @@ from carla_lite.scenery.vehicle_meshes import BLINKERS, Lights, Shape
 # The states of a vehicle that is at no light, as in CARLA: at a sign it may have to wait.
 _RED, _GREEN = 0, 2
 _BLINK_S = 0.8
+_DEGREES = 180.0 / math.pi  # a product is quicker than math.degrees, which is one
 # Plain numbers: flags are slow, and each tick asks.
 _SEEN_LIGHTS, _BLINKERS = int(~Lights(0)), int(BLINKERS)
 _UNPAINTED = "128,128,128"
@@ -224,7 +225,7 @@ class Vehicle(Actor):
 
     def record(self, into: bytearray, offset: int) -> None:
         """Write this vehicle's part of the world message."""
-        body, asked, degrees = self.body, self.body.control, math.degrees
+        body, asked = self.body, self.body.control
         light, state = self.light or (0, _RED if self.gives_way else _GREEN)
         c, s = math.cos(body.yaw), math.sin(body.yaw)
         wire.VEHICLE_RECORD.pack_into(
@@ -235,15 +236,15 @@ class Vehicle(Actor):
             body.x,
             body.y,
             body.z,
-            degrees(body.pitch),
-            degrees(body.yaw),
-            degrees(body.roll),
+            body.pitch * _DEGREES,
+            body.yaw * _DEGREES,
+            body.roll * _DEGREES,
             c * body.vx - s * body.vy,
             s * body.vx + c * body.vy,
             body.vz,
             0.0,
             0.0,
-            degrees(body.yaw_rate),
+            body.yaw_rate * _DEGREES,
             c * body.ax - s * body.ay,
             s * body.ax + c * body.ay,
             0.0,

@@ -8,10 +8,9 @@ same state always gives the same result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
 from carla_lite.motion.physics import Body
 from carla_lite.scenery.camera import Pose
@@ -36,7 +35,8 @@ class Contact:
     impulse: tuple[float, float, float]
 
 
-class Box(NamedTuple):
+@dataclass(slots=True)  # not frozen, which makes it slower to make: one a body and a pair
+class Box:
     """An upright oriented box seen from above, with its height span."""
 
     x: float
@@ -62,7 +62,7 @@ def resolve(bodies: Sequence[Body], scene: Scene) -> list[Contact]:
             contacts.append(Contact(a, b, 0, _collide(bodies[a], bodies[b], hit)))
     for a, body in enumerate(bodies):
         if body.simulate_physics:
-            contacts.extend(_resolve_static(a, body, scene.statics))
+            _resolve_static(contacts, a, body, scene.statics)
     return contacts
 
 
@@ -90,7 +90,7 @@ def shove(body: Body, static: StaticBox) -> tuple[float, float] | None:
     return None if hit is None else (-hit.nx * hit.depth_m, -hit.ny * hit.depth_m)
 
 
-def _resolve_static(index: int, body: Body, statics: StaticIndex) -> Iterator[Contact]:
+def _resolve_static(contacts: list[Contact], index: int, body: Body, statics: StaticIndex) -> None:
     x, y, own_reach = body.x, body.y, body.model.reach_m
     for static in statics.solid_around(x, y, own_reach):
         dx, dy, reach = static.x - x, static.y - y, static.reach_m + own_reach
@@ -98,7 +98,7 @@ def _resolve_static(index: int, body: Body, statics: StaticIndex) -> Iterator[Co
             continue
         hit = _overlap(_box_of(body), static)
         if hit is not None:
-            yield Contact(index, None, static.tag, _collide(body, None, hit))
+            contacts.append(Contact(index, None, static.tag, _collide(body, None, hit)))
             x, y = body.x, body.y
 
 
@@ -127,7 +127,8 @@ def _pairs(bodies: Sequence[Body]) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-class _Hit(NamedTuple):
+@dataclass(slots=True)
+class _Hit:
     """How two boxes overlap: unit normal from the second to the first, depth along it, and a point of the contact."""
 
     nx: float

@@ -110,9 +110,10 @@ class Camera:
         """Fill the strokes from far to near; the sort keeps the order of equal keys, as panels of one car have."""
         strokes = sorted(still + moving, key=itemgetter(0), reverse=True) if moving else still
         canvas, line = self._canvas, cv2.LINE_AA if self.lens.height >= SMOOTH_FROM_PX else cv2.LINE_8
+        fill = cv2.fillConvexPoly  # looked up once
         for _, outline, colour in strokes:
             if outline.ndim == 2:
-                cv2.fillConvexPoly(canvas, outline, colour, line, SUB)
+                fill(canvas, outline, colour, line, SUB)
             else:
                 cv2.fillPoly(canvas, list(outline), colour, line, SUB)
 

@@ -62,7 +62,7 @@ class Person:
         """Where its bones are."""
         return self.given or gait(self.phase, self.look.wheelchair)
 
-    def mesh(self, away: Sequence[float], _fine: bool) -> VehicleMesh:
+    def mesh(self, away: Sequence[float], _half_px: float) -> VehicleMesh:
         """Return the figure for an eye at ``away`` from its middle (m, its own frame)."""
         side = round(math.atan2(away[1], away[0]) * SIDES / math.tau) % SIDES
         look, half_height_m = self.look, self.extent[2]

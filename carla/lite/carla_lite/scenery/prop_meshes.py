@@ -39,7 +39,7 @@ class Thing:
     colour: BGR
     shape: Shape
 
-    def mesh(self, away: Sequence[float], _fine: bool) -> VehicleMesh:
+    def mesh(self, away: Sequence[float], _half_px: float) -> VehicleMesh:
         """Return its panels for an eye at ``away`` from its middle (m, its own frame)."""
         side = round(math.atan2(away[1], away[0]) * SIDES / math.tau) % SIDES
         return _mesh(self.shape, self.extent, self.colour, side)

@@ -18,7 +18,7 @@ from carla_lite.roads.signals import Signal, SignalType
 from carla_lite.scenery.meshes import CORNERS, FACES, NORMALS
 from carla_lite.scenery.projection import Pose
 from carla_lite.scenery.statics import TAG_POLE, StaticBox
-from carla_lite.scenery.vehicle_meshes import BGR, Glow, VehicleMesh, packed
+from carla_lite.scenery.vehicle_meshes import BGR, FINE_PX, Glow, VehicleMesh, packed
 
 LAMP_M = 0.3
 """Diameter of a lamp."""
@@ -76,9 +76,9 @@ class SignFace:
     tag: int
     panels: tuple[Panel, ...]
 
-    def mesh(self, _away: Sequence[float], fine: bool) -> VehicleMesh:
-        """Return its panels, whichever side they are seen from; if not fine, as one that is small in the image."""
-        return _mesh(self.panels, fine)
+    def mesh(self, _away: Sequence[float], half_px: float) -> VehicleMesh:
+        """Return its panels, whichever side they are seen from, where half its height takes so many pixels."""
+        return _mesh(self.panels, half_px >= FINE_PX)
 
 
 @dataclass(frozen=True, eq=False)

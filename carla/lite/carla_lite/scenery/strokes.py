@@ -23,12 +23,12 @@ from carla_lite.scenery.people import Person
 from carla_lite.scenery.projection import NEAR_M, Lens, Pose, View
 from carla_lite.scenery.prop_meshes import Thing
 from carla_lite.scenery.sign_faces import SignFace
-from carla_lite.scenery.vehicle_meshes import BEAMS, Glow, Lights, Shape, VehicleMesh, vehicle_mesh
+from carla_lite.scenery.vehicle_meshes import BEAMS, Detail, Glow, Lights, Shape, VehicleMesh, vehicle_mesh
 from carla_lite.scenery.vista import FARTHEST_M, IN_FRONT, Float32, Vista, Walls
 
 SUB = 4  # fractional bits of polygon coordinates
+_PER_PIXEL = float(1 << SUB)
 SMALLEST_CAR_PX = 1.5
-FINE_CAR_PX = 16.0
 FLAT_PERSON_PX = 14.0  # half the height
 WINDOWS_FROM_FOCAL = 150.0
 GLASS = (112.0, 96.0, 82.0)
@@ -64,9 +64,9 @@ class BoxActor:
     lights: int = 0
     """Those of ``Lights`` that shine now."""
 
-    def mesh(self, _away: Sequence[float], fine: bool) -> VehicleMesh:
-        """Return its panels, whichever side they are seen from; if not fine, as one that is small in the image."""
-        return vehicle_mesh(self.shape, self.extent, self.colour, fine, self.lights)
+    def mesh(self, _away: Sequence[float], half_px: float) -> VehicleMesh:
+        """Return its panels, whichever side they are seen from, where half its height takes so many pixels."""
+        return vehicle_mesh(self.shape, self.extent, self.colour, Detail.of(half_px), self.lights)
 
 
 Drawn: TypeAlias = BoxActor | Person | SignFace | Thing
@@ -168,7 +168,7 @@ class _Composition:
 
 
 _MOST_KEPT = 24  # things: those of a crowd change with each step that somebody takes
-_composition = lru_cache(maxsize=64)(_Composition)
+_composition = lru_cache(maxsize=128)(_Composition)
 
 
 def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> list[Stroke]:
@@ -185,7 +185,7 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> 
         x, y, z = px - pose.x, py - pose.y, pz - pose.z
         (a, b, c), (d, e, f), (g, h, i) = pose.axes()
         eye = a * x + b * y + c * z, d * x + e * y + f * z, g * x + h * y + i * z
-        meshes.append(actor.mesh(eye, focal * actor.extent[2] >= FINE_CAR_PX * distance))
+        meshes.append(actor.mesh(eye, focal * actor.extent[2] / max(distance, NEAR_M)))
         # Of each axis and of the middle: where it is, and how far towards the eye and the sun.
         frames += (a, b, c, eye[0], a * sx + b * sy + c * sz, d, e, f, eye[1], d * sx + e * sy + f * sz)
         frames += (g, h, i, eye[2], g * sx + h * sy + i * sz, -x, -y, -z, 1.0, 0.0)
@@ -199,16 +199,16 @@ def _solid_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> 
     products = np.empty((5, group.size))
     for mesh, turn, span in zip(meshes, turns, group.spans, strict=True):
         np.matmul(turn.T, mesh.rows.T, products[:, span])
-    facing = (products[3, group.panels] > 0.0).nonzero()[0]
-    own = np.array(of).reshape(-1, 5)[group.owners[facing]]
-    glow = group.glow[facing]
-    light = daylight.shade(products[4, group.panels[facing]])
+    facing = (products[3].take(group.panels) > 0.0).nonzero()[0]
+    own = np.array(of).reshape(-1, 5).take(group.owners.take(facing), 0)
+    glow = group.glow.take(facing)
+    light = daylight.shade(products[4].take(group.panels.take(facing)))
     light[glow == _UNSHADED] = daylight.unlit
     if group.shines:
         light[glow >= _SIGNAL] = 1.0
         own[glow == _LAMP, 1:] = 1.0, 0.0, 0.0, 0.0  # a lamp is seen through haze
     glares = (glow >= (_SIGNAL if daylight.lamps else _LAMP)).tolist() if group.shines else itertools.repeat(False)
-    tones = (np.minimum(group.colours[facing] * light, 255.0) * own[:, 1:2] + own[:, 2:]).tolist()
+    tones = (np.minimum(group.colours.take(facing, 0) * light, 255.0) * own[:, 1:2] + own[:, 2:]).tolist()
     seen = products[:3]
     pixels, whole = _pixels(seen), bool((turns[:, 3, 2] - group.reaches).min() > NEAR_M)
     strokes: list[Stroke] = []
@@ -332,14 +332,18 @@ def _flat_strokes(chosen: Sequence[_Shown], view: View, daylight: Daylight) -> l
 def _pixels(seen: FloatArray | Float32) -> Polygon:
     """Return drawing coordinates (n, 2) or (n, m, 2) of projected points (3, n) or (3, m, n) in front of the eye: u, v
     and depth have a row each, since numpy is quick along long ones."""
-    return pixels_of((seen[:2] / np.maximum(seen[2], NEAR_M)).T)
+    return _rounded((seen[:2] * (_PER_PIXEL / np.maximum(seen[2], NEAR_M))).T)
 
 
 def pixels_of(places: FloatArray | Float32) -> Polygon:
     """Return drawing coordinates (..., 2) of places in the image (..., 2), in pixels."""
+    return _rounded(places * _PER_PIXEL)
+
+
+def _rounded(places: FloatArray | Float32) -> Polygon:
+    cut = np.minimum(np.maximum(places, -LIMIT_PX * _PER_PIXEL), LIMIT_PX * _PER_PIXEL)
     # In C order whatever the input's: OpenCV takes no other.
-    cut = np.minimum(np.maximum(places, -LIMIT_PX), LIMIT_PX)
-    rounded: Polygon = np.rint(cut * (1 << SUB)).astype(np.int32, order="C")
+    rounded: Polygon = np.rint(cut).astype(np.int32, order="C")
     return rounded
 
 

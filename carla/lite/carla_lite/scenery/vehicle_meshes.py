@@ -80,21 +80,38 @@ _HEAD: _Lit = ((BEAMS, (255, 255, 255)), (Lights.POSITION | Lights.FOG, (225, 24
 _TAIL: _Lit = ((Lights.BRAKE, (100, 96, 255)), (Lights.POSITION | Lights.FOG | BEAMS, (52, 42, 238)))
 
 
+FAR_PX, FINE_PX = 3.0, 16.0
+"""Half a vehicle's height in the image below which it is drawn as one far away, and from which in every part."""
+
+
+class Detail(IntEnum):
+    """How large a vehicle has to be in the image for a part of it to be seen: less than most of a pixel is not."""
+
+    FAR = 0
+    NEAR = 1
+    FINE = 2
+
+    @staticmethod
+    def of(half_px: float) -> Detail:
+        """Return what is seen of a vehicle of which half the height takes so many pixels."""
+        return Detail.FAR if half_px < FAR_PX else Detail.NEAR if half_px < FINE_PX else Detail.FINE
+
+
 @dataclass(frozen=True)
 class _Panel:
     corners: Sequence[Corner]
     colour: BGR
     glowing: Glow = Glow.SUN
-    fine: bool = False
+    detail: Detail = Detail.FAR
     lit: _Lit = ()
     """Its colours when it shines; the first whose light is on counts."""
     only_lit: bool = False
 
     def switched(self, on: int) -> _Panel | None:
-        """Return the panel as it looks with these lights on; None if it isn't seen then."""
+        """Return the panel as it looks with these lights on; None if it isn't seen then. Whatever shines is seen."""
         for lights, colour in self.lit:
             if on & lights:
-                return replace(self, colour=colour, glowing=Glow.LAMP)
+                return replace(self, colour=colour, glowing=Glow.LAMP, detail=Detail.FAR)
         return None if self.only_lit else self
 
 
@@ -112,12 +129,11 @@ class Shape(Enum):
 
 @lru_cache(maxsize=1024)
 def vehicle_mesh(
-    shape: Shape, extent: tuple[float, float, float], colour: BGR, fine: bool = True, lights: int = 0
+    shape: Shape, extent: tuple[float, float, float], colour: BGR, detail: Detail = Detail.FINE, lights: int = 0
 ) -> VehicleMesh:
-    """Return a vehicle of this shape with half sizes ``extent`` (m) and with these ``Lights`` on; if not fine, as one
-    that is small in the image."""
-    panels = [panel.switched(lights) for panel in _PANELS[shape](colour) if fine or not panel.fine]
-    return _mesh([panel for panel in panels if panel is not None], extent)
+    """Return a vehicle of this shape with half sizes ``extent`` (m) and with these ``Lights`` on, in so much detail."""
+    panels = [panel.switched(lights) for panel in _PANELS[shape](colour)]
+    return _mesh([panel for panel in panels if panel is not None and panel.detail <= detail], extent)
 
 
 def _box(colour: BGR) -> Iterator[_Panel]:
@@ -127,16 +143,22 @@ def _box(colour: BGR) -> Iterator[_Panel]:
 
 
 def _block(
-    along: tuple[float, float], half: float, span: tuple[float, float], colour: BGR, front: bool = True
+    along: tuple[float, float],
+    half: float,
+    span: tuple[float, float],
+    colour: BGR,
+    front: bool = True,
+    detail: Detail = Detail.FAR,
 ) -> Iterator[_Panel]:
     """Yield a box from ``along[0]`` to ``along[1]``, ``half`` wide to each side, over the height ``span``."""
     (rear, ahead), (low, high) = along, span
     if front:
-        yield _across(ahead, half, low, high, colour)
-    yield _across(rear, half, low, high, colour)
+        yield _across(ahead, half, low, high, colour, detail)
+    yield _across(rear, half, low, high, colour, detail)
     for y in (half, -half):
-        yield _Panel([(ahead, y, low), (rear, y, low), (rear, y, high), (ahead, y, high)], colour)
-    yield _Panel([(ahead, half, high), (rear, half, high), (rear, -half, high), (ahead, -half, high)], colour)
+        yield _Panel([(ahead, y, low), (rear, y, low), (rear, y, high), (ahead, y, high)], colour, detail=detail)
+    top = [(ahead, half, high), (rear, half, high), (rear, -half, high), (ahead, -half, high)]
+    yield _Panel(top, colour, detail=detail)
 
 
 def _van(body: BGR) -> Iterator[_Panel]:
@@ -195,7 +217,7 @@ def _two_wheeler(body: BGR, wheel: float, frame: tuple[float, float], thick: flo
     """Yield two wheels, a frame, and the rider: legs, trunk and head."""
     for side in (1.0, -1.0):
         for x in (0.62, -0.62):
-            yield _wheel(x, 0.1 * side, wheel, 0.19, TYRE, fine=False, hub=0.19)
+            yield _wheel(x, 0.1 * side, wheel, 0.19, TYRE, Detail.FAR, hub=0.19)
     yield from _block((-0.55, 0.6), thick, frame, body)
     yield _across(0.5, 0.9, frame[1], frame[1] + 0.04, UNDERSIDE)
     yield from _block((-0.25, 0.15), 0.45, (0.28, 0.56), TROUSERS)
@@ -208,7 +230,7 @@ def _underneath(wheels: Sequence[float], length: float, height: float) -> Iterat
     yield _Panel(
         [(1.03, 1.06, 0.01), (1.03, -1.06, 0.01), (-1.03, -1.06, 0.01), (-1.03, 1.06, 0.01)], SHADOW, Glow.UNSHADED
     )
-    yield from _block((-0.98, 0.97), 0.96, (0.06, 0.14), UNDERSIDE)
+    yield from _block((-0.98, 0.97), 0.96, (0.06, 0.14), UNDERSIDE, detail=Detail.NEAR)
     for side in (1.0, -1.0):
         for x in wheels:
             yield _wheel(x, 1.01 * side, length, height, TYRE, hub=height)
@@ -223,7 +245,8 @@ def _saloon(body: BGR) -> Iterator[_Panel]:
     pillar = [(0.42, 0.62), (0.05, 0.97), (-0.36, 1.0), (-0.88, 0.68)]
     for side in (1.0, -1.0):
         yield _Panel([(x, side, z) for x, z in lower], body)
-        yield _Panel([(0.96, side, 0.13), (0.97, side, 0.22), (-0.97, side, 0.22), (-0.97, side, 0.13)], UNDERSIDE)
+        sill = [(0.96, side, 0.13), (0.97, side, 0.22), (-0.97, side, 0.22), (-0.97, side, 0.13)]
+        yield _Panel(sill, UNDERSIDE, detail=Detail.NEAR)
         for wheel in (0.62, -0.58):
             yield _wheel(wheel, 1.01 * side, 0.135, 0.22, TYRE)
             yield _wheel(wheel, 1.02 * side, 0.085, 0.14, RIM)
@@ -232,9 +255,9 @@ def _saloon(body: BGR) -> Iterator[_Panel]:
     yield _across(0.98, 0.97, 0.17, 0.42, body)
     yield _across(-0.985, 0.97, 0.17, 0.64, body)
     for x in (0.985, -0.99):
-        yield _across(x, 0.95, 0.13, 0.25, UNDERSIDE)
+        yield _across(x, 0.95, 0.13, 0.25, UNDERSIDE, Detail.NEAR)
     yield _slope((0.42, 0.95, 0.62), (1.0, 0.93, 0.42), body)
-    yield _slope((-0.99, 0.93, 0.64), (-0.86, 0.93, 0.69), body)
+    yield _slope((-0.99, 0.93, 0.64), (-0.86, 0.93, 0.69), body, Detail.NEAR)
     yield _slope((-0.86, 0.9, 0.69), (-0.36, 0.74, 1.0), GLASS)
     yield _slope((0.05, 0.74, 0.97), (0.42, 0.92, 0.62), GLASS)
     yield _slope((-0.36, 0.74, 1.0), (0.05, 0.74, 0.97), body)
@@ -250,9 +273,7 @@ def _lights(head: float, tail: float) -> Iterator[_Panel]:
         orange = ((blinker, INDICATOR),)
         yield _lamp(-1.004, 1.2 * side, 0.13, (tail - 0.06, tail + 0.06), orange)
         yield _lamp(1.004, 1.2 * side, 0.13, (head - 0.08, head + 0.04), orange)
-        yield _Panel(
-            [(x, 1.02 * side / 0.72, z) for x, z in _MIRROR_LAMP], INDICATOR, Glow.UNSHADED, True, orange, True
-        )
+        yield _Panel([(x, 1.02 * side / 0.72, z) for x, z in _MIRROR_LAMP], INDICATOR, lit=orange, only_lit=True)
     yield _patch(-1.0, 0.0, 0.26, (tail - 0.2, tail - 0.12), PLATE)
     yield _patch(1.0, 0.0, 0.26, (head - 0.13, head - 0.07), PLATE)
 
@@ -266,26 +287,26 @@ def _tumblehome(z: float) -> float:
 
 
 def _wheel(
-    x: float, y: float, length: float, height: float, colour: BGR, fine: bool = True, hub: float = 0.22
+    x: float, y: float, length: float, height: float, colour: BGR, detail: Detail = Detail.FINE, hub: float = 0.22
 ) -> _Panel:
     turn = np.linspace(0.0, 2.0 * np.pi, 10, endpoint=False)
     rim = [(x + length * float(np.cos(t)), y, hub + height * float(np.sin(t))) for t in turn]
-    return _Panel(rim, colour, fine=fine)
+    return _Panel(rim, colour, detail=detail)
 
 
-def _across(x: float, half: float, low: float, high: float, colour: BGR) -> _Panel:
-    return _Panel([(x, half, low), (x, half, high), (x, -half, high), (x, -half, low)], colour)
+def _across(x: float, half: float, low: float, high: float, colour: BGR, detail: Detail = Detail.FAR) -> _Panel:
+    return _Panel([(x, half, low), (x, half, high), (x, -half, high), (x, -half, low)], colour, detail=detail)
 
 
-def _slope(behind: Corner, ahead: Corner, colour: BGR) -> _Panel:
+def _slope(behind: Corner, ahead: Corner, colour: BGR, detail: Detail = Detail.FAR) -> _Panel:
     (x0, y0, z0), (x1, y1, z1) = behind, ahead
-    return _Panel([(x0, y0, z0), (x1, y1, z1), (x1, -y1, z1), (x0, -y0, z0)], colour)
+    return _Panel([(x0, y0, z0), (x1, y1, z1), (x1, -y1, z1), (x0, -y0, z0)], colour, detail=detail)
 
 
 def _patch(x: float, y: float, half: float, span: tuple[float, float], colour: BGR, lit: _Lit = ()) -> _Panel:
     low, high = span
     corners = [(x, y + half, low), (x, y + half, high), (x, y - half, high), (x, y - half, low)]
-    return _Panel(corners, colour, Glow.UNSHADED, fine=colour == PLATE, lit=lit)
+    return _Panel(corners, colour, Glow.UNSHADED, Detail.FINE if colour == PLATE else Detail.NEAR, lit)
 
 
 def _lamp(x: float, y: float, half: float, span: tuple[float, float], lit: _Lit) -> _Panel:

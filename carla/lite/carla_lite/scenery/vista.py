@@ -24,6 +24,8 @@ FARTHEST_M = 400.0
 SMALLEST_BUILDING_PX = 3.5
 SMALLEST_POST_PX = 0.4
 SMALLEST_CROWN_PX = 0.8
+LAYERED_CROWN_PX = 3.0
+"""Of its radius: a smaller one is one disc."""
 BUILDING_M = 10.0
 WINDOW_WALL_PX = 26.0
 FINE_FOCAL = 100.0
@@ -37,6 +39,7 @@ IN_FRONT = -1e4
 _TURN = np.linspace(0.0, math.tau, 10, endpoint=False)
 _LEAFY = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1) * (1.0 + 0.1 * np.sin(3.0 * _TURN + 1.0))[:, None]
 _CROWN_LAYERS = ((1.0, 0.0, 0.72), (0.78, 0.2, 0.98), (0.42, 0.42, 1.2))
+_SMALL_CROWN = (1.0, 0.0, 0.86)
 """Of the balls a crown is drawn as: size, shift towards the sun, brightness."""
 
 Float32 = NDArray[np.float32]
@@ -228,7 +231,10 @@ def _lamps(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylig
 
 
 def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, daylight: Daylight) -> list[_Pieces]:
-    """Return the crowns of trees as discs turned to the eye, brighter towards the sun: the darkest disc first."""
+    """Return the crowns of trees as discs turned to the eye, brighter towards the sun: the darkest disc first.
+
+    One that is small in the image has but one, as bright as the two largest are together.
+    """
     away = mesh.crown_centres - eye
     distance = np.maximum(np.linalg.norm(away, axis=1), 1e-3)
     near = np.flatnonzero(distance < np.minimum(FARTHEST_M, mesh.crown_radii * focal / SMALLEST_CROWN_PX))
@@ -241,12 +247,15 @@ def _crowns(mesh: StaticMesh, eye: FloatArray, walls: Walls, focal: float, dayli
     disc = _LEAFY[:, :1] * right[:, None] + _LEAFY[:, 1:] * up[:, None]
     key = np.where(behind >= 0.0, behind + 1e-2, distance - 0.5 + IN_FRONT)
     centres, radii = mesh.crown_centres[near, None], mesh.crown_radii[near, None, None]
-    return [
-        _Pieces(
-            key,
-            centres + radii * (part * disc + shift * sunny[:, None]),
-            daylight.hazed(np.minimum(mesh.crown_colours[near] * light, 255.0) * daylight.level, distance),
-            [None] * len(near),
+    layered = mesh.crown_radii[near] * focal >= LAYERED_CROWN_PX * distance
+
+    def layer(part: float, shift: float, light: float, of: NDArray[np.bool_]) -> _Pieces:
+        return _Pieces(
+            key[of],
+            (centres + radii * (part * disc + shift * sunny[:, None]))[of],
+            daylight.hazed(np.minimum(mesh.crown_colours[near] * light, 255.0) * daylight.level, distance)[of],
+            [None] * int(of.sum()),
         )
-        for part, shift, light in (_CROWN_LAYERS if focal > FINE_FOCAL else _CROWN_LAYERS[:2])
-    ]
+
+    layers = _CROWN_LAYERS if focal > FINE_FOCAL else _CROWN_LAYERS[:2]
+    return [layer(*_SMALL_CROWN, ~layered), *(layer(*shape, layered) for shape in layers)]

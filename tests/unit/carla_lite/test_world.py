@@ -1,0 +1,44 @@
+"""A world's ticks without a client: what is published, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from carla_lite.maps import Maps
+from carla_lite.protocol.channel import listen
+from carla_lite.protocol.streams import Streams
+from carla_lite.scenery.camera import Pose
+from carla_lite.world import World
+
+
+class Published(Streams):
+    """Streams that everybody listens to, and that note what goes out."""
+
+    def publish(self, stream: int, _parts: object) -> None:
+        self.order.append(stream)
+
+    def has_subscribers(self, _stream: int) -> bool:
+        return True
+
+    order: list[int]
+
+
+@pytest.fixture
+def streams() -> Iterator[Published]:
+    with listen("127.0.0.1", 0) as listener:
+        streams = Published(listener)
+        streams.order = []
+        yield streams
+
+
+@pytest.mark.parametrize("cameras", [0, 1, 2])
+def test_the_worlds_message_comes_before_those_of_its_sensors(streams: Published, cameras: int):
+    # As CARLA's: who looks at an actor when an image comes finds that frame's state, not the last one's.
+    world = World(streams, Maps("Lite01"), 0)
+    for _ in range(cameras):
+        world.spawn("sensor.camera.rgb", {"image_size_x": "8"}, Pose(0.0, 0.0, 2.0))
+    world.spawn("sensor.other.collision", {}, Pose(0.0, 0.0, 2.0))
+    world.tick()
+    assert streams.order == [world.stream, *(sensor.stream for sensor in world.sensors[:cameras])]

@@ -130,6 +130,9 @@ class CollectorProcess:
         if not snapshot.overdue:
             return None
         self.kill()
+        told = _end_of(self._process)
+        if told is not None and told.end is CollectorEnd.LOST:
+            return told  # its node died: it couldn't give a sign, but it didn't hang
         cause = f"hung: no sign of life for {snapshot.silent_s:.1f} s while {snapshot.state}"
         return Ended(cause, CollectorEnd.HUNG)
 

@@ -9,6 +9,10 @@ where it was when it is started again with the same arguments: finished runs are
 
 A finished run keeps its checkpoints, its curve (``figures.json``) and its last evaluation (``evaluation.json``), not
 its replay, which takes more than a gigabyte. Choices are made by these figures; ``driving.py`` judges what was chosen.
+
+Three seeds of everything take longer than a machine may be had: with ``--keep FOLDER`` each run that ends leaves there
+what outlives it (configuration, policy, curve, figures), and what lies there isn't trained again. Such a folder is
+taken as ``--runs`` by ``--figures-only`` and as a checkpoint by ``driving.py``.
 """
 
 from __future__ import annotations
@@ -35,9 +39,12 @@ from rich.console import Console
 from rich.table import Table
 
 from agent import config as configuration
+from agent.cli.evaluation import ONLINE, trained
 from agent.cli.options import parsed
 from agent.config import AgentConfig
 from agent.evaluation.comparison import bootstrap, mean
+from agent.trainer import checkpoint
+from agent.trainer.learner import architecture
 from contract.files import write_whole
 from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
@@ -49,6 +56,7 @@ TRIES = 3
 """Of one run, in one go of this command."""
 TRAINED = "td3"
 """The driver's name in evaluations."""
+FIGURES_FILE = "figures.json"
 ARRIVES = 0.9
 """Route completion; when a run first had it is among its figures."""
 FIGURES = ("success_rate", "route_completion", "driving_score", "red_lights_run", "collisions_per_km", "jerk_mps3")
@@ -95,11 +103,14 @@ class Job:
     run: RunPaths
     settings: Mapping[str, Any] = field(hash=False)
     """Over the configuration's file."""
+    kept: RunPaths | None = None
+    """Where it leaves what outlives its run."""
 
     @property
     def figures(self) -> Path:
         """Written last: a run that has it is finished."""
-        return self.run.path / "figures.json"
+        kept = None if self.kept is None else self.kept.path / FIGURES_FILE
+        return kept if kept is not None and kept.exists() else self.run.path / FIGURES_FILE
 
     @property
     def is_finished(self) -> bool:
@@ -139,6 +150,9 @@ def main(
     runs: Annotated[Path, typer.Option(help="Where the runs go.")] = Path("runs/learning"),
     parallel: Annotated[int, typer.Option(min=1, help="Trainings at once, each in three processes.")] = 1,
     tick_ms: Annotated[float, typer.Option(min=0, help="What a tick of a training's takes at least.")] = 0.0,
+    kept: Annotated[
+        Path | None, typer.Option("--keep", help="Where finished runs leave configuration, policy and figures as well.")
+    ] = None,
     figures_only: Annotated[bool, typer.Option(help="Of what has been trained.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -149,7 +163,7 @@ def main(
     shown = runs / "demonstrations" if demonstrations else None
     chosen = {name: VARIANTS[name] for name in variants.split(",")}
     wanted = None if seeds is None else tuple(int(text) for text in seeds.split(","))
-    jobs = planned(chosen, config, given, shown, runs, wanted, updates)
+    jobs = planned(chosen, config, given, shown, runs, wanted, updates, kept)
     failed: list[Job] = []
     if not figures_only and not all(job.is_finished for job in jobs):
         if shown is not None:
@@ -174,6 +188,7 @@ def planned(
     runs: Path,
     seeds: Sequence[int] | None = None,
     updates: int | None = None,
+    kept: Path | None = None,
 ) -> list[Job]:
     """Return the trainings, a seed of every variant before the next seed of any.
 
@@ -181,6 +196,7 @@ def planned(
         given: settings of all.
         shown: the demonstrations' folder; None without.
         seeds, updates: instead of each variant's own.
+        kept: where finished ones leave what outlives them; None for nowhere.
 
     Raises:
         ConfigError: of a configuration that can't be.
@@ -192,7 +208,9 @@ def planned(
             own = {"seed": seed, **demonstrated, **given, **variant.settings}
             wanted = updates or variant.updates
             own["training.total_steps"] = steps_for(wanted, configuration.load(config, own))
-            jobs.append((place, Job(name, seed, wanted, RunPaths(runs / name / f"seed-{seed}"), own)))
+            run, good = (None if root is None else RunPaths(root / name / f"seed-{seed}") for root in (runs, kept))
+            assert run is not None
+            jobs.append((place, Job(name, seed, wanted, run, own, good)))
     return [job for _, job in sorted(jobs, key=lambda each: each[0])]
 
 
@@ -278,8 +296,23 @@ def keep(job: Job) -> None:
     last = json.loads(job.run.evaluation_json.read_text("utf-8")) if job.run.evaluation_json.exists() else []
     routes = [route["success"] for driver in last if driver["name"] == TRAINED for route in driver["routes"]]
     figures = {"variant": job.variant, "seed": job.seed, "updates": job.updates, "settings": dict(job.settings)}
-    write_whole(job.figures, json.dumps({**figures, "curve": curve(events), "routes": routes}, indent=1) + "\n")
+    text = json.dumps({**figures, "curve": curve(events), "routes": routes}, indent=1) + "\n"
+    if job.kept is not None:
+        outlive(job.run, job.kept)
+        write_whole(job.kept.path / FIGURES_FILE, text)
+    write_whole(job.run.path / FIGURES_FILE, text)
     shutil.rmtree(job.run.replay, ignore_errors=True)
+
+
+def outlive(run: RunPaths, kept: RunPaths) -> None:
+    """Copy what the driver needs to drive: configuration and policy, without the critics and moments of its learner."""
+    found = trained(run.path, None, None, {})
+    assert found.policy is not None
+    kept.path.mkdir(parents=True, exist_ok=True)
+    shutil.copy(run.config, kept.config)
+    policy = {ONLINE + name: tensor.contiguous() for name, tensor in found.policy.state_dict().items()}
+    whole, step = architecture(found.config), found.config.training.total_steps
+    checkpoint.save(kept.path, step, policy, {}, architecture=whole, config_digest=found.config.digest(), keep=1)
 
 
 def curve(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:

@@ -36,7 +36,8 @@ from agent.trainer.learner import architecture
 from contract.exits import Exit
 from contract.paths import RunPaths
 
-_ONLINE = "online."
+ONLINE = "online."
+"""Before the names of the driving policy's tensors, in a checkpoint."""
 LOOK_S = 0.5
 """Between two looks at what is waited for."""
 
@@ -95,7 +96,7 @@ def trained(
     found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)
     stack = FrameStack.of(resolved.environment.camera)
     policy, (tensors, _) = Policy(resolved.td3.network, stack), adapted(found.tensors, stack.side)
-    policy.load_state_dict({name: tensors[_ONLINE + name] for name in policy.state_dict()})
+    policy.load_state_dict({name: tensors[ONLINE + name] for name in policy.state_dict()})
     return Trained(resolved, policy)
 
 

@@ -8,9 +8,17 @@ from typing import Any
 
 import learning
 import pytest
+import torch
+import yaml
 
 from agent import config
+from agent.cli.evaluation import trained
 from agent.config import ConfigError
+from agent.td3.replay.frames import FrameStack
+from agent.td3.replay.layout import privileged_numbers
+from agent.td3.td3 import TD3
+from agent.trainer import checkpoint
+from agent.trainer.learner import architecture
 from contract.paths import RunPaths
 from tests.conftest import REPOSITORY
 
@@ -115,3 +123,26 @@ def test_a_run_is_finished_once_its_figures_are_there(tmp_path: Path) -> None:
     assert learning.arrival(kept["curve"][:1]) is None
     assert kept["routes"] == [True, False]
     assert not job.run.replay.exists()
+
+
+def test_what_is_kept_of_a_run_drives_as_it_did_and_is_not_trained_again(tmp_path: Path) -> None:
+    variants = {"td3": learning.VARIANTS["td3"]}
+    (job,) = learning.planned(variants, TRAFFIC, {}, None, tmp_path / "runs", (0,), 4000, tmp_path / "kept")
+    resolved = config.load(TRAFFIC, job.settings)
+    stack = FrameStack.of(resolved.environment.camera)
+    td3 = TD3(resolved.td3, torch.device("cpu"), 0, stack=stack, privileged=privileged_numbers(resolved.environment))
+    job.run.path.mkdir(parents=True)
+    job.run.config.write_text(yaml.safe_dump(config.dump(resolved)))
+    folder = job.run.path
+    checkpoint.save(folder, 12, td3.state(), {}, architecture=architecture(resolved), config_digest="", keep=1)
+    job.run.agent_events.write_text(json.dumps({"time": 60, "event": "started", "steps": 0}) + "\n")
+    learning.keep(job)
+    (again,) = learning.planned(variants, TRAFFIC, {}, None, tmp_path / "elsewhere", (0,), 4000, tmp_path / "kept")
+    assert again.is_finished
+    assert again.kept is not None
+    ran, kept = (trained(each, None, None, {}).policy for each in (folder, again.kept.path))
+    assert ran is not None
+    assert kept is not None
+    assert all(torch.equal(tensor, kept.state_dict()[name]) for name, tensor in ran.state_dict().items())
+    sizes = [next(each.rglob("tensors.safetensors")).stat().st_size for each in (folder, again.kept.path)]
+    assert sizes[1] < sizes[0] / 4

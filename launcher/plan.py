@@ -38,7 +38,7 @@ def run(
         run_: of no run: what a question leaves of it is removed.
         options: with the agent's configuration.
         as_json: one object instead of tables.
-        nodes: of a cluster whose nodes are as this machine: what each of them holds; None: this machine alone.
+        nodes: of a cluster, each as this machine but for ``node_gib``: what they hold; None: this machine alone.
         cards: of each node.
         node_gib: RAM and VRAM of each node and card; None, or one that is missing: this machine's.
 
@@ -46,7 +46,8 @@ def run(
         ExitError: what was asked for can't be.
     """
     limits = config.load(options.launcher_config)
-    resolved = resolve(run_, options, limits)
+    said_mib = {kind: 1024.0 * gib for kind, gib in (node_gib or {}).items() if gib is not None}
+    resolved = resolve(run_, options, limits, node_mib=None if nodes is None else said_mib)
     found = resolved.options
     chosen = f"{found.simulator.value}, {found.runtime.value} ({resolved.reason})"
     if not as_json:
@@ -54,19 +55,18 @@ def run(
     try:
         planned = make_plan(found, run_.path.parent, limits, resolved.reading, resolved.footprint)
         if nodes is not None:
-            said_mib = {kind: 1024.0 * gib for kind, gib in (node_gib or {}).items() if gib is not None}
-            return _show_nodes(planned, nodes, cards, said_mib, as_json)
+            return _show_nodes(planned, nodes, cards, as_json)
     finally:
         resolved.clear()
     return show(planned, as_json)
 
 
-def _show_nodes(planned: PlanResult, nodes: int, cards: int, said_mib: Mapping[PoolKind, float], as_json: bool) -> Exit:
+def _show_nodes(planned: PlanResult, nodes: int, cards: int, as_json: bool) -> Exit:
     """Print what each node of a cluster holds, and return the exit code that it comes to."""
     collectors = count_of(planned.situation.base)
     parts = agent_parts(planned, collectors)
-    cards = cards if PoolKind.VRAM in said_mib or planned.situation.reading.of(PoolKind.VRAM) else 0
-    found = node_plans(planned.situation, parts, nodes, collectors, cards, said_mib)
+    cards = cards if planned.situation.reading.of(PoolKind.VRAM) else 0
+    found = node_plans(planned.situation, parts, nodes, collectors, cards)
     if as_json:
         print(json.dumps(show_plan.plain_nodes(found), indent=1))
     else:

@@ -1,7 +1,7 @@
 """What each node of a cluster holds at most, and what of it doesn't fit: sums as of one machine, node by node. Pure.
 
-Every node is taken to be as the machine that plans, but for the memory that is said of it; the learner is on the first,
-and collectors are spread evenly.
+Every node is taken to be as the machine that plans, but for what is said of it; the learner is on the first, and
+collectors are spread evenly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import groupby
 
 from launcher.decide.fit import Line, Situation, Sum
 from launcher.decide.sizes import Sizes
-from launcher.observe.pools import Pool, PoolKind, estimated
+from launcher.observe.pools import Gpu, Pool, PoolKind, Reading, estimated
 
 RAY_NODE_MIB = 170.0
 """Anonymous memory of a node's raylet, agents and log monitor, measured with Ray 2.60; a head has 80 more."""
@@ -56,28 +56,28 @@ class NodePlan:
         return not any(each.short_mib for each in self.sums)
 
 
-def node_plans(
-    situation: Situation,
-    parts: AgentParts,
-    nodes: int,
-    collectors: int,
-    cards: int,
-    totals_mib: Mapping[PoolKind, float] | None = None,
-) -> list[NodePlan]:
+def node_reading(here: Reading, totals_mib: Mapping[PoolKind, float]) -> Reading:
+    """Return what a reading of a node would be.
+
+    Args:
+        here: of the machine that plans.
+        totals_mib: what each node, or one card of it, has; of kinds that aren't there, what the machine that plans has.
+    """
+    said = [Pool(_NAMES[kind], kind, estimated(mib), estimated(mib)) for kind, mib in totals_mib.items()]
+    pools = (*said, *(pool for pool in here.pools if pool.kind not in totals_mib))
+    return Reading(pools, Gpu.OK) if PoolKind.VRAM in totals_mib else replace(here, pools=pools)
+
+
+def node_plans(situation: Situation, parts: AgentParts, nodes: int, collectors: int, cards: int) -> list[NodePlan]:
     """Return what nodes hold, alike ones together.
 
     Args:
-        situation: of the machine that plans; its simulator is one's, whatever its count.
+        situation: of a node; its simulator is one's, whatever its count.
         parts: of the agent.
         nodes: how many.
         collectors: of them all.
         cards: of each node; 0 for none.
-        totals_mib: what each node, or one card of it, has; of kinds that aren't there, what the machine that plans has.
     """
-    if totals_mib:
-        said = [Pool(_NAMES[kind], kind, estimated(mib), estimated(mib)) for kind, mib in totals_mib.items()]
-        others = (pool for pool in situation.reading.pools if pool.kind not in totals_mib)
-        situation = replace(situation, reading=replace(situation.reading, pools=(*said, *others)))
     each, more = divmod(collectors, nodes)
     counts = [(number == 0, each + (number < more)) for number in range(nodes)]
     found, first = [], 0
@@ -121,4 +121,4 @@ def _simulators(situation: Situation, kind: PoolKind, count: int) -> Line:
     if simulator is None:
         return Line("no simulator", estimated(0.0))
     one = simulator.peaks.get(simulator.quality, {}).get(kind, estimated(0.0))
-    return Line(f"{count} × simulator", estimated(count * (one.mib or 0.0)))
+    return Line(f"{count} × simulator ({simulator.quality})", estimated(count * (one.mib or 0.0)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,9 @@ from contract.paths import RunPaths
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, StartError
 from launcher.config import LauncherConfig
+from launcher.decide.nodes import node_reading
 from launcher.observe.memory import MemoryReader
-from launcher.observe.pools import OwnerKind, Reading
+from launcher.observe.pools import OwnerKind, PoolKind, Reading
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import agent_args, cards, choosing, cluster
 from launcher.resolve.footprint import Footprint
@@ -52,7 +54,11 @@ class Resolved:
 
 
 def resolve(
-    run: RunPaths, asked: RunOptions, limits: LauncherConfig, remembered: tuple[str, str] = ("", "")
+    run: RunPaths,
+    asked: RunOptions,
+    limits: LauncherConfig,
+    remembered: tuple[str, str] = ("", ""),
+    node_mib: Mapping[PoolKind, float] | None = None,
 ) -> Resolved:
     """Return what the options come to; Docker may be asked.
 
@@ -61,6 +67,8 @@ def resolve(
         asked: with the agent's configuration.
         limits: the launcher's configuration.
         remembered: UUIDs of the cards that simulator and agent have had; empty for none, or where others are named.
+        node_mib: for a cluster's node that has this instead of what this machine has, and starts its simulators by
+            itself; None for this machine.
 
     Raises:
         RefusedError: the machine isn't what the options need.
@@ -70,7 +78,11 @@ def resolve(
     picked = cards.pick(asked, remembered)
     memory = MemoryReader(run.path, picked)
     reading = memory.read()
-    options, reason = choosing.choose(asked, reading, limits.simulator.command is not None)
+    installed = limits.simulator.command is not None
+    if node_mib is not None:
+        reading, installed = node_reading(reading, node_mib), True
+        asked = asked.model_copy(update={"runtime": RuntimeKind.PROCESS})
+    options, reason = choosing.choose(asked, reading, installed)
     options = options.model_copy(update={"gpu": picked})
     _refuse_another_card(options, picked.simulator, limits)
     stack = None

@@ -128,6 +128,9 @@ def _simulator(asked: RunOptions, runs: Path, limits: LauncherConfig, reading: R
         return None
     lite = asked.simulator is SimulatorKind.LITE
     if not lite and reading.gpu is Gpu.NONE:
-        raise RefusedError("CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver.")
+        raise RefusedError(
+            "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver. (Of a cluster's "
+            "nodes, say what their cards have: plan --nodes N --node-vram GIB.)"
+        )
     peaks = watermarks.simulator_peaks(runs, asked.map, watermarks.first_figures(limits.sizes))
     return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -155,6 +156,19 @@ def test_plan_and_up_refuse_a_failing_driver_and_a_silent_engine_alike(
     if command == "plan":
         onward = launch(figures, "plan", "--simulator", "carla-lite", "--device", "cpu")
         assert onward.returncode == 0, onward.stderr
+
+
+def test_a_node_whose_driver_and_engine_fail_plans_carla_for_others_whose_cards_are_said(
+    figures: Figures, put_docker: Callable[[str], None]
+) -> None:
+    put_docker("exit 1")
+    figures.fails_to_begin = MISMATCH
+    figures.write()
+    asked = ("--simulator", "carla", "--quality", "Low", "--nodes", "2", "--collectors", "2", "--node-ram", "32")
+    ended = launch(figures, "plan", *asked, "--node-vram", "8", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert [set(node["pools"]) for node in json.loads(ended.stdout)] == [{"ram", "vram", "disk"}, {"ram", "vram"}]
+    assert launch(figures, "plan", *asked, "--node-vram", "4").returncode == 71, "CARLA takes more"
 
 
 @pytest.mark.parametrize("command", ["plan", "up"])

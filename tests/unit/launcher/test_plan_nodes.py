@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from launcher.decide.fit import Situation
-from launcher.decide.nodes import RAY_ACTOR_MIB, RAY_NODE_MIB, AgentParts, NodePlan, node_plans
+from launcher.decide.nodes import RAY_ACTOR_MIB, RAY_NODE_MIB, AgentParts, NodePlan, node_plans, node_reading
 from launcher.decide.sizes import Simulator, Sizes
 from launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
 
@@ -26,8 +26,9 @@ def planned(
 ) -> list[NodePlan]:
     totals = {**TOTALS, "ram": (RAM, ram_mib)}
     pools = tuple(Pool(name, kind, measured(mib), measured(mib)) for name, (kind, mib) in totals.items())
-    situation = Situation(Reading(pools, Gpu.OK), CARLA, {"device": "cuda"}, {}, {RAM: 256, VRAM: 100, DISK: 512})
-    return node_plans(situation, PARTS, nodes, collectors, cards, totals_mib)
+    reading = node_reading(Reading(pools, Gpu.OK), totals_mib or {})
+    situation = Situation(reading, CARLA, {"device": "cuda"}, {}, {RAM: 256, VRAM: 100, DISK: 512})
+    return node_plans(situation, PARTS, nodes, collectors, cards)
 
 
 def needed(plan: NodePlan) -> dict[PoolKind, float]:
@@ -70,8 +71,10 @@ def test_what_does_not_fit_is_found_on_the_node_that_it_is_on() -> None:
 
 def test_cards_that_this_machine_lacks_are_planned_for_where_they_are_said() -> None:
     ram = Pool("ram", RAM, measured(64_000), measured(64_000))
-    situation = Situation(Reading((ram,)), CARLA, {"device": "cuda"}, {}, {RAM: 256, VRAM: 100})
-    (only,) = node_plans(situation, PARTS, 1, 2, 2, {VRAM: 8192})
+    reading = node_reading(Reading((ram,), Gpu.UNREADABLE, "the driver fails"), {VRAM: 8192})
+    assert (reading.gpu, reading.problem) == (Gpu.OK, "")
+    situation = Situation(reading, CARLA, {"device": "cuda"}, {}, {RAM: 256, VRAM: 100})
+    (only,) = node_plans(situation, PARTS, 1, 2, 2)
     assert needed(only)[VRAM] == 3000 + 4800 + 100
     assert only.fits
 

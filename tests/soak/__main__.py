@@ -32,12 +32,15 @@ def main(
         int,
         typer.Option(help="Instants at which a Ray cluster's simulator, actor, raylet and learner are killed each."),
     ] = 0,
+    first: Annotated[
+        int, typer.Option(help="Number of the cluster's first run, which draws its instants: sweeps can be parted.")
+    ] = 0,
     results: Annotated[Path, typer.Option(help="Where the record goes.")] = RESULTS,
 ) -> None:
     wanted = {Victim.LEARNER: learner, Victim.SIMULATOR: simulator, Victim.COLLECTOR: collector}
     outcomes: list[Outcome] = []
     failed: list[str] = []
-    for found, wrong in itertools.chain(_sweep(wanted), _sweep_cluster(cluster) if cluster else ()):
+    for found, wrong in itertools.chain(_sweep(wanted), _sweep_cluster(cluster, first) if cluster else ()):
         outcomes += found
         failed += wrong + [problem for outcome in found for problem in outcome.problems]
         typer.echo("\n".join(map(_line, found)))
@@ -63,12 +66,12 @@ def _sweep(wanted: Mapping[Victim, int]) -> Iterator[tuple[list[Outcome], list[s
             yield found, [f"{victim.value}, run {number}: {problem}" for problem in problems]
 
 
-def _sweep_cluster(count: int) -> Iterator[tuple[list[Outcome], list[str]]]:
+def _sweep_cluster(count: int, first: int) -> Iterator[tuple[list[Outcome], list[str]]]:
     """Yield the same of runs on a cluster, in each of which a victim of each kind dies."""
     with tempfile.TemporaryDirectory() as name, ray_cluster(Path(name)) as cluster:
         for _ in range(on_cluster.COLLECTORS):
             add_node(cluster)
-        for number in range(count):
+        for number in range(first, first + count):
             found, problems = on_cluster.sweep(cluster, Path(name) / str(number), number)
             yield found, [f"cluster, run {number}: {problem}" for problem in problems]
 

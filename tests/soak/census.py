@@ -10,13 +10,16 @@ import sys
 
 import carla
 
+TICK_S = 240.0
+
 
 def main() -> None:
     port, pattern = int(sys.argv[1]), (*sys.argv[2:], "vehicle.*")[0]
     client = carla.Client("127.0.0.1", port, 1)
     client.set_timeout(20.0)
     world = client.get_world()
-    world.wait_for_tick(20.0)  # before its first snapshot a client knows of no actor
+    # Before its first snapshot a client knows of no actor; while another collector evaluates, nobody ticks this world.
+    world.wait_for_tick(TICK_S)
     print(len(world.get_actors().filter(pattern)), flush=True)
     os._exit(0)  # at interpreter exit the client can abort
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import tempfile
 import time
 from enum import Enum
@@ -90,12 +91,15 @@ class StruckCluster:
             time.sleep(delay_s)
             until(lambda: collector in actors_of(self.paths), self._alive, patience_s=PATIENCE_S)
             actor, struck_s = actors_of(self.paths)[collector], time.monotonic()
+            simulator = self._simulator_of(collector)
             outcome.steps_before = sum(witness.look() for witness in self.witnesses)
             outcome.problems += self._unlike_the_nodes(collector, actor)
             self._kill(victim, collector, actor, outcome)
             outcome.steps_after = sum(witness.steps for witness in self.witnesses)
             outcome.lost = max(0, outcome.steps_before - outcome.steps_after)
             if number % 3 != 1:
+                # Whatever was killed took it along; what was still on its way from there is no step of the next one.
+                until(lambda: self._simulator_of(collector) not in (None, simulator), self._alive, 0.05, PATIENCE_S)
                 self._wait(1)
                 outcome.again_s = round(time.monotonic() - struck_s, 2)
                 self._count_ghosts(outcome)
@@ -151,7 +155,8 @@ class StruckCluster:
 
     def _kill(self, victim: Victim, collector: int, actor: psutil.Process, outcome: Outcome) -> None:
         if victim is Victim.SIMULATOR:
-            (pid,) = (each["seen"]["pid"] for each in read_objects(self.paths.nodes) if each["collector"] == collector)
+            pid = self._simulator_of(collector)
+            assert pid is not None
             os.kill(pid, signal.SIGKILL)
         elif victim is Victim.ACTOR:
             dying = tree(actor.pid)
@@ -161,7 +166,9 @@ class StruckCluster:
             raylet = actor.ppid()
             (node,) = (each for each in self.cluster.worker_nodes if raylet in tree_of(each))
             dying = tree(raylet)
-            os.kill(raylet, signal.SIGKILL)
+            (process,) = (each for each in processes_of(node) if each.pid == raylet)
+            process.kill()
+            process.wait()  # to its workers a zombie is alive, and on no node is it this process's child
             self._gone(dying, outcome.problems)
             self.cluster.remove_node(node, allow_graceful=False)
             add_node(self.cluster)
@@ -170,6 +177,10 @@ class StruckCluster:
             self.run.kill()
             self._gone(dying, outcome.problems)
             self.run.start("--resume", *self._words)
+
+    def _simulator_of(self, collector: int) -> int | None:
+        found = (each["seen"].get("pid") for each in read_objects(self.paths.nodes) if each["collector"] == collector)
+        return next(found, None)
 
     def _families(self) -> frozenset[int]:
         return frozenset[int]().union(*(tree(actor.pid) for actor in actors_of(self.paths).values()))
@@ -195,10 +206,14 @@ class StruckCluster:
             raise SweepError(f"the learner ended with {None if process is None else process.returncode}")
 
 
+def processes_of(node: Any) -> list[subprocess.Popen[bytes]]:
+    """Return the processes that a node was started with."""
+    return [each.process for processes in node.all_processes.values() for each in processes]
+
+
 def tree_of(node: Any) -> frozenset[int]:
-    """Return the processes of a node."""
-    found = (each.process.pid for processes in node.all_processes.values() for each in processes)
-    return frozenset[int]().union(*map(tree, found))
+    """Return all processes of a node."""
+    return frozenset[int]().union(*(tree(each.pid) for each in processes_of(node)))
 
 
 def sweep(cluster: Any, folder: Path, seed: int) -> tuple[list[Outcome], list[str]]:

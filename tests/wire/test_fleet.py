@@ -25,6 +25,11 @@ def several(servers: list[Server]) -> tuple[str, ...]:
     return "--set", f"training.collectors={len(servers)}", "--set", f"simulator.others=[{others}]"
 
 
+def two(start_server: StartServer) -> list[Server]:
+    """Start simulators whose ticks are as slow as a card's: else the first collector has driven all before the next."""
+    return [start_server(seed=seed, extra=("--tick-ms", "30")) for seed in (0, 1)]
+
+
 def rings(run: Run) -> list[Replay]:
     return [Replay.open(folder) for folder in RunPaths(run.path).rings().values()]
 
@@ -48,8 +53,7 @@ def collectors(run: Run) -> list[dict[str, Any]]:
 def test_several_collectors_drive_together_and_the_first_one_evaluates(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
-    # Ticks as slow as a card's: else the first to be there has driven all of it before the other comes.
-    servers = [start_server(seed=seed, extra=("--tick-ms", "30")) for seed in (0, 1)]
+    servers = two(start_server)
     run = forked_run("run", servers[0])
     said = run.train(*several(servers), "--max-timesteps", "160", "--eval-freq", "80", "--num-eval-episodes", "1")
     assert "160 steps, 140 updates" in said
@@ -77,7 +81,7 @@ def test_several_collectors_drive_together_and_the_first_one_evaluates(
 def test_a_collector_that_dies_or_hangs_is_replaced_and_the_others_go_on(
     start_server: StartServer, forked_run: NewRun, death: signal.Signals
 ) -> None:
-    servers = [start_server() for _ in range(2)]
+    servers = two(start_server)
     run = forked_run("run", servers[0])
     run.start(
         *several(servers),
@@ -99,7 +103,7 @@ def test_a_collector_that_dies_or_hangs_is_replaced_and_the_others_go_on(
 
 
 def test_a_simulator_that_dies_holds_up_its_own_collector_alone(start_server: StartServer, forked_run: NewRun) -> None:
-    servers = [start_server() for _ in range(2)]
+    servers = two(start_server)
     run = forked_run("run", servers[0])
     run.start(*several(servers), "--max-timesteps", "300", "--set", "simulator.patience_s=2")
     run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)
@@ -117,7 +121,7 @@ def test_a_simulator_that_dies_holds_up_its_own_collector_alone(start_server: St
 def test_a_run_whose_simulators_are_all_gone_ends_with_what_was_learned(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
-    servers = [start_server() for _ in range(2)]
+    servers = two(start_server)
     run = forked_run("run", servers[0])
     process = run.start(*several(servers), "--max-timesteps", "5000", "--set", "simulator.patience_s=1")
     run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)
@@ -152,7 +156,7 @@ def test_a_collector_that_never_finds_a_simulator_rests_while_the_other_drives(
 def test_a_killed_learner_takes_all_its_collectors_along_and_loses_no_step(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
-    servers = [start_server() for _ in range(2)]
+    servers = two(start_server)
     run = forked_run("run", servers[0])
     run.start(*several(servers), "--max-timesteps", "400")
     run.wait(lambda: total(run) >= 120 and len(rings(run)) == 2 and len(collectors(run)) == 2)
@@ -172,7 +176,7 @@ def test_a_killed_learner_takes_all_its_collectors_along_and_loses_no_step(
 def test_a_run_goes_on_with_fewer_collectors_and_keeps_what_the_others_saw(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
-    servers = [start_server() for _ in range(2)]
+    servers = two(start_server)
     run = forked_run("run", servers[0])
     run.train(*several(servers), "--max-timesteps", "160")
     seen = rings(run)[1].steps
@@ -187,7 +191,7 @@ def test_a_run_goes_on_with_fewer_collectors_and_keeps_what_the_others_saw(
 
 @pytest.mark.long
 def test_requests_reach_all_collectors(start_server: StartServer, forked_run: NewRun, connect: Connect) -> None:
-    servers = [start_server() for _ in range(2)]
+    servers = two(start_server)
     run = forked_run("run", servers[0])
     process = run.start(*several(servers), "--max-timesteps", "50000")
     run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)

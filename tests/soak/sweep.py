@@ -271,7 +271,7 @@ def _nobody() -> None:
 def vehicles(port: int) -> int:
     """Return the number of vehicles in a simulator, by a client of its own."""
     asked = [sys.executable, census.__file__, str(port)]
-    counted = subprocess.run(asked, capture_output=True, text=True, timeout=census.TICK_S + PATIENCE_S, check=False)
+    counted = subprocess.run(asked, capture_output=True, text=True, timeout=2 * census.TICK_S + PATIENCE_S, check=False)
     if counted.returncode != 0:
         raise SweepError(f"the vehicles of the simulator on port {port} can't be counted: {counted.stderr}")
     return int(counted.stdout)

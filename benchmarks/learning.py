@@ -208,9 +208,9 @@ def planned(
             own = {"seed": seed, **demonstrated, **given, **variant.settings}
             wanted = updates or variant.updates
             own["training.total_steps"] = steps_for(wanted, configuration.load(config, own))
-            run, good = (None if root is None else RunPaths(root / name / f"seed-{seed}") for root in (runs, kept))
-            assert run is not None
-            jobs.append((place, Job(name, seed, wanted, run, own, good)))
+            folder = Path(name, f"seed-{seed}")
+            good = None if kept is None else RunPaths(kept / folder)
+            jobs.append((place, Job(name, seed, wanted, RunPaths(runs / folder), own, good)))
     return [job for _, job in sorted(jobs, key=lambda each: each[0])]
 
 

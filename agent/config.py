@@ -349,7 +349,7 @@ class TD3Config(Section):
     )
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "float32",
-        description="Of the encoder's arithmetic; auto: bfloat16 where the hardware has it, else float32, once for the "
+        description="Of the encoder's arithmetic; auto: bfloat16 where that is faster, else float32, once for the "
         "run. float16, with a loss scale: for GPUs that lack bfloat16 alone.",
     )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")

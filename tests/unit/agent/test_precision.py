@@ -20,7 +20,7 @@ from agent.memory.estimate import MIB, Free
 from agent.run_directory import prepare, settled_precision
 from agent.td3 import accumulate
 from agent.td3.kernels import arithmetic
-from agent.td3.kernels.arithmetic import computed, cpu_has_bfloat16
+from agent.td3.kernels.arithmetic import computed, cpu_gains_by_bfloat16, cpu_has_bfloat16
 from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer.announcement import announce
@@ -47,11 +47,12 @@ def events(run: RunPaths, name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Has:
-    """Return a function that gives the machine bfloat16 on its CPU, on its GPU, and room on the latter."""
+    """Return a function that gives the machine bfloat16 on its CPU, faster or not, on its GPU, and room there."""
 
-    def has(cpu: bool, gpu: bool = False, device_mib: int = 2**20) -> None:
+    def has(cpu: bool, gpu: bool = False, device_mib: int = 2**20, faster: bool = True) -> None:
+        monkeypatch.setattr(arithmetic, "cpu_has_bfloat16", lambda: cpu)
         for module in (arithmetic, preflight):
-            monkeypatch.setattr(module, "cpu_has_bfloat16", lambda: cpu)
+            monkeypatch.setattr(module, "cpu_gains_by_bfloat16", lambda: cpu and faster)
         monkeypatch.setattr(free, "device_has_bfloat16", lambda: gpu)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: gpu)
         monkeypatch.setattr(free, "read", lambda _, cuda, __: Free(device_mib * MIB if cuda else None, None, None))
@@ -89,6 +90,31 @@ def test_each_precision_comes_to_one_arithmetic(
 ) -> None:
     machine(cpu=hardware)
     assert computed(precision, cuda) == comes_to
+
+
+def test_auto_is_float32_where_bfloat16_is_there_but_slower(tmp_path: Path, machine: Has) -> None:
+    machine(cpu=True, faster=False)
+    assert computed("auto", cuda=False) == "float32"
+    assert computed("bfloat16", cuda=False) == "bfloat16", "asked for by name it is done"
+    assert started(tmp_path, "auto").td3.precision == "float32"
+
+
+@pytest.mark.parametrize(
+    ("found", "gains"),
+    [
+        ({"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}, True),
+        ({"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": False}, False),
+        ({"cpu_name": "AMD EPYC", "avx512_bf16": True, "amx_bf16": False}, True),
+    ],
+)
+def test_bfloat16_is_faster_by_amx_or_by_another_maker_s_avx512(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], gains: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+    monkeypatch.setattr(arithmetic, "cpu_has_bfloat16", lambda: True)
+    assert cpu_gains_by_bfloat16.__wrapped__() is gains
+    monkeypatch.setattr(arithmetic, "cpu_has_bfloat16", lambda: False)
+    assert not cpu_gains_by_bfloat16.__wrapped__(), "capped below it, or emulated"
 
 
 def test_bfloat16_updates_are_float32_s_bit_for_bit_where_the_hardware_here_lacks_it() -> None:

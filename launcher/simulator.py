@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from contract.exits import Exit
@@ -30,7 +29,7 @@ from launcher.act.local.runtime import LocalRuntime
 from launcher.act.run_spec import PORTS, RunSpec
 from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.config import LauncherConfig
-from launcher.decide.restarts import delay_s, failures_in_a_row
+from launcher.decide.restarts import Tries
 from launcher.observe.memory import MemoryReader
 from launcher.observe.nvml import Nvml
 from launcher.observe.pools import Cards
@@ -86,14 +85,14 @@ class _Simulator:
         self._monitor = SimulatorMonitor(spec.address, questions, external=False, log=log)
         lite = spec.options.simulator is SimulatorKind.LITE
         self._quality = None if lite else spec.options.quality or limits.simulator.quality
-        self._history = _History()
+        self._tries = Tries()
+        self._restarts, self._cause = 0, ""
         self._child: Child | None = None
-        self._due_s = self._started_s = 0.0
 
     def look(self, now_s: float, restart: threading.Event) -> None:
         """Start it if it is due; see whether it is well, and end it if it isn't, or if that was asked for."""
         if self._child is None:
-            if now_s >= self._due_s:
+            if now_s >= self._tries.due_s:
                 self._start(now_s)
             return
         asked = restart.is_set()
@@ -106,24 +105,24 @@ class _Simulator:
             self._failed(f"it ended ({seen.ended})", now_s)
         elif seen.checks_failed >= self._limits.watch.checks_failed:
             self._failed(f"it doesn't answer any more: {seen.problem}", now_s)
-        elif seen.healthy and self._history.healthy_s is None:
-            self._history.healthy_s = now_s
-            self._say(f"it answers and ticks after {now_s - self._started_s:.1f} s")
-        elif self._history.healthy_s is None and now_s - self._started_s > limit_s:
+        elif seen.healthy and self._tries.healthy_s is None:
+            self._tries.healthy_s = now_s
+            self._say(f"it answers and ticks after {now_s - self._tries.started_s:.1f} s")
+        elif self._tries.is_late(now_s, limit_s):
             self._failed(f"it isn't ready after {limit_s:g} s: {seen.problem}", now_s)
 
     def told(self, memory: MemoryReader) -> dict[str, object]:
         """Return what others are told."""
         pids = frozenset[int]() if self._child is None else self._child.pids()
         pools = {pool.name: {"total": pool.total.mib, "free": pool.free.mib} for pool in memory.read(pids).pools}
-        history, address = self._history, self._spec.address
+        address = self._spec.address
         return {
             "host": address.host,
             "port": address.port,
             "pid": None if self._child is None else self._child.pid,
-            "state": "down" if self._child is None else "starting" if history.healthy_s is None else "healthy",
-            "restarts": history.restarts,
-            "cause": history.cause,
+            "state": "down" if self._child is None else "starting" if self._tries.healthy_s is None else "healthy",
+            "restarts": self._restarts,
+            "cause": self._cause,
             "memory_mib": pools,
         }
 
@@ -139,31 +138,19 @@ class _Simulator:
         self._runtime.close()
 
     def _start(self, now_s: float) -> None:
-        self._started_s, self._history.healthy_s = now_s, None
+        self._tries.start(now_s)
         try:
             self._child = self._runtime.start(Start(Role.SIMULATOR, quality=self._quality))
         except StartError as error:
             self._failed(str(error), now_s)
 
     def _failed(self, cause: str, now_s: float) -> None:
-        history, limits = self._history, self._limits.simulator.restarts
-        well_s = 0.0 if history.healthy_s is None else now_s - history.healthy_s
-        history.failures = failures_in_a_row(history.failures, well_s, limits)
-        waits_s = delay_s(history.failures, limits, random.uniform(-1.0, 1.0))
-        waits_s = limits.longest_delay_s if waits_s is None else waits_s
-        self._due_s, history.cause, history.restarts = now_s + waits_s, cause, history.restarts + 1
+        waits_s = self._tries.fail(now_s, self._limits.simulator.restarts, random.uniform(-1.0, 1.0))
+        self._cause, self._restarts = cause, self._restarts + 1
         self._say(f"{cause}; it is started again in {waits_s:.1f} s")
         if self._child is not None:
             self._child.kill()
             self._child = None
-
-
-@dataclass
-class _History:
-    healthy_s: float | None = None
-    failures: int = 0
-    restarts: int = 0
-    cause: str = ""
 
 
 @contextlib.contextmanager

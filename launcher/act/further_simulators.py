@@ -18,7 +18,7 @@ from launcher.act.runtime import Child, Role, Runtime, Start, StartError
 from launcher.config import LauncherConfig
 from launcher.decide import policy
 from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.restarts import delay_s, failures_in_a_row
+from launcher.decide.restarts import Tries
 from launcher.observe.observation import Observation
 
 
@@ -29,9 +29,7 @@ class _Further:
         self.number, self.watched = number, watched
         self.child: Child | None = None
         self.quality: str | None = None
-        self.started_s = self.due_s = 0.0
-        self.healthy_s: float | None = None
-        self.failures = 0
+        self.tries = Tries()
         self.found: Finding | None = None
 
     @property
@@ -79,7 +77,7 @@ class FurtherSimulators:
                 self._drop(each, "its quality changes")
             if each.child is not None:
                 self._watch(each, each.child, seen)
-            elif each.number < count and seen.time_s >= each.due_s:
+            elif each.number < count and seen.time_s >= each.tries.due_s:
                 self._start(each, seen.time_s, quality)
 
     def stop(self, now_s: Callable[[], float], cut_short: Callable[[], bool]) -> Generator[None, None, None]:
@@ -99,7 +97,8 @@ class FurtherSimulators:
             each.watched.monitor.close()
 
     def _start(self, each: _Further, now_s: float, quality: str | None) -> None:
-        each.quality, each.started_s, each.healthy_s = quality, now_s, None
+        each.quality = quality
+        each.tries.start(now_s)
         each.watched.drive.forget()  # what the last one did has no bearing on this one
         try:
             each.child = self._runtime.start(Start(Role.SIMULATOR, quality=quality, number=each.number))
@@ -115,26 +114,22 @@ class FurtherSimulators:
             for finding in policy.gravest(tuple(each.watched.drive.look(replace(seen, simulator=own))))
             if finding.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED)
         ]
-        if own.healthy and each.healthy_s is None:
-            each.healthy_s = seen.time_s
-            took_s = round(seen.time_s - each.started_s, 2)
+        if own.healthy and each.tries.healthy_s is None:
+            each.tries.healthy_s = seen.time_s
+            took_s = round(seen.time_s - each.tries.started_s, 2)
             self._tell(LauncherEvent.FURTHER_SIMULATOR_HEALTHY, each, "", took_s=took_s)
             self._say(f"{each.name} answers and ticks after {took_s:.1f} s")
             self._over(each)
         _, limit_s = self._config.simulator.ready_within(True, lite=each.quality is None)
         if found:
             self._failed(each, found[0], seen.time_s)
-        elif each.healthy_s is None and seen.time_s - each.started_s > limit_s:
+        elif each.tries.is_late(seen.time_s, limit_s):
             late = Finding(Cause.SIMULATOR_NOT_READY, f"it isn't ready after {limit_s:g} s: {own.problem}")
             self._failed(each, late, seen.time_s)
 
     def _failed(self, each: _Further, finding: Finding, now_s: float) -> None:
-        """Have it started again, after the delay that its failures call for; once its budget is spent, the longest."""
-        limits, well_s = self._config.simulator.restarts, 0.0 if each.healthy_s is None else now_s - each.healthy_s
-        each.failures = failures_in_a_row(each.failures, well_s, limits)
-        waits_s = delay_s(each.failures, limits, self._draw())
-        waits_s = limits.longest_delay_s if waits_s is None else waits_s
-        each.due_s = now_s + waits_s
+        """Have it started again, after the delay that its failures call for."""
+        waits_s = each.tries.fail(now_s, self._config.simulator.restarts, self._draw())
         self._drop(each)
         if each.found is None:
             each.found = replace(finding, owner=each.name, incident=self._run_state.open_incident())
@@ -143,7 +138,7 @@ class FurtherSimulators:
             LauncherEvent.FURTHER_SIMULATOR_RESTART,
             each,
             finding.sentence,
-            failures=each.failures,
+            failures=each.tries.failures,
             delay_s=round(waits_s, 2),
         )
         self._say(f"{each.name}: {finding.sentence}; it is started again in {waits_s:.1f} s, other collectors go on")

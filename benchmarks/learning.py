@@ -417,7 +417,7 @@ def table(report: Mapping[str, Any]) -> Table:
             f"{figures['red_lights_run']:.0%}",
             f"{figures['collisions_per_km']:.1f}",
             f"{figures['jerk_mps3']:.1f}",
-            " ".join("–" if each is None else f"{each:.0f}" for each in figures["minutes_to_completion"]),
+            " ".join("–" if each is None else f"{each:.1f}" for each in figures["minutes_to_completion"]),
         )
     return view
 

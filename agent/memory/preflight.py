@@ -20,7 +20,7 @@ from agent.memory import allocator, fit, free, previous_crash
 from agent.memory.allocator import Choice, Settings
 from agent.memory.estimate import MIB, PHASES, POOLS, Estimate, Free, Pool, estimate
 from agent.run_directory import settled_precision
-from agent.td3.kernels.arithmetic import computed, cpu_gains_by_bfloat16
+from agent.td3.kernels.arithmetic import computed
 from contract.events import CannotFit, MemoryPool, NoCuda, log_by
 from contract.exits import Exit
 from contract.heartbeat import read_heartbeat
@@ -202,8 +202,9 @@ def _settled(config: AgentConfig, run: RunPaths, cuda: bool) -> AgentConfig:
     """
     if config.td3.precision != "auto":
         return config
-    faster = free.device_has_bfloat16 if cuda else cpu_gains_by_bfloat16
-    precision = settled_precision(run) or ("bfloat16" if faster() else "float32")
+    precision = settled_precision(run)
+    if precision is None:
+        precision = "bfloat16" if cuda and free.device_has_bfloat16() else computed("auto", cuda)
     return config.model_copy(update={"td3": config.td3.model_copy(update={"precision": precision})})
 
 

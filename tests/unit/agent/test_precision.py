@@ -51,8 +51,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Has:
 
     def has(cpu: bool, gpu: bool = False, device_mib: int = 2**20, faster: bool = True) -> None:
         monkeypatch.setattr(arithmetic, "cpu_has_bfloat16", lambda: cpu)
-        for module in (arithmetic, preflight):
-            monkeypatch.setattr(module, "cpu_gains_by_bfloat16", lambda: cpu and faster)
+        monkeypatch.setattr(arithmetic, "cpu_gains_by_bfloat16", lambda: cpu and faster)
         monkeypatch.setattr(free, "device_has_bfloat16", lambda: gpu)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: gpu)
         monkeypatch.setattr(free, "read", lambda _, cuda, __: Free(device_mib * MIB if cuda else None, None, None))

@@ -81,7 +81,10 @@ class StruckCluster:
         self.run.kill()
 
     def inject(self, victim: Victim, number: int) -> Outcome:
-        """Wait for a random moment, kill, wait until all collectors drive again; return what was seen."""
+        """Wait for a random moment, kill, wait until all collectors drive again; return what was seen.
+
+        ``again_s`` is until each has more steps than can have been on their way.
+        """
         mending = number % 3 == 2
         collector = int(self._rng.integers(COLLECTORS))
         delay_s = round(float(self._rng.uniform(0, LONGEST_S)), 4)
@@ -100,7 +103,7 @@ class StruckCluster:
             if number % 3 != 1:
                 # Whatever was killed took it along; what was still on its way from there is no step of the next one.
                 until(lambda: self._simulator_of(collector) not in (None, simulator), self._alive, 0.05, PATIENCE_S)
-                self._wait(1)
+                self._wait(UNACKNOWLEDGED + 1)
                 outcome.again_s = round(time.monotonic() - struck_s, 2)
                 self._count_ghosts(outcome)
             outcome.problems += self.problems()

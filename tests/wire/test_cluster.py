@@ -37,6 +37,10 @@ def cluster(tmp_path: Path) -> Iterator[Any]:
         yield cluster
 
 
+# With rings that don't come round, however fast the one drives on while the other is waited for.
+ENDLESS = "--max-timesteps", "50000", "--set", "replay.capacity=100000"
+
+
 def on(cluster: Any, count: int = 1) -> tuple[str, ...]:
     """Return the options of a training with so many collectors on a cluster."""
     return (
@@ -103,7 +107,7 @@ def test_a_node_that_dies_holds_up_nobody_and_one_that_joins_is_driven_on(
 ) -> None:
     first, _ = add_node(cluster), add_node(cluster)
     run = cluster_run()
-    process = run.start(*on(cluster, 2), "--max-timesteps", "50000")
+    process = run.start(*on(cluster, 2), *ENDLESS)
     run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20, LONG_S)
     cluster.remove_node(first, allow_graceful=False)
     run.wait(lambda: len(run.events("collector_restarted")) >= 1, LONG_S)
@@ -151,7 +155,7 @@ def test_a_collector_that_rests_gives_its_simulator_back_and_finds_another_when_
 ) -> None:
     add_node(cluster, simulators=2)
     run = cluster_run()
-    process = run.start(*on(cluster, 2), "--max-timesteps", "50000")
+    process = run.start(*on(cluster, 2), *ENDLESS)
     run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20, LONG_S)
     run.wait(lambda: len(actors_of(RunPaths(run.path))) == 2, LONG_S)
     pids = family(actors_of(RunPaths(run.path))[1])

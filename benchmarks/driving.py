@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agent import config as configuration
-from agent.cli.evaluation import trained
+from agent.cli.evaluation import environment, trained
 from agent.collector.parent import die_with
 from agent.config import AgentConfig, SimulatorConfig
 from agent.env.driving import DrivingEnv
@@ -225,17 +225,15 @@ def _environment(group: Group) -> Iterator[tuple[DrivingEnv, Driver, list[Route]
     found = trained(group.checkpoint, None, None, {})
     with lite_server(group.map) as port:
         config = configured(found.config, group, port)
-        env = DrivingEnv(config.environment, config.simulator, config.seed)
-        own = driver(group.kind, found.policy, config, lambda: env.hazards)
-        yield env, own, nocrash.read(ROUTES / f"{_file(group.town)}.json", env.planner)
-        env.close()
+        with environment(config) as env:
+            own = driver(group.kind, found.policy, config, lambda: env.hazards)
+            yield env, own, nocrash.read(ROUTES / f"{_file(group.town)}.json", env.planner)
 
 
 def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
     """Return a driver's own configuration with the group's traffic and weather instead of what it was trained in."""
     plain = config.model_dump()
     plain["environment"]["weather"] = [group.weather]
-    plain["environment"]["privileged"] = config.td3.network.sees == "privileged"
     plain["environment"]["traffic"] |= {
         "vehicles": group.traffic.vehicles,
         "walkers": group.traffic.walkers,

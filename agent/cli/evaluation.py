@@ -5,13 +5,15 @@ Owns finding a checkpoint and its configuration, and the outputs. The caller lea
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -40,6 +42,8 @@ ONLINE = "online."
 """Before the names of the driving policy's tensors, in a checkpoint."""
 LOOK_S = 0.5
 """Between two looks at what is waited for."""
+TICK_LOOK_S, TICK_MARGIN_S = 0.2, 1.0
+"""Between two looks at a tick under way; how long before a Traffic Manager's own time-out it is given up."""
 
 
 @dataclass(frozen=True)
@@ -126,19 +130,54 @@ def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, o
 
 
 @contextmanager
-def environment(config: AgentConfig, on_lost: Callable[[], None] | None = None) -> Iterator[DrivingEnv]:
-    """Give an environment that is connected, and the simulator back at the end; ``on_lost`` as of ``Session``.
+def environment(config: AgentConfig, give_up: Callable[[str], NoReturn] | None = None) -> Iterator[DrivingEnv]:
+    """Give an environment that is connected, and the simulator back at the end.
+
+    Args:
+        give_up: with cars or people of this very process, called from a thread with a sentence once the simulator has
+            ended or is silent; it leaves by ``os._exit``. By default with the sentence and ``NO_SIMULATOR``.
 
     Raises:
         NoSimulator, ConfigError, RouteError: see ``DrivingEnv.planner``.
     """
-    env = DrivingEnv(config.environment, config.simulator, config.seed, on_lost)
+    give_up, in_process = give_up or _give_up, config.environment.traffic.in_process
+    lost = f"The simulator at {config.simulator.host}:{config.simulator.port} closed its connection: start both again."
+    env = DrivingEnv(config.environment, config.simulator, config.seed, partial(give_up, lost) if in_process else None)
     try:
-        with _waiting(env.session):
-            _ = env.planner
-        yield env
+        with _guarded(env.session, give_up) if in_process else nullcontext():
+            with _waiting(env.session):
+                _ = env.planner
+            yield env
     finally:
         env.close()
+
+
+def _give_up(why: str) -> NoReturn:
+    os.write(2, f"{why}\n".encode())
+    os._exit(Exit.NO_SIMULATOR)
+
+
+@contextmanager
+def _guarded(session: Session, give_up: Callable[[str], NoReturn]) -> Iterator[None]:
+    """Have a thread give up a tick that takes too long while the block lasts.
+
+    A Traffic Manager's time-out would abort the process, and where its worker has missed a tick there is none: it and
+    the tick wait for each other for ever (facts, section 5).
+    """
+    timeout_s, over = session.config.timeout_s, threading.Event()
+    limit_s = max(timeout_s - TICK_MARGIN_S, timeout_s / 2)
+
+    def look() -> None:
+        while not over.wait(TICK_LOOK_S):
+            began_s = session.tick_started_s
+            if began_s and time.monotonic() - began_s > limit_s:
+                give_up(f"The simulator at {session.address} is silent: no reply to a tick in {limit_s:g} s.")
+
+    threading.Thread(target=look, name="guard", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextmanager

@@ -19,8 +19,10 @@ from agent.evaluation.drivers import driver
 from agent.exchange.messages import EpisodeEnded
 from agent.run_directory import save_config
 from agent.td3.replay.frames import FrameStack
-from agent.td3.replay.layout import privileged_numbers
+from agent.td3.replay.layout import META, Layout, privileged_numbers
 from agent.td3.replay.replay import MIN_CAPACITY, Replay
+from agent.td3.replay.resize_replay import resize_replay
+from agent.telemetry.events import EventLog
 from agent.telemetry.progress import ProgressLine
 from agent.trainer.towns import Station, Towns
 from contract.paths import RunPaths
@@ -36,9 +38,7 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
     plain = config.td3.model_copy(update={"exploration_noise": 0.0})
     at_once = config.training.model_copy(update={"warmup_steps": 0})
     as_it_drives = config.model_copy(update={"td3": plain, "training": at_once})
-    rows = MIN_CAPACITY + steps + steps // 4  # an episode takes one row more than steps
-    stack = FrameStack.of(config.environment.camera)
-    replay = Replay.create(run.replay, rows, stack, privileged_numbers(config.environment))
+    replay = _with_room(steps, config, run)
     save_config(run, config)
     towns, ends = Towns.of(config), Counter[str]()
     with ProgressLine(steps, Console(stderr=True), f"{name} drives") as progress:
@@ -53,6 +53,17 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
     told = ", ".join(f"{count} {end}" for end, count in ends.most_common()) or "none ended"
     words = f"{run.path}: {replay.steps} steps by {name}; drives: {told}."
     out.print(f"{words} To learn from them: replay.demonstrations={run.path}", highlight=False, soft_wrap=True)
+
+
+def _with_room(steps: int, config: AgentConfig, run: RunPaths) -> Replay:
+    """Open or make the ring; one that was made for fewer steps grows."""
+    rows = MIN_CAPACITY + steps + steps // 4  # an episode takes one row more than steps
+    stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
+    if (run.replay / META).exists():
+        rows = max(rows, Layout.read(run.replay).capacity)
+        log = EventLog(run.agent_events).append
+        resize_replay(run.replay, rows, stack, config.memory.reserve_mib, log, privileged)
+    return Replay.create(run.replay, rows, stack, privileged)
 
 
 def _driven(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import carla
 import psutil
@@ -46,8 +46,6 @@ from contract.processes import held_mib
 
 SHEET_WIDTH = 440
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-LOOK_S, TICK_MARGIN_S = 0.2, 1.0
-"""Of the guard: between two looks; how long before a Traffic Manager's own time-out, which aborts the process."""
 
 
 @dataclass(frozen=True)
@@ -99,18 +97,14 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
     config = trained.config
     recording = Recording(asked, config)
 
-    def give_up(why: str) -> None:
+    def give_up(why: str) -> NoReturn:
         """End the process from a thread: the tick under way can't be interrupted."""
         recording.health.lost = recording.health.lost or why
         told = _told(recording.finish(), asked)
         os.write(2, f"{told}\n".encode())
         os._exit(Exit.CRASH)
 
-    in_process = config.environment.traffic.in_process
-    lost = "The simulator closed its connection, which its Traffic Manager doesn't outlive."
-    with environment(config, (lambda: give_up(lost)) if in_process else None) as env:
-        if in_process:
-            _guard(env, config.simulator.timeout_s - TICK_MARGIN_S, give_up)
+    with environment(config, give_up) as env:
         try:
             _drive(env, trained, asked, recording, window)
         except SimulatorLost as loss:
@@ -313,19 +307,6 @@ def _processes(config: AgentConfig) -> dict[str, int]:
                 if each.status == psutil.CONN_LISTEN and each.laddr[1:2] == (config.simulator.port,) and each.pid:
                     found["simulator"] = each.pid
     return found
-
-
-def _guard(env: DrivingEnv, limit_s: float, give_up: Callable[[str], None]) -> None:
-    """Have a thread give up a tick that takes too long: with a Traffic Manager its time-out would abort the process."""
-
-    def look() -> None:
-        while True:
-            time.sleep(LOOK_S)
-            began_s = env.session.tick_started_s
-            if began_s and time.monotonic() - began_s > limit_s:
-                give_up(f"The simulator at {env.session.address} is silent: no reply to a tick in {limit_s:g} s.")
-
-    threading.Thread(target=look, name="guard", daemon=True).start()
 
 
 def _told(found: dict[str, Any], asked: Asked) -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +17,11 @@ import torch
 import yaml
 
 from agent.td3.replay.frames import PRIVILEGED
+from agent.td3.replay.layout import META
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
-from tests.conftest import StartServer
+from tests.conftest import REPOSITORY, StartServer
+from tests.faults import Faulty
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, program
 
@@ -33,6 +40,44 @@ LEARNING: dict[str, Any] = {
     },
     "training": {**SMALL["training"], "total_steps": 60},
 }
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"), [("hang", "is silent: no reply to a tick in 3 s"), ("crash", "closed its connection")]
+)
+def test_a_simulator_lost_among_cars_ends_it_with_one_sentence_and_keeps_the_steps(
+    faulty: Faulty, start_server: StartServer, tmp_path: Path, fault: str, says: str
+) -> None:
+    given, shown = tmp_path / "given.yaml", tmp_path / "shown"
+    given.write_text(yaml.safe_dump({**SMALL, "environment": ENVIRONMENT, "simulator": {"timeout_s": 4}}))
+    command = ("-m", "agent", "record", "--config", str(given), "--out", str(shown))
+    simulator = {"CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(faulty.server.port)}
+    recording = subprocess.Popen(
+        [sys.executable, *command, "--steps", "1000"],
+        cwd=REPOSITORY,
+        env={**os.environ, **simulator},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not (shown / "replay" / META).exists() or Replay.open(shown / "replay").steps < STEPS:
+            assert recording.poll() is None, recording.communicate()
+            time.sleep(0.05)
+        with contextlib.suppress(OSError):  # who crashes doesn't answer
+            faulty.tell(f"fault {fault}")
+        _, error = recording.communicate(timeout=60)
+    finally:
+        recording.kill()
+    assert recording.returncode == Exit.NO_SIMULATOR, error
+    assert says in error
+    assert "Traceback" not in error
+    kept = Replay.open(shown / "replay").steps
+    assert kept >= STEPS
+    port = start_server().port
+    for more in (5, 2000):  # fewer, and more, than were asked for at first
+        another = program(port, *command, "--steps", str(kept + more), "--resume")
+        assert another.returncode == Exit.FINISHED, another.stderr
+        assert Replay.open(shown / "replay").steps == kept + more
 
 
 @pytest.mark.long

@@ -89,6 +89,7 @@ Channels = Literal["grey", "rgb"]
 class NarrowConfig(Section):
     """A second view with the first one's place and pixels, for what is far away."""
 
+    yaw_deg: float = Field(0.0, ge=-90, le=90, description="Positive looks to the right.")
     fov_deg: float = Field(45.0, gt=10, lt=170, description="Horizontal field of view.")
     pitch_deg: float = Field(-2.0, ge=-89, le=89, description="Negative looks down.")
     channels: Channels = Field("grey", description="One plane, or three.")

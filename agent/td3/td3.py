@@ -8,13 +8,14 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
     y ← r + γ (1 - d') min_i Q_θ'i(f'(s'), clip(π_φ'(f'(s')) + ε, -1, 1))           bellman_target
     θ ← θ - Adam(∇θ N⁻¹ Σ (Σ_i (y - Q_θi(f(s), a))² + λ |h(f(s)) - p|²))            critic_loss, auxiliary_loss
     every d-th round:
-        φ ← φ + Adam(∇φ N⁻¹ Σ (Q_θ1(f(s), π_φ(f(s))) - β |π_φ(f(s)) - p_a|²))       actor_loss
+        φ ← φ + Adam(∇φ N⁻¹ Σ (Q_θ1(f(s), π_φ(f(s))) - β w |π_φ(f(s)) - p_a|²))     actor_loss
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        polyak_update
 
 Not the paper's, and off by default: p, what the simulator knows of s beside the observation, which a head h learns to
 tell from f(s) (weight λ), and which critics may read beside f(s) (``critic_sees``); π_φ never does; p_a, the last
 two of p, what the expert would do in s, to which the actor is drawn (weight β; TD3+BC, Fujimoto & Gu 2021, but with the
-labels of DAgger, Ross et al. 2011: wherever the driver itself comes to). Two controls have no f: there f(s) is nothing
+labels of DAgger, Ross et al. 2011: wherever the driver itself comes to; w is ``STARTING`` where the expert starts, else
+1). Two controls have no f: there f(s) is nothing
 (a driver by its vector alone), or what p has before p_a (``network.sees``).
 
 Owns the losses, their order, the smoothing noise and the count of updates. How a gradient is computed in the memory
@@ -37,6 +38,10 @@ from agent.td3.accumulate import Accumulator, Attempt, Loss, Metrics, whole_batc
 from agent.td3.networks import Networks, frozen
 from agent.td3.replay.frames import ACTION, DEFAULT, FrameStack
 from agent.td3.replay.replay import Batch
+
+STARTING, STANDING = 4.0, 0.1
+"""What a row weighs in which the car is as slow as that (1 m/s) and the expert has the throttle: dozens of rows before
+a red light go with each of these, and an actor that isn't sure of a green stays at the brake by the mean of both."""
 
 
 def bellman_target(target: Networks, gamma: float, batch: Batch, noise: Tensor) -> Tensor:
@@ -78,13 +83,16 @@ def actor_loss(
     privileged: Tensor,
     imitation: float = 0.0,
 ) -> Loss:
-    """Return -Σ Q_θ1(f(s), π_φ(f(s))), and β Σ |π_φ(f(s)) - p_a|², β being ``imitation``; no gradient reaches θ."""
+    """Return -Σ Q_θ1(f(s), π_φ(f(s))), and β Σ w |π_φ(f(s)) - p_a|², β being ``imitation``; no gradient reaches θ."""
     with frozen(online.critic):
         acted = online.actor(f, vector)
         loss = -online.critic.q1(online.critic.joined(f, vector, acted, privileged)).sum()
     sums = {"q_policy": -loss.detach()}
     if imitation:
-        apart = functional.mse_loss(acted, privileged[:, -ACTION:], reduction="sum")
+        advised = privileged[:, -ACTION:]
+        starts = (vector[:, 0] < STANDING) & (advised[:, 1] > 0)
+        weight = torch.where(starts, STARTING, 1.0)
+        apart = (weight * (acted - advised).square().sum(dim=1)).sum()
         loss, sums = loss + imitation * apart, {**sums, "imitation_loss": apart.detach()}
     return Loss(loss, {"actor_loss": loss.detach(), **sums})
 

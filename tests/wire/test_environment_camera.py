@@ -33,3 +33,16 @@ def test_two_views_and_frames_that_lie_apart_reach_the_observation(module_server
     middle, whole = grey[30:54, 30:54], narrow[:84, :84].reshape(12, 7, 12, 7).mean(axis=(1, 3))
     shrunk = middle.reshape(12, 2, 12, 2).mean(axis=(1, 3))
     assert np.corrcoef(shrunk.ravel(), whole.ravel())[0, 1] > 0.8
+
+
+def test_a_narrow_view_that_looks_to_the_right_is_the_first_ones_right_half(module_server: Server) -> None:
+    aside = NarrowConfig(yaw_deg=30.0, fov_deg=100.0, pitch_deg=-12.0)
+    simulator = SimulatorConfig(host="127.0.0.1", port=module_server.port, patience_s=60.0)
+    env = DrivingEnv(EnvironmentConfig(camera=CameraConfig(narrow=aside)), simulator)
+    front, right = env.reset(seed=1)[0]["image"][:2].astype(float)
+    env.close()
+    # 30° aside is 20 of 42 pixels from the middle, so what was there is in the middle now.
+    there, here, else_where = front[30:54, 54:70], right[30:54, 34:50], right[30:54, 4:20]
+    alike = [np.corrcoef(there.ravel(), each.ravel())[0, 1] for each in (here, else_where)]
+    assert alike[0] > 0.6
+    assert alike[0] > alike[1]

@@ -19,7 +19,7 @@ from agent.td3.accumulate import Attempt, Metrics, whole_batch
 from agent.td3.networks import Policy
 from agent.td3.replay.frames import PRIVILEGED
 from agent.td3.replay.replay import Batch
-from agent.td3.td3 import TD3, actor_loss, bellman_target, critic_loss
+from agent.td3.td3 import STARTING, TD3, actor_loss, bellman_target, critic_loss
 from tests.conftest import REPOSITORY
 from tests.unit.agent.batches import random_batch
 
@@ -82,6 +82,7 @@ def test_the_actor_is_drawn_to_what_the_expert_would_do_whatever_was_done() -> N
     settings = SMALL.model_copy(update={"imitation": 1e4, "actor_learning_rate": 1e-2})
     td3 = TD3(settings, CPU, seed=0, privileged=PRIVILEGED)
     batch = random_batch(8, 0, PRIVILEGED)
+    batch.vector[:, 0] = 1.0  # it drives
     advised = batch.privileged[:, -2:].clamp_(-0.5, 0.5)
 
     def apart() -> Tensor:
@@ -94,6 +95,22 @@ def test_the_actor_is_drawn_to_what_the_expert_would_do_whatever_was_done() -> N
     losses = [metrics["imitation_loss"] for _ in range(120) if "imitation_loss" in (metrics := td3.update(batch))]
     torch.testing.assert_close(losses[0], before, rtol=0.05, atol=0)
     assert apart().mean() < 0.1 * before
+
+
+def test_where_the_expert_starts_a_row_weighs_more_than_where_he_stands_or_drives() -> None:
+    td3 = TD3(SMALL, CPU, seed=0, privileged=PRIVILEGED)
+    batch = random_batch(4, 0, PRIVILEGED)
+    batch.vector[:, 0] = torch.tensor((0.0, 0.05, 0.0, 1.0))
+    batch.privileged[:, -1] = torch.tensor((0.4, 0.1, -0.5, 0.4))
+    f = td3.online.encoder(batch.frames[:, :4]).detach()
+    found = [
+        actor_loss(td3.online, f[i : i + 1], batch.vector[i : i + 1], batch.privileged[i : i + 1], 2.0).sums
+        for i in range(4)
+    ]
+    acted = td3.online.actor(f, batch.vector)
+    apart = (acted - batch.privileged[:, -2:]).square().sum(dim=1)
+    expected = apart * torch.tensor((STARTING, STARTING, 1.0, 1.0))
+    torch.testing.assert_close(torch.stack([each["imitation_loss"] for each in found]), expected)
 
 
 def test_targets_follow_by_tau() -> None:

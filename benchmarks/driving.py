@@ -241,6 +241,9 @@ def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
         "slower_percent": group.slower_percent,
         "walkers_step_out": group.step_out,
     }
+    if config.td3.network.sees != "privileged":  # teachers have done their work, and know more at every step
+        plain["environment"]["privileged"] = False
+        plain["td3"] |= {"auxiliary": 0.0, "imitation": 0.0, "critic_sees": "observation"}
     plain["simulator"] |= {"host": "127.0.0.1", "port": port, "map": None, "patience_s": 60.0}
     return AgentConfig.model_validate(plain)
 

@@ -71,7 +71,7 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-WHOLE: tuple[int, tuple[int, ...]] = 100_000, (0, 1, 2)
+WHOLE: tuple[int, tuple[int, ...]] = 60_000, (0, 1, 2)
 ABLATION: tuple[int, tuple[int, ...]] = 30_000, (0, 1)
 REFERENCE = "td3"
 VARIANTS = {
@@ -86,7 +86,7 @@ VARIANTS = {
     "n-step": Variant(*ABLATION, {"td3.n_step": 3}),
     "whole-width": Variant(*ABLATION, {"td3.network.channels": "whole"}),
     "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged", "td3.auxiliary": 0.0}),
-    "long": Variant(300_000, (0,)),
+    "long": Variant(180_000, (0,)),
     # By the clock rather than by steps, with --tick-ms.
     "four-collectors": Variant(*WHOLE, {"training.collectors": 4}),
 }

@@ -43,7 +43,7 @@ from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.layout import bytes_for
 from agent.td3.td3 import TD3
 
-DISTANCES_M = (0, 5, 8, 12, 16, 20, 25, 30, 40, 60)
+DISTANCES_M = (0, 3, 5, 8, 12, 16, 20, 25, 30, 40, 60)
 """From the front bumper: to the stop line, to the walker, to the other car's rear."""
 TOLD_FROM = 5.0
 LEAST_NOISE, LEAST_DIFFERENCE = 2.0, 6.0
@@ -74,6 +74,7 @@ class View:
     height: int = 84
     fov_deg: float = 100.0
     pitch_deg: float = -12.0
+    yaw_deg: float = 0.0
     grey: bool = False
     on_roof: bool = False
     """Above the rear seats, as CARLA's agents have it: 2.7 m farther from what stands beside the stop line."""
@@ -86,7 +87,7 @@ class View:
     def pose(self) -> carla.Transform:
         """Where it is on the car."""
         where = carla.Location(x=-1.5, z=2.0) if self.on_roof else carla.Location(x=1.2, z=1.8)
-        return carla.Transform(where, carla.Rotation(pitch=self.pitch_deg))
+        return carla.Transform(where, carla.Rotation(pitch=self.pitch_deg, yaw=self.yaw_deg))
 
     def seen(self, bgra: Picture) -> Picture:
         """Return (height, width, channels) as the agent would get it."""
@@ -103,6 +104,8 @@ VIEWS = (
     View("rgb 84, 60°", fov_deg=60.0, pitch_deg=-4.0),
     View("rgb 84, 100°, roof", pitch_deg=-8.0, on_roof=True),
     View("rgb 84, 80°, roof", fov_deg=80.0, pitch_deg=-4.0, on_roof=True),
+    View("rgb 84, 60°, 14° to the right, roof", fov_deg=60.0, pitch_deg=-2.0, yaw_deg=14.0, on_roof=True),
+    View("rgb 84, 45°, roof", fov_deg=45.0, pitch_deg=-2.0, on_roof=True),
     View("grey 84, 45°, roof", fov_deg=45.0, pitch_deg=-2.0, grey=True, on_roof=True),
     View("grey 84, 35°, roof", fov_deg=35.0, pitch_deg=-2.0, grey=True, on_roof=True),
     View("rgb 84, 35°, roof", fov_deg=35.0, pitch_deg=-2.0, on_roof=True),
@@ -164,10 +167,10 @@ class Stage:
         self.car.set_light_state(carla.VehicleLightState(lit if "Night" in name else carla.VehicleLightState.NONE))
 
     def approaches(self, count: int) -> list[tuple[Any, Any]]:
-        """Return lights with the place to stop at, whose last 70 m before it are straight, spread over the map."""
+        """Return lights with a lane's place to stop at, whose last 70 m before it are straight, spread over the map."""
         found = []
         for light in sorted(self.lights, key=lambda light: light.id):
-            for stop in light.get_stop_waypoints()[:1]:
+            for stop in light.get_stop_waypoints():
                 behind = stop.previous(70.0)
                 if behind and all(_turn(stop, stop.previous(step)[0]) < STRAIGHT_RAD for step in range(10, 71, 10)):
                     found.append((light, stop))

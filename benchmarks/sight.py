@@ -102,6 +102,7 @@ VIEWS = (
     View("rgb 128, 100°", 128, 128),
     View("rgb 160×84, 100°", 160, 84, pitch_deg=-4.0),
     View("rgb 84, 60°", fov_deg=60.0, pitch_deg=-4.0),
+    View("grey 84, 100°, roof", pitch_deg=-8.0, grey=True, on_roof=True),
     View("rgb 84, 100°, roof", pitch_deg=-8.0, on_roof=True),
     View("rgb 84, 80°, roof", fov_deg=80.0, pitch_deg=-4.0, on_roof=True),
     View("rgb 84, 60°, 14° to the right, roof", fov_deg=60.0, pitch_deg=-2.0, yaw_deg=14.0, on_roof=True),

@@ -44,7 +44,7 @@ def test_by_default_there_are_the_driver_its_twin_and_four_ablations_first_seeds
     chosen = {name: learning.VARIANTS[name] for name in learning.BY_DEFAULT}
     jobs = learning.planned(chosen, TRAFFIC, {}, tmp_path / "shown", tmp_path)
     assert [(job.variant, job.seed) for job in jobs[:6]] == [(name, 0) for name in learning.BY_DEFAULT]
-    assert [job.updates for job in jobs].count(100_000) == 6
+    assert [job.updates for job in jobs].count(60_000) == 6
     assert [job.updates for job in jobs].count(30_000) == 8
 
 

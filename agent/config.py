@@ -87,7 +87,7 @@ Channels = Literal["grey", "rgb"]
 
 
 class NarrowConfig(Section):
-    """A second view with the first one's place and pixels, for what is far away."""
+    """A second view with the first one's place and pixels, for what is far away or aside."""
 
     yaw_deg: float = Field(0.0, ge=-90, le=90, description="Positive looks to the right.")
     fov_deg: float = Field(45.0, gt=10, lt=170, description="Horizontal field of view.")
@@ -113,6 +113,7 @@ class CameraConfig(Section):
     x_m: float = Field(1.2, description="Forward of the vehicle's origin.")
     z_m: float = Field(1.8, gt=0, description="Above the vehicle's origin.")
     pitch_deg: float = Field(-12.0, ge=-89, le=89, description="Negative looks down.")
+    yaw_deg: float = Field(0.0, ge=-90, le=90, description="Positive looks to the right.")
     channels: Channels = Field("grey", description="One plane, or three.")
     narrow: NarrowConfig | None = Field(None, description="A second camera; {} for its defaults. Null: none.")
     stack: StackConfig = StackConfig()

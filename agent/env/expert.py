@@ -33,6 +33,8 @@ ROOM_M, CREEPING_MPS = 10.0, 1.0
 # A car that stands keeps its brake until this much is wanted: the rules want next to nothing for ever before a line,
 # and who learns from a foot that hovers over the throttle there rolls across it.
 STANDING_MPS, HOLDING_BRAKE, STARTING_MPS2 = 0.2, 0.5, 0.3
+# Who stands behind a line or a car stands on until there is so much to gain: to start is to have seen that it may go on.
+WORTH_STARTING_M = 5.0
 # About what a passenger car's pedals come to.
 FULL_THROTTLE_MPS2, FULL_BRAKE_MPS2 = 5.0, 11.0
 
@@ -126,6 +128,8 @@ class Expert:
         found = [(seen.lead_gap_m - STAND_BEFORE_CAR_M, max(0.0, seen.lead_speed_mps))]
         if self._stops(seen, speed_mps) or _is_full(seen):
             found.append((seen.light_gap_m - STAND_BEFORE_LINE_M, 0.0))
+        if speed_mps < STANDING_MPS:
+            found = [(0.0 if gap < WORTH_STARTING_M and pace < CREEPING_MPS else gap, pace) for gap, pace in found]
         found.append((seen.sign_gap_m - STAND_BEFORE_LINE_M, 0.0))
         if not _passes(seen, speed_mps):
             found.append((seen.walker_gap_m - STAND_BEFORE_WALKER_M, 0.0))

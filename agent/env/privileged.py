@@ -2,12 +2,13 @@
 
 The hazards ahead, and what the expert, who knows them, would do now (DAgger's label, Ross et al. 2011).
 
-All entries are clipped to [-2, 2]. ``…_near`` is 1 at the front bumper and falls to 0 at ``RANGE_M``, or with nothing
-there; ``walker_lateral`` in half widths of a road, ``walker_lateral_speed`` in walking speeds, positive to the right.
+All entries are clipped to [-2, 2]. ``…_near`` is 1 (a walker's 2) at the front bumper and falls to 0 at ``RANGE_M``
+(a walker's at ``WALKER_SEEN_M``), or with nothing there; ``walker_lateral`` in half widths of a road, ``walker_lateral_speed`` in walking speeds, positive to the right.
 
-Encoders learn to tell these numbers by their squared errors (``td3.auxiliary``), so a light's state is told where a
-camera can make it out, else 0 (what can't be seen is learned by heart, town by town), and red and green weigh alike:
-cars are before six times as many reds (what that changed: docs/benchmarks.md).
+Encoders learn to tell these numbers by their squared errors (``td3.auxiliary``), so a light's state and a walker are
+told where a camera can make them out, else 0 (what can't be seen is learned by heart, town by town), and what is rare
+weighs more: cars are before six times as many reds as greens, and before a walker in one step of fifty (what that
+changed: docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ NAMES = (
 SIZE = len(NAMES)
 
 ROAD_HALF_WIDTH_M, WALKING_MPS = 4.0, 1.5
-LIGHT_SEEN_M = 25.0
-RED, YELLOW, GREEN = 0.75, 1.0, 2.0
+LIGHT_SEEN_M = WALKER_SEEN_M = 25.0
+RED, YELLOW, GREEN, WALKER = 0.75, 1.0, 2.0, 2.0
 
 
 def vector(seen: Hazards, state: DriverState, advised: Action) -> Vector:
     """Return the (SIZE,) float32 vector of ``NAMES``; ``advised`` is the expert's action."""
     light = seen.light if seen.light_gap_m <= LIGHT_SEEN_M else Light.NONE
+    is_seen = seen.walker_gap_m <= WALKER_SEEN_M
     values = (
         _near(seen.lead_gap_m, RANGE_M),
         seen.lead_speed_mps / SPEED_SCALE_MPS,
@@ -58,9 +60,9 @@ def vector(seen: Hazards, state: DriverState, advised: Action) -> Vector:
         GREEN * (light is Light.GREEN),
         _near(seen.light_gap_m, RANGE_M),
         _near(seen.sign_gap_m, RANGE_M),
-        _near(seen.walker_gap_m, RANGE_M),
-        seen.walker_lateral_m / ROAD_HALF_WIDTH_M,
-        seen.walker_lateral_mps / WALKING_MPS,
+        WALKER * _near(seen.walker_gap_m, WALKER_SEEN_M),
+        is_seen * seen.walker_lateral_m / ROAD_HALF_WIDTH_M,
+        is_seen * seen.walker_lateral_mps / WALKING_MPS,
         _near(seen.crossing_gap_m, RANGE_M),
         _near(seen.crossing_s, HORIZON_S),
         state.place.lateral_m / state.place.half_lane_m,

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.config import CameraConfig, Channels, NarrowConfig
+from agent.config import CameraConfig, Channels
 from agent.env.session import ROLE_PREFIX, Session, SimulatorLost
 
 Planes = NDArray[np.uint8]
@@ -116,8 +116,7 @@ class SensorRig:
         where, size = carla.Location(x=config.x_m, z=config.z_m), {"width": config.width, "height": config.height}
         self._views: list[tuple[FrameCamera, Channels]] = []
         for view in (config,) if config.narrow is None else (config, config.narrow):
-            yaw_deg = view.yaw_deg if isinstance(view, NarrowConfig) else 0.0
-            pose = carla.Transform(where, carla.Rotation(pitch=view.pitch_deg, yaw=yaw_deg))
+            pose = carla.Transform(where, carla.Rotation(pitch=view.pitch_deg, yaw=view.yaw_deg))
             self._views.append((FrameCamera(session, car, pose, **size, fov_deg=view.fov_deg), view.channels))
         self._all = [*events, *(camera.actor for camera, _ in self._views)]
         for camera, _ in self._views:

@@ -121,6 +121,28 @@ def test_the_expert_holds_its_brake_for_as_long_as_it_waits() -> None:
     assert set(pedals) == {-0.5}
 
 
+@pytest.mark.parametrize(
+    ("seen", "starts"),
+    [
+        (Hazards(light=Light.RED, light_gap_m=7.0), False),
+        (Hazards(light=Light.RED, light_gap_m=12.0), True),
+        (Hazards(light=Light.GREEN, light_gap_m=7.0), True),
+        (Hazards(lead_gap_m=7.0), False),
+        (Hazards(lead_gap_m=12.0), True),
+        (Hazards(lead_gap_m=7.0, lead_speed_mps=3.0), True),
+        (Hazards(sign_gap_m=7.0), True),
+    ],
+    ids=["near a red", "far from a red", "green", "near a car", "far from a car", "the car leaves", "stop sign"],
+)
+def test_the_expert_who_stands_starts_where_there_is_something_to_gain(seen: Hazards, starts: bool) -> None:
+    car = Bicycle(bends())
+    driver = expert(car, lambda _: seen)
+    state = car.state
+    assert state.speed_mps == 0.0
+    pedals = [driver.act({"vector": observation.vector(state, 2.0)}, state)[1] for _ in range(10)]
+    assert bool(pedals[-1] > 0.0) is starts
+
+
 def test_the_expert_stops_hard_for_a_walker_who_steps_out_and_goes_on_when_the_road_is_free() -> None:
     car = Bicycle(bends())
     steps_out = lambda car: Hazards(walker_gap_m=45.0 - car.s_m) if 30.0 < car.s_m < 44.0 else NOTHING  # noqa: E731

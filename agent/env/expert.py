@@ -33,7 +33,7 @@ ROOM_M, CREEPING_MPS = 10.0, 1.0
 # A car that stands keeps its brake until this much is wanted: the rules want next to nothing for ever before a line,
 # and who learns from a foot that hovers over the throttle there rolls across it.
 STANDING_MPS, HOLDING_BRAKE, STARTING_MPS2 = 0.2, 0.5, 0.3
-# Who stands behind a line or a car stands on until there is so much to gain: to start is to have seen that it may go on.
+# Who stands behind a line or a car stands on until there is so much to gain: to start is to have seen that it may go.
 WORTH_STARTING_M = 5.0
 # About what a passenger car's pedals come to.
 FULL_THROTTLE_MPS2, FULL_BRAKE_MPS2 = 5.0, 11.0

@@ -2,8 +2,9 @@
 
 The hazards ahead, and what the expert, who knows them, would do now (DAgger's label, Ross et al. 2011).
 
-All entries are clipped to [-2, 2]. ``…_near`` is 1 (a walker's 2) at the front bumper and falls to 0 at ``RANGE_M``
-(a walker's at ``WALKER_SEEN_M``), or with nothing there; ``walker_lateral`` in half widths of a road, ``walker_lateral_speed`` in walking speeds, positive to the right.
+All entries are clipped to [-2, 2]. ``…_near`` is 1 (a walker's 2) at the front bumper and falls to 0 at ``RANGE_M`` (a
+walker's at ``WALKER_SEEN_M``), or with nothing there; ``walker_lateral`` in half widths of a road,
+``walker_lateral_speed`` in walking speeds, positive to the right.
 
 Encoders learn to tell these numbers by their squared errors (``td3.auxiliary``), so a light's state and a walker are
 told where a camera can make them out, else 0 (what can't be seen is learned by heart, town by town), and what is rare

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from agent.config import AgentConfig
-from agent.env.expert import STANDING_MPS, Action, Expert, PidPurePursuit
+from agent.env.expert import Action, Expert, PidPurePursuit
 from agent.env.hazards import Hazards
 from agent.env.observation import DriverState, Frames, Observation
 from agent.exits import AgentError
@@ -43,6 +43,9 @@ SHOVED_WHEEL: tuple[Range, Range] = (0.3, 0.8), (0.05, 0.2)
 SHOVED_FOOT: tuple[Range, Range] = (0.5, 1.5), (0.3, 0.9)
 LAPSE: tuple[Range, Range] = (0.5, 2.5), (1.0, 1.0)
 """The same of a look elsewhere, which is whole."""
+SHOVED_FROM_MPS = 2.0
+"""A foot that is pulled while it waits rolls over the line: of 82 drives so shown 62 ended at a red light, and only one
+step in 67 showed how to start at a green."""
 EXPERTS = (EXPERT, EXPERT_NOISY, EXPERT_SHOVED)
 
 
@@ -136,9 +139,12 @@ class Shoved:
     def act(self, observation: Observation, state: DriverState) -> Action:
         """Return the driver's action, pulled."""
         steer, pedal = self._other.act(observation, state)
-        if self._lapse.next() and state.speed_mps > STANDING_MPS:  # who stands and doesn't look goes on standing
+        wheel, foot, lapse = self._wheel.next(), self._foot.next(), self._lapse.next()
+        if state.speed_mps < SHOVED_FROM_MPS:
+            foot = 0.0
+        elif lapse:
             pedal = self._blind.act(observation, state)[1]
-        pulled = np.array((steer + self._wheel.next(), pedal + self._foot.next()), np.float32)
+        pulled = np.array((steer + wheel, pedal + foot), np.float32)
         return pulled.clip(-1.0, 1.0)
 
 

@@ -35,7 +35,7 @@ def test_two_views_and_frames_that_lie_apart_reach_the_observation(module_server
     assert np.corrcoef(shrunk.ravel(), whole.ravel())[0, 1] > 0.8
 
 
-def test_a_narrow_view_that_looks_to_the_right_is_the_first_ones_right_half(module_server: Server) -> None:
+def test_a_view_that_looks_to_the_right_is_the_other_ones_right_half(module_server: Server) -> None:
     aside = NarrowConfig(yaw_deg=30.0, fov_deg=100.0, pitch_deg=-12.0)
     simulator = SimulatorConfig(host="127.0.0.1", port=module_server.port, patience_s=60.0)
     env = DrivingEnv(EnvironmentConfig(camera=CameraConfig(narrow=aside)), simulator)

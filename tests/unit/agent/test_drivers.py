@@ -183,6 +183,13 @@ def test_a_shoved_expert_comes_to_a_red_light_at_every_speed() -> None:
     assert np.ptp(closest_mps) > 3.0
 
 
+def test_a_shoved_expert_who_waits_waits() -> None:
+    car = Bicycle(bends())
+    red = expert(car, lambda _: Hazards(light=Light.RED, light_gap_m=3.5))
+    states = drive(Shoved(red, PidPurePursuit(8.0), STEP_S, np.random.default_rng(0)), car, 600)
+    assert {state.speed_mps for state in states} == {0.0}
+
+
 def test_the_expert_goes_on_when_the_light_turns_yellow_right_before_it() -> None:
     car = Bicycle(bends())
     yellow = lambda car: Hazards(light=Light.YELLOW, light_gap_m=45.0 - car.s_m) if car.s_m > 40.0 else NOTHING  # noqa: E731

@@ -240,3 +240,16 @@ def test_a_lights_state_is_told_where_a_camera_can_make_it_out_and_rare_greens_w
         assert [name for name, value in near.items() if value] == [f"light_{light.name.lower()}", "light_near"]
         assert [name for name, value in far.items() if value] == ["light_near"]
     assert told(Light.GREEN, 20.0)["light_green"] > 2.0 * told(Light.RED, 20.0)["light_red"]
+
+
+def test_a_walker_is_told_where_a_camera_can_make_her_out_and_weighs_twice():
+    state = DriverState(STRAIGHT, STRAIGHT.project(10.0, 0.0), 10.0, 0.0, 0.0, 5.0)
+
+    def told(gap_m: float) -> list[float]:
+        walker = Hazards(walker_gap_m=gap_m, walker_lateral_m=2.0, walker_lateral_mps=-1.5)
+        values = privileged.vector(walker, state, np.zeros(2, np.float32))
+        return [float(value) for name, value in zip(privileged.NAMES, values, strict=True) if "walker" in name]
+
+    assert told(0.0) == [2.0, 0.5, -1.0]
+    assert told(12.5) == [1.0, 0.5, -1.0]
+    assert told(30.0) == [0.0, 0.0, 0.0]

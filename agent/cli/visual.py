@@ -258,11 +258,10 @@ class _Pictures:
         if not self._viewing or self._camera is not None:
             return False
         assert self._env.car is not None
-        pose = carla.Transform(
-            carla.Location(x=self._lens.x_m, z=self._lens.z_m), carla.Rotation(pitch=self._lens.pitch_deg)
-        )
-        session, car, fov_deg = self._env.session, self._env.car.actor, self._lens.fov_deg
-        self._camera = FrameCamera(session, car, pose, width=FRONT, height=FRONT, fov_deg=fov_deg)
+        lens, session, car = self._lens, self._env.session, self._env.car.actor
+        turned = carla.Rotation(pitch=lens.pitch_deg, yaw=lens.yaw_deg)
+        pose = carla.Transform(carla.Location(x=lens.x_m, z=lens.z_m), turned)
+        self._camera = FrameCamera(session, car, pose, width=FRONT, height=FRONT, fov_deg=lens.fov_deg)
         self._camera.wait_for_first()
         return True
 
@@ -286,7 +285,7 @@ class _Pictures:
 
 
 def _lens(camera: CameraConfig) -> Lens:
-    return Lens(camera.x_m, camera.z_m, camera.pitch_deg, camera.fov_deg)
+    return Lens(camera.x_m, camera.z_m, camera.pitch_deg, camera.fov_deg, camera.yaw_deg)
 
 
 def _heats(trained: Trained, asked: Asked, seen: Observation) -> dict[str, Heat] | None:

@@ -52,6 +52,7 @@ class Lens:
     z_m: float
     pitch_deg: float
     fov_deg: float
+    yaw_deg: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -171,8 +172,9 @@ def projected(points: FloatArray, lens: Lens, state: DriverState, size: int) -> 
     Slopes, and how the car leans, are left out.
     """
     forward, right = _relative(points, state)
-    pitch = math.radians(lens.pitch_deg)
-    dx, dz = forward - lens.x_m, -lens.z_m
+    pitch, yaw = math.radians(lens.pitch_deg), math.radians(lens.yaw_deg)
+    dx, dz = (forward - lens.x_m) * math.cos(yaw) + right * math.sin(yaw), -lens.z_m
+    right = right * math.cos(yaw) - (forward - lens.x_m) * math.sin(yaw)
     depth = dx * math.cos(pitch) + dz * math.sin(pitch)
     up = dz * math.cos(pitch) - dx * math.sin(pitch)
     before = depth > 0.5

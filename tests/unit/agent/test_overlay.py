@@ -68,6 +68,15 @@ def test_a_camera_that_looks_down_sees_the_same_point_higher_and_what_is_behind_
     assert before.tolist() == [True, False]
 
 
+def test_a_camera_that_looks_to_the_right_has_there_in_its_middle() -> None:
+    aside = Lens(1.0, 1.8, 0.0, 90.0, yaw_deg=30.0)
+    there = np.array([(1.0 + 10.0 * math.cos(math.radians(30.0)), 10.0 * math.sin(math.radians(30.0))), (11.0, 0.0)])
+    (middle, ahead), before = overlay.projected(there, aside, at(0.0), 100)
+    assert before.all()
+    assert middle == pytest.approx((50.0, 59.0))
+    assert ahead[0] == pytest.approx(50.0 - 50.0 * math.tan(math.radians(30.0)))
+
+
 def test_the_route_ahead_is_drawn_on_the_road_and_turns_with_the_car() -> None:
     plain = np.full((FRONT, FRONT, 3), 40, np.uint8)
 

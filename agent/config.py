@@ -86,13 +86,18 @@ class SimulatorConfig(Section):
 Channels = Literal["grey", "rgb"]
 
 
-class NarrowConfig(Section):
-    """A second view with the first one's place and pixels, for what is far away or aside."""
+class ViewConfig(Section):
+    """What every view has, wherever it looks."""
 
     yaw_deg: float = Field(0.0, ge=-90, le=90, description="Positive looks to the right.")
+    channels: Channels = Field("grey", description="One plane, or three.")
+
+
+class NarrowConfig(ViewConfig):
+    """A second view with the first one's place and pixels, for what is far away or aside."""
+
     fov_deg: float = Field(45.0, gt=10, lt=170, description="Horizontal field of view.")
     pitch_deg: float = Field(-2.0, ge=-89, le=89, description="Negative looks down.")
-    channels: Channels = Field("grey", description="One plane, or three.")
 
 
 class StackConfig(Section):
@@ -102,7 +107,7 @@ class StackConfig(Section):
     every: int = Field(1, ge=1, le=10, description="Steps between two of them; more remember longer.")
 
 
-class CameraConfig(Section):
+class CameraConfig(ViewConfig):
     """The front camera, relative to the vehicle's origin (metres, degrees)."""
 
     width: Literal[84, 64] = Field(
@@ -113,8 +118,6 @@ class CameraConfig(Section):
     x_m: float = Field(1.2, description="Forward of the vehicle's origin.")
     z_m: float = Field(1.8, gt=0, description="Above the vehicle's origin.")
     pitch_deg: float = Field(-12.0, ge=-89, le=89, description="Negative looks down.")
-    yaw_deg: float = Field(0.0, ge=-90, le=90, description="Positive looks to the right.")
-    channels: Channels = Field("grey", description="One plane, or three.")
     narrow: NarrowConfig | None = Field(None, description="A second camera; {} for its defaults. Null: none.")
     stack: StackConfig = StackConfig()
 

@@ -172,9 +172,8 @@ def projected(points: FloatArray, lens: Lens, state: DriverState, size: int) -> 
     Slopes, and how the car leans, are left out.
     """
     forward, right = _relative(points, state)
-    pitch, yaw = math.radians(lens.pitch_deg), math.radians(lens.yaw_deg)
-    dx, dz = (forward - lens.x_m) * math.cos(yaw) + right * math.sin(yaw), -lens.z_m
-    right = right * math.cos(yaw) - (forward - lens.x_m) * math.sin(yaw)
+    pitch = math.radians(lens.pitch_deg)
+    (dx, right), dz = _turned(forward - lens.x_m, right, math.radians(lens.yaw_deg)), -lens.z_m
     depth = dx * math.cos(pitch) + dz * math.sin(pitch)
     up = dz * math.cos(pitch) - dx * math.sin(pitch)
     before = depth > 0.5
@@ -185,9 +184,13 @@ def projected(points: FloatArray, lens: Lens, state: DriverState, size: int) -> 
 
 def _relative(points: FloatArray, state: DriverState) -> tuple[FloatArray, FloatArray]:
     """Return how far points lie before the car and to its right."""
-    dx, dy = points[:, 0] - state.x_m, points[:, 1] - state.y_m
-    cos, sin = math.cos(state.yaw), math.sin(state.yaw)
-    return cos * dx + sin * dy, cos * dy - sin * dx
+    return _turned(points[:, 0] - state.x_m, points[:, 1] - state.y_m, state.yaw)
+
+
+def _turned(x: FloatArray, y: FloatArray, yaw: float) -> tuple[FloatArray, FloatArray]:
+    """Return both as who looks along ``yaw`` has them: before and to the right."""
+    cos, sin = math.cos(yaw), math.sin(yaw)
+    return cos * x + sin * y, cos * y - sin * x
 
 
 def _route_ahead(view: Picture, lens: Lens, state: DriverState) -> None:

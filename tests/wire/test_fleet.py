@@ -50,29 +50,37 @@ def collectors(run: Run) -> list[dict[str, Any]]:
     return list(run.beat.get("collectors", ()))
 
 
+def both_drive(run: Run) -> None:
+    """Wait until each collector has driven a while: how far apart they begin, the machine decides."""
+    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)
+
+
 def test_several_collectors_drive_together_and_the_first_one_evaluates(
     start_server: StartServer, forked_run: NewRun
 ) -> None:
     servers = two(start_server)
     run = forked_run("run", servers[0])
-    said = run.train(*several(servers), "--max-timesteps", "160", "--eval-freq", "80", "--num-eval-episodes", "1")
-    assert "160 steps, 140 updates" in said
+    process = run.start(*several(servers), "--max-timesteps", "50000", "--eval-freq", "80", "--num-eval-episodes", "1")
+    both_drive(run)
+    run.wait(lambda: len(run.events("evaluated")) >= 2)
+    stopped = ask(run, "stop")
+    assert process.wait(30) == Exit.STOPPED
+    assert stopped.checkpoint is not None
     first, second = rings(run)
-    assert first.steps + second.steps == 160
-    assert min(first.steps, second.steps) >= 30
+    assert first.steps + second.steps == stopped.steps
     assert first.capacity == second.capacity == 2000
     for ring in (first, second):
         assert_whole(ring)
     actions, others = (ring._ring.rows["action"][1:20] for ring in (first, second))
     assert not np.array_equal(actions, others), "each draws by its own seed"
-    assert [event["step"] for event in run.events("evaluated")] == [80, 160]
+    assert [event["step"] for event in run.events("evaluated")][:2] == [80, 160]
     assert len(run.events("evaluation_rehearsed")) == 1
     assert sorted(event["collector"] for event in run.events("collector_ready")) == [0, 1]
     listed, beat = collectors(run), run.beat
     assert [each["steps"] for each in listed] == [first.steps, second.steps]
-    assert (beat["step"], beat["ticks"]) == (160, sum(each["ticks"] for each in listed))
+    assert (beat["step"], beat["ticks"]) == (stopped.steps, sum(each["ticks"] for each in listed))
     assert (run.path / "collector-1.log").exists()
-    values = json.loads((run.path / "checkpoints" / "step-000000160" / "values.json").read_text())
+    values = json.loads((run.path / "checkpoints" / stopped.checkpoint / "values.json").read_text())
     assert values["rings"] == {"0": first.rows, "1": second.rows}
 
 
@@ -83,14 +91,16 @@ def test_a_collector_that_dies_or_hangs_is_replaced_and_the_others_go_on(
 ) -> None:
     servers = two(start_server)
     run = forked_run("run", servers[0])
-    run.start(
+    process = run.start(
         *several(servers),
-        *("--max-timesteps", "400", "--set", "simulator.timeout_s=3", "--set", "collector.hang_margin_s=1"),
+        *("--max-timesteps", "50000", "--set", "simulator.timeout_s=3", "--set", "collector.hang_margin_s=1"),
     )
-    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)
+    both_drive(run)
     (first, second), kept = collectors(run), rings(run)[1].steps
     os.kill(second["pid"], death)
-    run.finish()
+    run.wait(lambda: rings(run)[1].steps >= kept + 20)
+    stopped = ask(run, "stop")
+    assert process.wait(30) == Exit.STOPPED
     assert not running(second["pid"])
     assert [each["restarts"] for each in collectors(run)] == [0, 1]
     (restarted,) = run.events("collector_restarted")
@@ -98,21 +108,22 @@ def test_a_collector_that_dies_or_hangs_is_replaced_and_the_others_go_on(
     assert [event["pid"] for event in run.events("collector_ready") if event["collector"] == 0] == [first["pid"]]
     for ring in rings(run):
         assert_whole(ring)
-    assert total(run) == 400
-    assert rings(run)[1].steps >= kept
+    assert total(run) == stopped.steps
 
 
 def test_a_simulator_that_dies_holds_up_its_own_collector_alone(start_server: StartServer, forked_run: NewRun) -> None:
     servers = two(start_server)
     run = forked_run("run", servers[0])
-    run.start(*several(servers), "--max-timesteps", "300", "--set", "simulator.patience_s=2")
-    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)
+    process = run.start(*several(servers), "--max-timesteps", "50000", "--set", "simulator.patience_s=2")
+    both_drive(run)
     servers[1].kill()
-    kept = rings(run)[1].steps
-    run.finish()
+    first, second = rings(run)
+    driven, kept = first.steps, second.steps
+    run.wait(lambda: rings(run)[0].steps >= driven + 100)
+    ask(run, "stop")
+    assert process.wait(30) == Exit.STOPPED
     for ring in rings(run):
         assert_whole(ring)
-    assert total(run) in (300, 301), "a step that was begun before is finished"
     assert kept <= rings(run)[1].steps <= kept + 2
     assert {event["collector"] for event in run.events("collector_restarted")} <= {1}
 
@@ -124,7 +135,7 @@ def test_a_run_whose_simulators_are_all_gone_ends_with_what_was_learned(
     servers = two(start_server)
     run = forked_run("run", servers[0])
     process = run.start(*several(servers), "--max-timesteps", "5000", "--set", "simulator.patience_s=1")
-    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)
+    both_drive(run)
     for server in servers:
         server.kill()
     out, _ = process.communicate(timeout=60)
@@ -194,7 +205,7 @@ def test_requests_reach_all_collectors(start_server: StartServer, forked_run: Ne
     servers = two(start_server)
     run = forked_run("run", servers[0])
     process = run.start(*several(servers), "--max-timesteps", "50000")
-    run.wait(lambda: len(rings(run)) == 2 and min(ring.steps for ring in rings(run)) >= 20)
+    both_drive(run)
     drained = ask(run, "drain")
     assert drained.result == "ok", drained
     assert [traces_of_us(connect, server) for server in servers] == [(False, [])] * 2

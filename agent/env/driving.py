@@ -319,7 +319,12 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         vector = observation.vector(state, self.config.route.point_spacing_m, applied)
         seen: Observation = {"image": self._stack.image, "vector": vector}
         if self._expert is not None:
-            seen["privileged"] = privileged.vector(self.hazards, state, self._expert.act(seen, state))
+            assert self._motion is not None
+            walkers, vehicles = (
+                hazards.by_bearing(self._motion, who) for who in (self.around.walkers, self.around.vehicles)
+            )
+            advised = self._expert.act(seen, state)
+            seen["privileged"] = privileged.vector(self.hazards, walkers, vehicles, state, advised)
         return seen
 
     def _look_around(self) -> World:

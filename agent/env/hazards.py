@@ -36,6 +36,8 @@ CROSSING_MARGIN_S = 1.0
 # Conflicts are looked for in junctions alone: elsewhere a car that meets a bend would seem to come straight on.
 JUNCTION_MARGIN_M = 4.0
 STANDING_MPS = 0.3
+BEARINGS = np.radians(np.arange(-55.0, 56.0, 10.0))
+"""Edges of the directions in which it is told who is there: radians from the car's nose, positive to the right."""
 
 # So far before each kind of hazard the target speed is 0: the idea of Roach (2108.08265), the distances our own.
 # 3 m before a light's line it is at most 23° aside in Town02 (38° from 1 m), so that a camera needs no fisheye.
@@ -125,6 +127,22 @@ def hazards(route: Route, place: Projection, motion: Motion, world: World) -> Ha
     sign = _sign(path, world.stop_signs)
     walker, crossing = _walker(path, world.walkers), _crossing(path, motion.speed_mps, world.vehicles)
     return Hazards(*lead, *light, sign, *walker, *crossing)
+
+
+def by_bearing(motion: Motion, others: Others) -> FloatArray:
+    """Return the metres from the car's middle to the nearest middle of another in each of ``BEARINGS``, from the left.
+
+    Infinite where nobody is within ``RANGE_M``. It asks neither for the route nor for what hides whom.
+    """
+    nearest = np.full(len(BEARINGS) - 1, np.inf)
+    if len(others.yaw):
+        dx, dy = (others.place - (motion.x_m, motion.y_m)).T
+        bearing = (np.arctan2(dy, dx) - motion.yaw + math.pi) % (2.0 * math.pi) - math.pi
+        away = np.hypot(dx, dy)
+        at = np.searchsorted(BEARINGS, bearing) - 1
+        among = (at >= 0) & (at < len(nearest)) & (away <= RANGE_M)
+        np.minimum.at(nearest, at[among], away[among])
+    return nearest
 
 
 def target_speed(seen: Hazards, allowed_mps: float) -> float:

@@ -1,14 +1,17 @@
 """What the simulator knows as a vector, for critics and losses in training; no driver ever receives it.
 
-The hazards ahead, and what the expert, who knows them, would do now (DAgger's label, Ross et al. 2011).
+The hazards ahead; who is where, in the directions in which a camera may look; and what the expert, who knows all of it,
+would do now (DAgger's label, Ross et al. 2011).
 
 All entries are clipped to [-2, 2]. ``…_near`` is 1 (a walker's 2) at the front bumper and falls to 0 at ``RANGE_M`` (a
 walker's at ``WALKER_SEEN_M``), or with nothing there; ``walker_lateral`` in half widths of a road,
-``walker_lateral_speed`` in walking speeds, positive to the right.
+``walker_lateral_speed`` in walking speeds, positive to the right. ``walker_at_N`` and ``vehicle_at_N`` say how
+near the nearest is in the ten degrees around N, positive to the right of the nose (0 from ``VEHICLE_SEEN_M`` on).
 
 Encoders learn to tell these numbers by their squared errors (``td3.auxiliary``), so a light's state and a walker are
 told where a camera can make them out, else 0 (what can't be seen is learned by heart, town by town), and what is rare
-weighs more: cars are before six times as many reds as greens, and before a walker in one step of fifty (what that
+weighs more: cars are before six times as many reds as greens, and before a walker in one step of fifty. Such a walker
+alone is learned by heart as well; told of everybody in sight, an encoder learns what people look like (what all that
 changed: docs/benchmarks.md).
 """
 
@@ -19,9 +22,11 @@ import math
 import numpy as np
 
 from agent.env.expert import Action
-from agent.env.hazards import HORIZON_S, RANGE_M, Hazards, Light, target_speed
+from agent.env.hazards import BEARINGS, HORIZON_S, RANGE_M, Hazards, Light, target_speed
 from agent.env.observation import BOUND, SPEED_SCALE_MPS, DriverState, Vector
+from agent.env.route_line import FloatArray
 
+_MIDDLES = np.degrees((BEARINGS[:-1] + BEARINGS[1:]) / 2.0).round().astype(int).tolist()
 NAMES = (
     "lead_near",
     "lead_speed",
@@ -39,6 +44,8 @@ NAMES = (
     "heading_error",
     "speed",
     "target_speed",
+    *(f"walker_at_{middle}" for middle in _MIDDLES),
+    *(f"vehicle_at_{middle}" for middle in _MIDDLES),
     "expert_steer",
     "expert_pedal",
 )
@@ -46,11 +53,19 @@ SIZE = len(NAMES)
 
 ROAD_HALF_WIDTH_M, WALKING_MPS = 4.0, 1.5
 LIGHT_SEEN_M = WALKER_SEEN_M = 25.0
+VEHICLE_SEEN_M = 40.0
 RED, YELLOW, GREEN, WALKER = 0.75, 1.0, 2.0, 2.0
 
 
-def vector(seen: Hazards, state: DriverState, advised: Action) -> Vector:
-    """Return the (SIZE,) float32 vector of ``NAMES``; ``advised`` is the expert's action."""
+def vector(seen: Hazards, walkers_m: FloatArray, vehicles_m: FloatArray, state: DriverState, advised: Action) -> Vector:
+    """Return the (SIZE,) float32 vector of ``NAMES``.
+
+    Args:
+        seen: what lies on the route ahead.
+        walkers_m, vehicles_m: who is how far away in each direction (``hazards.by_bearing``).
+        state: of the car.
+        advised: the expert's action.
+    """
     light = seen.light if seen.light_gap_m <= LIGHT_SEEN_M else Light.NONE
     is_seen = seen.walker_gap_m <= WALKER_SEEN_M
     values = (
@@ -70,6 +85,8 @@ def vector(seen: Hazards, state: DriverState, advised: Action) -> Vector:
         state.heading_error / (math.pi / 2.0),
         state.speed_mps / SPEED_SCALE_MPS,
         target_speed(seen, SPEED_SCALE_MPS) / SPEED_SCALE_MPS,
+        *(WALKER * _near(gap, WALKER_SEEN_M) for gap in walkers_m),
+        *(_near(gap, VEHICLE_SEEN_M) for gap in vehicles_m),
         *advised,
     )
     return np.clip(np.array(values, np.float32), -BOUND, BOUND)

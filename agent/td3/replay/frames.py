@@ -1,6 +1,6 @@
 """The shape of an observation as the algorithm sees it, and the layout of its frames.
 
-Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 18 privileged
+Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 40 privileged
 ones, 2 actions) and the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks,
 disk or the environment.
 """
@@ -19,7 +19,7 @@ SIDE = 84  # pixels of a camera frame, both ways
 SIDES = (SIDE, 64)  # those that a run may have
 STACK = 4  # frames of one observation, the newest last
 VECTOR = 53  # numbers of one observation beside the image
-TOLD = 16  # numbers of what its simulator knows, which a run may keep for all but the actor
+TOLD = 38  # numbers of what its simulator knows, which a run may keep for all but the actor
 ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
 PRIVILEGED = TOLD + ACTION  # and what the expert would do
 

@@ -143,10 +143,10 @@ class Layout:
             ReplayError: in one sentence.
         """
         if self.privileged != privileged:
+            set_it = f"set environment.privileged to {str(bool(self.privileged)).lower()}, or "
             raise ReplayError(
                 f"{directory}: a row of this replay holds {self.privileged} privileged numbers, the configuration asks "
-                f"for {privileged}: set environment.privileged to {str(bool(self.privileged)).lower()}, or choose "
-                "another directory."
+                f"for {privileged}: {'' if self.privileged and privileged else set_it}choose another directory."
             )
 
 

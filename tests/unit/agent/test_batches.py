@@ -17,7 +17,7 @@ from agent.memory import estimate, sizes
 from agent.run_directory import prepare, save_config
 from agent.seeding import Purpose, generator
 from agent.td3.dry_run import throw_away
-from agent.td3.replay.frames import FrameStack, depth_to_space, shift, space_to_depth
+from agent.td3.replay.frames import PRIVILEGED, FrameStack, depth_to_space, shift, space_to_depth
 from agent.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
 from agent.td3.td3 import TD3, bellman_target
 from agent.trainer.batches import Batches
@@ -151,7 +151,7 @@ def test_other_traffic_is_no_other_environment(tmp_path: Path) -> None:
 
 
 def test_demonstrations_without_privileged_numbers_are_refused_where_these_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(ReplayError, match="holds 0 privileged numbers, the configuration asks for 18"):
+    with pytest.raises(ReplayError, match=f"holds 0 privileged numbers, the configuration asks for {PRIVILEGED}: set"):
         Batches(settings_of(recorded(tmp_path / "shown"), environment={"privileged": True}))
 
 

@@ -12,6 +12,7 @@ import pytest
 from agent.env import privileged
 from agent.env.car import Motion
 from agent.env.hazards import (
+    BEARINGS,
     FRONT_M,
     NOTHING,
     STAND_BEFORE_LINE_M,
@@ -20,6 +21,7 @@ from agent.env.hazards import (
     Others,
     StopLine,
     World,
+    by_bearing,
     hazards,
     target_speed,
 )
@@ -29,6 +31,7 @@ from agent.env.stop_signs import Hold, StopWatch
 
 Pose = tuple[float, float, float, float]
 
+NOBODY = np.full(len(BEARINGS) - 1, math.inf)
 CAR = (2.3, 1.0)
 WALKER = (0.2, 0.2)
 
@@ -218,10 +221,13 @@ def test_the_target_speed_behind_a_moving_car_is_its_own_and_a_green_light_leave
 def test_the_privileged_vector_is_bounded_and_calm_where_nothing_is_ahead():
     place = STRAIGHT.project(10.0, 0.0)
     state = DriverState(STRAIGHT, place, 10.0, 0.0, 0.0, 5.0)
-    empty = dict(zip(privileged.NAMES, privileged.vector(NOTHING, state, np.zeros(2, np.float32)), strict=True))
+    empty = dict(
+        zip(privileged.NAMES, privileged.vector(NOTHING, NOBODY, NOBODY, state, np.zeros(2, np.float32)), strict=True)
+    )
     assert {name for name, value in empty.items() if value != 0.0} == {"speed", "target_speed"}
+    at_hand = np.zeros(len(BEARINGS) - 1)
     full = Hazards(0.0, -90.0, Light.RED, -2.5, -1.0, 0.0, 90.0, 90.0, 0.0, 0.0)
-    values = privileged.vector(full, state, np.array((0.5, -0.25), np.float32))
+    values = privileged.vector(full, at_hand, at_hand, state, np.array((0.5, -0.25), np.float32))
     assert values.shape == (privileged.SIZE,)
     assert values.dtype == np.float32
     assert values[-2:].tolist() == [0.5, -0.25]
@@ -232,7 +238,9 @@ def test_a_lights_state_is_told_where_a_camera_can_make_it_out_and_rare_greens_w
     state = DriverState(STRAIGHT, STRAIGHT.project(10.0, 0.0), 10.0, 0.0, 0.0, 5.0)
 
     def told(light: Light, gap_m: float) -> dict[str, float]:
-        values = privileged.vector(Hazards(light=light, light_gap_m=gap_m), state, np.zeros(2, np.float32))
+        values = privileged.vector(
+            Hazards(light=light, light_gap_m=gap_m), NOBODY, NOBODY, state, np.zeros(2, np.float32)
+        )
         return {name: float(value) for name, value in zip(privileged.NAMES, values, strict=True) if "light" in name}
 
     for light in (Light.RED, Light.YELLOW, Light.GREEN):
@@ -247,9 +255,41 @@ def test_a_walker_is_told_where_a_camera_can_make_her_out_and_weighs_twice():
 
     def told(gap_m: float) -> list[float]:
         walker = Hazards(walker_gap_m=gap_m, walker_lateral_m=2.0, walker_lateral_mps=-1.5)
-        values = privileged.vector(walker, state, np.zeros(2, np.float32))
-        return [float(value) for name, value in zip(privileged.NAMES, values, strict=True) if "walker" in name]
+        values = privileged.vector(walker, NOBODY, NOBODY, state, np.zeros(2, np.float32))
+        return [float(value) for name, value in zip(privileged.NAMES, values, strict=True) if "walker" in name][:3]
 
     assert told(0.0) == [2.0, 0.5, -1.0]
     assert told(12.5) == [1.0, 0.5, -1.0]
     assert told(30.0) == [0.0, 0.0, 0.0]
+
+
+def test_who_is_where_is_told_by_the_direction_from_the_car_s_nose_whatever_way_it_looks():
+    for yaw in (0.0, 2.0, math.pi, -3.0):
+        cos, sin = math.cos(yaw), math.sin(yaw)
+
+        def at(ahead_m: float, right_m: float, cos: float = cos, sin: float = sin) -> Pose:
+            return 5.0 + cos * ahead_m - sin * right_m, 7.0 + sin * ahead_m + cos * right_m, 0.0, 0.0
+
+        people = others(
+            at(20.0, 0.0), at(10.0, 0.5), at(10.0, 9.0), at(8.0, -9.0), at(-3.0, 0.0), at(0.0, 9.0), at(70.0, 0.0)
+        )
+        found = by_bearing(Motion(0, 5.0, 7.0, yaw, 0.0, 0.0), people)
+        middle = len(found) // 2
+        near = {place - middle: gap for place, gap in enumerate(found) if math.isfinite(gap)}
+        assert near == pytest.approx({0: math.hypot(10.0, 0.5), 4: 181.0**0.5, -5: 145.0**0.5}, abs=1e-6)
+    assert (by_bearing(Motion(0, 5.0, 7.0, 0.0, 0.0, 0.0), Others()) == math.inf).all()
+
+
+def test_everybody_in_sight_is_told_people_at_twice_the_weight():
+    state = DriverState(STRAIGHT, STRAIGHT.project(10.0, 0.0), 10.0, 0.0, 0.0, 5.0)
+    walkers, vehicles = NOBODY.copy(), NOBODY.copy()
+    walkers[0], vehicles[-1] = 12.5, 30.0
+    told = dict(
+        zip(
+            privileged.NAMES, privileged.vector(NOTHING, walkers, vehicles, state, np.zeros(2, np.float32)), strict=True
+        )
+    )
+    assert {name: value for name, value in told.items() if "_at_" in name and value} == {
+        "walker_at_-50": 1.0,
+        "vehicle_at_50": 0.25,
+    }

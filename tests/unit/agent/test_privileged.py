@@ -236,11 +236,18 @@ def test_without_them_a_row_is_as_it_was_and_the_batch_has_none(tmp_path: Path) 
         replay.append(np.zeros(2, np.float32), 0.0, False, False, frame, vector, np.zeros(KNOWN, np.float32))
 
 
-@pytest.mark.parametrize(("held", "asked", "word"), [(0, KNOWN, "false"), (KNOWN, 0, "true")])
-def test_a_ring_of_other_rows_is_refused_in_one_sentence(tmp_path: Path, held: int, asked: int, word: str) -> None:
+@pytest.mark.parametrize(
+    ("held", "asked", "way"),
+    [
+        (0, KNOWN, "set environment.privileged to false, or choose"),
+        (KNOWN, 0, "set environment.privileged to true, or choose"),
+        (KNOWN - 2, KNOWN, "choose another directory"),
+    ],
+)
+def test_a_ring_of_other_rows_is_refused_in_one_sentence(tmp_path: Path, held: int, asked: int, way: str) -> None:
     directory = tmp_path / "replay"
     Replay.create(directory, 100, privileged=held).close()
-    sentence = f"{held} privileged numbers, the configuration asks for {asked}: set environment.privileged to {word}"
+    sentence = f"{held} privileged numbers, the configuration asks for {asked}: {way}"
     for capacity in (100, 200):
         with pytest.raises(ReplayError, match=sentence):
             resize(directory, capacity, DEFAULT, privileged=asked)

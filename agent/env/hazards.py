@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.env.car import Motion
-from agent.env.route_line import FloatArray, Projection, Route
+from agent.env.route_line import FloatArray, Projection, Route, wrapped
 from agent.env.stop_signs import Hold
 
 RANGE_M, BEHIND_M = 60.0, 15.0
@@ -137,7 +137,7 @@ def by_bearing(motion: Motion, others: Others) -> FloatArray:
     nearest = np.full(len(BEARINGS) - 1, np.inf)
     if len(others.yaw):
         dx, dy = (others.place - (motion.x_m, motion.y_m)).T
-        bearing = (np.arctan2(dy, dx) - motion.yaw + math.pi) % (2.0 * math.pi) - math.pi
+        bearing = wrapped(np.arctan2(dy, dx) - motion.yaw)
         away = np.hypot(dx, dy)
         at = np.searchsorted(BEARINGS, bearing) - 1
         among = (at >= 0) & (at < len(nearest)) & (away <= RANGE_M)

@@ -11,8 +11,7 @@ near the nearest is in the ten degrees around N, positive to the right of the no
 Encoders learn to tell these numbers by their squared errors (``td3.auxiliary``), so a light's state and a walker are
 told where a camera can make them out, else 0 (what can't be seen is learned by heart, town by town), and what is rare
 weighs more: cars are before six times as many reds as greens, and before a walker in one step of fifty. Such a walker
-alone is learned by heart as well; told of everybody in sight, an encoder learns what people look like (what all that
-changed: docs/benchmarks.md).
+alone is learned by heart as well; somebody is in sight in most rows (what all that changed: docs/benchmarks.md).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from contract.exits import Exit, ExitError
 
 FloatArray = NDArray[np.float64]
+Angle = TypeVar("Angle", float, FloatArray)
 
 RESOLUTION_M = 1.0
 # How far a projection may move from its hint: more than a car drives in a step, less than a loop of the route.
@@ -147,8 +149,8 @@ def arc_length(points: FloatArray) -> FloatArray:
     return lengths
 
 
-def wrapped(angle: float) -> float:
-    """Return ``angle`` in [-π, π)."""
+def wrapped(angle: Angle) -> Angle:
+    """Return ``angle``, a number or an array of them, in [-π, π)."""
     return (angle + math.pi) % (2.0 * math.pi) - math.pi
 
 

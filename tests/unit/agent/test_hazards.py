@@ -218,16 +218,20 @@ def test_the_target_speed_behind_a_moving_car_is_its_own_and_a_green_light_leave
     assert target_speed(Hazards(light=Light.GREEN, light_gap_m=1.0), 8.0) == 8.0
 
 
+ON_STRAIGHT = DriverState(STRAIGHT, STRAIGHT.project(10.0, 0.0), 10.0, 0.0, 0.0, 5.0)
+
+
+def told(seen: Hazards, walkers_m: Any = NOBODY, vehicles_m: Any = NOBODY) -> dict[str, float]:
+    """What the privileged vector says, by name."""
+    values = privileged.vector(seen, walkers_m, vehicles_m, ON_STRAIGHT, np.zeros(2, np.float32))
+    return dict(zip(privileged.NAMES, map(float, values), strict=True))
+
+
 def test_the_privileged_vector_is_bounded_and_calm_where_nothing_is_ahead():
-    place = STRAIGHT.project(10.0, 0.0)
-    state = DriverState(STRAIGHT, place, 10.0, 0.0, 0.0, 5.0)
-    empty = dict(
-        zip(privileged.NAMES, privileged.vector(NOTHING, NOBODY, NOBODY, state, np.zeros(2, np.float32)), strict=True)
-    )
-    assert {name for name, value in empty.items() if value != 0.0} == {"speed", "target_speed"}
+    assert {name for name, value in told(NOTHING).items() if value != 0.0} == {"speed", "target_speed"}
     at_hand = np.zeros(len(BEARINGS) - 1)
     full = Hazards(0.0, -90.0, Light.RED, -2.5, -1.0, 0.0, 90.0, 90.0, 0.0, 0.0)
-    values = privileged.vector(full, at_hand, at_hand, state, np.array((0.5, -0.25), np.float32))
+    values = privileged.vector(full, at_hand, at_hand, ON_STRAIGHT, np.array((0.5, -0.25), np.float32))
     assert values.shape == (privileged.SIZE,)
     assert values.dtype == np.float32
     assert values[-2:].tolist() == [0.5, -0.25]
@@ -235,32 +239,25 @@ def test_the_privileged_vector_is_bounded_and_calm_where_nothing_is_ahead():
 
 
 def test_a_lights_state_is_told_where_a_camera_can_make_it_out_and_rare_greens_weigh_as_much_as_reds():
-    state = DriverState(STRAIGHT, STRAIGHT.project(10.0, 0.0), 10.0, 0.0, 0.0, 5.0)
-
-    def told(light: Light, gap_m: float) -> dict[str, float]:
-        values = privileged.vector(
-            Hazards(light=light, light_gap_m=gap_m), NOBODY, NOBODY, state, np.zeros(2, np.float32)
-        )
-        return {name: float(value) for name, value in zip(privileged.NAMES, values, strict=True) if "light" in name}
+    def of(light: Light, gap_m: float) -> dict[str, float]:
+        values = told(Hazards(light=light, light_gap_m=gap_m))
+        return {name: value for name, value in values.items() if "light" in name}
 
     for light in (Light.RED, Light.YELLOW, Light.GREEN):
-        near, far = told(light, 20.0), told(light, 30.0)
+        near, far = of(light, 20.0), of(light, 30.0)
         assert [name for name, value in near.items() if value] == [f"light_{light.name.lower()}", "light_near"]
         assert [name for name, value in far.items() if value] == ["light_near"]
-    assert told(Light.GREEN, 20.0)["light_green"] > 2.0 * told(Light.RED, 20.0)["light_red"]
+    assert of(Light.GREEN, 20.0)["light_green"] > 2.0 * of(Light.RED, 20.0)["light_red"]
 
 
 def test_a_walker_is_told_where_a_camera_can_make_her_out_and_weighs_twice():
-    state = DriverState(STRAIGHT, STRAIGHT.project(10.0, 0.0), 10.0, 0.0, 0.0, 5.0)
+    def of(gap_m: float) -> list[float]:
+        values = told(Hazards(walker_gap_m=gap_m, walker_lateral_m=2.0, walker_lateral_mps=-1.5))
+        return [value for name, value in values.items() if "walker" in name and "_at_" not in name]
 
-    def told(gap_m: float) -> list[float]:
-        walker = Hazards(walker_gap_m=gap_m, walker_lateral_m=2.0, walker_lateral_mps=-1.5)
-        values = privileged.vector(walker, NOBODY, NOBODY, state, np.zeros(2, np.float32))
-        return [float(value) for name, value in zip(privileged.NAMES, values, strict=True) if "walker" in name][:3]
-
-    assert told(0.0) == [2.0, 0.5, -1.0]
-    assert told(12.5) == [1.0, 0.5, -1.0]
-    assert told(30.0) == [0.0, 0.0, 0.0]
+    assert of(0.0) == [2.0, 0.5, -1.0]
+    assert of(12.5) == [1.0, 0.5, -1.0]
+    assert of(30.0) == [0.0, 0.0, 0.0]
 
 
 def test_who_is_where_is_told_by_the_direction_from_the_car_s_nose_whatever_way_it_looks():
@@ -281,15 +278,10 @@ def test_who_is_where_is_told_by_the_direction_from_the_car_s_nose_whatever_way_
 
 
 def test_everybody_in_sight_is_told_people_at_twice_the_weight():
-    state = DriverState(STRAIGHT, STRAIGHT.project(10.0, 0.0), 10.0, 0.0, 0.0, 5.0)
     walkers, vehicles = NOBODY.copy(), NOBODY.copy()
     walkers[0], vehicles[-1] = 12.5, 30.0
-    told = dict(
-        zip(
-            privileged.NAMES, privileged.vector(NOTHING, walkers, vehicles, state, np.zeros(2, np.float32)), strict=True
-        )
-    )
-    assert {name: value for name, value in told.items() if "_at_" in name and value} == {
+    values = told(NOTHING, walkers, vehicles)
+    assert {name: value for name, value in values.items() if "_at_" in name and value} == {
         "walker_at_-50": 1.0,
         "vehicle_at_50": 0.25,
     }

@@ -215,6 +215,12 @@ class TrafficConfig(Section):
         description="Share of those beside the route ahead who are sent to its other side just before the car; by "
         "themselves few cross it. Who avoids roads goes by a crosswalk.",
     )
+    within_m: float | None = Field(
+        None,
+        gt=0,
+        description="How far from a drive's start all of them are at most as it begins; null: anywhere on the map. A "
+        "short drive meets as many with a fifth of them.",
+    )
     lights: bool = Field(
         False,
         description="Whether the map's traffic lights change, from the same start in each drive; if not, all green.",

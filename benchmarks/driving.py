@@ -240,6 +240,7 @@ def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
         "lights": True,
         "slower_percent": group.slower_percent,
         "walkers_step_out": group.step_out,
+        "within_m": None,
     }
     if config.td3.network.sees != "privileged":  # teachers have done their work, and know more at every step
         plain["environment"]["privileged"] = False

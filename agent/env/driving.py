@@ -263,18 +263,17 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         if wanted.seed is not None or self._replaced:
             self._send_off(route, seed)
         elif self._traffic is not None:
-            self._traffic.clear(*start)
+            self._traffic.make_way(start)
         self._replaced = wanted.seed is not None
         if self.car is None:
             self.car = Car(self.session, self.config.camera, route)
         if most(self.config.traffic.vehicles) > 0:
-            slower = self.config.traffic.slower_percent
-            self._traffic = self._traffic or Traffic(self.session, seed, slower)
+            asked = self.config.traffic
+            self._traffic = self._traffic or Traffic(self.session, seed, asked.slower_percent, asked.within_m)
             self._traffic.resize(wanted.vehicles, start)
         if most(self.config.traffic.walkers) > 0:
-            asked = self.config.traffic
-            self._walkers = self._walkers or Walkers(self.session, asked.walkers_crossing, seed, asked.walkers_step_out)
-            self._walkers.resize(wanted.walkers)
+            self._walkers = self._walkers or Walkers(self.session, self.config.traffic, seed)
+            self._walkers.resize(wanted.walkers, start)
 
     def _send_off(self, route: Route, seed: int) -> None:
         """Leave nobody but the car, and that at the route's start: where it stood, another can't appear."""

@@ -26,10 +26,12 @@ class Traffic:
         session: connected, made with ``traffic=True`` (its ticks are spaced).
         seed: of the cars' places, looks and ways.
         slower_percent: how far below a road's speed limit they drive.
+        within_m: of where the drive starts they begin it; None: anywhere.
     """
 
-    def __init__(self, session: Session, seed: int, slower_percent: float = 0.0) -> None:
+    def __init__(self, session: Session, seed: int, slower_percent: float = 0.0, within_m: float | None = None) -> None:
         self._session = session
+        self._within_m = within_m
         # A port that a dead collector used takes 4 s to come back, a fresh one none (facts, section 5).
         self._manager = session.client.get_trafficmanager(_free_port())
         self._manager.set_synchronous_mode(True)
@@ -48,12 +50,12 @@ class Traffic:
         self._rng = np.random.default_rng(seed)
         self._manager.set_random_device_seed(int(self._rng.integers(MOST_SEED)))
 
-    def resize(self, count: int, keep_clear: tuple[float, float]) -> None:
-        """Remove the last cars, or add some, none of them near (x, y); fewer come where the map is full."""
+    def resize(self, count: int, start: tuple[float, float]) -> None:
+        """Remove the last cars, or add some, none of them at the start (x, y); fewer come where the map is full."""
         if count == self._wanted and len(self._living()) == len(self.cars):
             return  # also where the map is full: looking for room each time costs a call a place
         self._remove_from(count)
-        self.cars += self._spawn(count - len(self.cars), keep_clear)
+        self.cars += self._spawn(count - len(self.cars), start)
         self._wanted = count
 
     def empty(self) -> None:
@@ -61,17 +63,17 @@ class Traffic:
         self._remove_from(0)
         self._wanted = 0
 
-    def clear(self, x: float, y: float) -> None:
-        """Move cars that stand within ``CLEARANCE_M`` of (x, y) to free spawn points, the farthest first."""
+    def make_way(self, start: tuple[float, float]) -> None:
+        """Move cars that stand at the start (x, y), or too far from it, to free spawn points."""
         snapshot = self._session.world.get_snapshot()
         here = {car.id: snapshot.find(car.id).get_transform().location for car in self.cars if snapshot.find(car.id)}
-        blocking = [car for car in self.cars if car.id in here and _gap(here[car.id], x, y) < CLEARANCE_M]
-        if not blocking:
+        misplaced = [car for car in self.cars if car.id in here and not self._may_be(here[car.id], start)]
+        if not misplaced:
             return
         taken = list(here.values())
-        for spawn in sorted(self._spawns, key=lambda spawn: -_gap(spawn.location, x, y)):
-            if blocking and all(_gap(spawn.location, other.x, other.y) >= CLEARANCE_M for other in taken):
-                blocking.pop().set_transform(spawn)
+        for spawn in self._by_preference(start):
+            if misplaced and all(_gap(spawn.location, other.x, other.y) >= CLEARANCE_M for other in taken):
+                misplaced.pop().set_transform(spawn)
                 taken.append(spawn.location)
 
     def mean_speed_mps(self) -> float | None:
@@ -102,7 +104,18 @@ class Traffic:
             car.set_autopilot(False, self._manager.get_port())
         self._session.destroy(surplus)
 
-    def _spawn(self, count: int, keep_clear: tuple[float, float]) -> list[Any]:
+    def _may_be(self, location: Any, start: tuple[float, float]) -> bool:
+        """Return whether a car may begin the drive there."""
+        return CLEARANCE_M <= _gap(location, *start) <= (math.inf if self._within_m is None else self._within_m)
+
+    def _by_preference(self, start: tuple[float, float]) -> list[Any]:
+        """Return where cars may go that have to leave: out of the way, or, where they are to be met, anywhere there."""
+        if self._within_m is None:
+            return sorted(self._spawns, key=lambda spawn: -_gap(spawn.location, *start))
+        drawn = (self._spawns[index] for index in self._rng.permutation(len(self._spawns)))
+        return [spawn for spawn in drawn if self._may_be(spawn.location, start)]
+
+    def _spawn(self, count: int, start: tuple[float, float]) -> list[Any]:
         library = self._session.world.get_blueprint_library().filter("vehicle.*")
         # As CARLA's generate_traffic.py with --safe: trucks and buses get stuck in narrow turns and block a route for
         # good, and two-wheelers fall.
@@ -114,7 +127,7 @@ class Traffic:
             spawn = self._spawns[index]
             blueprint = blueprints[self._rng.integers(len(blueprints))]
             blueprint.set_attribute("role_name", ROLE)
-            if _gap(spawn.location, *keep_clear) >= CLEARANCE_M:
+            if self._may_be(spawn.location, start):
                 car = self._session.world.try_spawn_actor(blueprint, spawn)
                 if car is not None:
                     car.set_autopilot(True, self._manager.get_port())

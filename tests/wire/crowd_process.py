@@ -1,7 +1,7 @@
 """Drives among cars and people in a process of its own, which a Traffic Manager can abort or hang.
 
 Usage: crowd_process.py PORT. Prints one JSON line: whom two drivers met in an evaluation, who was there in drawn
-drives, and where in drives paired by a seed.
+drives, where in drives paired by a seed, and how far from the start of drives that want everybody near it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from agent.evaluation.drivers import Driver, Stop
 from agent.evaluation.routes import completed, evaluate
 
 SECOND = 10
+NEAR_M = 70.0
 
 
 class Watched:
@@ -64,10 +65,22 @@ def main(port: int) -> None:
         paired.append(places)
     infractions = [each.kind for each in info["infractions"]]
     env.close()
-    print(
-        json.dumps({"evaluated": evaluated, "drawn": drawn, "paired": paired, "infractions": infractions}), flush=True
-    )
+    outcome = {"evaluated": evaluated, "drawn": drawn, "paired": paired, "infractions": infractions}
+    print(json.dumps({**outcome, "away": [away(port, within) for within in (None, NEAR_M)]}), flush=True)
     os._exit(0)  # leaving in order can abort the client
+
+
+def away(port: int, within_m: float | None) -> list[list[float]]:
+    """Return how far cars and people are from the car as drives begin, a list a drive."""
+    config = EnvironmentConfig(traffic=TrafficConfig(vehicles=5, walkers=12, within_m=within_m))
+    env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=port, patience_s=60.0))
+    found = []
+    for seed in range(4):
+        env.reset(seed=seed)
+        x, y = env.state.route.points[0]
+        found.append([float(np.hypot(at_x - x, at_y - y)) for _, at_x, at_y in standing(env)])
+    env.close()
+    return found
 
 
 def met(env: DrivingEnv, driver: Driver, routes: list[Route]) -> dict[str, list[list[tuple[str, float, float]]]]:

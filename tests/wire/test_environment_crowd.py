@@ -19,6 +19,7 @@ from agent.env.expert import PidPurePursuit
 from agent.env.hazards import Ahead
 from agent.env.route import held_out_routes
 from tests.conftest import REPOSITORY, Server, serve
+from tests.wire.crowd_process import NEAR_M
 
 PROCESS = Path(__file__).with_name("crowd_process.py")
 
@@ -65,6 +66,12 @@ def test_drives_draw_who_is_there_and_a_seed_or_an_evaluation_brings_the_same_to
     assert stood == drove
     assert stood[0] != other[0]
     assert outcome["infractions"] == []
+    anywhere, near = outcome["away"]
+    moved_m = 15.0  # since they came, in the ticks of a reset
+    assert max(map(max, anywhere)) > NEAR_M + 2.0 * moved_m
+    for drive in near:
+        assert len(drive) >= 14, "as many as fit come, wherever the drive begins"
+        assert max(drive) <= NEAR_M + moved_m
 
 
 def test_people_walk_are_as_many_as_asked_for_and_are_gone_in_the_end(town: Server) -> None:
@@ -76,7 +83,7 @@ def test_people_walk_are_as_many_as_asked_for_and_are_gone_in_the_end(town: Serv
         env.session.tick()
     walked = [person.get_location().distance(starts[person.id]) for person in env._walkers.people]
     assert sum(metres > 5.0 for metres in walked) >= 15, walked
-    env._walkers.resize(4)
+    env._walkers.resize(4, (0.0, 0.0))
     env.session.tick()
     assert len(of_a_crowd(env)) == 8
     env._walkers.empty()

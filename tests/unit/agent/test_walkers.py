@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.config import ConfigError
+from agent.config import ConfigError, TrafficConfig
 from agent.env.hazards import Ahead
 from agent.env.route_line import Route
 from agent.env.walkers import SPOTS, Walkers
@@ -41,7 +41,7 @@ def session_of(**world: Any) -> Any:
 
 def test_a_map_without_a_navigation_mesh_is_refused_in_a_sentence() -> None:
     with pytest.raises(ConfigError, match=r"OpenDriveMap of the simulator at 127.0.0.1:2000 has no navigation mesh"):
-        Walkers(session_of(), 0.5, seed=1).resize(3)
+        Walkers(session_of(), TrafficConfig(), seed=1).resize(3, (0.0, 0.0))
 
 
 class Street:
@@ -58,9 +58,8 @@ class Street:
                 get_snapshot=lambda: SimpleNamespace(find=lambda actor: _seen(places.get(actor))),
                 get_random_location_from_navigation=self._spot,
             ),
-            0.5,
+            TrafficConfig(walkers_step_out=step_out),
             seed,
-            step_out,
         )
         self.walkers._pairs = [
             (SimpleNamespace(id=100 + number), SimpleNamespace(id=200 + number, go_to_location=self._sends(number)))

@@ -223,7 +223,14 @@ class TrafficConfig(Section):
     )
     lights: bool = Field(
         False,
-        description="Whether the map's traffic lights change, from the same start in each drive; if not, all green.",
+        description="Whether the map's traffic lights change; if not, all are green. An evaluation's drive begins with "
+        "their cycles, one of training comes at any time.",
+    )
+    lights_stay_green: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of training's drives whose own lights stay green, for who comes to one mostly finds it red.",
     )
 
     @field_validator("vehicles", "walkers", mode="before")

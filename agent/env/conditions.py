@@ -23,6 +23,8 @@ class Conditions:
     """A preset of CARLA's; None leaves what there is."""
     seed: int | None = None
     """Everybody is replaced and seeded with it; None: who is there goes on."""
+    green_way: bool = False
+    """Whether the route's lights stay green."""
 
 
 def drawn(config: EnvironmentConfig, rng: np.random.Generator, seed: int | None = None) -> Conditions:
@@ -31,7 +33,10 @@ def drawn(config: EnvironmentConfig, rng: np.random.Generator, seed: int | None 
     walkers = _drawn(config.traffic.walkers, rng)
     names = config.weather
     weather = names[_drawn((0, len(names) - 1), rng)] if names else None
-    return Conditions(vehicles, walkers, weather, seed)
+    share = config.traffic.lights_stay_green
+    # Not in a drive that others drive as well: what it is like is no matter of training.
+    green = seed is None and share > 0.0 and bool(rng.random() < share)
+    return Conditions(vehicles, walkers, weather, seed, green)
 
 
 def paired(config: EnvironmentConfig, seed: int) -> Conditions:

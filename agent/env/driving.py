@@ -31,7 +31,7 @@ from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
 from agent.env.stop_signs import Hold, StopWatch, stop_signs
 from agent.env.surroundings import Surroundings
 from agent.env.traffic import Traffic
-from agent.env.traffic_lights import LightWatch
+from agent.env.traffic_lights import LightCycles, LightWatch
 from agent.env.walkers import Walkers
 
 Action = NDArray[np.float32]
@@ -98,6 +98,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._signs: list[Hold] | None = None
         self._stops: StopWatch | None = None
         self._surroundings: Surroundings | None = None
+        self._cycles: LightCycles | None = None
         self._motion: Motion | None = None
         self._around: World | None = None
         self._hazards: Hazards | None = None
@@ -209,7 +210,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             except SimulatorLost:
                 self.session.abandon()  # nothing is left to remove, nor to be told
             time.sleep(AFTER_STOP_S)
-        self.car = self._traffic = self._walkers = self._surroundings = self._signs = None
+        self.car = self._traffic = self._walkers = self._surroundings = self._signs = self._cycles = None
         self.session.close()
 
     def _connected(self) -> None:
@@ -239,7 +240,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._connected()
         self._people(route, drive.conditions)
         assert self.car is not None
-        traffic_lights.prepare(self.session, self.config.traffic.lights)
+        self._prepare_lights(route, drive.conditions)
         if drive.conditions.weather is not None:
             weather.set_preset(self.session, drive.conditions.weather)
         motion = self.car.place(route)
@@ -274,6 +275,12 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         if most(self.config.traffic.walkers) > 0:
             self._walkers = self._walkers or Walkers(self.session, self.config.traffic, seed)
             self._walkers.resize(wanted.walkers, start)
+
+    def _prepare_lights(self, route: Route, wanted: Conditions) -> None:
+        self._cycles = self._cycles or LightCycles(self.session, self.config.traffic.lights)
+        with self.session.answered():
+            ours = self._near().lights_on(route) if wanted.green_way else []
+        self._cycles.prepare(wanted.seed is not None, ours)
 
     def _send_off(self, route: Route, seed: int) -> None:
         """Leave nobody but the car, and that at the route's start: where it stood, another can't appear."""
@@ -326,13 +333,15 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             seen["privileged"] = privileged.vector(self.hazards, walkers, vehicles, state, advised)
         return seen
 
-    def _look_around(self) -> World:
+    def _near(self) -> Surroundings:
         assert self.car is not None
+        self._surroundings = self._surroundings or Surroundings(self.session, self.car.actor)
+        return self._surroundings
+
+    def _look_around(self) -> World:
         assert self._stops is not None
         try:
-            if self._surroundings is None:
-                self._surroundings = Surroundings(self.session, self.car.actor)
-            return replace(self._surroundings.world(), stop_signs=self._stops.asking)
+            return replace(self._near().world(), stop_signs=self._stops.asking)
         except SimulatorLost:
             return World()  # the next step will find out
 
@@ -345,7 +354,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         """Let go of everything that belonged to a dead simulator; its streams must not reconnect to the next one."""
         if self.car is not None:
             self.car.abandon()
-        self.car = self._traffic = self._walkers = self._planner = self._surroundings = self._signs = None
+        self.car = self._traffic = self._walkers = self._planner = self._surroundings = None
+        self._signs = self._cycles = None
         self.session.abandon()
 
 

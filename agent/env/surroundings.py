@@ -14,7 +14,8 @@ from typing import Any
 import carla
 import numpy as np
 
-from agent.env.hazards import RANGE_M, Light, Others, StopLine, World
+from agent.env.hazards import HALF_WIDTH_M, RANGE_M, SAME_WAY_RAD, Light, Others, StopLine, World
+from agent.env.route_line import Route
 from agent.env.session import Session
 
 OTHER_STOREY_M = 4.0
@@ -52,6 +53,16 @@ class Surroundings:
                 for light in sorted(lights, key=lambda light: int(light.id))
                 for where in (stop.transform for stop in light.get_stop_waypoints())
             ]
+
+    def lights_on(self, route: Route) -> list[Any]:
+        """Return the traffic lights that hold a route, in no order."""
+        found = {}
+        for light, x, y, yaw in self._lines:
+            away = np.hypot(*(route.points - (x, y)).T)
+            nearest = int(np.argmin(away))
+            if away[nearest] < HALF_WIDTH_M and math.cos(yaw - route.yaw[nearest]) > math.cos(SAME_WAY_RAD):
+                found[light.id] = light
+        return list(found.values())
 
     def world(self) -> World:
         """Return everybody within ``RANGE_M`` of the car and the lights there, in the newest frame.

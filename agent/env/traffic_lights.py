@@ -7,6 +7,7 @@ does, and knows nothing of what an infraction costs.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -30,24 +31,55 @@ class LightAhead(Enum):
     RED = "red"
 
 
-def prepare(session: Session, changing: bool) -> None:
-    """Let all lights begin their cycles, or (not ``changing``) be green for as long as nobody resets them.
+class LightCycles:
+    """All lights of a map, over all drives in it.
 
-    Call it after a Traffic Manager has started: that resets them all.
-
-    Raises:
-        SimulatorLost: the simulator doesn't answer.
+    Args:
+        changing: whether they do; if not, all are green for as long as nobody resets them.
     """
-    with session.answered():
-        lights = list(session.world.get_actors().filter("traffic.traffic_light"))
-        if not lights:
-            return
-        session.world.freeze_all_traffic_lights(not changing)
-        if changing:
-            session.world.reset_all_traffic_lights()
-        else:
-            for light in lights:
-                light.set_state(carla.TrafficLightState.Green)
+
+    def __init__(self, session: Session, changing: bool) -> None:
+        self._session, self._changing = session, changing
+        self._fresh = True
+        self._held: list[tuple[Any, Any]] = []
+
+    def prepare(self, anew: bool, stay_green: Sequence[Any] = ()) -> None:
+        """Have them as a drive is to find them: beginning their cycles, or somewhere in them.
+
+        Call it after a Traffic Manager has started: that resets them all.
+
+        Args:
+            anew: their cycles begin; without it they go on, but for a map's first drive and one after such a one.
+            stay_green: lights that don't change during the drive; all others of their junctions stay red.
+
+        Raises:
+            SimulatorLost: the simulator doesn't answer.
+        """
+        with self._session.answered():
+            world = self._session.world
+            lights = list(world.get_actors().filter("traffic.traffic_light"))
+            if not lights:
+                return
+            for light, state in self._held:
+                light.set_state(state)
+            world.freeze_all_traffic_lights(not self._changing)
+            self._held = []
+            if not self._changing:
+                for light in lights:
+                    light.set_state(carla.TrafficLightState.Green)
+                return
+            if anew or self._fresh:
+                world.reset_all_traffic_lights()
+            self._fresh = anew
+            self._hold(stay_green)
+
+    def _hold(self, stay_green: Sequence[Any]) -> None:
+        green = {light.id for light in stay_green}
+        junctions = {each.id: each for light in stay_green for each in light.get_group_traffic_lights()}
+        self._held = [(each, each.get_state()) for each in junctions.values()]
+        for each in junctions.values():
+            each.freeze(True)
+            each.set_state(carla.TrafficLightState.Green if each.id in green else carla.TrafficLightState.Red)
 
 
 def faced(ahead: Hazards) -> LightAhead:

@@ -13,15 +13,17 @@ from agent.env.driving import DrivingEnv
 from agent.env.expert import PidPurePursuit
 from agent.env.route import held_out_routes
 from agent.env.stop_signs import stop_signs
+from agent.env.surroundings import Surroundings
 from agent.evaluation.routes import completed, evaluate
 from tests.conftest import Server
 
 RED, GREEN = carla.TrafficLightState.Red, carla.TrafficLightState.Green
 
 
-def make(server: Server, lights: bool) -> DrivingEnv:
+def make(server: Server, lights: bool, stay_green: float = 0.0) -> DrivingEnv:
     simulator = SimulatorConfig(host="127.0.0.1", port=server.port, patience_s=60.0)
-    return DrivingEnv(EnvironmentConfig(traffic=TrafficConfig(lights=lights)), simulator)
+    traffic = TrafficConfig(lights=lights, lights_stay_green=stay_green)
+    return DrivingEnv(EnvironmentConfig(traffic=traffic), simulator)
 
 
 def seen(env: DrivingEnv) -> list[carla.TrafficLightState]:
@@ -39,7 +41,7 @@ def test_lights_are_green_for_good_unless_asked_for(module_server: Server):
         env.close()
 
 
-def test_lights_that_change_begin_anew_with_each_drive(module_server: Server):
+def test_lights_that_change_begin_anew_for_who_is_compared_and_go_on_for_who_learns(module_server: Server):
     env = make(module_server, lights=True)
     try:
         env.reset(seed=1)
@@ -47,9 +49,42 @@ def test_lights_that_change_begin_anew_with_each_drive(module_server: Server):
         assert {RED, GREEN} <= set(first)
         for _ in range(200):
             env.session.tick()
-        assert seen(env) != first
+        later = seen(env)
+        assert later != first
         env.reset()
+        assert seen(env) == later
+        env.reset(options={"seed": 3})
         assert seen(env) == first
+        for _ in range(200):
+            env.session.tick()
+        env.reset()
+        assert seen(env) == first, "as a fresh environment finds them"
+    finally:
+        env.close()
+
+
+def test_a_drives_own_lights_may_stay_green_and_their_junctions_go_on_after_it(module_server: Server):
+    env = make(module_server, lights=True, stay_green=1.0)
+    try:
+        (route,) = held_out_routes(env.planner, env.config.route, 1, seed=3, min_turns=1)
+        env.reset(options={"route": route, "seed": 3})
+        assert env.car is not None
+        ours = Surroundings(env.session, env.car.actor).lights_on(route)
+        junctions = {each.id: each for light in ours for each in light.get_group_traffic_lights()}
+        assert 1 <= len(ours) < len(junctions)
+        assert {each.get_state() for each in junctions.values()} == {RED, GREEN}, "not in a drive that is compared"
+        env.reset(options={"route": route})
+        for _ in range(300):
+            env.session.tick()
+            assert {light.get_state() for light in ours} == {GREEN}
+            assert {each.get_state() for each in junctions.values()} == {GREEN, RED}
+            assert sum(each.get_state() == GREEN for each in junctions.values()) == len(ours)
+        env.reset(options={"seed": 3})
+        states = {tuple(each.get_state() for each in junctions.values())}
+        for _ in range(300):
+            env.session.tick()
+            states.add(tuple(each.get_state() for each in junctions.values()))
+        assert len(states) >= 4
     finally:
         env.close()
 

@@ -226,11 +226,12 @@ class TrafficConfig(Section):
         description="Whether the map's traffic lights change; if not, all are green. An evaluation's drive begins with "
         "their cycles, one of training comes at any time.",
     )
-    lights_stay_green: float = Field(
+    lights_restless: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Share of training's drives whose own lights stay green, for who comes to one mostly finds it red.",
+        description="Share of training's drives whose own lights are drawn anew each second, red or green: who "
+        "knows the place doesn't know the light.",
     )
 
     @field_validator("vehicles", "walkers", mode="before")

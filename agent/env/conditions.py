@@ -23,8 +23,8 @@ class Conditions:
     """A preset of CARLA's; None leaves what there is."""
     seed: int | None = None
     """Everybody is replaced and seeded with it; None: who is there goes on."""
-    green_way: bool = False
-    """Whether the route's lights stay green."""
+    restless: bool = False
+    """Whether the route's lights change at any moment."""
 
 
 def drawn(config: EnvironmentConfig, rng: np.random.Generator, seed: int | None = None) -> Conditions:
@@ -33,10 +33,10 @@ def drawn(config: EnvironmentConfig, rng: np.random.Generator, seed: int | None 
     walkers = _drawn(config.traffic.walkers, rng)
     names = config.weather
     weather = names[_drawn((0, len(names) - 1), rng)] if names else None
-    share = config.traffic.lights_stay_green
+    share = config.traffic.lights_restless
     # Not in a drive that others drive as well: what it is like is no matter of training.
-    green = seed is None and share > 0.0 and bool(rng.random() < share)
-    return Conditions(vehicles, walkers, weather, seed, green)
+    restless = seed is None and share > 0.0 and bool(rng.random() < share)
+    return Conditions(vehicles, walkers, weather, seed, restless)
 
 
 def paired(config: EnvironmentConfig, seed: int) -> Conditions:

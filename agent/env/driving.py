@@ -182,9 +182,12 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         # What the action could know of: a reward that went by what only came after it would be no fault of its.
         ahead = self.hazards if self.config.traffic.anyone else hazards.NOTHING
         try:
-            if self._walkers is not None and episode.steps % self._second == 0:
+            whole_second = episode.steps % self._second == 0
+            if self._walkers is not None and whole_second:
                 before = episode.state
                 self._walkers.send_across(hazards.Ahead(before.route, before.place.s_m), before.speed_mps)
+            if self._cycles is not None and whole_second and traffic_lights.can_stop(ahead, episode.state.speed_mps):
+                self._cycles.redraw(self.np_random)
             motion = self.car.drive(*applied)
             self._see(motion)
             events = self._events(self.car, episode, motion, ahead)
@@ -279,7 +282,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def _prepare_lights(self, route: Route, wanted: Conditions) -> None:
         self._cycles = self._cycles or LightCycles(self.session, self.config.traffic.lights)
         with self.session.answered():
-            ours = self._near().lights_on(route) if wanted.green_way else []
+            ours = self._near().lights_on(route) if wanted.restless else []
         self._cycles.prepare(wanted.seed is not None, ours)
 
     def _send_off(self, route: Route, seed: int) -> None:

@@ -12,15 +12,20 @@ from enum import Enum
 from typing import Any
 
 import carla
+import numpy as np
 
 from agent.env.car import Motion
-from agent.env.hazards import Hazards, Light
+from agent.env.hazards import STAND_BEFORE_LINE_M, STANDING_MPS, Hazards, Light
 from agent.env.session import Session
 
 # From the end of a light's place, which a car leaves with its rear, to the junction (protocol section 3.4).
 TO_LINE_M = 1.5
 # A light is met where a car that stands at its line, or behind one that does, is still counted.
 MET_M = 15.0
+
+
+# Nobody is shown red who can't stop any more: half a second of reaction, then this.
+REACTION_S, HARD_BRAKING_MPS2 = 0.5, 4.0
 
 
 class LightAhead(Enum):
@@ -42,15 +47,17 @@ class LightCycles:
         self._session, self._changing = session, changing
         self._fresh = True
         self._held: list[tuple[Any, Any]] = []
+        self._restless: list[Any] = []
 
-    def prepare(self, anew: bool, stay_green: Sequence[Any] = ()) -> None:
+    def prepare(self, anew: bool, restless: Sequence[Any] = ()) -> None:
         """Have them as a drive is to find them: beginning their cycles, or somewhere in them.
 
         Call it after a Traffic Manager has started: that resets them all.
 
         Args:
             anew: their cycles begin; without it they go on, but for a map's first drive and one after such a one.
-            stay_green: lights that don't change during the drive; all others of their junctions stay red.
+            restless: lights that have no cycle during the drive but what ``redraw`` draws; all others of their
+                junctions stay red.
 
         Raises:
             SimulatorLost: the simulator doesn't answer.
@@ -63,7 +70,7 @@ class LightCycles:
             for light, state in self._held:
                 light.set_state(state)
             world.freeze_all_traffic_lights(not self._changing)
-            self._held = []
+            self._held, self._restless = [], []
             if not self._changing:
                 for light in lights:
                     light.set_state(carla.TrafficLightState.Green)
@@ -71,15 +78,32 @@ class LightCycles:
             if anew or self._fresh:
                 world.reset_all_traffic_lights()
             self._fresh = anew
-            self._hold(stay_green)
+            self._hold(restless)
 
-    def _hold(self, stay_green: Sequence[Any]) -> None:
-        green = {light.id for light in stay_green}
-        junctions = {each.id: each for light in stay_green for each in light.get_group_traffic_lights()}
+    def redraw(self, rng: np.random.Generator) -> None:
+        """Draw the restless lights anew, red or green; call it once a simulated second.
+
+        Raises:
+            SimulatorLost: the simulator doesn't answer.
+        """
+        with self._session.answered():
+            for light in self._restless:
+                light.set_state(carla.TrafficLightState.Green if rng.random() < 0.5 else carla.TrafficLightState.Red)
+
+    def _hold(self, restless: Sequence[Any]) -> None:
+        own = {light.id for light in restless}
+        junctions = {each.id: each for light in restless for each in light.get_group_traffic_lights()}
         self._held = [(each, each.get_state()) for each in junctions.values()]
+        self._restless = [junctions[number] for number in sorted(own & junctions.keys())]
         for each in junctions.values():
             each.freeze(True)
-            each.set_state(carla.TrafficLightState.Green if each.id in green else carla.TrafficLightState.Red)
+            each.set_state(carla.TrafficLightState.Green if each.id in own else carla.TrafficLightState.Red)
+
+
+def can_stop(ahead: Hazards, speed_mps: float) -> bool:
+    """Return whether a light that turns red now is no trap."""
+    way_m = REACTION_S * speed_mps + speed_mps**2 / (2.0 * HARD_BRAKING_MPS2)
+    return ahead.light_gap_m > way_m + STAND_BEFORE_LINE_M or speed_mps < STANDING_MPS
 
 
 def faced(ahead: Hazards) -> LightAhead:

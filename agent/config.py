@@ -376,6 +376,11 @@ class TD3Config(Section):
     random_shift: int = Field(
         0, ge=0, le=16, description="Pixels by which a row's frames are moved together, at most, at random; DrQ's is 4."
     )
+    encoder_learns_from: Literal["all", "auxiliary"] = Field(
+        "all",
+        description="Whose loss moves the encoder: the critics' and the auxiliary one, or that alone (critics that see "
+        "the privileged numbers need nothing of it).",
+    )
     auxiliary: float = Field(
         0.0,
         ge=0,
@@ -407,7 +412,13 @@ class ReplayConfig(Section):
     demonstrations: str | None = Field(
         None, description="Folder of `python -m agent record` whose steps are learned from as well; null = none."
     )
-    demonstration_share: float = Field(0.5, gt=0, lt=1, description="Of each batch, where there are demonstrations.")
+    demonstration_share: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        description="Of each batch, where there are demonstrations; more while the run's own steps are few: then "
+        "both are drawn alike.",
+    )
 
 
 class MemoryConfig(Section):
@@ -570,6 +581,16 @@ class AgentConfig(Section):
             raise ValueError(
                 "td3.network.sees: privileged is a driver that is told what the simulator knows: set "
                 "environment.privileged to true"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _encoder_learns(self) -> AgentConfig:
+        td3 = self.td3
+        if td3.encoder_learns_from == "auxiliary" and td3.network.sees == "image" and not td3.auxiliary:
+            raise ValueError(
+                "td3.encoder_learns_from is auxiliary and td3.auxiliary is 0, so it would learn from nothing: raise "
+                "td3.auxiliary, or set encoder_learns_from to all"
             )
         return self
 

@@ -244,7 +244,12 @@ def configured(config: AgentConfig, group: Group, port: int) -> AgentConfig:
     }
     if config.td3.network.sees != "privileged":  # teachers have done their work, and know more at every step
         plain["environment"]["privileged"] = False
-        plain["td3"] |= {"auxiliary": 0.0, "imitation": 0.0, "critic_sees": "observation"}
+        plain["td3"] |= {
+            "auxiliary": 0.0,
+            "imitation": 0.0,
+            "critic_sees": "observation",
+            "encoder_learns_from": "all",
+        }
     plain["simulator"] |= {"host": "127.0.0.1", "port": port, "map": None, "patience_s": 60.0}
     return AgentConfig.model_validate(plain)
 

@@ -80,7 +80,7 @@ VARIANTS = {
     # What each of its teachers is worth: without it, against what the reference was after as many updates.
     "no-demonstrations": Variant(*ABLATION, {"replay.demonstrations": None}),
     "no-imitation": Variant(*ABLATION, {"td3.imitation": 0.0}),
-    "no-auxiliary": Variant(*ABLATION, {"td3.auxiliary": 0.0}),
+    "no-auxiliary": Variant(*ABLATION, {"td3.auxiliary": 0.0, "td3.encoder_learns_from": "all"}),
     "symmetric": Variant(*ABLATION, {"td3.critic_sees": "observation"}),
     # Not by default: longer returns, the encoder's width, and what tells the limits apart.
     "n-step": Variant(*ABLATION, {"td3.n_step": 3}),

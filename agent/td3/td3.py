@@ -12,11 +12,11 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        polyak_update
 
 Not the paper's, and off by default: p, what the simulator knows of s beside the observation, which a head h learns to
-tell from f(s) (weight λ), and which critics may read beside f(s) (``critic_sees``); π_φ never does; p_a, the last
-two of p, what the expert would do in s, to which the actor is drawn (weight β; TD3+BC, Fujimoto & Gu 2021, but with the
-labels of DAgger, Ross et al. 2011: wherever the driver itself comes to; w is ``STARTING`` where the expert starts, else
-1). Two controls have no f: there f(s) is nothing
-(a driver by its vector alone), or what p has before p_a (``network.sees``).
+tell from f(s) (weight λ; with ``encoder_learns_from: auxiliary`` f learns from nothing else), and which critics may
+read beside f(s) (``critic_sees``); π_φ never does; p_a, the last two of p, what the expert would do in s, to which the
+actor is drawn (weight β; TD3+BC, Fujimoto & Gu 2021, but with the labels of DAgger, Ross et al. 2011: wherever the
+driver itself comes to; w is ``STARTING`` where the expert starts, else 1). Two controls have no f: there f(s) is
+nothing (a driver by its vector alone), or what p has before p_a (``network.sees``).
 
 Owns the losses, their order, the smoothing noise and the count of updates. How a gradient is computed in the memory
 there is, and where everything lives, is ``accumulate``'s. Never touches files, processes, the environment or global
@@ -53,17 +53,17 @@ def bellman_target(target: Networks, gamma: float, batch: Batch, noise: Tensor) 
     return y
 
 
-def critic_loss(online: Networks, batch: Batch, y: Tensor, auxiliary: float = 0.0) -> Loss:
+def critic_loss(online: Networks, batch: Batch, y: Tensor, auxiliary: float = 0.0, teach: bool = True) -> Loss:
     """Return the squared errors of both critics, and keep f(s) as it was before the step, for the actor.
 
     It is kept, not computed again in the actor's phase: after the step it would be another f. It takes 4 bytes a
     feature, 0.5 MiB at batch 256; the frames' activations, 100 times as much, live for one micro-batch.
-    ``auxiliary`` is λ, where there is a head.
+    ``auxiliary`` is λ, where there is a head; unless the critics ``teach``, it alone moves the encoder.
     """
     f = online.features(batch.frames[:, : online.stack.frames], batch.privileged)
     # Before the critics, so that it comes last in the backward pass, when they have let go of their memory.
     wrong = None if online.auxiliary is None else auxiliary_loss(online.auxiliary, f, batch.privileged)
-    q1, q2 = online.critic(f, batch.vector, batch.action, batch.privileged)
+    q1, q2 = online.critic(f if teach else f.detach(), batch.vector, batch.action, batch.privileged)
     loss = functional.mse_loss(q1, y, reduction="sum") + functional.mse_loss(q2, y, reduction="sum")
     sums = {"critic_loss": loss.detach(), "q_buffer": q1.detach().sum(), "q_target": y.sum()}
     if wrong is not None:
@@ -152,7 +152,8 @@ class TD3(Accumulator):
         """
         y = partial(bellman_target, self.target, self.config.gamma)
         noise = self._smoothing_noise(len(batch))  # first: every try of this update sees the same noise
-        loss = partial(critic_loss, self.online, auxiliary=self.config.auxiliary)
+        teach = self.config.encoder_learns_from == "all"
+        loss = partial(critic_loss, self.online, auxiliary=self.config.auxiliary, teach=teach)
         (f,), metrics = self.minimise("critic", loss, [batch], attempt, y, [noise])
         self.updates += 1
         if self.updates % self.config.policy_delay == 0:

@@ -53,11 +53,18 @@ class Batches:
 
     def _parts(self, own: Source, update: int) -> Iterator[tuple[Source, int, np.random.Generator]]:
         size, seed = self._config.td3.batch_size, self._config.seed
-        shown = 0 if self._demonstrations is None else round(size * self._config.replay.demonstration_share)
+        shown = 0 if self._demonstrations is None else round(size * self._share(self._demonstrations.steps, own.steps))
         if shown < size:
             yield own, size - shown, generator(seed, Purpose.SAMPLING, update)
         if self._demonstrations is not None and shown:
             yield self._demonstrations, shown, generator(seed, Purpose.DEMONSTRATIONS, update)
+
+    def _share(self, shown: int, own: int) -> float:
+        """Return the share of shown rows: that of all rows while these are more.
+
+        Of the first few drives alone, seen over and over, an encoder keeps for good what it learned by heart.
+        """
+        return max(self._config.replay.demonstration_share, shown / (shown + own))
 
 
 def demonstrations(config: AgentConfig) -> Source:

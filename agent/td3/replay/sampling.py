@@ -58,6 +58,11 @@ class Source(ABC):
 
     @property
     @abstractmethod
+    def steps(self) -> int:
+        """Finished transitions ever written."""
+
+    @property
+    @abstractmethod
     def _rings(self) -> Sequence[Reader]:
         """The rings, one at least."""
 

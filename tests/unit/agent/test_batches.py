@@ -75,12 +75,22 @@ def test_without_anything_a_batch_is_the_replay_s_own(own: Replay) -> None:
 
 @pytest.mark.parametrize(("share", "shown"), [(0.5, 4), (0.25, 2), (0.01, 0), (0.99, 8)])
 def test_a_share_of_each_batch_is_demonstrated(tmp_path: Path, own: Replay, share: float, shown: int) -> None:
+    for _ in range(12):
+        driven(own, 60)
     batches = Batches(settings_of(recorded(tmp_path / "shown"), replay={"demonstration_share": share}))
     found = batches.draw(own, 3)
     assert len(found) == 8
     assert int((found.reward > 500).sum()) == shown
     assert (found.next_vector[:, 0] == found.reward).all()
     assert (found.frames[:, -1, 0, 0, 0] == found.reward.to(torch.int64) % 251).all()  # each beside its own frames
+
+
+@pytest.mark.parametrize(("steps", "shown"), [(10, 32), (60, 16), (160, 8), (400, 8)])
+def test_while_own_steps_are_few_they_are_drawn_like_the_40_shown_ones(tmp_path: Path, steps: int, shown: int) -> None:
+    own = Replay.create(tmp_path / "few", 1000)
+    driven(own, steps)
+    values = settings_of(recorded(tmp_path / "shown"), td3={"batch_size": 40}, replay={"demonstration_share": 0.2})
+    assert int((Batches(values).draw(own, 3).reward > 500).sum()) == shown
 
 
 def test_a_batch_depends_on_seed_and_number_alone(tmp_path: Path, own: Replay) -> None:

@@ -36,6 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "auxiliary": {"auxiliary": 0.5},
     "critic": {"critic_sees": "privileged"},
     "both": {"auxiliary": 0.5, "critic_sees": "privileged"},
+    "apart": {"auxiliary": 0.5, "encoder_learns_from": "auxiliary"},
     "imitation": {"imitation": 2.0},
 }
 KNOWN = PRIVILEGED
@@ -117,6 +118,25 @@ def test_features_learn_to_tell_what_is_known() -> None:
     td3 = made(settings)
     losses = [float(td3.update(lit())["auxiliary_loss"]) for _ in range(80)]
     assert sum(losses[-10:]) < 0.2 * sum(losses[:10])
+
+
+@pytest.mark.parametrize(("learns_from", "moved"), [("all", True), ("auxiliary", False)])
+def test_rewards_move_the_encoder_unless_it_learns_from_what_it_tells_alone(learns_from: str, moved: bool) -> None:
+    settings = PLAIN.model_copy(update={"auxiliary": 0.5, "encoder_learns_from": learns_from})
+    left = []
+    for reward in (0.0, 5.0):
+        td3, batch = made(settings), random_batch(8, privileged=KNOWN)
+        batch.reward.fill_(reward)
+        td3.update(batch)
+        left.append(td3.state())
+    differs = {name.split(".")[1] for name, value in left[0].items() if not torch.equal(value, left[1][name])}
+    assert ("encoder" in differs) is moved
+    assert "critic" in differs
+
+
+def test_an_encoder_that_would_learn_from_nothing_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ConfigError, match="so it would learn from nothing"):
+        config.validate({"td3": {"encoder_learns_from": "auxiliary"}}, "test")
 
 
 @pytest.mark.parametrize("micro_batch", [1, 5, 16])

@@ -1,0 +1,184 @@
+"""What does an encoder tell of towns that it hasn't seen? On recorded rows, without driving.
+
+A row holds what the simulator knew beside the picture. ``python -m agent record --driver expert-shoved --seed 77
+--set 'training.towns.maps=["Lite:seed=900,size=400"]' --out runs/judged`` records rows of another town; then
+``python benchmarks/encoder.py --judged runs/judged --run runs/learning/td3/seed-0`` says what that run's newest
+checkpoint tells of them, and of its own rows. With ``--updates 1000,5000`` a learner is trained from nothing on the rows
+that the run and its demonstrations hold, all drawn alike, and judged on the way: what of the run's figures is its rows'
+fault, and what comes of the order in which it met them. ``--set`` changes the learner.
+
+Told from the truth: R² (1 all, 0 no more than the mean, less than 0 worse), for red beside green lights the area under
+the ROC curve (0.5 nothing, 1 all), and the pedal where the expert brakes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from measuring import counted, machine
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from agent import config as configuration
+from agent.cli.options import parsed
+from agent.config import AgentConfig
+from agent.env import privileged
+from agent.memory import heap
+from agent.td3.replay.frames import FrameStack
+from agent.td3.replay.layout import privileged_numbers
+from agent.td3.replay.replay import Replay
+from agent.td3.replay.sampling import Rings
+from agent.td3.td3 import TD3
+from agent.trainer import checkpoint
+from agent.trainer.batches import demonstrations
+from agent.trainer.learner import architecture
+from contract.paths import RunPaths
+
+TOLD = ("lead_near", "light_red", "light_green", "walker_near", "target_speed")
+BATCH, BATCHES = 128, 24
+"""Rows that are judged at a time, and how often."""
+BRAKES = -0.1
+"""Below this the expert's pedal brakes."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Rows as they are, and as a learner sees them: told (n, P) beside known (n, P), acted (n, 2)."""
+
+    told: NDArray[np.float32]
+    known: NDArray[np.float32]
+    acted: NDArray[np.float32]
+
+
+def main(
+    judged: Annotated[Path, typer.Option(help="Folder of `python -m agent record`, in towns that nobody trained in.")],
+    run: Annotated[Path, typer.Option(help="A run, whose rows and configuration are taken.")],
+    updates: Annotated[
+        str, typer.Option(help="After how many updates a learner that is trained anew is judged; commas between.")
+    ] = "",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for that learner; repeat it.")] = None,
+    seed: Annotated[int, typer.Option(help="Of its weights and batches.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Of torch.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Judge a run's checkpoint, or a learner trained anew on its rows."""
+    torch.set_num_threads(threads)
+    heap.keep()
+    paths = RunPaths(run)
+    config = configuration.load(paths.config, parsed(settings or ()))
+    if not config.td3.predicted(1):
+        raise SystemExit(f"--run {run}: its encoder tells nothing; set td3.auxiliary above 0.")
+    rings = {"own": rows_of(paths, config), "judged": rows_of(RunPaths(judged), config)}
+    learner = TD3(
+        config.td3,
+        torch.device("cpu"),
+        seed,
+        stack=FrameStack.of(config.environment.camera),
+        privileged=privileged_numbers(config.environment),
+    )
+    found = []
+    for made in trained(learner, config, rings["own"], updates, seed) if updates else kept(learner, config, paths):
+        found += [{"updates": made, "rows": name, **figures(seen(learner, ring))} for name, ring in rings.items()]
+    report = {"machine": machine("torch", "numpy"), "command": "python " + " ".join(sys.argv), "found": found}
+    print(json.dumps(report, indent=2)) if as_json else Console().print(table(found))
+
+
+def rows_of(run: RunPaths, config: AgentConfig) -> Rings:
+    """Return the rows that a run or a recording holds."""
+    stack = FrameStack.of(config.environment.camera)
+    found = [Replay.open(folder, stack=stack) for folder in run.rings().values()]
+    if not found:
+        raise SystemExit(f"{run.path}: holds no replay; give a run, or a folder of `python -m agent record`.")
+    for ring in found:
+        ring.layout.require_privileged(ring.directory, privileged_numbers(config.environment))
+    return Rings(found)
+
+
+def kept(learner: TD3, config: AgentConfig, run: RunPaths) -> Iterator[int]:
+    """Load the run's newest checkpoint; yields its updates."""
+    learner.load_state(checkpoint.load(run.path, architecture(config)).tensors)
+    yield learner.updates
+
+
+def trained(learner: TD3, config: AgentConfig, own: Rings, updates: str, seed: int) -> Iterator[int]:
+    """Train on the run's rows and its demonstrations; yields the updates at which to judge."""
+    marks = sorted(int(text) for text in updates.split(","))
+    shown = None if config.replay.demonstrations is None else demonstrations(config)
+    share = 0.0 if shown is None else shown.steps / (shown.steps + own.steps)
+    rng, td3 = np.random.default_rng(seed), config.td3
+    for number in counted(range(1, marks[-1] + 1), "update"):
+        source = own if shown is None or rng.random() >= share else shown
+        learner.update(source.sample(td3.batch_size, rng, None, td3.n_step, td3.gamma))
+        if number in marks:
+            yield number
+
+
+@torch.inference_mode()
+def seen(learner: TD3, ring: Rings) -> Seen:
+    """Return some of a ring's rows, the same at each call."""
+    online, parts = learner.online, []
+    assert online.auxiliary is not None
+    for number in range(BATCHES):
+        batch = ring.sample(BATCH, np.random.default_rng(number))
+        f = online.features(batch.frames[:, : online.stack.frames], batch.privileged)
+        parts.append((online.auxiliary(f), batch.privileged, online.actor(f, batch.vector)))
+    return Seen(*(torch.cat(part).float().numpy() for part in zip(*parts, strict=True)))
+
+
+def figures(rows: Seen) -> dict[str, float]:
+    """Return what is told of a row, as a reader of this file's head expects it."""
+    at = {name: privileged.NAMES.index(name) for name in privileged.NAMES}
+    told, known = ({name: each[:, place] for name, place in at.items()} for each in (rows.told, rows.known))
+    green, red = known["light_green"] > 0, known["light_red"] > 0
+    looks_green = told["light_green"] / privileged.GREEN - told["light_red"] / privileged.RED
+    brakes = known["expert_pedal"] < BRAKES
+    return {
+        **{name: determination(told[name], known[name]) for name in TOLD},
+        "red_from_green": area(looks_green[green], looks_green[red]),
+        "pedal": determination(rows.acted[:, 1], known["expert_pedal"]),
+        "pedal_where_expert_brakes": float(rows.acted[brakes, 1].mean()),
+        "expert_there": float(known["expert_pedal"][brakes].mean()),
+    }
+
+
+def determination(told: NDArray[np.float32], known: NDArray[np.float32]) -> float:
+    """Return R² of (n,) numbers; NaN where all are the same."""
+    spread = float(known.var())
+    return float("nan") if spread == 0.0 else 1.0 - float(((told - known) ** 2).mean()) / spread
+
+
+def area(positive: NDArray[np.float32], negative: NDArray[np.float32]) -> float:
+    """Return the chance that one of the first (n,) is above one of the second (m,); NaN without any."""
+    if not len(positive) or not len(negative):
+        return float("nan")
+    below = np.searchsorted(np.sort(negative), positive, side="left") + np.searchsorted(
+        np.sort(negative), positive, side="right"
+    )
+    return float(below.mean()) / (2.0 * len(negative))
+
+
+def table(found: list[dict[str, Any]]) -> Table:
+    """Return the figures, a line each."""
+    view = Table(title="R², area under the ROC curve, pedal")
+    for column in found[0]:
+        view.add_column(column.replace("_", " "), justify="right", min_width=5)
+    for row in found:
+        view.add_row(*(_shown(value) for value in row.values()))
+    return view
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -3,9 +3,9 @@
 A row holds what the simulator knew beside the picture. ``python -m agent record --driver expert-shoved --seed 77
 --set 'training.towns.maps=["Lite:seed=900,size=400"]' --out runs/judged`` records rows of another town; then
 ``python benchmarks/encoder.py --judged runs/judged --run runs/learning/td3/seed-0`` says what that run's newest
-checkpoint tells of them, and of its own rows. With ``--updates 1000,5000`` a learner is trained from nothing on the rows
-that the run and its demonstrations hold, all drawn alike, and judged on the way: what of the run's figures is its rows'
-fault, and what comes of the order in which it met them. ``--set`` changes the learner.
+checkpoint tells of them, and of its own rows. With ``--updates 1000,5000`` a learner is trained from nothing on the
+rows that the run and its demonstrations hold, all drawn alike, and judged on the way: what of the run's figures is its
+rows' fault, and what comes of the order in which it met them. ``--set`` changes the learner.
 
 Told from the truth: R² (1 all, 0 no more than the mean, less than 0 worse), for red beside green lights the area under
 the ROC curve (0.5 nothing, 1 all), and the pedal where the expert brakes.

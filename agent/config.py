@@ -92,6 +92,11 @@ class ViewConfig(Section):
     yaw_deg: float = Field(0.0, ge=-90, le=90, description="Positive looks to the right.")
     channels: Channels = Field("grey", description="One plane, or three.")
 
+    @property
+    def own_planes(self) -> int:
+        """Of one frame, of this view."""
+        return 3 if self.channels == "rgb" else 1
+
 
 class NarrowConfig(ViewConfig):
     """A second view with the first one's place and pixels, for what is far away or aside."""
@@ -124,8 +129,12 @@ class CameraConfig(ViewConfig):
     @property
     def planes(self) -> int:
         """Of one frame, of all views."""
-        views = (self,) if self.narrow is None else (self, self.narrow)
-        return sum(3 if view.channels == "rgb" else 1 for view in views)
+        return sum(view.own_planes for view in self.views)
+
+    @property
+    def views(self) -> tuple[ViewConfig, ...]:
+        """In the order of their planes."""
+        return (self,) if self.narrow is None else (self, self.narrow)
 
     @model_validator(mode="after")
     def _square(self) -> CameraConfig:

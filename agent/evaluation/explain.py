@@ -78,7 +78,7 @@ def _strength(gradient: NDArray[np.float32], of: int, planes: int) -> Heat:
 def _features(encoder: Encoder, cells: Tensor) -> Tensor:
     """Return what the encoder makes of cells (B, n, S/4, S/4, 16 a plane) that are float: bytes have no gradient."""
     x = cells.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)
-    weight = encoder.conv1.weight / 255
+    weight = encoder.over_pixels() / 255
     x = functional.conv2d(x, weight, encoder.conv1.bias).relu()
     x = encoder.conv3(encoder.conv2(x).relu()).relu()
     return encoder.bounded(x.permute(0, 2, 3, 1).flatten(1))

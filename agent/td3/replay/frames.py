@@ -8,6 +8,7 @@ disk or the environment.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,17 @@ class FrameStack:
     frames: int = STACK
     every: int = 1
     """Steps between two of the frames."""
+    colour: tuple[int, ...] = ()
+    """The first of the three planes, red, green and blue, of each view that has them."""
 
     @classmethod
     def of(cls, camera: CameraConfig) -> FrameStack:
         """Return what a camera's observations are made of."""
-        return cls(camera.width, camera.planes, camera.stack.frames, camera.stack.every)
+        ends = list(accumulate(view.own_planes for view in camera.views))
+        colour = tuple(
+            end - view.own_planes for end, view in zip(ends, camera.views, strict=True) if view.own_planes > 1
+        )
+        return cls(camera.width, camera.planes, camera.stack.frames, camera.stack.every, colour)
 
     def seen_by(self, network: NetworkConfig) -> FrameStack:
         """Return what a network reads of it: all, or no frame; a ring has them in any case."""

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from agent.config import NetworkConfig
+from agent.config import CameraConfig, NetworkConfig
 from agent.td3.networks import Actor, Critic, Encoder, Policy, joined
-from agent.td3.replay.frames import space_to_depth
+from agent.td3.replay.frames import FrameStack, space_to_depth
 
 SMALL = NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))
 
@@ -119,3 +119,29 @@ def test_policy_acts_on_one_observation_as_it_does_on_a_batch(images: np.ndarray
         assert action.shape == (2,)
         assert action.dtype == np.float32
         np.testing.assert_allclose(action, expected, atol=1e-5)
+
+
+def test_colours_are_learned_as_brightness_and_their_differences() -> None:
+    """The same sums, whether the weights are turned to red, green and blue, or the picture to what they are over."""
+    stack = FrameStack(planes=4, frames=2, colour=(1,))
+    encoder = Encoder(NetworkConfig(channels=(4, 4, 4), features=8), stack).double()
+    grey, red, green, blue = planes = torch.rand(
+        4, 3, 2, 16, 5, 5, dtype=torch.float64
+    )  # (plane, row, frame, pixel of a cell, cells)
+    opposed = grey, (red + green + blue) / 3, 3 * (red - green), 3 * (blue - (red + green) / 2)
+    ours, theirs = (torch.stack(list(each), 2).flatten(1, 3) for each in (planes, opposed))
+    torch.testing.assert_close(
+        functional.conv2d(ours, encoder.over_pixels()), functional.conv2d(theirs, encoder.conv1.weight)
+    )
+
+
+def test_grey_views_are_learned_as_they_are() -> None:
+    encoder = Encoder(NetworkConfig(channels=(4, 4, 4), features=8))
+    assert encoder.over_pixels() is encoder.conv1.weight
+
+
+def test_the_colour_planes_are_those_of_the_views_that_have_some() -> None:
+    plain, both = {"channels": "rgb"}, {"channels": "rgb", "narrow": {"channels": "rgb"}}
+    narrow = {"narrow": {"channels": "rgb"}}
+    cameras = [CameraConfig.model_validate(each) for each in ({}, plain, narrow, both)]
+    assert [FrameStack.of(camera).colour for camera in cameras] == [(), (0,), (1,), (0, 3)]

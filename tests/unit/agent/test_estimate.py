@@ -38,7 +38,7 @@ PRIVILEGED = {"auxiliary": 0.1, "critic_sees": "privileged"}
 HALF = {"channels": "half"}
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32, 32]}
 WIDE_HEADS = {"channels": [4, 4, 4], "features": 64, "hidden": [2048, 1024]}
-EYES = FrameStack(84, planes=4, frames=2, every=4)
+EYES = FrameStack(84, planes=4, frames=2, every=4, colour=(0,))
 WIDE_TRUNK = {"channels": [2, 3, 4], "features": 4096, "hidden": [16]}
 
 

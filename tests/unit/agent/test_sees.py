@@ -29,7 +29,7 @@ from tests.unit.agent.batches import bits, in_parts, random_batch
 from tests.unit.agent.watched import assert_parts_make_the_same_update
 
 CPU = torch.device("cpu")
-EYES = FrameStack(84, planes=4, frames=2, every=4)
+EYES = FrameStack(84, planes=4, frames=2, every=4, colour=(0,))
 WIDTHS: dict[str, Any] = {"channels": (8, 8, 8), "features": 32, "hidden": (32,)}
 WITHOUT = ("vector", "privileged")
 

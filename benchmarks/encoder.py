@@ -35,8 +35,7 @@ from agent.env import privileged
 from agent.memory import heap
 from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.layout import privileged_numbers
-from agent.td3.replay.replay import Replay
-from agent.td3.replay.sampling import Rings
+from agent.td3.replay.sampling import Source
 from agent.td3.td3 import TD3
 from agent.trainer import checkpoint
 from agent.trainer.batches import demonstrations
@@ -77,7 +76,7 @@ def main(
     config = configuration.load(paths.config, parsed(settings or ()))
     if not config.td3.predicted(1):
         raise SystemExit(f"--run {run}: its encoder tells nothing; set td3.auxiliary above 0.")
-    rings = {"own": rows_of(paths, config), "judged": rows_of(RunPaths(judged), config)}
+    rings = {"own": rows_of(run, config), "judged": rows_of(judged, config)}
     learner = TD3(
         config.td3,
         torch.device("cpu"),
@@ -92,15 +91,10 @@ def main(
     print(json.dumps(report, indent=2)) if as_json else Console().print(table(found))
 
 
-def rows_of(run: RunPaths, config: AgentConfig) -> Rings:
-    """Return the rows that a run or a recording holds."""
-    stack = FrameStack.of(config.environment.camera)
-    found = [Replay.open(folder, stack=stack) for folder in run.rings().values()]
-    if not found:
-        raise SystemExit(f"{run.path}: holds no replay; give a run, or a folder of `python -m agent record`.")
-    for ring in found:
-        ring.layout.require_privileged(ring.directory, privileged_numbers(config.environment))
-    return Rings(found)
+def rows_of(folder: Path, config: AgentConfig) -> Source:
+    """Return the rows that a run or a recording holds, as a training would learn from them."""
+    shown = config.replay.model_copy(update={"demonstrations": str(folder)})
+    return demonstrations(config.model_copy(update={"replay": shown}))
 
 
 def kept(learner: TD3, config: AgentConfig, run: RunPaths) -> Iterator[int]:
@@ -109,7 +103,7 @@ def kept(learner: TD3, config: AgentConfig, run: RunPaths) -> Iterator[int]:
     yield learner.updates
 
 
-def trained(learner: TD3, config: AgentConfig, own: Rings, updates: str, seed: int) -> Iterator[int]:
+def trained(learner: TD3, config: AgentConfig, own: Source, updates: str, seed: int) -> Iterator[int]:
     """Train on the run's rows and its demonstrations; yields the updates at which to judge."""
     marks = sorted(int(text) for text in updates.split(","))
     shown = None if config.replay.demonstrations is None else demonstrations(config)
@@ -123,7 +117,7 @@ def trained(learner: TD3, config: AgentConfig, own: Rings, updates: str, seed: i
 
 
 @torch.inference_mode()
-def seen(learner: TD3, ring: Rings) -> Seen:
+def seen(learner: TD3, ring: Source) -> Seen:
     """Return some of a ring's rows, the same at each call."""
     online, parts = learner.online, []
     assert online.auxiliary is not None
@@ -160,10 +154,9 @@ def area(positive: NDArray[np.float32], negative: NDArray[np.float32]) -> float:
     """Return the chance that one of the first (n,) is above one of the second (m,); NaN without any."""
     if not len(positive) or not len(negative):
         return float("nan")
-    below = np.searchsorted(np.sort(negative), positive, side="left") + np.searchsorted(
-        np.sort(negative), positive, side="right"
-    )
-    return float(below.mean()) / (2.0 * len(negative))
+    ordered = np.sort(negative)
+    below, not_above = (np.searchsorted(ordered, positive, side).mean() for side in ("left", "right"))
+    return float(below + not_above) / (2.0 * len(negative))
 
 
 def table(found: list[dict[str, Any]]) -> Table:

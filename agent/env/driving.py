@@ -281,8 +281,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     def _prepare_lights(self, route: Route, wanted: Conditions) -> None:
         self._cycles = self._cycles or LightCycles(self.session, self.config.traffic.lights)
-        with self.session.answered():
-            ours = self._near().lights_on(route) if wanted.restless else []
+        ours = self._near().lights_on(route) if wanted.restless else []
         self._cycles.prepare(wanted.seed is not None, ours)
 
     def _send_off(self, route: Route, seed: int) -> None:

@@ -94,7 +94,7 @@ class LightCycles:
         own = {light.id for light in restless}
         junctions = {each.id: each for light in restless for each in light.get_group_traffic_lights()}
         self._held = [(each, each.get_state()) for each in junctions.values()]
-        self._restless = [junctions[number] for number in sorted(own & junctions.keys())]
+        self._restless = sorted(restless, key=lambda light: int(light.id))
         for each in junctions.values():
             each.freeze(True)
             each.set_state(carla.TrafficLightState.Green if each.id in own else carla.TrafficLightState.Red)

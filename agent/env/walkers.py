@@ -103,9 +103,9 @@ class Walkers:
         return self._spots[best] if along[best] < ALONG_M else None
 
     def resize(self, count: int, start: tuple[float, float]) -> None:
-        """Remove who was run over or is too far from the drive's start (x, y), then those who are too many.
+        """Have so many people: who was run over goes, and who is too far from the drive's start (x, y).
 
-        Or add who is missing; adding takes a tick.
+        Then those who are too many go, or who is missing comes, which takes a tick.
 
         Raises:
             ConfigError: the map has no navigation mesh.

@@ -382,8 +382,8 @@ class TD3Config(Section):
     )
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation σ of Gaussian action noise.")
     n_step: int = Field(1, ge=1, le=16, description="Rewards that a target sums before it asks the critics.")
-    random_shift: int = Field(
-        0, ge=0, le=16, description="Pixels by which a row's frames are moved together, at most, at random; DrQ's is 4."
+    random_erasing: int = Field(
+        0, ge=0, le=16, description="Grey rectangles over a row's frames, at most, at random (Zhong et al. 2020)."
     )
     encoder_learns_from: Literal["all", "auxiliary"] = Field(
         "all",
@@ -605,9 +605,9 @@ class AgentConfig(Section):
 
     @model_validator(mode="after")
     def _pictures_are_there(self) -> AgentConfig:
-        if self.td3.network.sees != "image" and (self.td3.auxiliary > 0 or self.td3.random_shift > 0):
+        if self.td3.network.sees != "image" and (self.td3.auxiliary > 0 or self.td3.random_erasing > 0):
             raise ValueError(
-                f"td3.auxiliary and td3.random_shift are for pictures, td3.network.sees is {self.td3.network.sees}: "
+                f"td3.auxiliary and td3.random_erasing are for pictures, td3.network.sees is {self.td3.network.sees}: "
                 "set them to 0"
             )
         return self

@@ -27,8 +27,8 @@ class Purpose(IntEnum):
     """Random baseline and routes of evaluations [0: the same every time]; who is met on a route [its name's CRC]."""
     DEMONSTRATIONS = 6
     """Rows of a batch that others drove [update]."""
-    SHIFT = 7
-    """Random shift of a batch's frames [update]."""
+    ERASING = 7
+    """What is erased of a batch's frames [update]."""
     COLLECTOR = 8
     """The seed of all that a further collector draws [its number]."""
 

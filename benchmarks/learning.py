@@ -71,12 +71,13 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-WHOLE: tuple[int, tuple[int, ...]] = 60_000, (0, 1, 2)
+WHOLE: tuple[int, tuple[int, ...]] = 30_000, (0, 1, 2)
 ABLATION: tuple[int, tuple[int, ...]] = 30_000, (0, 1)
+WITHOUT_PICTURES = {"td3.auxiliary": 0.0, "td3.random_erasing": 0}
 REFERENCE = "td3"
 VARIANTS = {
     REFERENCE: Variant(*WHOLE),
-    "twin": Variant(*WHOLE, {"td3.network.sees": "vector", "td3.auxiliary": 0.0}),
+    "twin": Variant(*WHOLE, {"td3.network.sees": "vector", **WITHOUT_PICTURES}),
     # What each of its teachers is worth: without it, against what the reference was after as many updates.
     "no-demonstrations": Variant(*ABLATION, {"replay.demonstrations": None}),
     "no-imitation": Variant(*ABLATION, {"td3.imitation": 0.0}),
@@ -85,7 +86,7 @@ VARIANTS = {
     # Not by default: longer returns, the encoder's width, and what tells the limits apart.
     "n-step": Variant(*ABLATION, {"td3.n_step": 3}),
     "whole-width": Variant(*ABLATION, {"td3.network.channels": "whole"}),
-    "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged", "td3.auxiliary": 0.0}),
+    "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged", **WITHOUT_PICTURES}),
     "long": Variant(180_000, (0,)),
     # By the clock rather than by steps, with --tick-ms.
     "four-collectors": Variant(*WHOLE, {"training.collectors": 4}),

@@ -1,7 +1,7 @@
 """The batches that updates learn from: each is a function of the seed, the update's number and the rows there are.
 
 Owns whose rows they are, the run's own and a share of demonstrations (half of them in RLPD, Ball et al. 2023), the
-returns' length and the shift of their frames. There is no generator whose state could be lost. Writes no ring.
+returns' length and what is erased of their frames. There is no generator whose state could be lost. Writes no ring.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from agent import config as configuration
 from agent.config import AgentConfig, ConfigError, EnvironmentConfig
 from agent.seeding import Purpose, generator
-from agent.td3.replay.frames import FrameStack, shift
+from agent.td3.replay.frames import FrameStack, erase
 from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.replay import Batch, Replay
 from agent.td3.replay.sampling import Rings, Source
@@ -42,8 +42,8 @@ class Batches:
         parts = self._parts(own, update)
         drawn = [source.sample(rows, rng, None, td3.n_step, td3.gamma) for source, rows, rng in parts]
         batch = drawn[0] if len(drawn) == 1 else Batch.joined(drawn)
-        if td3.random_shift:
-            shift(batch.frames.numpy(), td3.random_shift, generator(self._config.seed, Purpose.SHIFT, update))
+        if td3.random_erasing:
+            erase(batch.frames.numpy(), td3.random_erasing, generator(self._config.seed, Purpose.ERASING, update))
         return batch
 
     def fetch(self, own: Source, update: int) -> None:

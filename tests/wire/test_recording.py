@@ -36,7 +36,7 @@ LEARNING: dict[str, Any] = {
         "imitation": 1.0,
         "critic_sees": "privileged",
         "n_step": 3,
-        "random_shift": 4,
+        "random_erasing": 3,
     },
     "training": {**SMALL["training"], "total_steps": 60},
 }

@@ -25,6 +25,7 @@ ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
 PRIVILEGED = TOLD + ACTION  # and what the expert would do
 
 BLOCK = 4  # = stride of the first convolution
+_ERASED_CELLS, _ERASED_GREY = (2, 7), (60, 180)  # sides of a rectangle that ``erase`` lays, and what it is filled with
 
 
 @dataclass(frozen=True)
@@ -127,26 +128,21 @@ def space_to_depth(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return cells.reshape(*lead, across, across, pixels)
 
 
-def shift(frames: NDArray[np.uint8], reach: int, rng: np.random.Generator) -> None:
-    """Move the pictures of stored frames (B, W, C, C, 16 a plane) in place, each row's together.
+def erase(frames: NDArray[np.uint8], most: int, rng: np.random.Generator) -> None:
+    """Lay up to ``most`` grey rectangles over each row of stored frames (B, W, C, C, 16 a plane), in place.
 
-    As in DrQ (Yarats et al. 2021): by up to ``reach`` pixels down and across, uniformly; what comes in at an edge
-    repeats the edge.
+    Random erasing (Zhong et al. 2020), of 8 to 28 pixels a side, the same in all frames and planes of a row: what is
+    told has to be told by more than one place.
     """
-    window, across, _, depth = frames.shape[1:]
-    side, planes = BLOCK * across, depth // BLOCK**2
-    # Four pixels lie side by side in a cell as in a picture, and are moved as one number.
-    lines, moved = (np.empty((window, planes, across, BLOCK, across), np.uint32) for _ in range(2))
-    pictures = (window * planes, side, side)
-    padded = np.empty((pictures[0], side + 2 * reach, side + 2 * reach), np.uint8)
-    for row, (y, x) in zip(frames.view(np.uint32), rng.integers(0, 2 * reach + 1, (len(frames), 2)), strict=True):
-        cells = row.reshape(window, across, across, planes, BLOCK)
-        lines[...] = cells.transpose(0, 3, 1, 4, 2)
-        padded[:, reach:-reach, reach:-reach] = lines.view(np.uint8).reshape(pictures)
-        padded[:, :reach], padded[:, -reach:] = padded[:, reach, None], padded[:, -reach - 1, None]
-        padded[:, :, :reach], padded[:, :, -reach:] = padded[:, :, reach, None], padded[:, :, -reach - 1, None]
-        moved.view(np.uint8).reshape(pictures)[...] = padded[:, y : y + side, x : x + side]
-        cells[...] = moved.transpose(0, 2, 4, 1, 3)
+    across = frames.shape[2]
+    count = rng.integers(0, most + 1, len(frames))
+    sizes = rng.integers(*_ERASED_CELLS, (len(frames), most, 2), endpoint=True)
+    corners = rng.integers(0, across - sizes + 1)
+    greys = rng.integers(*_ERASED_GREY, (len(frames), most), endpoint=True)
+    for row, rectangles in enumerate(count):
+        drawn = (each[row, :rectangles] for each in (sizes, corners, greys))
+        for (high, wide), (y, x), grey in zip(*drawn, strict=True):
+            frames[row, :, y : y + high, x : x + wide] = grey
 
 
 def depth_to_space(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""What an update learns from: own steps, shown ones, n-step returns and shifted frames, by seed and number alone."""
+"""What an update learns from: own steps, shown ones, n-step returns and erased places, by seed and number alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.memory import estimate, sizes
 from agent.run_directory import prepare, save_config
 from agent.seeding import Purpose, generator
 from agent.td3.dry_run import throw_away
-from agent.td3.replay.frames import PRIVILEGED, FrameStack, depth_to_space, shift, space_to_depth
+from agent.td3.replay.frames import PRIVILEGED, FrameStack, erase
 from agent.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
 from agent.td3.td3 import TD3, bellman_target
 from agent.trainer.batches import Batches
@@ -94,7 +94,7 @@ def test_while_own_steps_are_few_they_are_drawn_like_the_40_shown_ones(tmp_path:
 
 
 def test_a_batch_depends_on_seed_and_number_alone(tmp_path: Path, own: Replay) -> None:
-    values = settings_of(recorded(tmp_path / "shown"), td3={"n_step": 3, "random_shift": 4})
+    values = settings_of(recorded(tmp_path / "shown"), td3={"n_step": 3, "random_erasing": 3})
     straight, resumed = Batches(values), Batches(values)
     for update in range(5):
         straight.draw(own, update)
@@ -114,7 +114,7 @@ def test_a_demonstrated_batch_is_counted_to_the_byte(tmp_path: Path, own: Replay
 
 
 def test_a_learner_goes_on_bit_for_bit_with_all_of_it(tmp_path: Path) -> None:
-    values = settings_of(recorded(tmp_path / "shown"), td3={"n_step": 3, "random_shift": 4}, device="cpu")
+    values = settings_of(recorded(tmp_path / "shown"), td3={"n_step": 3, "random_erasing": 3}, device="cpu")
     run = RunPaths(tmp_path / "run")
     with prepare(run, resume=False):
         driven(Replay.create(run.replay, 1000), 60)
@@ -250,35 +250,27 @@ def test_a_dry_run_takes_the_frames_of_n_steps() -> None:
 
 
 @pytest.mark.parametrize("side", [84, 64])
-def test_a_shift_moves_all_frames_of_a_row_alike_and_repeats_the_edge(side: int) -> None:
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (6, 5, side, side), dtype=np.uint8)
-    frames = space_to_depth(pixels)
-    shift(frames, 4, np.random.default_rng(1))
-    offsets = set()
-    for before, after in zip(
-        np.pad(pixels, [(0, 0), (0, 0), (4, 4), (4, 4)], "edge"), depth_to_space(frames), strict=True
-    ):
-        places = [(y, x) for y in range(9) for x in range(9) if (before[:, y : y + side, x : x + side] == after).all()]
-        assert len(places) == 1
-        offsets |= set(places)
-    assert len(offsets) > 1
+@pytest.mark.parametrize("planes", [1, 3])
+def test_what_is_erased_is_grey_in_all_frames_and_planes_of_a_row(side: int, planes: int) -> None:
+    stack = FrameStack(side, planes)
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 5 * planes, side, side), dtype=np.uint8)
+    frames = np.stack([stack.cells(row) for row in pixels])
+    before = frames.copy()
+    erase(frames, 1, np.random.default_rng(1))
+    same_cells = (frames == before).all((1, 4))
+    for row, kept in enumerate(same_cells):
+        high, wide = (int((~kept).any(axis).sum()) for axis in (1, 0))
+        assert high * wide == (~kept).sum()  # one rectangle, or none
+        if high:
+            assert 2 <= high <= 7
+            assert 2 <= wide <= 7
+            assert len(np.unique(frames[row, :, ~kept])) == 1
+    assert 60 < same_cells.all((1, 2)).sum() < 140
 
 
-def test_a_shift_moves_all_planes_of_a_frame_alike() -> None:
-    eyes = FrameStack(84, planes=3)
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 3, 84, 84), dtype=np.uint8)
-    together = np.stack([eyes.cells(row.reshape(15, 84, 84)) for row in pixels])
-    shift(together, 4, np.random.default_rng(1))
-    for plane in range(3):
-        alone = space_to_depth(pixels[:, :, plane])
-        shift(alone, 4, np.random.default_rng(1))
-        np.testing.assert_array_equal(together[..., 16 * plane : 16 * (plane + 1)], alone)
-
-
-def test_every_shift_is_as_likely() -> None:
-    pixels = np.broadcast_to(np.arange(84, dtype=np.uint8)[:, None], (2000, 1, 84, 84))
-    frames = space_to_depth(pixels)
-    shift(frames, 4, np.random.default_rng(2))
-    counts = np.bincount(depth_to_space(frames)[:, 0, 40, 0] - 36, minlength=9)
-    assert (abs(counts - 2000 / 9) < 60).all()
+def test_every_place_is_erased() -> None:
+    frames = np.zeros((3000, 1, 21, 21, 16), np.uint8)
+    erase(frames, 3, np.random.default_rng(2))
+    share = (frames[:, 0, :, :, 0] > 0).mean(0)
+    assert share.min() > 0.003
+    assert 0.04 < share.mean() < 0.12

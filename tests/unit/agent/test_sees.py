@@ -168,7 +168,7 @@ def test_a_checkpoint_with_pictures_is_kept_as_it_was_before_there_was_a_choice(
         ),
         ({"network": {"sees": "vector"}, "auxiliary": 0.1}, True, "are for pictures, td3.network.sees is vector"),
         (
-            {"network": {"sees": "privileged"}, "random_shift": 4},
+            {"network": {"sees": "privileged"}, "random_erasing": 4},
             True,
             "are for pictures, td3.network.sees is privileged",
         ),

@@ -471,6 +471,13 @@ class TrainingConfig(Section):
     total_steps: int = Field(1_000_000, gt=0, description="Environment steps, warm-up included.")
     warmup_steps: int = Field(2_000, ge=0, description="Steps of biased random driving before the actor drives.")
     updates_per_step: float = Field(1.0, gt=0, le=20, description="Ratio of updates to environment steps.")
+    annealing: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of all updates, the last ones, in which the learning rates fall linearly to 0; a run that "
+        "is made longer takes them up again.",
+    )
     lockstep: bool = Field(False, description="Collector and learner take turns: bit for bit reproducible, and slower.")
     collectors: int = Field(1, ge=1, le=64, description="Processes that drive, each in a simulator of its own.")
     max_lead_steps: int = Field(256, ge=1, description="How far collecting may run ahead of updating (free-running).")

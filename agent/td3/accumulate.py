@@ -99,6 +99,7 @@ class Accumulator:
         attempt: Attempt,
         label: Callable[..., Tensor] | None = None,
         label_inputs: Sequence[Rows] = (),
+        rate: float = 1.0,
     ) -> tuple[tuple[Tensor, ...], Metrics]:
         """Step once along the gradient of the mean loss of a batch of N rows.
 
@@ -110,11 +111,12 @@ class Accumulator:
             label: (rows,) of a part of the inputs and ``label_inputs``, computed without gradients and by the targets,
                 for the whole batch before any gradient is there.
             label_inputs: N rows each.
+            rate: what the learning rate is multiplied by.
 
         Returns:
             What the loss kept, in one piece, and its sums as means: 0-dimensional, on the device, nothing waited for.
         """
-        run = partial(self._minimise, phase, loss, inputs, label, label_inputs)
+        run = partial(self._minimise, phase, loss, inputs, label, label_inputs, rate)
         return attempt(phase, run, len(inputs[0]))
 
     def _minimise(
@@ -124,6 +126,7 @@ class Accumulator:
         inputs: Sequence[Rows],
         label: Callable[..., Tensor] | None,
         label_inputs: Sequence[Rows],
+        rate: float,
         micro_batch: int,
     ) -> tuple[tuple[Tensor, ...], Metrics]:
         size, optimizer = len(inputs[0]), self._optimizers[phase]  # which a move replaces
@@ -140,7 +143,7 @@ class Accumulator:
             found = self._gradient(loss, self._on_device(inputs, rows), size, optimizer)
             kept.append(found.kept)
             means = {name: means[name] + part if means else part for name, part in found.sums.items()}
-        optimizer.step(self._dry_run)  # the commit
+        optimizer.step(self._dry_run, rate)  # the commit
         return tuple(parts[0] if len(parts) == 1 else torch.cat(parts) for parts in zip(*kept, strict=True)), means
 
     @torch.no_grad()

@@ -95,12 +95,13 @@ class OffloadedAdam:
             parameter.grad = None
 
     @torch.no_grad()
-    def step(self, dry_run: bool = False) -> None:
+    def step(self, dry_run: bool = False, rate: float = 1.0) -> None:
         """Step by the gradients that are there; waits for the device if made on the host.
 
         Args:
             dry_run: run every kernel and change nothing: Adam is told that its gradients overflowed, sees that, and
                 leaves weights, moments and step counts as they are.
+            rate: what the learning rate is multiplied by.
         """
         if self._on_host:
             torch._foreach_copy_([_gradient(each) for each in self._stepped], list(map(_gradient, self._parameters)))
@@ -108,13 +109,13 @@ class OffloadedAdam:
             self._unscale()
         if dry_run:
             self._overflow.fill_(1)
-        self._adam(self._overflow if self._guarded or dry_run else None)
+        self._adam(self._overflow if self._guarded or dry_run else None, rate)
         if self._scale is not None:
             self._scale.adjust(self._overflow, dry_run)
         if self._on_host:
             torch._foreach_copy_(self._parameters, self._stepped, non_blocking=True)
 
-    def _adam(self, overflow: Tensor | None) -> None:
+    def _adam(self, overflow: Tensor | None, rate: float) -> None:
         """Step the masters by their gradients, with torch.optim.Adam's defaults; by nothing if ``overflow`` is 1."""
         adam(
             self._stepped,
@@ -128,7 +129,7 @@ class OffloadedAdam:
             amsgrad=False,
             beta1=0.9,
             beta2=0.999,
-            lr=self._learning_rate,
+            lr=rate * self._learning_rate,
             weight_decay=0.0,
             eps=1e-8,
             maximize=False,

@@ -137,12 +137,13 @@ class TD3(Accumulator):
         target.load_state_dict({name: learned[name] for name in target.state_dict()})
         super().__init__(config, online, target, device, offload)
 
-    def update(self, batch: Batch, attempt: Attempt = whole_batch) -> Metrics:
+    def update(self, batch: Batch, attempt: Attempt = whole_batch, rate: float = 1.0) -> Metrics:
         """One update of the critics, and of the actor and all targets every d-th time.
 
         Args:
             batch: B transitions, on any device.
             attempt: runs a phase; by default once, unsplit.
+            rate: what both learning rates are multiplied by.
 
         Returns:
             0-dimensional tensors on the device, nothing waited for: ``critic_loss``, ``q_buffer`` = E[Q₁(s, a)],
@@ -154,11 +155,11 @@ class TD3(Accumulator):
         noise = self._smoothing_noise(len(batch))  # first: every try of this update sees the same noise
         teach = self.config.encoder_learns_from == "all"
         loss = partial(critic_loss, self.online, auxiliary=self.config.auxiliary, teach=teach)
-        (f,), metrics = self.minimise("critic", loss, [batch], attempt, y, [noise])
+        (f,), metrics = self.minimise("critic", loss, [batch], attempt, y, [noise], rate=rate)
         self.updates += 1
         if self.updates % self.config.policy_delay == 0:
             loss = partial(actor_loss, self.online, imitation=self.config.imitation)
-            _, means = self.minimise("actor", loss, [f, batch.vector, batch.privileged], attempt)
+            _, means = self.minimise("actor", loss, [f, batch.vector, batch.privileged], attempt, rate=rate)
             self.update_targets(polyak_update, self.config.tau, attempt)
             metrics |= means
         return metrics

@@ -34,7 +34,7 @@ from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer import checkpoint
 from agent.trainer.batches import Batches
-from agent.trainer.pacing import Counters, Pacing
+from agent.trainer.pacing import Counters, Pacing, learning_rate_factor
 from contract.paths import RunPaths
 
 _SMOOTHING = 0.05
@@ -184,7 +184,8 @@ class Learner:
         begun_s = time.perf_counter()
         batch = self._batches.draw(self._replay, self.updates)
         self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
-        self._losses.add(self._td3.update(batch, self._recovery.attempt))
+        rate = learning_rate_factor(self.pacing, self._config.training, self.updates)
+        self._losses.add(self._td3.update(batch, self._recovery.attempt, rate))
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms
         self.update_ms = round(before + _SMOOTHING * (took_ms - before), 3)

@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
-from agent.config import AgentConfig
+from agent.config import AgentConfig, TrainingConfig
 from contract.heartbeat import Phase
 
 
@@ -124,6 +124,13 @@ class Counters:
 def updates_owed(plan: Plan, steps: int) -> int:
     """Return how many updates so many steps call for."""
     return plan.pacing.owed(min(steps, plan.total_steps))
+
+
+def learning_rate_factor(pacing: Pacing, training: TrainingConfig, updates: int) -> float:
+    """Return what learning rates are multiplied by after so many updates: 1, and towards the end less and less."""
+    total = pacing.owed(training.total_steps)
+    falling = training.annealing * total
+    return min(1.0, max(0, total - updates) / falling) if falling else 1.0
 
 
 def next_evaluation(plan: Plan, evaluated_at: int) -> int | None:

@@ -45,7 +45,7 @@ def test_by_default_there_are_the_driver_its_twin_and_four_ablations_first_seeds
     jobs = learning.planned(chosen, TRAFFIC, {}, tmp_path / "shown", tmp_path)
     assert [(job.variant, job.seed) for job in jobs[:6]] == [(name, 0) for name in learning.BY_DEFAULT]
     assert [job.variant for job in jobs[12:]] == ["td3", "twin"]
-    assert {job.updates for job in jobs} == {30_000}
+    assert {job.updates for job in jobs} == {10_000}
 
 
 def test_an_ablation_ends_where_the_reference_is_evaluated(tmp_path: Path) -> None:

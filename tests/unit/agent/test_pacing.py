@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.config import AgentConfig, TrainingConfig
 from agent.trainer.pacing import (
     Action,
     Counters,
     Pacing,
     Plan,
     decide,
+    learning_rate_factor,
     next_evaluation,
     phase,
     step_limit,
@@ -40,6 +42,26 @@ PLAN = Plan(
 )
 def test_updates_owed_is_the_ratio_of_the_steps_after_warm_up(ratio: str, steps: int, owed: int) -> None:
     assert updates_owed(replace(PLAN, pacing=Pacing(Fraction(ratio), 100)), steps) == owed
+
+
+@pytest.mark.parametrize(
+    ("annealing", "updates", "factor"),
+    [
+        (0.0, 0, 1.0),
+        (0.0, 999, 1.0),
+        (0.5, 500, 1.0),
+        (0.5, 750, 0.5),
+        (0.5, 999, 0.002),
+        (0.5, 1100, 0.0),
+        (1.0, 100, 0.9),
+    ],
+)
+def test_learning_rates_fall_to_0_over_the_last_share_of_all_updates(
+    annealing: float, updates: int, factor: float
+) -> None:
+    training = TrainingConfig(total_steps=2100, warmup_steps=100, updates_per_step=0.5, annealing=annealing)
+    pacing = Pacing.of(AgentConfig(training=training), None, 0)
+    assert learning_rate_factor(pacing, training, updates) == pytest.approx(factor)
 
 
 def test_another_ratio_holds_from_where_it_was_given_and_leaves_debts_as_they_are() -> None:

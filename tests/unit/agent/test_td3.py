@@ -200,11 +200,25 @@ def test_adam_with_its_state_in_place_steps_like_a_fresh_one(monkeypatch: pytest
     td3 = TD3(SMALL, CPU, seed=0)
     fresh = torch.optim.Adam([*td3.online.encoder.parameters(), *td3.online.critic.parameters()], lr=3e-4, fused=True)
     twin = TD3(SMALL, CPU, seed=0)
-    monkeypatch.setattr(td3._optimizers["critic"], "_adam", lambda _: fresh.step())
+    monkeypatch.setattr(td3._optimizers["critic"], "_adam", lambda *_: fresh.step())
     td3.update(_batch(0))
     twin.update(_batch(0))
     for ours, theirs in zip(twin.online.parameters(), td3.online.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_a_rate_shortens_the_steps_of_encoder_critics_and_actor_alike() -> None:
+    whole, half, none = (TD3(SMALL, CPU, seed=0) for _ in range(3))
+    before = none.state()
+    for td3, rate in ((whole, 1.0), (half, 0.5), (none, 0.0)):
+        for seed in range(SMALL.policy_delay):
+            td3.update(_batch(seed), rate=rate if seed == SMALL.policy_delay - 1 else 0.0)
+    assert not _changed(before, none.state(), "online.")
+    for name in _names(before, "online."):
+        moved, moved_by_half = whole.state()[name] - before[name], half.state()[name] - before[name]
+        if not name.startswith("online.actor."):  # whose gradient is that of critics which have moved as well
+            torch.testing.assert_close(moved_by_half, moved / 2, atol=1e-7, rtol=1e-3)
+        assert 0.4 * moved.norm() < moved_by_half.norm() < 0.6 * moved.norm()
 
 
 def test_learning_never_loads_torchs_compiler() -> None:

@@ -22,9 +22,9 @@ SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=
 def before_each_step(optimizer: OffloadedAdam, do: Callable[[], None]) -> None:
     step = optimizer._adam
 
-    def watched(overflow: Tensor | None) -> None:
+    def watched(overflow: Tensor | None, rate: float) -> None:
         do()
-        step(overflow)
+        step(overflow, rate)
 
     optimizer._adam = watched  # type: ignore[method-assign]
 

@@ -38,8 +38,9 @@ from agent.td3.replay.layout import privileged_numbers
 from agent.td3.replay.sampling import Source
 from agent.td3.td3 import TD3
 from agent.trainer import checkpoint
-from agent.trainer.batches import demonstrations
+from agent.trainer.batches import Batches, demonstrations
 from agent.trainer.learner import architecture
+from agent.trainer.pacing import learning_rate_factor
 from contract.paths import RunPaths
 
 TOLD = ("lead_near", "light_red", "light_green", "walker_near", "target_speed")
@@ -65,7 +66,6 @@ def main(
         str, typer.Option(help="After how many updates a learner that is trained anew is judged; commas between.")
     ] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for that learner; repeat it.")] = None,
-    seed: Annotated[int, typer.Option(help="Of its weights and batches.")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="Of torch.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -80,12 +80,12 @@ def main(
     learner = TD3(
         config.td3,
         torch.device("cpu"),
-        seed,
+        config.seed,
         stack=FrameStack.of(config.environment.camera),
         privileged=privileged_numbers(config.environment),
     )
     found = []
-    for made in trained(learner, config, rings["own"], updates, seed) if updates else kept(learner, config, paths):
+    for made in trained(learner, config, rings["own"], updates) if updates else kept(learner, config, paths):
         found += [{"updates": made, "rows": name, **figures(seen(learner, ring))} for name, ring in rings.items()]
     report = {"machine": machine("torch", "numpy"), "command": "python " + " ".join(sys.argv), "found": found}
     print(json.dumps(report, indent=2)) if as_json else Console().print(table(found))
@@ -103,17 +103,14 @@ def kept(learner: TD3, config: AgentConfig, run: RunPaths) -> Iterator[int]:
     yield learner.updates
 
 
-def trained(learner: TD3, config: AgentConfig, own: Source, updates: str, seed: int) -> Iterator[int]:
-    """Train on the run's rows and its demonstrations; yields the updates at which to judge."""
+def trained(learner: TD3, config: AgentConfig, own: Source, updates: str) -> Iterator[int]:
+    """Train on the run's rows and its demonstrations as a training would that ends with the last mark; yields marks."""
     marks = sorted(int(text) for text in updates.split(","))
-    shown = None if config.replay.demonstrations is None else demonstrations(config)
-    share = 0.0 if shown is None else shown.steps / (shown.steps + own.steps)
-    rng, td3 = np.random.default_rng(seed), config.td3
-    for number in counted(range(1, marks[-1] + 1), "update"):
-        source = own if shown is None or rng.random() >= share else shown
-        learner.update(source.sample(td3.batch_size, rng, None, td3.n_step, td3.gamma))
-        if number in marks:
-            yield number
+    batches = Batches(config)
+    for done in counted(range(marks[-1]), "update"):
+        learner.update(batches.draw(own, done), rate=learning_rate_factor(config.training.annealing, done, marks[-1]))
+        if done + 1 in marks:
+            yield done + 1
 
 
 @torch.inference_mode()

@@ -184,7 +184,8 @@ class Learner:
         begun_s = time.perf_counter()
         batch = self._batches.draw(self._replay, self.updates)
         self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
-        rate = learning_rate_factor(self.pacing, self._config.training, self.updates)
+        training = self._config.training
+        rate = learning_rate_factor(training.annealing, self.updates, self.pacing.owed(training.total_steps))
         self._losses.add(self._td3.update(batch, self._recovery.attempt, rate))
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms

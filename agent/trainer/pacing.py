@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
-from agent.config import AgentConfig, TrainingConfig
+from agent.config import AgentConfig
 from contract.heartbeat import Phase
 
 
@@ -126,10 +126,9 @@ def updates_owed(plan: Plan, steps: int) -> int:
     return plan.pacing.owed(min(steps, plan.total_steps))
 
 
-def learning_rate_factor(pacing: Pacing, training: TrainingConfig, updates: int) -> float:
-    """Return what learning rates are multiplied by after so many updates: 1, and towards the end less and less."""
-    total = pacing.owed(training.total_steps)
-    falling = training.annealing * total
+def learning_rate_factor(annealing: float, updates: int, total: int) -> float:
+    """Return what learning rates are multiplied by after so many updates: 1, and over the last share linearly to 0."""
+    falling = annealing * total
     return min(1.0, max(0, total - updates) / falling) if falling else 1.0
 
 

@@ -31,6 +31,8 @@ class Purpose(IntEnum):
     """What is erased of a batch's frames [update]."""
     COLLECTOR = 8
     """The seed of all that a further collector draws [its number]."""
+    RESET = 9
+    """Weights of a learner that begins anew [update]."""
 
 
 def generator(seed: int, purpose: Purpose, counter: int) -> np.random.Generator:

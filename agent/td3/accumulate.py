@@ -210,6 +210,19 @@ class Accumulator:
             self._load(kept)
 
     @torch.no_grad()
+    def renew(self, networks: Networks) -> None:
+        """Take over these networks' parameters, online and as targets, and Adam's moments of 0; no tensor moves."""
+        fresh = dict(networks.named_parameters())
+        for name, value in self._tensors().items():
+            owner, _, rest = name.partition(".")
+            if owner in ("online", "target"):
+                value.copy_(fresh[rest])
+            elif owner == "adam":
+                value.zero_()
+        for optimizer in self._optimizers.values():
+            optimizer.adopt_parameters()
+
+    @torch.no_grad()
     def _load(self, state: Mapping[str, Tensor]) -> None:
         for name, value in self._tensors().items():
             if name in state or not name.startswith("scale."):  # of another precision: a scale finds its size by itself

@@ -103,6 +103,12 @@ def polyak_update(target: Sequence[Tensor], online: Sequence[Tensor], tau: float
     torch._foreach_lerp_(list(target), list(online), tau)
 
 
+def _untrained(config: TD3Config, stack: FrameStack, privileged: int, seed: int) -> Networks:
+    with torch.random.fork_rng(devices=[]):  # the same weights on every device; the process's own numbers stay
+        torch.manual_seed(seed)
+        return Networks(config.network, stack, config.seen(privileged), config.predicted(privileged))
+
+
 class TD3(Accumulator):
     """The learner's whole state and its one operation, ``update``."""
 
@@ -129,13 +135,19 @@ class TD3(Accumulator):
         self.privileged = privileged
         self.updates = 0
         self.noise = torch.Generator().manual_seed(seed)
-        with torch.random.fork_rng(devices=[]):  # the same weights on every device; the process's own numbers stay
-            torch.manual_seed(seed)
-            online = Networks(config.network, stack, config.seen(privileged), config.predicted(privileged))
-            target = Networks(config.network, stack, config.seen(privileged)).requires_grad_(False)
+        online = _untrained(config, stack, privileged, seed)
+        target = Networks(config.network, stack, config.seen(privileged)).requires_grad_(False)
         learned = online.state_dict()
         target.load_state_dict({name: learned[name] for name in target.state_dict()})
         super().__init__(config, online, target, device, offload)
+
+    def begin_anew(self, seed: int) -> None:
+        """Forget all that was learned, for other untrained networks; updates and the noise go on.
+
+        What was learned from the first few drives stays, whatever comes later (the primacy bias; Nikishin et al. 2022);
+        from nothing, as many updates on all rows come further.
+        """
+        self.renew(_untrained(self.config, self.stack, self.privileged, seed))
 
     def update(self, batch: Batch, attempt: Attempt = whole_batch, rate: float = 1.0) -> Metrics:
         """One update of the critics, and of the actor and all targets every d-th time.

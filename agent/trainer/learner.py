@@ -21,6 +21,7 @@ from agent.exchange.weights import WeightsFile, flatten
 from agent.exits import is_out_of_memory
 from agent.memory import free, heap, snapshot
 from agent.memory.recovery import Recovery, Shortage
+from agent.seeding import Purpose, derived_seed
 from agent.td3.dry_run import dry_run
 from agent.td3.kernels import arithmetic
 from agent.td3.kernels.means import Means
@@ -34,7 +35,7 @@ from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer import checkpoint
 from agent.trainer.batches import Batches
-from agent.trainer.pacing import Counters, Pacing, learning_rate_factor
+from agent.trainer.pacing import Counters, Pacing, is_reset_due, learning_rate_factor
 from contract.paths import RunPaths
 
 _SMOOTHING = 0.05
@@ -184,8 +185,11 @@ class Learner:
         begun_s = time.perf_counter()
         batch = self._batches.draw(self._replay, self.updates)
         self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
-        training = self._config.training
-        rate = learning_rate_factor(training.annealing, self.updates, self.pacing.owed(training.total_steps))
+        training, total = self._config.training, self.pacing.owed(self._config.training.total_steps)
+        if is_reset_due(training.reset, self.updates, total):
+            self._td3.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
+            self._events.append("reset", updates=self.updates)
+        rate = learning_rate_factor(training.annealing, self.updates, total)
         self._losses.add(self._td3.update(batch, self._recovery.attempt, rate))
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms

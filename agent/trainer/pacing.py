@@ -132,6 +132,11 @@ def learning_rate_factor(annealing: float, updates: int, total: int) -> float:
     return min(1.0, max(0, total - updates) / falling) if falling else 1.0
 
 
+def is_reset_due(reset: float | None, updates: int, total: int) -> bool:
+    """Return whether the learner begins anew before its next update: once, after this share of all."""
+    return reset is not None and 0 < updates == round(reset * total)
+
+
 def next_evaluation(plan: Plan, evaluated_at: int) -> int | None:
     """Return the step of the next evaluation; None when the last one of the run comes first."""
     if plan.evaluate_every_steps == 0:

@@ -16,6 +16,7 @@ from agent.trainer.pacing import (
     Pacing,
     Plan,
     decide,
+    is_reset_due,
     learning_rate_factor,
     next_evaluation,
     phase,
@@ -59,6 +60,11 @@ def test_learning_rates_fall_to_0_over_the_last_share_of_all_updates(
     annealing: float, updates: int, factor: float
 ) -> None:
     assert learning_rate_factor(annealing, updates, 1000) == pytest.approx(factor)
+
+
+def test_a_learner_begins_anew_once_and_never_before_it_has_begun() -> None:
+    assert [n for n in range(12) if is_reset_due(0.5, n, 10)] == [5]
+    assert not any(is_reset_due(reset, n, 10) for n in range(12) for reset in (None, 0.01))
 
 
 def test_another_ratio_holds_from_where_it_was_given_and_leaves_debts_as_they_are() -> None:

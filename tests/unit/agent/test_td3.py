@@ -188,6 +188,17 @@ def test_resumed_run_goes_on_bit_for_bit(done: int) -> None:
     assert straight.updates == resumed.updates == done + 5
 
 
+def test_a_learner_that_begins_anew_is_a_new_one_but_for_its_count_and_noise() -> None:
+    used, new = TD3(SMALL, CPU, seed=0), TD3(SMALL, CPU, seed=5)
+    for index in range(3):
+        used.update(_batch(index))
+    noise = used.noise.get_state()
+    used.begin_anew(5)
+    assert _changed(used.state(), new.state(), "") == {"noise", "updates"}
+    assert used.updates == 3
+    assert torch.equal(used.noise.get_state(), noise)
+
+
 def test_state_is_a_copy_that_later_updates_do_not_touch() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     state = td3.state()

@@ -46,6 +46,7 @@ class AgentEvent(StrEnum):
     REQUESTED = "requested"
     REQUEST_ANSWERED = "request_answered"
     REQUEST_UNREADABLE = "request_unreadable"
+    RESET = "reset"
     RESUMED = "resumed"
     STARTED = "started"
     STOPPED = "stopped"

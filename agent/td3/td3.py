@@ -136,7 +136,7 @@ class TD3(Accumulator):
         self.updates = 0
         self.noise = torch.Generator().manual_seed(seed)
         online = _untrained(config, stack, privileged, seed)
-        target = Networks(config.network, stack, config.seen(privileged)).requires_grad_(False)
+        target = _untrained(config.model_copy(update={"auxiliary": 0.0}), stack, privileged, seed).requires_grad_(False)
         learned = online.state_dict()
         target.load_state_dict({name: learned[name] for name in target.state_dict()})
         super().__init__(config, online, target, device, offload)

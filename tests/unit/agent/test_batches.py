@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,7 +115,9 @@ def test_a_demonstrated_batch_is_counted_to_the_byte(tmp_path: Path, own: Replay
 
 
 def test_a_learner_goes_on_bit_for_bit_with_all_of_it(tmp_path: Path) -> None:
-    values = settings_of(recorded(tmp_path / "shown"), td3={"n_step": 3, "random_erasing": 3}, device="cpu")
+    td3 = {"n_step": 3, "random_erasing": 3}
+    training = {"warmup_steps": 0, "total_steps": 10, "annealing": 0.5, "reset": 0.4}  # anew before the fifth update
+    values = settings_of(recorded(tmp_path / "shown"), td3=td3, training=training, device="cpu")
     run = RunPaths(tmp_path / "run")
     with prepare(run, resume=False):
         driven(Replay.create(run.replay, 1000), 60)
@@ -128,6 +131,7 @@ def test_a_learner_goes_on_bit_for_bit_with_all_of_it(tmp_path: Path) -> None:
             resumed.update()
     ours, theirs = straight._td3.state(), resumed._td3.state()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert [json.loads(line)["event"] for line in run.agent_events.read_text().splitlines()].count("reset") == 2
 
 
 def test_demonstrations_that_are_not_there_or_empty_are_one_sentence(tmp_path: Path) -> None:

@@ -32,7 +32,10 @@ def heading_change_deg(first: Any, second: Any) -> float:
 
 
 def to_the_end(waypoint: Any) -> Any:
-    return waypoint.next_until_lane_end(0.5)[-1]
+    part = waypoint.road_id, waypoint.section_id
+    while inside := [after for after in waypoint.next(0.5) if (after.road_id, after.section_id) == part]:
+        waypoint = inside[0]
+    return waypoint
 
 
 @each_town

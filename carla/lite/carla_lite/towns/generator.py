@@ -82,7 +82,7 @@ def street_element(road_id: int, street: Street, line: Sequence[Piece], junction
     road = road_element(attributes, line, links, street.speed_kmh)
     length = sum(piece.length for piece in line)
     centre = LaneSpec(0, "none", marks=centre_line(street, length))
-    add_lanes(road, [*side_of(street, 1, length), centre, *side_of(street, -1, length)])
+    add_lanes(road, [*side_of(street, 1, length), centre, *side_of(street, -1, length)], line=line)
     return road
 
 

@@ -1,13 +1,15 @@
-"""OpenDRIVE elements: a road with its plan view and one lane section, and lanes with their widths and painted lines.
+"""OpenDRIVE elements: a road with its plan view and its lane sections, lanes with their widths and painted lines.
 
 Owns tags, attributes and how numbers are written. Decides nothing about a town.
 """
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from carla_lite.towns.geometry import Piece
 
@@ -66,16 +68,38 @@ def geometry_element(piece: Piece, s: float) -> ET.Element:
     return geometry
 
 
-def add_lanes(road: ET.Element, specs: Sequence[LaneSpec], offset_m: float = 0.0) -> None:
-    """Add the lane section of a road, lanes from left to right; ``offset_m`` moves lane 0 to the left of the line."""
+def add_lanes(
+    road: ET.Element, specs: Sequence[LaneSpec], offset_m: float = 0.0, line: Sequence[Piece] = ()
+) -> None:
+    """Add the lanes of a road, from left to right; ``offset_m`` moves lane 0 to the left of the line.
+
+    Each piece of ``line`` begins a lane section. CARLA's client looks lanes up by chords of up to 100 m and 1.8°, which
+    end where a section ends: one that began in a straight line and went into a bend lay up to 0.6 m aside of the lane
+    (``get_waypoint``, lane invasions).
+    """
     lanes = ET.SubElement(road, "lanes")
     ET.SubElement(lanes, "laneOffset", cubic("s", offset_m))
-    section = ET.SubElement(lanes, "laneSection", s="0")
     ordered = sorted(specs, key=lambda spec: -spec.lane_id)
-    for side, sign in (("left", 1), ("center", 0), ("right", -1)):
-        mine = [spec for spec in ordered if (spec.lane_id > 0) - (spec.lane_id < 0) == sign]
-        if mine:
-            ET.SubElement(section, side).extend([lane_element(spec) for spec in mine])
+    starts = [0.0, *accumulate(piece.length for piece in line[:-1])]
+    for number, start in enumerate(starts):
+        section = ET.SubElement(lanes, "laneSection", s=metres(start))
+        end = starts[number + 1] if number + 1 < len(starts) else math.inf
+        inner = [tag for tag, is_inside in (("predecessor", number), ("successor", end < math.inf)) if is_inside]
+        for side, sign in (("left", 1), ("center", 0), ("right", -1)):
+            mine = [spec for spec in ordered if (spec.lane_id > 0) - (spec.lane_id < 0) == sign]
+            if mine:
+                ET.SubElement(section, side).extend([lane_element(between(spec, start, end, inner)) for spec in mine])
+
+
+def between(spec: LaneSpec, start: float, end: float, inner: Sequence[str]) -> LaneSpec:
+    """Return the part of a lane from ``start`` to ``end``, linked with its own other parts where ``inner`` says so."""
+    ends = [*(mark.start for mark in spec.marks[1:]), math.inf]
+    marks = tuple(
+        replace(mark, start=max(0.0, mark.start - start))
+        for mark, over in zip(spec.marks, ends, strict=False)
+        if mark.start < end and over > start
+    )
+    return replace(spec, marks=marks, links=spec.links | {tag: spec.lane_id for tag in inner if spec.lane_id})
 
 
 def lane_element(spec: LaneSpec) -> ET.Element:

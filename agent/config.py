@@ -470,6 +470,12 @@ class TrainingConfig(Section):
 
     total_steps: int = Field(1_000_000, gt=0, description="Environment steps, warm-up included.")
     warmup_steps: int = Field(2_000, ge=0, description="Steps of biased random driving before the actor drives.")
+    halts_every_s: float = Field(
+        0.0,
+        ge=0,
+        description="Mean time between two halts for no reason, in training and in demonstrations, so that to stand "
+        "isn't learned to be a reason to stand; 0: none.",
+    )
     updates_per_step: float = Field(1.0, gt=0, le=20, description="Ratio of updates to environment steps.")
     annealing: float = Field(
         0.0,

@@ -33,6 +33,8 @@ class Purpose(IntEnum):
     """The seed of all that a further collector draws [its number]."""
     RESET = 9
     """Weights of a learner that begins anew [update]."""
+    HALTS = 10
+    """When a drive is halted for no reason [step at its beginning]."""
 
 
 def generator(seed: int, purpose: Purpose, counter: int) -> np.random.Generator:

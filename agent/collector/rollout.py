@@ -20,7 +20,7 @@ from agent.env.observation import Frames, Observation
 from agent.evaluation.drivers import Driver
 from agent.exchange.messages import EpisodeEnded
 from agent.seeding import Purpose, derived_seed, generator
-from agent.td3.exploration import GaussianNoise
+from agent.td3.exploration import GaussianNoise, Halts
 from agent.td3.replay.replay import Replay
 
 
@@ -30,6 +30,7 @@ class _Episode:
 
     observation: Observation
     noise: GaussianNoise
+    halts: Halts
     action: Action = field(default_factory=lambda: np.zeros(2, np.float32))
     length: int = 0
     reward: float = 0.0
@@ -83,7 +84,12 @@ class Rollout:
         frame, vector = self._newest(observation), observation["vector"]
         self._replay.start_episode(frame, vector, observation.get("privileged"))
         noise = GaussianNoise(self._config.td3.exploration_noise, derived_seed(seed, Purpose.EXPLORATION, steps))
-        self._episode = _Episode(observation, noise)
+        halts = Halts(
+            self._config.training.halts_every_s,
+            self._config.simulator.fixed_delta_s,
+            derived_seed(seed, Purpose.HALTS, steps),
+        )
+        self._episode = _Episode(observation, noise, halts)
         return self._episode
 
     def _newest(self, observation: Observation) -> Frames:
@@ -96,7 +102,8 @@ class Rollout:
             rng = generator(self._config.seed, Purpose.WARM_UP, steps)
             spacing_m = self._config.environment.route.point_spacing_m
             return warmup_action(rng, episode.action, seen["vector"], spacing_m)
-        return episode.noise(self._driver.act(seen, self._env.state))
+        state = self._env.state
+        return episode.halts(episode.noise(self._driver.act(seen, state)), state.speed_mps)
 
     def _ended(self, episode: _Episode, info: dict[str, Any]) -> EpisodeEnded:
         self._episode = None

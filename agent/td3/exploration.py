@@ -1,7 +1,7 @@
-"""Gaussian action noise with its own random numbers.
+"""Gaussian action noise, and halts for no reason, each with its own random numbers.
 
-Owns the noise and its generator. Never touches the policy: it is given an action and returns one. There is no state to
-save: the collector seeds the noise anew for each episode.
+Owns them and their generators. Never touches the policy: they are given an action and return one. There is no state to
+save: the collector seeds both anew for each episode.
 """
 
 from __future__ import annotations
@@ -22,3 +22,35 @@ class GaussianNoise:
         noise = self._rng.normal(0.0, self.sigma, action.shape).astype(np.float32)
         noisy: NDArray[np.float32] = (action + noise).clip(-1.0, 1.0)
         return noisy
+
+
+class Halts:
+    """Brakes to a standstill now and then, and stands for a moment, though nothing is there.
+
+    Where a car has only ever stood because of something, a policy learns that it stands because it stands, and stays
+    (the inertia problem, Codevilla et al. 2019; de Haan et al. 2019).
+
+    Args:
+        every_s: mean time between two of them, while the car moves; 0: none.
+        delta_s: of a step.
+        seed: of when, how hard and how long.
+    """
+
+    FROM_MPS, STANDING_MPS = 2.0, 0.1
+    BRAKE, STANDS_S = (0.3, 1.0), (0.3, 2.0)
+
+    def __init__(self, every_s: float, delta_s: float, seed: int) -> None:
+        self._share = delta_s / every_s if every_s else 0.0
+        self._delta_s = delta_s
+        self._rng = np.random.default_rng(seed)
+        self._brake = self._left_s = 0.0
+
+    def __call__(self, action: NDArray[np.float32], speed_mps: float) -> NDArray[np.float32]:
+        """Return the action (2,), or with the brake in place of its pedal."""
+        if self._left_s <= 0.0:
+            if speed_mps < self.FROM_MPS or self._rng.random() >= self._share:
+                return action
+            self._brake, self._left_s = self._rng.uniform(*self.BRAKE), self._rng.uniform(*self.STANDS_S)
+        if speed_mps < self.STANDING_MPS:
+            self._left_s -= self._delta_s
+        return np.array((action[0], -self._brake), np.float32)

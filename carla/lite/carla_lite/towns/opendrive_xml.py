@@ -68,9 +68,7 @@ def geometry_element(piece: Piece, s: float) -> ET.Element:
     return geometry
 
 
-def add_lanes(
-    road: ET.Element, specs: Sequence[LaneSpec], offset_m: float = 0.0, line: Sequence[Piece] = ()
-) -> None:
+def add_lanes(road: ET.Element, specs: Sequence[LaneSpec], offset_m: float = 0.0, line: Sequence[Piece] = ()) -> None:
     """Add the lanes of a road, from left to right; ``offset_m`` moves lane 0 to the left of the line.
 
     Each piece of ``line`` begins a lane section. CARLA's client looks lanes up by chords of up to 100 m and 1.8°, which

@@ -484,11 +484,11 @@ class TrainingConfig(Section):
         description="Share of all updates, the last ones, in which the learning rates fall linearly to 0; a run that "
         "is made longer takes them up again.",
     )
-    reset: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="After this share of all updates the learner begins anew, on the rows that are there; null: never.",
+    final_updates: int = Field(
+        0,
+        ge=0,
+        description="After the last step the learner begins anew, with so many updates on all rows that are there; 0: "
+        "what it has learned by then is kept.",
     )
     lockstep: bool = Field(False, description="Collector and learner take turns: bit for bit reproducible, and slower.")
     collectors: int = Field(1, ge=1, le=64, description="Processes that drive, each in a simulator of its own.")

@@ -41,7 +41,7 @@ from rich.table import Table
 from agent import config as configuration
 from agent.cli.evaluation import ONLINE, trained
 from agent.cli.options import parsed
-from agent.config import AgentConfig
+from agent.config import AgentConfig, ConfigError
 from agent.evaluation.comparison import bootstrap, mean
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
@@ -71,8 +71,8 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-WHOLE: tuple[int, tuple[int, ...]] = 10_000, (0, 1, 2)
-ABLATION: tuple[int, tuple[int, ...]] = 10_000, (0, 1)
+WHOLE: tuple[int, tuple[int, ...]] = 11_000, (0, 1, 2)
+ABLATION: tuple[int, tuple[int, ...]] = 11_000, (0, 1)
 WITHOUT_PICTURES = {"td3.auxiliary": 0.0, "td3.random_erasing": 0}
 REFERENCE = "td3"
 VARIANTS = {
@@ -87,7 +87,7 @@ VARIANTS = {
     "n-step": Variant(*ABLATION, {"td3.n_step": 3}),
     "whole-width": Variant(*ABLATION, {"td3.network.channels": "whole"}),
     "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged", **WITHOUT_PICTURES}),
-    "long": Variant(30_000, (0,)),
+    "long": Variant(33_000, (0,), {"training.final_updates": 18_000, "replay.capacity": 250_000}),
     # By the clock rather than by steps, with --tick-ms.
     "four-collectors": Variant(*WHOLE, {"training.collectors": 4}),
 }
@@ -146,7 +146,7 @@ def main(
     updates: Annotated[int | None, typer.Option(min=1, help="Instead of each variant's own.")] = None,
     config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config_traffic.yaml"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE over it; repeat it.")] = None,
-    demonstrations: Annotated[int, typer.Option(min=0, help="Steps that the expert shows.")] = 30_000,
+    demonstrations: Annotated[int, typer.Option(min=0, help="Steps that the expert shows.")] = 120_000,
     shown_by: Annotated[str, typer.Option(help="Or expert: who shows them.")] = "expert-shoved",
     runs: Annotated[Path, typer.Option(help="Where the runs go.")] = Path("runs/learning"),
     parallel: Annotated[int, typer.Option(min=1, help="Trainings at once, each in three processes.")] = 1,
@@ -216,8 +216,18 @@ def planned(
 
 
 def steps_for(updates: int, config: AgentConfig) -> int:
-    """Return the environment steps of a training that ends with so many updates."""
-    return config.training.warmup_steps + math.ceil(updates / config.training.updates_per_step - 1e-9)
+    """Return the environment steps of a training that ends with so many updates.
+
+    Raises:
+        ConfigError: these are the final ones alone.
+    """
+    training = config.training
+    if updates <= training.final_updates:
+        raise ConfigError(
+            f"updates {updates}: training.final_updates takes {training.final_updates} of them; ask for more, or "
+            "lower it with --set training.final_updates=N."
+        )
+    return training.warmup_steps + math.ceil((updates - training.final_updates) / training.updates_per_step - 1e-9)
 
 
 def record(config: Path, given: Mapping[str, Any], shown: Path, steps: int, driver: str) -> None:

@@ -185,8 +185,9 @@ class Learner:
         begun_s = time.perf_counter()
         batch = self._batches.draw(self._replay, self.updates)
         self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
-        training, total = self._config.training, self.pacing.owed(self._config.training.total_steps)
-        if is_reset_due(training.reset, self.updates, total):
+        training = self._config.training
+        total = self.pacing.owed(training.total_steps) + training.final_updates
+        if is_reset_due(self.updates, total, training.final_updates):
             self._td3.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
             self._events.append("reset", updates=self.updates)
         rate = learning_rate_factor(training.annealing, self.updates, total)

@@ -75,6 +75,7 @@ class Plan:
     """The configuration's part in it."""
 
     total_steps: int
+    final_updates: int
     warmup_steps: int
     pacing: Pacing
     max_lead_steps: int
@@ -89,6 +90,7 @@ class Plan:
         training = config.training
         return cls(
             total_steps=training.total_steps,
+            final_updates=training.final_updates,
             warmup_steps=training.warmup_steps,
             pacing=pacing,
             max_lead_steps=training.max_lead_steps,
@@ -122,8 +124,10 @@ class Counters:
 
 
 def updates_owed(plan: Plan, steps: int) -> int:
-    """Return how many updates so many steps call for."""
-    return plan.pacing.owed(min(steps, plan.total_steps))
+    """Return how many updates so many steps call for; the last one calls for the final ones, too."""
+    if steps < plan.total_steps:
+        return plan.pacing.owed(steps)
+    return plan.pacing.owed(plan.total_steps) + plan.final_updates
 
 
 def learning_rate_factor(annealing: float, updates: int, total: int) -> float:
@@ -132,9 +136,9 @@ def learning_rate_factor(annealing: float, updates: int, total: int) -> float:
     return min(1.0, max(0, total - updates) / falling) if falling else 1.0
 
 
-def is_reset_due(reset: float | None, updates: int, total: int) -> bool:
-    """Return whether the learner begins anew before its next update: once, after this share of all."""
-    return reset is not None and 0 < updates == round(reset * total)
+def is_reset_due(updates: int, total: int, final: int) -> bool:
+    """Return whether the learner begins anew before its next update: it is the first of the ``final`` of ``total``."""
+    return final > 0 and 0 < updates == total - final
 
 
 def next_evaluation(plan: Plan, evaluated_at: int) -> int | None:

@@ -116,7 +116,7 @@ def test_a_demonstrated_batch_is_counted_to_the_byte(tmp_path: Path, own: Replay
 
 def test_a_learner_goes_on_bit_for_bit_with_all_of_it(tmp_path: Path) -> None:
     td3 = {"n_step": 3, "random_erasing": 3}
-    training = {"warmup_steps": 0, "total_steps": 10, "annealing": 0.5, "reset": 0.4}  # anew before the fifth update
+    training = {"warmup_steps": 0, "total_steps": 4, "annealing": 0.5, "final_updates": 4}  # anew before the fifth
     values = settings_of(recorded(tmp_path / "shown"), td3=td3, training=training, device="cpu")
     run = RunPaths(tmp_path / "run")
     with prepare(run, resume=False):

@@ -26,6 +26,7 @@ from agent.trainer.pacing import (
 
 PLAN = Plan(
     total_steps=1000,
+    final_updates=0,
     warmup_steps=100,
     pacing=Pacing(Fraction(1), 100),
     max_lead_steps=50,
@@ -63,8 +64,17 @@ def test_learning_rates_fall_to_0_over_the_last_share_of_all_updates(
 
 
 def test_a_learner_begins_anew_once_and_never_before_it_has_begun() -> None:
-    assert [n for n in range(12) if is_reset_due(0.5, n, 10)] == [5]
-    assert not any(is_reset_due(reset, n, 10) for n in range(12) for reset in (None, 0.01))
+    assert [n for n in range(12) if is_reset_due(n, 10, 4)] == [6]
+    assert not any(is_reset_due(n, 10, final) for n in range(12) for final in (0, 10))
+
+
+def test_final_updates_are_owed_once_the_last_step_is_taken() -> None:
+    plan = replace(PLAN, final_updates=50)
+    assert [updates_owed(plan, steps) for steps in (999, 1000, 1001)] == [899, 950, 950]
+    counters = Counters(steps=1000, updates=900, saved_updates=900)
+    assert decide(plan, counters) is Action.UPDATE
+    assert step_limit(plan, counters) == 1000
+    assert decide(plan, replace(counters, updates=950, saved_updates=950)) is Action.EVALUATE_FINALLY
 
 
 def test_another_ratio_holds_from_where_it_was_given_and_leaves_debts_as_they_are() -> None:
@@ -171,6 +181,7 @@ def plans(draw: st.DrawFn) -> Plan:
     warmup = draw(st.integers(0, total - 1))
     return Plan(
         total_steps=total,
+        final_updates=draw(st.integers(0, 5)),
         warmup_steps=warmup,
         pacing=Pacing(draw(RATIOS), warmup),
         max_lead_steps=draw(st.integers(1, 20)),

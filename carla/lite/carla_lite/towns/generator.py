@@ -42,7 +42,7 @@ def generate(name: str) -> str:
     root.append(header_element(name, town))
     junction_ids = {crossing: FIRST_JUNCTION + i for i, crossing in enumerate(town.crossings)}
     for road_id, (street, line) in enumerate(town.streets):
-        road = street_element(road_id, street, line, junction_ids)
+        road = street_element(road_id, street, line, junction_ids, winds=name not in PLANS)
         road.extend(signs.of_street(road_id))
         root.append(road)
     turn_ids = count(FIRST_TURN)
@@ -74,15 +74,17 @@ def header_element(name: str, town: Town) -> ET.Element:
     return header
 
 
-def street_element(road_id: int, street: Street, line: Sequence[Piece], junction_ids: dict[str, int]) -> ET.Element:
-    """Return a street from crossing to crossing."""
+def street_element(
+    road_id: int, street: Street, line: Sequence[Piece], junction_ids: dict[str, int], winds: bool
+) -> ET.Element:
+    """Return a street from crossing to crossing; one that ``winds`` has a lane section from bend to bend."""
     attributes = {"name": f"{street.start} to {street.end}", "id": str(road_id), "junction": "-1"}
     ends = {"predecessor": street.start, "successor": street.end}
     links = {key: {"elementType": "junction", "elementId": str(junction_ids[end])} for key, end in ends.items()}
     road = road_element(attributes, line, links, street.speed_kmh)
     length = sum(piece.length for piece in line)
     centre = LaneSpec(0, "none", marks=centre_line(street, length))
-    add_lanes(road, [*side_of(street, 1, length), centre, *side_of(street, -1, length)], line=line)
+    add_lanes(road, [*side_of(street, 1, length), centre, *side_of(street, -1, length)], line=line if winds else ())
     return road
 
 

@@ -72,8 +72,8 @@ def add_lanes(road: ET.Element, specs: Sequence[LaneSpec], offset_m: float = 0.0
     """Add the lanes of a road, from left to right; ``offset_m`` moves lane 0 to the left of the line.
 
     Each piece of ``line`` begins a lane section. CARLA's client looks lanes up by chords of up to 100 m and 1.8°, which
-    end where a section ends: one that began in a straight line and went into a bend lay up to 0.6 m aside of the lane
-    (``get_waypoint``, lane invasions).
+    end where a section ends: one that began in a straight line and went into a bend of 300 m radius lay up to 0.6 m
+    aside of the lane (``get_waypoint``, lane invasions). In tight bends 1.8° are soon over.
     """
     lanes = ET.SubElement(road, "lanes")
     ET.SubElement(lanes, "laneOffset", cubic("s", offset_m))

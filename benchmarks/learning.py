@@ -71,8 +71,8 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-WHOLE: tuple[int, tuple[int, ...]] = 11_000, (0, 1, 2)
-ABLATION: tuple[int, tuple[int, ...]] = 11_000, (0, 1)
+WHOLE: tuple[int, tuple[int, ...]] = 17_000, (0, 1, 2)
+ABLATION: tuple[int, tuple[int, ...]] = 17_000, (0, 1)
 WITHOUT_PICTURES = {"td3.auxiliary": 0.0, "td3.random_erasing": 0}
 REFERENCE = "td3"
 VARIANTS = {
@@ -87,7 +87,7 @@ VARIANTS = {
     "n-step": Variant(*ABLATION, {"td3.n_step": 3}),
     "whole-width": Variant(*ABLATION, {"td3.network.channels": "whole"}),
     "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged", **WITHOUT_PICTURES}),
-    "long": Variant(33_000, (0,), {"training.final_updates": 18_000, "replay.capacity": 250_000}),
+    "long": Variant(51_000, (0,), {"training.final_updates": 36_000, "replay.capacity": 250_000}),
     # By the clock rather than by steps, with --tick-ms.
     "four-collectors": Variant(*WHOLE, {"training.collectors": 4}),
 }

@@ -186,7 +186,7 @@ class Learner:
         batch = self._batches.draw(self._replay, self.updates)
         self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
         training = self._config.training
-        total = self.pacing.owed(training.total_steps) + training.final_updates
+        total = self.pacing.in_all(training.total_steps, training.final_updates)
         if is_reset_due(self.updates, total, training.final_updates):
             self._td3.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
             self._events.append("reset", updates=self.updates)

@@ -65,6 +65,10 @@ class Pacing:
         """Return how many updates so many steps call for."""
         return self.updates + floor(self.ratio * max(0, steps - self.steps))
 
+    def in_all(self, total_steps: int, final_updates: int) -> int:
+        """Return how many updates a run makes whose last step calls for the final ones, too."""
+        return self.owed(total_steps) + final_updates
+
     def covered(self, updates: int) -> Fraction:
         """Return how many steps so many updates are enough for."""
         return self.steps + (updates - self.updates) / self.ratio
@@ -127,7 +131,7 @@ def updates_owed(plan: Plan, steps: int) -> int:
     """Return how many updates so many steps call for; the last one calls for the final ones, too."""
     if steps < plan.total_steps:
         return plan.pacing.owed(steps)
-    return plan.pacing.owed(plan.total_steps) + plan.final_updates
+    return plan.pacing.in_all(plan.total_steps, plan.final_updates)
 
 
 def learning_rate_factor(annealing: float, updates: int, total: int) -> float:

@@ -151,6 +151,12 @@ class RouteConfig(Section):
     min_turns: int = Field(0, ge=0, description="Junction turns (heading change > 45°) a route must have.")
     point_spacing_m: float = Field(2.0, gt=0, description="Distance between the 25 route points of the observation.")
     held_out_fraction: float = Field(0.2, ge=0, lt=1, description="Share of routes that training never drives.")
+    before_signs: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of training's drives that begin before a stop or yield sign, if any is there.",
+    )
 
     @model_validator(mode="after")
     def _lengths_in_order(self) -> RouteConfig:

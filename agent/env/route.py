@@ -15,6 +15,7 @@ from typing import Any, Literal
 import carla
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 from agent.config import RouteConfig
 from agent.env.route_line import FloatArray, Route, RouteError, wrapped
@@ -26,6 +27,8 @@ LaneKey = tuple[int, int, int]
 
 LANE_STEP_M = 1.0
 SPAWN_SPACING_M = 20.0
+SIGNS, BEFORE_SIGN_M = ("205", "206"), 60.0
+"""OpenDRIVE's types of signs that ask the car to give way or to stop, and from how far a drive begins before one."""
 TURN_RAD, U_TURN_RAD = math.radians(45.0), math.radians(150.0)
 
 
@@ -73,7 +76,7 @@ class Planner:
         self._reachable: dict[LaneKey, dict[LaneKey, float]] = {}
         for entry, successor in map.get_topology():
             self._join(entry, successor)
-        self.places = self._places(map)
+        self.places, self._before_sign = self._places(map)
         if not self.places:
             raise RouteError(f"Map {self.name} has no connected driving lanes: give another map.")
 
@@ -87,11 +90,16 @@ class Planner:
     ) -> Route:
         """Return a random route of the split with the configured length and at least ``min_turns`` turns.
 
+        Training's begin before a sign as often as configured, where the map has any.
+
         Raises:
             RouteError: the map has none.
         """
         turns = config.min_turns if min_turns is None else min_turns
-        for start in rng.permutation(len(self.places)):
+        starts = rng.permutation(len(self.places))
+        if split == "train" and config.before_signs and rng.random() < config.before_signs:
+            starts = starts[np.argsort(~self._before_sign[starts], kind="stable")]
+        for start in starts:
             for route in self._from(self.places[start], rng, config, split, turns):
                 return route
         raise RouteError(self._none(config, split, turns))
@@ -169,7 +177,8 @@ class Planner:
         length = float(np.hypot(*np.diff(np.concatenate([line, end[None]])[:, :2], axis=0).T).sum())
         self._graph.add_edge(_key(entry), _key(successor), weight=length)
 
-    def _places(self, map: carla.Map) -> list[Place]:
+    def _places(self, map: carla.Map) -> tuple[list[Place], NDArray[np.bool_]]:
+        """Return where routes begin and end, and which of these places lie before a sign."""
         waypoints = [map.get_waypoint(spawn.location) for spawn in map.get_spawn_points()]
         if not waypoints:
             waypoints = [w for w in map.generate_waypoints(SPAWN_SPACING_M) if not w.is_junction]
@@ -178,8 +187,10 @@ class Planner:
             if waypoint is not None and (piece := self._pieces.get(_key(waypoint))) is not None:
                 here = _xyz(waypoint)[:2]
                 place = Place(_key(waypoint), int(np.argmin(np.hypot(*(piece.line[:, :2] - here).T))))
-                places[place.name] = place
-        return [places[name] for name in sorted(places)]
+                signs = any(waypoint.get_landmarks_of_type(BEFORE_SIGN_M, kind) for kind in SIGNS)
+                places[place.name] = place, signs
+        ordered = [places[name] for name in sorted(places)]
+        return [place for place, _ in ordered], np.array([sign for _, sign in ordered], np.bool_)
 
     def _none(self, config: RouteConfig, split: Split, turns: int) -> str:
         return (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config import RouteConfig
-from agent.env.route import Planner, Route, RouteError, held_out_routes
+from agent.env.route import Planner, Route, RouteError, Split, held_out_routes
 from carla_lite.roads import network
 
 MAPS = Path(__file__).resolve().parents[3].parent / "shared" / "maps"
@@ -71,6 +71,23 @@ def test_the_same_seed_draws_the_same_routes(planner: Planner) -> None:
     again = held_out_routes(planner, CONFIG, 5, seed=3)
     assert [r.name for r in again] == [r.name for r in held_out_routes(planner, CONFIG, 5, seed=3)]
     assert [r.name for r in again] != [r.name for r in held_out_routes(planner, CONFIG, 5, seed=4)]
+
+
+def test_as_many_training_drives_as_asked_for_begin_before_a_sign() -> None:
+    name = "Lite:seed=1001,size=400"  # two stop signs
+    map = carla.Map(name, network.load(name).xodr)
+    planner = Planner(map)
+    signs = [s.transform.location for kind in ("205", "206") for s in map.get_all_landmarks_of_type(kind)]
+
+    def near(before_signs: float, split: Split = "train") -> int:
+        rng, config = np.random.default_rng(0), RouteConfig(before_signs=before_signs)
+        routes = [planner.sample(rng, config, split) for _ in range(40)]
+        return sum(any(np.hypot(*(route.points[:80] - (at.x, at.y)).T).min() < 8.0 for at in signs) for route in routes)
+
+    assert near(1.0) == 40
+    assert near(0.5) > 10
+    assert near(0.0) < 10
+    assert near(1.0, "held_out") < 10
 
 
 def test_a_map_without_the_wanted_route_is_refused_in_one_sentence(planner: Planner) -> None:

@@ -5,7 +5,9 @@ A row holds what the simulator knew beside the picture. ``python -m agent record
 ``python benchmarks/encoder.py --judged runs/judged --run runs/learning/td3/seed-0`` says what that run's newest
 checkpoint tells of them, and of its own rows. With ``--updates 1000,5000`` a learner is trained from nothing on the
 rows that the run and its demonstrations hold, all drawn alike, and judged on the way: what of the run's figures is its
-rows' fault, and what comes of the order in which it met them. ``--set`` changes the learner.
+rows' fault, and what comes of the order in which it met them. ``--set`` changes the learner, and ``--keep`` leaves what
+it became as a checkpoint that ``driving.py`` takes: what a teacher is worth on the same rows. Of finished runs only
+those have rows that ``learning.py --keep-rows`` trained.
 
 Told from the truth: R² (1 all, 0 no more than the mean, less than 0 worse), for red beside green lights the area under
 the ROC curve (0.5 nothing, 1 all), and the pedal where the expert brakes.
@@ -23,6 +25,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
+from learning import outlive
 from measuring import counted, machine
 from numpy.typing import NDArray
 from rich.console import Console
@@ -52,9 +55,12 @@ BRAKES = -0.1
 
 @dataclass(frozen=True)
 class Seen:
-    """Rows as they are, and as a learner sees them: told (n, P) beside known (n, P), acted (n, 2)."""
+    """Rows as they are, and as a learner sees them: told (n, P) beside known (n, P), acted (n, 2).
 
-    told: NDArray[np.float32]
+    Without an auxiliary loss, nothing is told.
+    """
+
+    told: NDArray[np.float32] | None
     known: NDArray[np.float32]
     acted: NDArray[np.float32]
 
@@ -66,6 +72,9 @@ def main(
         str, typer.Option(help="After how many updates a learner that is trained anew is judged; commas between.")
     ] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for that learner; repeat it.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Where to leave that learner's configuration and policy, a checkpoint.")
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Of torch.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -74,8 +83,8 @@ def main(
     heap.keep()
     paths = RunPaths(run)
     config = configuration.load(paths.config, parsed(settings or ()))
-    if not config.td3.predicted(1):
-        raise SystemExit(f"--run {run}: its encoder tells nothing; set td3.auxiliary above 0.")
+    if keep is not None and not updates:
+        raise SystemExit(f"--keep {keep}: keeps what is trained anew; say with --updates for how long.")
     rings = {"own": rows_of(run, config), "judged": rows_of(judged, config)}
     learner = TD3(
         config.td3,
@@ -87,6 +96,8 @@ def main(
     found = []
     for made in trained(learner, config, rings["own"], updates) if updates else kept(learner, config, paths):
         found += [{"updates": made, "rows": name, **figures(seen(learner, ring))} for name, ring in rings.items()]
+    if keep is not None:
+        outlive(config, learner.online, RunPaths(keep))
     report = {"machine": machine("torch", "numpy"), "command": "python " + " ".join(sys.argv), "found": found}
     print(json.dumps(report, indent=2)) if as_json else Console().print(table(found))
 
@@ -117,24 +128,29 @@ def trained(learner: TD3, config: AgentConfig, own: Source, updates: str) -> Ite
 def seen(learner: TD3, ring: Source) -> Seen:
     """Return some of a ring's rows, the same at each call."""
     online, parts = learner.online, []
-    assert online.auxiliary is not None
     for number in range(BATCHES):
         batch = ring.sample(BATCH, np.random.default_rng(number))
         f = online.features(batch.frames[:, : online.stack.frames], batch.privileged)
-        parts.append((online.auxiliary(f), batch.privileged, online.actor(f, batch.vector)))
-    return Seen(*(torch.cat(part).float().numpy() for part in zip(*parts, strict=True)))
+        told = [] if online.auxiliary is None else [online.auxiliary(f)]
+        parts.append((online.actor(f, batch.vector), batch.privileged, *told))
+    acted, known, *tell = (torch.cat(part).float().numpy() for part in zip(*parts, strict=True))
+    return Seen(tell[0] if tell else None, known, acted)
 
 
 def figures(rows: Seen) -> dict[str, float]:
     """Return what is told of a row, as a reader of this file's head expects it."""
     at = {name: privileged.NAMES.index(name) for name in privileged.NAMES}
-    told, known = ({name: each[:, place] for name, place in at.items()} for each in (rows.told, rows.known))
-    green, red = known["light_green"] > 0, known["light_red"] > 0
-    looks_green = told["light_green"] / privileged.GREEN - told["light_red"] / privileged.RED
+    known = {name: rows.known[:, place] for name, place in at.items()}
+    found = {}
+    if rows.told is not None:
+        told = {name: rows.told[:, place] for name, place in at.items()}
+        green, red = known["light_green"] > 0, known["light_red"] > 0
+        looks_green = told["light_green"] / privileged.GREEN - told["light_red"] / privileged.RED
+        found = {name: determination(told[name], known[name]) for name in TOLD}
+        found["red_from_green"] = area(looks_green[green], looks_green[red])
     brakes = known["expert_pedal"] < BRAKES
     return {
-        **{name: determination(told[name], known[name]) for name in TOLD},
-        "red_from_green": area(looks_green[green], looks_green[red]),
+        **found,
         "pedal": determination(rows.acted[:, 1], known["expert_pedal"]),
         "pedal_where_expert_brakes": float(rows.acted[brakes, 1].mean()),
         "expert_there": float(known["expert_pedal"][brakes].mean()),

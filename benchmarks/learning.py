@@ -7,8 +7,9 @@ ablations; ``python benchmarks/learning.py --config config/td3_config_50k.yaml -
 ``training.towns.evaluation_map``, in which no run is trained. Stopped or killed at any moment, the command goes on
 where it was when it is started again with the same arguments: finished runs are left alone, a begun one is resumed.
 
-A finished run keeps its checkpoints, its curve (``figures.json``) and its last evaluation (``evaluation.json``), not
-its replay, which takes more than a gigabyte. Choices are made by these figures; ``driving.py`` judges what was chosen.
+A finished run keeps its checkpoints, its curve (``figures.json``) and its last evaluation (``evaluation.json``), and
+with ``--keep-rows`` its replay, which takes more than a gigabyte. Choices are made by these figures; ``driving.py``
+judges what was chosen.
 
 Three seeds of everything take longer than a machine may be had: with ``--keep FOLDER`` each run that ends leaves there
 what outlives it (configuration, policy, curve, figures), and what lies there isn't trained again. Such a folder is
@@ -43,6 +44,8 @@ from agent.cli.evaluation import ONLINE, trained
 from agent.cli.options import parsed
 from agent.config import AgentConfig, ConfigError
 from agent.evaluation.comparison import bootstrap, mean
+from agent.run_directory import save_config
+from agent.td3.networks import Policy
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
 from contract.files import write_whole
@@ -154,6 +157,9 @@ def main(
     kept: Annotated[
         Path | None, typer.Option("--keep", help="Where finished runs leave configuration, policy and figures as well.")
     ] = None,
+    keep_rows: Annotated[
+        bool, typer.Option("--keep-rows", help="Leave finished runs their replay: encoder.py trains others on it.")
+    ] = False,
     figures_only: Annotated[bool, typer.Option(help="Of what has been trained.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -169,7 +175,7 @@ def main(
     if not figures_only and not all(job.is_finished for job in jobs):
         if shown is not None:
             record(config, given, shown, demonstrations, shown_by)
-        failed = train(jobs, config, parallel, tick_ms)
+        failed = train(jobs, config, parallel, tick_ms, keep_rows)
     report = {
         "machine": machine("torch", "carla", "numpy"),
         "command": "python " + " ".join(sys.argv),
@@ -250,7 +256,7 @@ def agent(port: int, command: Sequence[str], settings: Mapping[str, Any]) -> sub
     return subprocess.Popen(words, env=environment, stdout=sys.stderr, start_new_session=True)
 
 
-def train(jobs: Sequence[Job], config: Path, parallel: int, tick_ms: float) -> list[Job]:
+def train(jobs: Sequence[Job], config: Path, parallel: int, tick_ms: float, keep_rows: bool = False) -> list[Job]:
     """Train what isn't finished, so many at once; return what couldn't be."""
     waiting = [job for job in jobs if not job.is_finished]
     failed: list[Job] = []
@@ -268,7 +274,7 @@ def train(jobs: Sequence[Job], config: Path, parallel: int, tick_ms: float) -> l
                 running.remove(each)
                 each.server.close()
                 if each.process.returncode == 0:
-                    keep(each.job)
+                    keep(each.job, keep_rows)
                 else:
                     (failed if tries[each.job] == TRIES else waiting).append(each.job)
                     print(f"{each.job.run.path}: ended with {each.process.returncode}.", file=sys.stderr)
@@ -301,29 +307,31 @@ def stop(running: Sequence[Training]) -> None:
         each.server.close()
 
 
-def keep(job: Job) -> None:
-    """Write a finished run's figures and let its replay go."""
+def keep(job: Job, rows: bool = False) -> None:
+    """Write a finished run's figures and let its replay go, but where its ``rows`` are asked for."""
     events = [json.loads(line) for line in job.run.agent_events.read_text("utf-8").splitlines()]
     last = json.loads(job.run.evaluation_json.read_text("utf-8")) if job.run.evaluation_json.exists() else []
     routes = [route["success"] for driver in last if driver["name"] == TRAINED for route in driver["routes"]]
     figures = {"variant": job.variant, "seed": job.seed, "updates": job.updates, "settings": dict(job.settings)}
     text = json.dumps({**figures, "curve": curve(events), "routes": routes}, indent=1) + "\n"
     if job.kept is not None:
-        outlive(job.run, job.kept)
+        found = trained(job.run.path, None, None, {})
+        assert found.policy is not None
+        outlive(found.config, found.policy, job.kept)
         write_whole(job.kept.path / FIGURES_FILE, text)
     write_whole(job.run.path / FIGURES_FILE, text)
-    shutil.rmtree(job.run.replay, ignore_errors=True)
+    if not rows:
+        shutil.rmtree(job.run.replay, ignore_errors=True)
 
 
-def outlive(run: RunPaths, kept: RunPaths) -> None:
-    """Copy what the driver needs to drive: configuration and policy, without the critics and moments of its learner."""
-    found = trained(run.path, None, None, {})
-    assert found.policy is not None
+def outlive(config: AgentConfig, policy: Policy, kept: RunPaths) -> None:
+    """Write what the driver needs to drive: configuration and policy, without critics and moments."""
     kept.path.mkdir(parents=True, exist_ok=True)
-    shutil.copy(run.config, kept.config)
-    policy = {ONLINE + name: tensor.contiguous() for name, tensor in found.policy.state_dict().items()}
-    whole, step = architecture(found.config), found.config.training.total_steps
-    checkpoint.save(kept.path, step, policy, {}, architecture=whole, config_digest=found.config.digest(), keep=1)
+    save_config(kept, config)
+    driving = Policy(config.td3.network, policy.stack).state_dict()
+    tensors = {ONLINE + name: policy.state_dict()[name].contiguous() for name in driving}
+    whole, step = architecture(config), config.training.total_steps
+    checkpoint.save(kept.path, step, tensors, {}, architecture=whole, config_digest=config.digest(), keep=1)
 
 
 def curve(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:

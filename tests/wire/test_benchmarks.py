@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from agent import config
+from agent.cli.evaluation import trained
 from agent.run_directory import prepare, save_config
 from agent.td3.replay.replay import Replay
 from agent.trainer.learner import Learner
@@ -89,11 +90,13 @@ TINY: dict[str, Any] = {
 
 
 @pytest.mark.long
-def test_trainings_that_were_killed_go_on_and_finished_ones_are_left_alone(tmp_path: Path) -> None:
+def test_trainings_that_were_killed_go_on_finished_ones_are_left_alone_and_others_learn_from_their_rows(
+    tmp_path: Path,
+) -> None:
     given, runs = tmp_path / "tiny.yaml", tmp_path / "runs"
     given.write_text(yaml.safe_dump(TINY))
     where = ("benchmarks/learning.py", "--config", str(given), "--runs", str(runs), "--variants", "td3,twin")
-    words = (*where, "--seeds", "0", "--updates", "100", "--demonstrations", "100", "--parallel", "2")
+    words = (*where, "--seeds", "0", "--updates", "100", "--demonstrations", "100", "--parallel", "2", "--keep-rows")
     twin = RunPaths(runs / "twin" / "seed-0")
     first = command(*words)
     deadline_s = time.monotonic() + STARTED_S
@@ -113,7 +116,7 @@ def test_trainings_that_were_killed_go_on_and_finished_ones_are_left_alone(tmp_p
         run = RunPaths(runs / variant / "seed-0")
         figures = json.loads((run.path / "figures.json").read_text())
         assert [point["steps"] for point in figures["curve"]] == [60, 120]
-        assert not run.replay.exists()
+        assert Replay.open(run.replay).steps == 120
         assert (run.checkpoints / "latest").exists()
     events = [json.loads(line) for line in twin.agent_events.read_text().splitlines()]
     assert any(row["event"] == "resumed" for row in events)
@@ -124,3 +127,10 @@ def test_trainings_that_were_killed_go_on_and_finished_ones_are_left_alone(tmp_p
     before = sorted(path.stat().st_mtime_ns for path in runs.glob("*/seed-0/*"))
     ended(*words)
     assert sorted(path.stat().st_mtime_ns for path in runs.glob("*/seed-0/*")) == before
+    rows = ("--judged", str(runs / "demonstrations"), "--run", str(runs / "td3" / "seed-0"))
+    told = ended("benchmarks/encoder.py", *rows, "--updates", "2", "--keep", str(tmp_path / "kept"), "--json")
+    assert [(row["updates"], row["rows"]) for row in json.loads(told[told.index("{") :])["found"]] == [
+        (2, "own"),
+        (2, "judged"),
+    ]
+    assert trained(tmp_path / "kept", None, None, {}).policy is not None

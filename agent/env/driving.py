@@ -122,7 +122,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     @property
     def state(self) -> DriverState:
         """The car on its route, for drivers that aren't networks."""
-        return self._running().state
+        return replace(self._running().state, wheel=self._actuators.applied[0])
 
     @property
     def around(self) -> World:
@@ -253,7 +253,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion, drive.rules)
         if self.config.privileged:
             target_mps = self.config.reward.target_speed_mps
-            self._expert = Expert(target_mps, self.session.config.fixed_delta_s, lambda: self.hazards)
+            delta_s, lag_s = self.session.config.fixed_delta_s, self.config.action_rate.lag_s
+            self._expert = Expert(target_mps, delta_s, lambda: self.hazards, lag_s)
         self._lights = LightWatch(self.session, self.car.actor)
         self._signs = stop_signs(self.session) if self._signs is None else self._signs
         self._stops = StopWatch(self._signs)
@@ -322,7 +323,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
     def _observation(self) -> Observation:
         assert self._stack is not None
-        state = self._running().state
+        state = self.state
         applied = self._actuators.applied if self.config.action_rate.limited else None
         vector = observation.vector(state, self.config.route.point_spacing_m, applied)
         seen: Observation = {"image": self._stack.image, "vector": vector}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,9 @@ FULL_THROTTLE_MPS2, FULL_BRAKE_MPS2 = 5.0, 11.0
 
 # CARLA's Tesla Model 3: steering 1 turns the front wheels by this much; the distance between its axles.
 MAX_STEER_RAD, WHEELBASE_M = math.radians(70.0), 2.875
+# By which part of the lag of wheel and pedals later the car is driven for: as it is now, it swings to the outside of
+# one bend after another until it is on the lane's edge; all of it later, it cuts them (tests/unit/agent).
+PREVIEW = 0.5
 
 
 class PidPurePursuit:
@@ -52,9 +56,13 @@ class PidPurePursuit:
         target_mps: speed on straight road.
         lateral_mps2: comfortable acceleration in curves.
         braking_mps2: comfortable deceleration before them.
+        lag_s: with which wheel and pedals follow.
     """
 
-    def __init__(self, target_mps: float = 8.0, lateral_mps2: float = 2.0, braking_mps2: float = 2.0) -> None:
+    def __init__(
+        self, target_mps: float = 8.0, lateral_mps2: float = 2.0, braking_mps2: float = 2.0, lag_s: float = 0.0
+    ) -> None:
+        self._ahead_s = PREVIEW * lag_s
         self._target = target_mps
         self._lateral = lateral_mps2
         self._braking = braking_mps2
@@ -68,6 +76,7 @@ class PidPurePursuit:
 
     def steer(self, state: DriverState) -> float:
         """Return the steering towards the look-ahead point, -1 to 1."""
+        state = _later(state, self._ahead_s)
         reach = min(max(2.0 + 0.5 * state.speed_mps, 3.0), 10.0)
         (x, y), *_ = state.route.ahead(state.place.s_m, 1, reach)
         bearing = math.atan2(y - state.y_m, x - state.x_m) - state.yaw
@@ -86,7 +95,7 @@ class PidPurePursuit:
 
     def allowed(self, state: DriverState) -> float:
         """Return the speed, m/s, from which every curve ahead can still be slowed down for."""
-        route, s_m = state.route, state.place.s_m
+        route, s_m = state.route, _later(state, self._ahead_s).place.s_m
         first = int(np.searchsorted(route.s, s_m))
         last = int(np.searchsorted(route.s, s_m + 5.0 + self._target**2 / (2.0 * self._braking)))
         bends = np.abs(route.curvature[first:last])
@@ -105,10 +114,11 @@ class Expert:
         target_mps: speed on straight road.
         step_s: simulated seconds between two actions.
         ahead: returns the hazards in the newest frame.
+        lag_s: with which wheel and pedals follow.
     """
 
-    def __init__(self, target_mps: float, step_s: float, ahead: Callable[[], Hazards]) -> None:
-        self._line = PidPurePursuit(target_mps)
+    def __init__(self, target_mps: float, step_s: float, ahead: Callable[[], Hazards], lag_s: float = 0.0) -> None:
+        self._line = PidPurePursuit(target_mps, lag_s=lag_s)
         self._step_s = step_s
         self._ahead = ahead
         self._mps2 = 0.0
@@ -160,6 +170,18 @@ class Expert:
         full = FULL_THROTTLE_MPS2 if self._mps2 > 0.0 else FULL_BRAKE_MPS2
         pedal = self._mps2 / full + 0.15 * (self._wanted_mps - speed_mps)
         return min(0.75, max(-1.0, pedal))
+
+
+def _later(state: DriverState, seconds: float) -> DriverState:
+    """Return the car so much later, on the arc that its wheel is set to, at the speed it has."""
+    if seconds == 0.0:
+        return state
+    way_m = state.speed_mps * seconds
+    turn = way_m * math.tan(state.wheel * MAX_STEER_RAD) / WHEELBASE_M
+    x_m = state.x_m + way_m * math.cos(state.yaw + turn / 2.0)
+    y_m = state.y_m + way_m * math.sin(state.yaw + turn / 2.0)
+    place = state.route.project(x_m, y_m, state.place.s_m)
+    return replace(state, place=place, x_m=x_m, y_m=y_m, yaw=state.yaw + turn)
 
 
 def _following(speed_mps: float, gap_m: float, leading_mps: float) -> float:

@@ -63,6 +63,8 @@ class DriverState:
     y_m: float
     yaw: float
     speed_mps: float
+    wheel: float = 0.0
+    """Where the wheel is, -1 to 1; it differs from what was asked for last where it takes its time."""
 
     @property
     def heading_error(self) -> float:

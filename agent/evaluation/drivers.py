@@ -180,7 +180,7 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     Raises:
         AgentError: there is no such driver, or one by a policy without any.
     """
-    target_mps = config.environment.reward.target_speed_mps
+    target_mps, lag_s = config.environment.reward.target_speed_mps, config.environment.action_rate.lag_s
     rng = generator(config.seed, Purpose.EVALUATION, 0)
     if policy is not None and name in BY_POLICY:
         own = PolicyDriver(policy)
@@ -191,15 +191,15 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     if name == "random":
         return RandomDriver(rng)
     if name == "pid":
-        return PidPurePursuit(target_mps)
+        return PidPurePursuit(target_mps, lag_s=lag_s)
     if name in EXPERTS:
         delta_s = config.simulator.fixed_delta_s
-        expert = Expert(target_mps, delta_s, ahead)
+        expert = Expert(target_mps, delta_s, ahead, lag_s)
         noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
         experts: dict[str, Driver] = {
             EXPERT: expert,
             EXPERT_NOISY: Noisy(expert, noise),
-            EXPERT_SHOVED: Shoved(expert, PidPurePursuit(target_mps), delta_s, rng),
+            EXPERT_SHOVED: Shoved(expert, PidPurePursuit(target_mps, lag_s=lag_s), delta_s, rng),
         }
         return experts[name]
     known = ", ".join((*BY_POLICY, *BASELINES, *EXPERTS))

@@ -16,7 +16,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agent.collector.warm_up import warmup_action
-from agent.config import EnvironmentConfig, SimulatorConfig, TimeLimitConfig
+from agent.config import ActionRateConfig, EnvironmentConfig, SimulatorConfig, TimeLimitConfig
 from agent.env.driving import DrivingEnv
 from agent.env.expert import PidPurePursuit
 from agent.env.route import Route, held_out_routes
@@ -90,6 +90,17 @@ def test_every_image_is_its_own_ticks(env: DrivingEnv) -> None:
         assert env.frame == frame + 1
         if step > 5:
             assert (observation["image"][3] != observation["image"][2]).any()
+
+
+def test_drivers_by_rules_are_told_where_a_wheel_that_lags_is(module_server: Server) -> None:
+    env = make(module_server.port, EnvironmentConfig(action_rate=ActionRateConfig(lag_s=0.4)))
+    try:
+        env.reset()
+        assert env.state.wheel == 0.0
+        env.step(action(0.5, 0.0))
+        assert env.state.wheel == pytest.approx(0.5 * (1.0 - math.exp(-env.session.config.fixed_delta_s / 0.4)))
+    finally:
+        env.close()
 
 
 def test_an_observation_is_not_overwritten_by_later_steps(env: DrivingEnv) -> None:

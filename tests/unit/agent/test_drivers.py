@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from agent.collector.warm_up import warmup_action
-from agent.config import AgentConfig, NetworkConfig
+from agent.config import ActionRateConfig, AgentConfig, NetworkConfig
 from agent.env import observation, privileged
+from agent.env.actuators import Actuators
 from agent.env.expert import MAX_STEER_RAD, WHEELBASE_M, Expert, PidPurePursuit
 from agent.env.hazards import NOTHING, Hazards, Light
 from agent.env.observation import DriverState
@@ -23,9 +24,10 @@ STEP_S = 0.1
 
 
 class Bicycle:
-    """A car without slip: throttle and brake give 4 and 8 m/s²."""
+    """A car without slip: throttle and brake give 4 and 8 m/s²; wheel and pedals follow within ``lag_s``."""
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, lag_s: float = 0.0) -> None:
+        self.actuators = Actuators(ActionRateConfig(lag_s=lag_s), STEP_S)
         self.route, self.s_m = route, 0.0
         (self.x, self.y), self.yaw, self.speed = route.points[0], float(route.yaw[0]), 0.0
 
@@ -33,25 +35,30 @@ class Bicycle:
     def state(self) -> DriverState:
         place = self.route.project(self.x, self.y, self.s_m)
         self.s_m = place.s_m
-        return DriverState(self.route, place, self.x, self.y, self.yaw, self.speed)
+        return DriverState(self.route, place, self.x, self.y, self.yaw, self.speed, self.actuators.applied[0])
 
     def move(self, action: np.ndarray) -> None:
-        steer, pedal = (float(value) for value in action)
+        steer, pedal = self.actuators.follow(*(float(value) for value in action))
         self.speed = max(0.0, self.speed + STEP_S * (4.0 * pedal if pedal > 0 else 8.0 * pedal))
         self.yaw += STEP_S * self.speed * math.tan(steer * MAX_STEER_RAD) / WHEELBASE_M
         self.x += STEP_S * self.speed * math.cos(self.yaw)
         self.y += STEP_S * self.speed * math.sin(self.yaw)
 
 
-def bends() -> Route:
-    """Straight, a right angle of 8 m radius to the right, straight, another to the left, straight."""
+def road(name: str, *parts: tuple[int, float]) -> Route:
+    """Metres and curvature of each part."""
     yaw, points = 0.0, [np.zeros(2)]
-    for metres, curvature in ((60, 0.0), (13, 1 / 8), (40, 0.0), (13, -1 / 8), (50, 0.0)):
+    for metres, curvature in parts:
         for _ in range(metres):
             yaw += curvature
             points.append(points[-1] + (math.cos(yaw), math.sin(yaw)))
     flat = np.array(points)
-    return Route.through("bends", np.column_stack([flat, np.zeros(len(flat))]), np.full(len(flat), 2.0), 2)
+    return Route.through(name, np.column_stack([flat, np.zeros(len(flat))]), np.full(len(flat), 2.0), 2)
+
+
+def bends() -> Route:
+    """Straight, a right angle of 8 m radius to the right, straight, another to the left, straight."""
+    return road("bends", (60, 0.0), (13, 1 / 8), (40, 0.0), (13, -1 / 8), (50, 0.0))
 
 
 def drive(driver: Driver, car: Bicycle, steps: int) -> list[DriverState]:
@@ -76,6 +83,19 @@ def test_pid_slows_down_before_a_bend_and_is_fast_elsewhere() -> None:
     in_bend = [state.speed_mps for state in states if 62.0 < state.place.s_m < 71.0]
     assert max(in_bend) < 5.5
     assert max(state.speed_mps for state in states) > 7.0
+
+
+@pytest.mark.parametrize("radius_m", [10.0, 15.0, 20.0])
+def test_from_one_bend_to_the_next_a_wheel_that_lags_is_turned_earlier(radius_m: float) -> None:
+    winding = road("winding", (30, 0.0), (25, 1 / radius_m), (25, -1 / radius_m), (25, 1 / radius_m), (30, 0.0))
+
+    def apart(lag_s: float, known_s: float) -> float:
+        states = drive(PidPurePursuit(lag_s=known_s), Bicycle(winding, lag_s), 500)
+        assert states[-1].place.s_m > winding.length_m - 2.0
+        return max(abs(state.place.lateral_m) for state in states)
+
+    assert apart(0.4, 0.4) < apart(0.0, 0.0)
+    assert apart(0.4, 0.0) > apart(0.4, 0.4) + 0.07
 
 
 def expert(car: Bicycle, ahead: Callable[[Bicycle], Hazards]) -> Expert:

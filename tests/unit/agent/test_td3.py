@@ -19,12 +19,14 @@ from agent.td3.accumulate import Attempt, Metrics, whole_batch
 from agent.td3.networks import Policy
 from agent.td3.replay.frames import PRIVILEGED
 from agent.td3.replay.replay import Batch
-from agent.td3.td3 import STARTING, TD3, actor_loss, bellman_target, critic_loss
+from agent.td3.td3 import STARTING, STEERING, TD3, actor_loss, bellman_target, critic_loss
 from tests.conftest import REPOSITORY
 from tests.unit.agent.batches import random_batch
 
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
 CPU = torch.device("cpu")
+WEIGHTS = torch.tensor((STEERING, 1.0))
+"""Of steering and pedal, in the imitation loss."""
 
 
 def _batch(seed: int, size: int = 8) -> Batch:
@@ -88,7 +90,7 @@ def test_the_actor_is_drawn_to_what_the_expert_would_do_whatever_was_done() -> N
     def apart() -> Tensor:
         with torch.no_grad():
             acted = td3.online.actor(td3.online.encoder(batch.frames[:, :4]), batch.vector)
-            distance: Tensor = (acted - advised).square().sum(dim=1)
+            distance: Tensor = (acted - advised).square() @ WEIGHTS
         return distance
 
     before = apart().mean()
@@ -97,7 +99,7 @@ def test_the_actor_is_drawn_to_what_the_expert_would_do_whatever_was_done() -> N
     assert apart().mean() < 0.1 * before
 
 
-def test_where_the_expert_starts_a_row_weighs_more_than_where_he_stands_or_drives() -> None:
+def test_where_the_expert_starts_a_row_weighs_more_and_steering_more_than_the_pedal() -> None:
     td3 = TD3(SMALL, CPU, seed=0, privileged=PRIVILEGED)
     batch = random_batch(4, 0, PRIVILEGED)
     batch.vector[:, 0] = torch.tensor((0.0, 0.05, 0.0, 1.0))
@@ -108,7 +110,7 @@ def test_where_the_expert_starts_a_row_weighs_more_than_where_he_stands_or_drive
         for i in range(4)
     ]
     acted = td3.online.actor(f, batch.vector)
-    apart = (acted - batch.privileged[:, -2:]).square().sum(dim=1)
+    apart = (acted - batch.privileged[:, -2:]).square() @ WEIGHTS
     expected = apart * torch.tensor((STARTING, STARTING, 1.0, 1.0))
     torch.testing.assert_close(torch.stack([each["imitation_loss"] for each in found]), expected)
 

@@ -318,6 +318,7 @@ def keep(job: Job, rows: bool = False) -> None:
         found = trained(job.run.path, None, None, {})
         assert found.policy is not None
         outlive(found.config, found.policy, job.kept)
+        shutil.copy(job.run.config, job.kept.config)  # it names the command that trained the policy
         write_whole(job.kept.path / FIGURES_FILE, text)
     write_whole(job.run.path / FIGURES_FILE, text)
     if not rows:

@@ -72,11 +72,22 @@ class PidPurePursuit:
         """Return steering towards the look-ahead point, and the pedal for the allowed speed."""
         if state.place.s_m < 1.0:
             self._integral = 0.0  # a new route
-        return np.array((self.steer(state), self._pedal(state)), np.float32)
+        later = self.later(state)
+        return np.array((self.steer(later), self._pedal(later)), np.float32)
+
+    def later(self, state: DriverState) -> DriverState:
+        """Return the car that it drives: on the arc that the wheel is set to, at the speed it has, a moment later."""
+        if self._ahead_s == 0.0:
+            return state
+        way_m = state.speed_mps * self._ahead_s
+        turn = way_m * math.tan(state.wheel * MAX_STEER_RAD) / WHEELBASE_M
+        x_m = state.x_m + way_m * math.cos(state.yaw + turn / 2.0)
+        y_m = state.y_m + way_m * math.sin(state.yaw + turn / 2.0)
+        place = state.route.project(x_m, y_m, state.place.s_m)
+        return replace(state, place=place, x_m=x_m, y_m=y_m, yaw=state.yaw + turn)
 
     def steer(self, state: DriverState) -> float:
         """Return the steering towards the look-ahead point, -1 to 1."""
-        state = _later(state, self._ahead_s)
         reach = min(max(2.0 + 0.5 * state.speed_mps, 3.0), 10.0)
         (x, y), *_ = state.route.ahead(state.place.s_m, 1, reach)
         bearing = math.atan2(y - state.y_m, x - state.x_m) - state.yaw
@@ -95,7 +106,7 @@ class PidPurePursuit:
 
     def allowed(self, state: DriverState) -> float:
         """Return the speed, m/s, from which every curve ahead can still be slowed down for."""
-        route, s_m = state.route, _later(state, self._ahead_s).place.s_m
+        route, s_m = state.route, state.place.s_m
         first = int(np.searchsorted(route.s, s_m))
         last = int(np.searchsorted(route.s, s_m + 5.0 + self._target**2 / (2.0 * self._braking)))
         bends = np.abs(route.curvature[first:last])
@@ -128,10 +139,10 @@ class Expert:
 
     def act(self, observation: Observation, state: DriverState) -> Action:  # noqa: ARG002 (the protocol's)
         """Return steering towards the look-ahead point, and the pedal for the acceleration that all rules allow."""
-        seen = self._ahead()
-        free = min(ACCELERATION_MPS2, max(-HARD_MPS2, 2.0 * (self._line.allowed(state) - state.speed_mps)))
+        seen, later = self._ahead(), self._line.later(state)
+        free = min(ACCELERATION_MPS2, max(-HARD_MPS2, 2.0 * (self._line.allowed(later) - state.speed_mps)))
         wanted = min(free, *(_following(state.speed_mps, *each) for each in self._obstacles(seen, state.speed_mps)))
-        return np.array((self._line.steer(state), self._pedal(wanted, state.speed_mps)), np.float32)
+        return np.array((self._line.steer(later), self._pedal(wanted, state.speed_mps)), np.float32)
 
     def _obstacles(self, seen: Hazards, speed_mps: float) -> list[tuple[float, float]]:
         """Return gap and speed of what there is to stand behind, each gap less what is kept to such a thing."""
@@ -170,18 +181,6 @@ class Expert:
         full = FULL_THROTTLE_MPS2 if self._mps2 > 0.0 else FULL_BRAKE_MPS2
         pedal = self._mps2 / full + 0.15 * (self._wanted_mps - speed_mps)
         return min(0.75, max(-1.0, pedal))
-
-
-def _later(state: DriverState, seconds: float) -> DriverState:
-    """Return the car so much later, on the arc that its wheel is set to, at the speed it has."""
-    if seconds == 0.0:
-        return state
-    way_m = state.speed_mps * seconds
-    turn = way_m * math.tan(state.wheel * MAX_STEER_RAD) / WHEELBASE_M
-    x_m = state.x_m + way_m * math.cos(state.yaw + turn / 2.0)
-    y_m = state.y_m + way_m * math.sin(state.yaw + turn / 2.0)
-    place = state.route.project(x_m, y_m, state.place.s_m)
-    return replace(state, place=place, x_m=x_m, y_m=y_m, yaw=state.yaw + turn)
 
 
 def _following(speed_mps: float, gap_m: float, leading_mps: float) -> float:

@@ -24,7 +24,7 @@ to. The size, which networks and replays have, stays.
 
 Each point is measured by its own distance along the route, so that its second entry is the sine of its bearing where
 the road is straight: the near points, which decide the steering, weigh as much as the far ones.
-Past the route's end the points repeat its last one.
+Past the route's end the points go straight on.
 """
 
 from __future__ import annotations

@@ -127,11 +127,16 @@ class Route:
         return self._at(low + best, float(share[best]), float(gaps[best, 0]), float(gaps[best, 1]))
 
     def ahead(self, s_m: float, count: int, spacing_m: float) -> FloatArray:
-        """Return (count, 2) points ``spacing_m``, 2·``spacing_m`` … beyond ``s_m``; past the end, the last point."""
+        """Return (count, 2) points ``spacing_m``, 2·``spacing_m`` … beyond ``s_m``; past the end straight on.
+
+        Points that heap up at the end would be an end to be seen, which drivers hardly ever learn from: training leaves
+        most drives long before.
+        """
         wanted = s_m + spacing_m * np.arange(1, count + 1)
+        beyond = np.maximum(wanted - self.s[-1], 0.0)
         ahead = np.empty((count, 2))
-        ahead[:, 0] = np.interp(wanted, self.s, self.points[:, 0])
-        ahead[:, 1] = np.interp(wanted, self.s, self.points[:, 1])
+        ahead[:, 0] = np.interp(wanted, self.s, self.points[:, 0]) + beyond * math.cos(self.yaw[-1])
+        ahead[:, 1] = np.interp(wanted, self.s, self.points[:, 1]) + beyond * math.sin(self.yaw[-1])
         return ahead
 
     def _at(self, i: int, share: float, gap_x: float, gap_y: float) -> Projection:

@@ -119,11 +119,10 @@ def test_projection_returns_offset_and_side_on_a_straight_line(along: float, rig
     assert place.yaw == pytest.approx(0.0, abs=1e-9)
 
 
-def test_points_past_the_end_repeat_the_last_one() -> None:
+def test_points_past_the_end_go_straight_on() -> None:
     route = line((0, 0), (100, 0))
     ahead = route.ahead(90.0, 25, 2.0)
-    assert ahead.shape == (25, 2)
-    np.testing.assert_allclose(ahead[-1], route.points[-1])
+    np.testing.assert_allclose(ahead, np.stack((np.arange(92.0, 141.0, 2.0), np.zeros(25)), axis=1), atol=1e-9)
 
 
 def test_two_points_are_no_route() -> None:

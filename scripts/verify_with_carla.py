@@ -7,15 +7,17 @@ what fails on a real card is what we want to read.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import verification
 from verification import REPOSITORY, Step, Verification
@@ -30,6 +32,9 @@ from launcher.observe.pools import Cards
 from launcher.ports import free_ports
 
 QUICK = {"evaluation.final_episodes": 2, "evaluation.baselines": False, "environment.traffic.vehicles": 3}
+DRIVER = "benchmarks/results/learning/td3/seed-0"
+"""A driver with eyes that was trained in carla-lite: on CARLA, all that it asks of a simulator is asked."""
+EMPTY = {"environment.traffic.vehicles": 0, "environment.traffic.walkers": 0, "environment.weather": ["ClearNoon"]}
 SEES_CUDA = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())"
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 COMPOSE = ("docker", "compose", "-p", "carla-td3-verify")
@@ -105,6 +110,9 @@ def verify(held: Verification, where: Where, port: int, steps: int) -> None:
         if address is not None:
             _read_card(held, where, "with_carla")
             held.run("plan-with-carla", *_launch(*plan))
+            empty = {**EMPTY, "simulator.host": address.host, "simulator.port": address.port}
+            evaluate = ("evaluate", "--checkpoint", DRIVER, "--routes", "3", "--drivers", "td3,expert")
+            held.run("drives", sys.executable, "-m", "agent", *evaluate, *_assigned(empty))
             wire = ("-m", "any_simulator", "--simulator", f"{address.host}:{address.port}")
             held.run("wire-tests", *PYTEST, "tests/wire", *wire)
             _read_card(held, where, "after_wire_tests")
@@ -113,8 +121,7 @@ def verify(held: Verification, where: Where, port: int, steps: int) -> None:
     up = ["up", "--config", "config/td3_config_lowmem.yaml", "--max-timesteps", str(steps), "--run-name", "run"]
     folders = ["--runs-dir", str(held.folder), *plan[2:]]
     settings = {**QUICK, "training.warmup_steps": steps // 5}
-    changed = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    held.run("run", *_launch(*up, *given, *folders, "--", *changed))
+    held.run("run", *_launch(*up, *given, *folders, "--", *_assigned(settings)))
     held.run("torch-sees-the-card", sys.executable, "-c", SEES_CUDA)  # else all gpu tests would be skipped
     held.run("gpu-tests", *PYTEST, "-m", "gpu", "-rs")
     _read_card(held, where, "after")
@@ -186,6 +193,10 @@ def _answers(held: Verification, address: Address, limit_s: float) -> bool:
     held.facts["simulator"] = {**asdict(health), "took_s": round(time.monotonic() - began, 1)}
     held.steps.append(Step("simulator-answers", [str(address)], 0 if health.ok else Exit.NO_SIMULATOR))
     return health.ok
+
+
+def _assigned(settings: Mapping[str, Any]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
 
 
 def _launch(*words: str) -> tuple[str, ...]:

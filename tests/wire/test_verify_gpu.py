@@ -81,7 +81,7 @@ def test_a_verification_leaves_one_file_with_everything_and_no_names(tmp_path: P
     codes = {name: step["code"] for name, step in steps.items()}
     assert {name for name, code in codes.items() if code != 0} == WITHOUT_TORCH, ended.stdout + ended.stderr
     assert ended.returncode == 1
-    assert {"doctor", "plan-before", "plan-with-carla", "wire-tests", "run", "gpu-tests"} <= codes.keys()
+    assert {"doctor", "plan-before", "plan-with-carla", "drives", "wire-tests", "run", "gpu-tests"} <= codes.keys()
     problems = {row["check"] for row in json.loads(reported["doctor.txt"]) if row["verdict"] == "problem"}
     assert problems & {"PyTorch", "container toolkit"}
     assert "simulator's ports" not in problems

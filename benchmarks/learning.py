@@ -74,8 +74,8 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-WHOLE: tuple[int, tuple[int, ...]] = 17_000, (0, 1, 2)
-ABLATION: tuple[int, tuple[int, ...]] = 17_000, (0, 1)
+WHOLE: tuple[int, tuple[int, ...]] = 21_000, (0, 1, 2)
+ABLATION: tuple[int, tuple[int, ...]] = 21_000, (0, 1)
 WITHOUT_PICTURES = {"td3.auxiliary": 0.0, "td3.random_erasing": 0}
 REFERENCE = "td3"
 VARIANTS = {
@@ -90,7 +90,7 @@ VARIANTS = {
     "n-step": Variant(*ABLATION, {"td3.n_step": 3}),
     "whole-width": Variant(*ABLATION, {"td3.network.channels": "whole"}),
     "control-told": Variant(*WHOLE, {"td3.network.sees": "privileged", **WITHOUT_PICTURES}),
-    "long": Variant(51_000, (0,), {"training.final_updates": 36_000, "replay.capacity": 250_000}),
+    "long": Variant(63_000, (0,), {"training.final_updates": 48_000, "replay.capacity": 250_000}),
     # By the clock rather than by steps, with --tick-ms.
     "four-collectors": Variant(*WHOLE, {"training.collectors": 4}),
 }
@@ -149,7 +149,7 @@ def main(
     updates: Annotated[int | None, typer.Option(min=1, help="Instead of each variant's own.")] = None,
     config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config_traffic.yaml"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE over it; repeat it.")] = None,
-    demonstrations: Annotated[int, typer.Option(min=0, help="Steps that the expert shows.")] = 120_000,
+    demonstrations: Annotated[int, typer.Option(min=0, help="Steps that the expert shows.")] = 200_000,
     shown_by: Annotated[str, typer.Option(help="Or expert: who shows them.")] = "expert-shoved",
     runs: Annotated[Path, typer.Option(help="Where the runs go.")] = Path("runs/learning"),
     parallel: Annotated[int, typer.Option(min=1, help="Trainings at once, each in three processes.")] = 1,

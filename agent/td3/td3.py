@@ -39,7 +39,7 @@ from agent.td3.networks import Networks, frozen
 from agent.td3.replay.frames import ACTION, DEFAULT, FrameStack
 from agent.td3.replay.replay import Batch
 
-STARTING, STANDING = 4.0, 0.1
+STARTING, STANDING = 10.0, 0.1
 """What a row weighs in which the car is as slow as that (1 m/s) and the expert has the throttle: dozens of rows before
 a red light go with each of these, and an actor that isn't sure of a green stays at the brake by the mean of both."""
 STEERING = 20.0

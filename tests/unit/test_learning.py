@@ -45,7 +45,7 @@ def test_by_default_there_are_the_driver_its_twin_and_four_ablations_first_seeds
     jobs = learning.planned(chosen, TRAFFIC, {}, tmp_path / "shown", tmp_path)
     assert [(job.variant, job.seed) for job in jobs[:6]] == [(name, 0) for name in learning.BY_DEFAULT]
     assert [job.variant for job in jobs[12:]] == ["td3", "twin"]
-    assert {job.updates for job in jobs} == {17_000}
+    assert {job.updates for job in jobs} == {21_000}
 
 
 def test_an_ablation_ends_where_the_reference_is_evaluated(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_an_ablation_ends_where_the_reference_is_evaluated(tmp_path: Path) -> No
 
 
 def test_a_variant_that_cannot_be_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="final_updates takes 12000 of them; ask for more"):
-        learning.planned({"td3": learning.VARIANTS["td3"]}, TRAFFIC, {}, None, tmp_path, updates=12_000)
+    with pytest.raises(ConfigError, match="final_updates takes 16000 of them; ask for more"):
+        learning.planned({"td3": learning.VARIANTS["td3"]}, TRAFFIC, {}, None, tmp_path, updates=16_000)
     with pytest.raises(ConfigError, match="are for pictures"):
         learning.planned({"td3": learning.VARIANTS["td3"]}, TRAFFIC, {"td3.network.sees": "vector"}, None, tmp_path)
 
@@ -129,7 +129,7 @@ def test_a_run_is_finished_once_its_figures_are_there(tmp_path: Path) -> None:
 
 def test_what_is_kept_of_a_run_drives_as_it_did_and_is_not_trained_again(tmp_path: Path) -> None:
     variants = {"td3": learning.VARIANTS["td3"]}
-    (job,) = learning.planned(variants, TRAFFIC, {}, None, tmp_path / "runs", (0,), 14_000, tmp_path / "kept")
+    (job,) = learning.planned(variants, TRAFFIC, {}, None, tmp_path / "runs", (0,), 18_000, tmp_path / "kept")
     resolved = config.load(TRAFFIC, job.settings)
     stack = FrameStack.of(resolved.environment.camera)
     td3 = TD3(resolved.td3, torch.device("cpu"), 0, stack=stack, privileged=privileged_numbers(resolved.environment))
@@ -139,7 +139,7 @@ def test_what_is_kept_of_a_run_drives_as_it_did_and_is_not_trained_again(tmp_pat
     checkpoint.save(folder, 12, td3.state(), {}, architecture=architecture(resolved), config_digest="", keep=1)
     job.run.agent_events.write_text(json.dumps({"time": 60, "event": "started", "steps": 0}) + "\n")
     learning.keep(job)
-    (again,) = learning.planned(variants, TRAFFIC, {}, None, tmp_path / "elsewhere", (0,), 14_000, tmp_path / "kept")
+    (again,) = learning.planned(variants, TRAFFIC, {}, None, tmp_path / "elsewhere", (0,), 18_000, tmp_path / "kept")
     assert again.is_finished
     assert again.kept is not None
     ran, kept = (trained(each, None, None, {}).policy for each in (folder, again.kept.path))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.config import CameraConfig
 from agent.env.driving import DrivingEnv
 from agent.env.hazards import FRONT_M, HALF_WIDTH_M, RANGE_M, Hazards, Light, World
 from agent.env.observation import DriverState
@@ -25,7 +27,7 @@ Heat = NDArray[np.float32]
 """(S, S), ≥ 0: how much each pixel of the agent's front view matters."""
 
 MARGIN = 10
-INSET = 168  # twice what the agent sees
+INSET, INSET_OF_SEVERAL = 168, 126  # twice what the agent sees, or where it has two views, each half as large again
 FRONT = 480
 """Pixels of the visual test's front view, both ways."""
 SIDE_WIDTH, TOWN_HEIGHT = 400, 228
@@ -109,12 +111,23 @@ class Town:
         return [self._lanes[int(index)] for index in np.flatnonzero(close)]
 
 
-def filmed(picture: Picture, image: NDArray[np.uint8], seen: Seen, town: Town) -> Picture:
-    """Draw into the picture of a chase camera, which is returned: the agent's view, the town, title, speed, route."""
+def views(image: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
+    """Return the pictures of an observation's newest frame, (S, S, 3) each, from the view furthest left on."""
+    planes, pictures = image[-camera.planes :], []
+    for view in camera.views:
+        own, planes = planes[: view.own_planes], planes[view.own_planes :]
+        pictures.append((view.yaw_deg, np.stack([own[each] for each in (-1, len(own) // 2, 0)], axis=2)))
+    return [picture for _, picture in sorted(pictures, key=itemgetter(0))]
+
+
+def filmed(picture: Picture, own: Sequence[Picture], seen: Seen, town: Town) -> Picture:
+    """Draw into the picture of a chase camera, which is returned: the agent's views, the town, title, speed, route."""
     height, width = picture.shape[:2]
     left = width - INSET - MARGIN
-    _framed(picture, MARGIN, left, _enlarged(image[-1], INSET))
-    above = picture[2 * MARGIN + INSET : height - 6 * MARGIN, left : left + INSET]
+    size = INSET if len(own) == 1 else INSET_OF_SEVERAL
+    for place, view in enumerate(reversed(own)):
+        _framed(picture, MARGIN, width - MARGIN - size - place * (size + 2), _sized(view, size, cv2.INTER_NEAREST))
+    above = picture[2 * MARGIN + size : height - 6 * MARGIN, left : left + INSET]
     _from_above(above, seen, town)
     _write(picture, seen.title, MARGIN, 36, 1.0, 2)
     bottom = height - MARGIN
@@ -305,11 +318,6 @@ def _framed(into: Picture, top: int, left: int, inset: Picture) -> None:
     height, width = inset.shape[:2]
     into[top : top + height, left : left + width] = inset
     cv2.rectangle(into, (left - 1, top - 1), (left + width, top + height), WHITE, 1)
-
-
-def _enlarged(plane: NDArray[np.uint8], size: int) -> Picture:
-    """Return a grey plane as a square picture whose pixels can be told apart."""
-    return np.repeat(_sized(plane, size, cv2.INTER_NEAREST)[:, :, None], 3, axis=2)
 
 
 def _sized(picture: NDArray[np.uint8], size: int, way: int) -> NDArray[np.uint8]:

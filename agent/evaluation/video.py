@@ -151,7 +151,8 @@ def _drive(
             if not info["simulator_lost"]:
                 picture = camera.image(env.frame)[:, :, :3].copy()
                 seen = Seen.of(env, action, reward, info, title=title)
-                yield overlay.filmed(picture, observation["image"], seen, town), info["distance_m"]
+                own = overlay.views(observation["image"], env.config.camera)
+                yield overlay.filmed(picture, own, seen, town), info["distance_m"]
     finally:
         camera.destroy()
 

@@ -56,6 +56,8 @@ CONTROL = "control"
 BY_RULES = ("expert", "pid", "stop")
 POLL_S = 1.0
 FILM_S = 60.0
+TABLE_COLUMNS = 190
+"""Where nobody says how wide it may be."""
 KEY = ("town", "driver", "seed", "traffic", "weather", "route")
 """Names a drive in its line."""
 
@@ -149,7 +151,7 @@ def main(
     report = {"machine": machine("torch", "carla", "numpy"), "command": "python " + " ".join(sys.argv), **report}
     write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
     picture(report, out / "driving.png")
-    Console().print(comparison.table(report))
+    Console(width=None if sys.stdout.isatty() else TABLE_COLUMNS).print(comparison.table(report))
 
 
 def run(groups: Sequence[Group], parallel: int) -> None:

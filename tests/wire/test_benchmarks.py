@@ -61,7 +61,7 @@ def test_drivers_are_judged_once_a_route_and_a_folder_of_runs_is_a_drivers_seeds
     first = ended(*words)
     drives = [json.loads(line) for line in (out / "drives.jsonl").read_text().splitlines()]
     assert {(drive["driver"], drive["seed"], drive["route"]) for drive in drives} == {("td3", 3, 0), ("pid", 0, 0)}
-    assert ended(*words).splitlines()[-8:] == first.splitlines()[-8:]
+    assert ended(*words).partition(" drives; ")[2] == first.partition(" drives; ")[2] != "", "the same table"
     assert len((out / "drives.jsonl").read_text().splitlines()) == 2
     report = json.loads((out / "driving.json").read_text())
     assert report["traffic"]["empty"]["pid"]["success"] == 1.0

@@ -272,12 +272,13 @@ def picture(report: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(1.8 + 2.6 * max(1, len(traffics)), 4.2), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / max(1, len(names))
-    for place, name in enumerate(names):
-        at = [x for x, traffic in enumerate(traffics) if name in report["traffic"][traffic]]
+    there = [[name for name in names if name in drivers] for drivers in by_traffic]
+    for name in names:
+        at = [x for x, present in enumerate(there) if name in present]
         figures = [report["traffic"][traffics[x]][name] for x in at]
         heights = np.array([each["success"] for each in figures])
         ends = np.array([each["success_95"] for each in figures]).T
-        where = np.array(at) + (place - (len(names) - 1) / 2.0) * width
+        where = np.array([x + (there[x].index(name) - (len(there[x]) - 1) / 2.0) * width for x in at])
         error = np.maximum(np.abs(ends - heights), 0.0)
         bars = axes.bar(
             where, heights, 0.9 * width, label=name, yerr=error, error_kw={"linewidth": 1.0, "capsize": 2.0}

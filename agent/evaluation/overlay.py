@@ -116,7 +116,7 @@ def views(image: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
     planes, pictures = image[-camera.planes :], []
     for view in camera.views:
         own, planes = planes[: view.own_planes], planes[view.own_planes :]
-        pictures.append((view.yaw_deg, np.stack([own[each] for each in (-1, len(own) // 2, 0)], axis=2)))
+        pictures.append((view.yaw_deg, np.stack(own[::-1] if len(own) == 3 else [*own] * 3, axis=2)))
     return [picture for _, picture in sorted(pictures, key=itemgetter(0))]
 
 

@@ -116,7 +116,8 @@ def views(image: NDArray[np.uint8], camera: CameraConfig) -> list[Picture]:
     planes, pictures = image[-camera.planes :], []
     for view in camera.views:
         own, planes = planes[: view.own_planes], planes[view.own_planes :]
-        pictures.append((view.yaw_deg, np.stack(own[::-1] if len(own) == 3 else [*own] * 3, axis=2)))
+        blue_first = np.repeat(own[::-1], 3 // len(own), axis=0)
+        pictures.append((view.yaw_deg, np.ascontiguousarray(blue_first.transpose(1, 2, 0))))
     return [picture for _, picture in sorted(pictures, key=itemgetter(0))]
 
 

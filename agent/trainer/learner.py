@@ -226,14 +226,11 @@ class Learner:
         Raises:
             CheckpointError: it can't be written; the earlier ones stand.
         """
-        rows = {number: ring.rows for number, ring in self._rings.items()}
         values = {
             "steps": counters.steps,
             "updates": self.updates,
             "evaluated_at": counters.evaluated_at,
             "finally_evaluated": counters.finally_evaluated,
-            "replay_rows": sum(rows.values()),
-            **({"rings": rows} if len(rows) > 1 else {}),
             "pacing": self.pacing.plain(),
             "td3.precision": self._config.td3.precision,
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from typing import Any
@@ -80,11 +79,6 @@ def test_several_collectors_drive_together_and_the_first_one_evaluates(
     assert [each["steps"] for each in listed] == [first.steps, second.steps]
     assert (beat["step"], beat["ticks"]) == (stopped.steps, sum(each["ticks"] for each in listed))
     assert (run.path / "collector-1.log").exists()
-    values = json.loads((run.path / "checkpoints" / stopped.checkpoint / "values.json").read_text())
-    # It is written before the collectors are asked to leave: each may be in mid-step, which may begin an episode.
-    saved = values["rings"]
-    assert sorted(saved) == ["0", "1"]
-    assert all(0 <= ring.rows - saved[number] <= 2 for number, ring in (("0", first), ("1", second)))
 
 
 @pytest.mark.long

@@ -143,8 +143,7 @@ def main(
         film([chosen[name] for name in names if name in chosen], video, out / "driving.mp4")
         return
     left = [g for g in (dataclasses.replace(g, routes=_left(g, done)) for g in groups) if g.routes]
-    if not figures_only:
-        run(left, parallel)
+    failed = [] if figures_only else run(left, parallel)
     # By its key: a drive that was under way when a run of this program was killed may be there twice.
     drives = list({_key(drive): drive for drive in _drives(lines)}.values())
     report = comparison.report([d for d in drives if d["town"] == town])
@@ -152,10 +151,14 @@ def main(
     write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
     picture(report, out / "driving.png")
     Console(width=None if sys.stdout.isatty() else TABLE_COLUMNS).print(comparison.table(report))
+    for group in failed:  # below the table, where it is seen
+        who = f"{group.driver} (seed {group.seed})"
+        print(f"Not finished: {who} in {group.traffic.name}, {group.weather}; run it again.", file=sys.stderr)
+    raise typer.Exit(1 if failed else 0)
 
 
-def run(groups: Sequence[Group], parallel: int) -> None:
-    """Drive the groups, so many at once; a group that fails is named at the end."""
+def run(groups: Sequence[Group], parallel: int) -> list[Group]:
+    """Drive the groups, so many at once; return those of which a process failed: some of their drives are missing."""
     spawn = multiprocessing.get_context("spawn")  # a Traffic Manager's process can't be forked, and may abort
     waiting, failed = list(groups), []
     running: list[tuple[Group, SpawnProcess]] = []
@@ -175,8 +178,7 @@ def run(groups: Sequence[Group], parallel: int) -> None:
             if groups:
                 done = _done(groups[0].lines)
                 progress.update(task, completed=total - sum(len(_left(group, done)) for group in groups))
-    for group in failed:
-        print(f"Not finished: {group.driver} in {group.traffic.name}, {group.weather}; run it again.", file=sys.stderr)
+    return failed
 
 
 def work(group: Group) -> None:

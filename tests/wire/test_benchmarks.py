@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -67,6 +68,21 @@ def test_drivers_are_judged_once_a_route_and_a_folder_of_runs_is_a_drivers_seeds
     assert report["traffic"]["empty"]["pid"]["success"] == 1.0
     assert "success_beyond_pid_95" in report["traffic"]["empty"]["td3"]
     assert (out / "driving.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_drives_that_a_kill_took_are_named_and_the_exit_code_says_so(tmp_path: Path) -> None:
+    asked = ("--out", str(tmp_path), "--traffic", "empty", "--weathers", "ClearNoon", "--routes", "1")
+    process = command(*DRIVING, *asked, "--drivers", "pid")
+    deadline_s = time.monotonic() + STARTED_S
+    while not (
+        drivers := [each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())]
+    ):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    drivers[0].kill()
+    out, _ = process.communicate(timeout=100)
+    assert "Not finished: pid (seed 0) in empty, ClearNoon; run it again." in out
+    assert process.returncode == 1
 
 
 def test_who_is_told_what_only_the_simulator_knows_is_judged_as_a_control_alone(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ CONTROL = "control"
 """How the name of a driver begins that is told what only the simulator knows."""
 BY_RULES = ("expert", "pid", "stop")
 POLL_S = 1.0
+TRIES = 3
+"""Of one group: its Traffic Manager and a tick may wait for each other for ever (docs/facts.md, section 5)."""
 FILM_S = 60.0
 TABLE_COLUMNS = 190
 """Where nobody says how wide it may be."""
@@ -158,26 +160,31 @@ def main(
 
 
 def run(groups: Sequence[Group], parallel: int) -> list[Group]:
-    """Drive the groups, so many at once; return those of which a process failed: some of their drives are missing."""
+    """Drive the groups, so many at once, and what a lost process left of one again; return those never finished."""
     spawn = multiprocessing.get_context("spawn")  # a Traffic Manager's process can't be forked, and may abort
-    waiting, failed = list(groups), []
-    running: list[tuple[Group, SpawnProcess]] = []
+    waiting, failed = [(group, 1) for group in groups], list[Group]()
+    running: list[tuple[Group, int, SpawnProcess]] = []
     total = sum(len(group.routes) for group in groups)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task("drives", total=total)
         while waiting or running:
             while waiting and len(running) < parallel:
-                group = waiting.pop(0)
-                running.append((group, spawn.Process(target=work, args=(group,))))
-                running[-1][1].start()
+                group, attempt = waiting.pop(0)
+                running.append((group, attempt, spawn.Process(target=work, args=(group,))))
+                running[-1][-1].start()
                 progress.update(task, description=f"{group.driver}, {group.traffic.name}, {group.weather}")
             time.sleep(POLL_S)
-            failed += [group for group, process in running if process.exitcode not in (None, 0)]
-            running = [(group, process) for group, process in running if process.exitcode is None]
-            if groups:
-                done = _done(groups[0].lines)
-                progress.update(task, completed=total - sum(len(_left(group, done)) for group in groups))
+            ended = [each for each in running if each[-1].exitcode is not None]
+            running = [each for each in running if each not in ended]
+            done = _done(groups[0].lines)
+            for group, attempt, process in ended:
+                rest = _left(group, done) if process.exitcode else ()
+                if rest and attempt < TRIES:
+                    waiting.insert(0, (dataclasses.replace(group, routes=rest), attempt + 1))
+                elif rest:
+                    failed.append(group)
+            progress.update(task, completed=total - sum(len(_left(group, done)) for group in groups))
     return failed
 
 

@@ -5,7 +5,8 @@ is a run, one of its checkpoints, or a folder of runs as ``learning.py`` leaves 
 a driver sees pictures it drives as it is, with its picture greyed, and with its pictures shuffled (``--blanked``).
 Everybody meets the same cars, people and weather on a route. One line of JSON a drive is kept in ``--out``; what is
 there isn't driven again, so the command can be stopped or killed, and goes on. Every group of drives has a carla-lite
-and a process of its own. Town01 and Town02 need their .xodr files: ``--map-dir``.
+and a process of its own. It drives where floors are judged, all traffic in the test town and three weathers, unless it
+is told otherwise; Town01 and Town02 need their .xodr files: ``--map-dir``.
 """
 
 from __future__ import annotations
@@ -50,10 +51,13 @@ from contract.files import write_whole
 from contract.paths import RunPaths
 
 ROUTES = Path(__file__).parent / "nocrash"
+TEST_TOWN = "Lite:seed=800,size=400"
 WEATHERS = ("ClearNoon", "WetNoon", "SoftRainSunset")
 CONTROL = "control"
 """How the name of a driver begins that is told what only the simulator knows."""
 BY_RULES = ("expert", "pid", "stop")
+FILMED = ("pid", "expert")
+"""Beside a trained one."""
 POLL_S = 1.0
 TRIES = 3
 """Of one group: its Traffic Manager and a tick may wait for each other for ever (docs/facts.md, section 5)."""
@@ -99,9 +103,9 @@ def main(
     drivers: Annotated[str, typer.Option(help="Of those without a checkpoint, commas between.")] = ",".join(BY_RULES),
     town: Annotated[
         str, typer.Option(help="Town01, Town02, or Lite:seed=N,size=400; 800 is for tests, 900 for choices.")
-    ] = "Town02",
-    traffic: Annotated[str, typer.Option(help="Of empty, regular, dense.")] = "empty,regular,dense",
-    weathers: Annotated[str, typer.Option(help="CARLA's presets.")] = ",".join(WEATHERS),
+    ] = TEST_TOWN,
+    traffic: Annotated[str, typer.Option(help="Of them, commas between.")] = ",".join(comparison.TRAFFIC),
+    weathers: Annotated[str, typer.Option(help="CARLA's presets, commas between.")] = ",".join(WEATHERS),
     routes: Annotated[int, typer.Option(min=1, max=nocrash.ROUTES, help="The first this many.")] = nocrash.ROUTES,
     slower_percent: Annotated[float, typer.Option(help="How far below the limit the traffic drives.")] = 45.0,
     step_out: Annotated[
@@ -118,31 +122,46 @@ def main(
         int | None, typer.Option(help="Draw the town's routes with this seed and keep them; no drive.")
     ] = None,
     video: Annotated[
-        int | None, typer.Option(help="Film the first checkpoint, pid and expert on this route of dense traffic.")
+        int | None,
+        typer.Option(
+            min=0,
+            max=nocrash.ROUTES - 1,
+            help="Film the first checkpoint, pid and expert on this route, in the densest traffic.",
+        ),
     ] = None,
     figures_only: Annotated[bool, typer.Option(help="Of what has been driven.")] = False,
 ) -> None:
-    map = str(map_dir / f"{town}.xodr") if map_dir is not None and not town.startswith("Lite") else town
     if draw is not None:
-        keep_routes(town, map, draw)
+        keep_routes(town, map_of(town, map_dir), draw)
         return
+    towns = [json.loads(path.read_text(encoding="utf-8"))["town"] for path in sorted(ROUTES.glob("*.json"))]
+    if town not in towns:
+        raise typer.BadParameter(f"--town {town} has no routes: expected {' or '.join(towns)}; --draw SEED draws some.")
+    map = town if figures_only else map_of(town, map_dir)
+    by_rules = _known("--drivers", drivers, BY_RULES)
+    densities = _known("--traffic", traffic, comparison.TRAFFIC)
+    skies = _known("--weathers", weathers, configuration.WEATHERS)
+    asked: list[tuple[str, str, Path | None, int]] = list(_checkpoints(checkpoint or [], blanked))
+    asked += [(name, name, None, 0) for name in by_rules]
+    if not (asked and densities and skies):
+        raise typer.BadParameter("nothing is asked for: name a driver or a checkpoint, traffic and a weather.")
     out.mkdir(parents=True, exist_ok=True)
     lines = out / "drives.jsonl"
-    asked: list[tuple[str, str, Path | None, int]] = list(_checkpoints(checkpoint or [], blanked))
-    asked += [(name, name, None, 0) for name in drivers.split(",") if name]
-    wanted = [density for density in nocrash.densities(town) if density.name in traffic.split(",")]
+    wanted = [density for density in nocrash.densities(town) if density.name in densities]
     done = _done(lines)
     groups = [
         Group(town, map, *who, density, weather, slower_percent, step_out, tuple(range(routes)), lines)
         for density in wanted
-        for weather in weathers.split(",")
+        for weather in skies
         for who in asked
     ]
     if video is not None:
         trained_one = [name for name, _, path, _ in asked if path is not None][:1]
-        names = (*trained_one, "pid", "expert")
         chosen = {g.driver: g for g in reversed(groups) if g.traffic == wanted[-1]}
-        film([chosen[name] for name in names if name in chosen], video, out / "driving.mp4")
+        filmed = [chosen[name] for name in (*trained_one, *FILMED) if name in chosen]
+        if not filmed:
+            raise typer.BadParameter(f"--video films a checkpoint, {' and '.join(FILMED)}: name one of them.")
+        film(filmed, video, out / "driving.mp4")
         return
     left = [g for g in (dataclasses.replace(g, routes=_left(g, done)) for g in groups) if g.routes]
     failed = [] if figures_only else run(left, parallel)
@@ -157,6 +176,21 @@ def main(
         who = f"{group.driver} (seed {group.seed})"
         print(f"Not finished: {who} in {group.traffic.name}, {group.weather}; run it again.", file=sys.stderr)
     raise typer.Exit(1 if failed else 0)
+
+
+def map_of(town: str, map_dir: Path | None) -> str:
+    """Return what carla-lite takes as the town's map.
+
+    Raises:
+        typer.BadParameter: it is a file, and isn't there.
+    """
+    if town.startswith("Lite"):
+        return town
+    path = (map_dir or Path()) / f"{town}.xodr"
+    if map_dir is None or not path.is_file():
+        at = f"{path} doesn't exist" if map_dir is not None else "no --map-dir is given"
+        raise typer.BadParameter(f"--town {town} is a map of CARLA's: {at}; give --map-dir the folder of {path.name}.")
+    return str(path)
 
 
 def run(groups: Sequence[Group], parallel: int) -> list[Group]:
@@ -304,6 +338,19 @@ def picture(report: dict[str, Any], path: Path) -> None:
 
 def _order(name: str, by_traffic: list[dict[str, Any]]) -> float:
     return -sum(float(drivers[name]["success"]) for drivers in by_traffic if name in drivers)
+
+
+def _known(option: str, given: str, known: Sequence[str]) -> list[str]:
+    """Return what an option names, commas between.
+
+    Raises:
+        typer.BadParameter: some of it is unknown.
+    """
+    words = [word for word in given.split(",") if word]
+    for word in words:
+        if word not in known:
+            raise typer.BadParameter(f"{option} {word} is unknown: expected some of {', '.join(known)}.")
+    return words
 
 
 def _checkpoints(given: Sequence[str], blanked: bool) -> Iterator[tuple[str, str, Path, int]]:

@@ -43,7 +43,7 @@ from agent import config as configuration
 from agent.cli.evaluation import ONLINE, trained
 from agent.cli.options import parsed
 from agent.config import AgentConfig, ConfigError
-from agent.evaluation.comparison import bootstrap, mean
+from agent.evaluation.comparison import bootstrap, in_columns, interval, mean
 from agent.run_directory import save_config
 from agent.td3.networks import Policy
 from agent.trainer import checkpoint
@@ -418,28 +418,27 @@ def _reference_after(runs: Sequence[Mapping[str, Any]], steps: int) -> float | N
 
 def table(report: Mapping[str, Any]) -> Table:
     """Return the variants side by side."""
-    view = Table(title="On a town that no run was trained in")
-    for column in ("variant", "updates", "success", "95 %", "by seed", f"{REFERENCE} then", "completion", "score"):
-        view.add_column(column)
-    for column in ("red run", "collisions/km", "jerk", f"min to {ARRIVES:.0%} completion"):
-        view.add_column(column, justify="right")
-    for name, figures in report["variants"].items():
-        interval, then = figures["success_95"], figures["reference_then"]
-        view.add_row(
-            name,
-            str(figures["updates"]),
-            f"{figures['success_rate']:.0%}",
-            "" if interval is None else f"{100 * interval[0]:.0f} to {100 * interval[1]:.0f}",
-            " ".join(f"{each:.0%}" for each in figures["success_by_seed"]),
-            "" if then is None else f"{then:.0%}",
-            f"{figures['route_completion']:.0%}",
-            f"{figures['driving_score']:.0f}",
-            f"{figures['red_lights_run']:.0%}",
-            f"{figures['collisions_per_km']:.1f}",
-            f"{figures['jerk_mps3']:.1f}",
-            " ".join("–" if each is None else f"{each:.1f}" for each in figures["minutes_to_completion"]),
-        )
-    return view
+    title = "On a town that no run was trained in"
+    return in_columns(title, {"": {name: _shown(figures) for name, figures in report["variants"].items()}})
+
+
+def _shown(figures: Mapping[str, Any]) -> dict[str, str]:
+    then = figures["reference_then"]
+    return {
+        "updates": str(figures["updates"]),
+        "success": f"{figures['success_rate']:.0%}",
+        "95 %": interval(figures["success_95"]) if figures["success_95"] else "",
+        "by seed": " ".join(f"{each:.0%}" for each in figures["success_by_seed"]),
+        f"{REFERENCE} then": "" if then is None else f"{then:.0%}",
+        "completion": f"{figures['route_completion']:.0%}",
+        "driving score": f"{figures['driving_score']:.0f}",
+        "red run": f"{figures['red_lights_run']:.0%}",
+        "collisions/km": f"{figures['collisions_per_km']:.1f}",
+        "jerk, m/s³": f"{figures['jerk_mps3']:.1f}",
+        f"min to {ARRIVES:.0%} compl.": " ".join(
+            "–" if each is None else f"{each:.1f}" for each in figures["minutes_to_completion"]
+        ),
+    }
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ training seeds are drawn anew, then routes, each with all its weathers, for thos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,46 +154,52 @@ def _share(drives: Sequence[Drive], part: str, whole: str) -> float | None:
 
 
 def table(report: dict[str, Any]) -> Table:
-    """Return every driver in every traffic, a line each."""
-    view = Table(title=f"{report['drives']} drives; floors are judged in {report['floors_are_judged_in'] or 'none'}")
-    for column in ("traffic", "driver", "drives", "success", "95 %", "beyond PID", "beyond twin"):
-        view.add_column(column)
-    for column in (
-        "completion",
-        "driving score",
-        "people/km",
-        "cars/km",
-        "static/km",
-        "red run",
-        "lane inv./km",
-        "jerk",
-        "m/s",
-    ):
-        view.add_column(column, justify="right")
-    for traffic, drivers in report["traffic"].items():
-        for name, figures in drivers.items():
-            beyond = [figures.get(f"success_beyond_{other}_95") for other in (BASELINE, TWIN)]
-            run = figures["red_lights_run"]
-            view.add_row(
-                traffic,
-                name,
-                str(figures["drives"]),
-                f"{figures['success']:.0%}",
-                _interval(figures["success_95"]),
-                *(_interval(each) if each else "" for each in beyond),
-                f"{figures['route_completion']:.0%}",
-                f"{figures['driving_score']:.0f}",
-                f"{figures['pedestrians_per_km']:.2f}",
-                f"{figures['vehicles_per_km']:.2f}",
-                f"{figures['statics_per_km']:.2f}",
-                "" if run is None else f"{run:.0%}",
-                f"{figures['lane_invasions_per_km']:.1f}",
-                f"{figures['jerk_mps3']:.1f}",
-                f"{figures['mean_speed_mps']:.1f}",
-            )
+    """Return every driver's figures, traffic below traffic."""
+    title = f"{report['drives']} drives; floors are judged in {', '.join(report['floors_are_judged_in']) or 'none'}"
+    traffic = report["traffic"].items()
+    return in_columns(title, {name: {who: _shown(figures) for who, figures in by.items()} for name, by in traffic})
+
+
+def in_columns(title: str, groups: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Table:
+    """Return what each group's members have to show, a column a member: there are few of them, and many figures.
+
+    Args:
+        groups: by its heading, which is left out where it is empty, members by name, figures by name.
+    """
+    names = sorted({name for members in groups.values() for name in members})
+    view = Table(title=title, title_justify="left")
+    view.add_column()
+    for name in names:
+        view.add_column(name, justify="right")
+    for heading, members in groups.items():
+        if heading:
+            view.add_row(heading, style="bold")
+        for figure in dict.fromkeys(figure for figures in members.values() for figure in figures):
+            view.add_row(figure, *(members.get(name, {}).get(figure, "") for name in names))
         view.add_section()
     return view
 
 
-def _interval(ends: Sequence[float]) -> str:
+def _shown(figures: dict[str, Any]) -> dict[str, str]:
+    others = [other for other in (BASELINE, TWIN) if f"success_beyond_{other}_95" in figures]
+    run = figures["red_lights_run"]
+    return {
+        "drives": str(figures["drives"]),
+        "success": f"{figures['success']:.0%}",
+        "95 %": interval(figures["success_95"]),
+        **{f"beyond {other}": interval(figures[f"success_beyond_{other}_95"]) for other in others},
+        "completion": f"{figures['route_completion']:.0%}",
+        "driving score": f"{figures['driving_score']:.0f}",
+        "people/km": f"{figures['pedestrians_per_km']:.2f}",
+        "cars/km": f"{figures['vehicles_per_km']:.2f}",
+        "static/km": f"{figures['statics_per_km']:.2f}",
+        "red run": "" if run is None else f"{run:.0%}",
+        "lane inv./km": f"{figures['lane_invasions_per_km']:.1f}",
+        "jerk, m/s³": f"{figures['jerk_mps3']:.1f}",
+        "m/s": f"{figures['mean_speed_mps']:.1f}",
+    }
+
+
+def interval(ends: Sequence[float]) -> str:
+    """Return an interval of shares in percent."""
     return f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f}"

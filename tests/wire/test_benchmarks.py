@@ -26,7 +26,7 @@ from contract.processes import tree
 from tests.conftest import REPOSITORY
 from tests.wire.trainee import SMALL, running
 
-DRIVING = ("benchmarks/driving.py", "--town", "Lite:seed=800,size=400")
+DRIVING = ("benchmarks/driving.py",)
 STARTED_S = 120.0
 
 
@@ -87,6 +87,22 @@ def test_a_group_whose_process_is_lost_is_driven_again_and_at_last_named(tmp_pat
     out, _ = process.communicate(timeout=300)
     named = "Not finished: pid (seed 0) in empty, ClearNoon; run it again." in out
     assert (process.returncode, named) == ((0, False) if kills == 1 else (1, True)), out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("--traffic", "rush"), "--traffic rush is unknown: expected some of empty, regular, dense."),
+        (("--town", "Lite:seed=7,size=400"), "--town Lite:seed=7,size=400 has no routes: expected Lite:seed=800,"),
+        (("--town", "Town02", "--map-dir", "nowhere"), "nowhere/Town02.xodr doesn't exist; give --map-dir the folder"),
+    ],
+)
+def test_what_cannot_be_driven_is_refused_before_a_drive(tmp_path: Path, wrong: tuple[str, ...], said: str) -> None:
+    refused = command(*DRIVING, "--out", str(tmp_path / "out"), "--drivers", "stop", *wrong)
+    out, _ = refused.communicate(timeout=100)
+    assert refused.returncode == 2
+    assert said in " ".join(out.replace("│", "").split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_who_is_told_what_only_the_simulator_knows_is_judged_as_a_control_alone(tmp_path: Path) -> None:

@@ -96,7 +96,10 @@ def test_an_ablation_stands_beside_the_reference_after_as_many_steps() -> None:
     assert found["td3"]["success_rate"] == pytest.approx(0.75)
     low, high = found["td3"]["success_95"]
     assert low < 0.75 < high
-    assert learning.table({"variants": found}).row_count == 2
+    view = learning.table({"variants": found})
+    shown = list(zip(*(column.cells for column in view.columns), strict=True))
+    assert ("success", "50%", "75%") in shown
+    assert ("td3 then", "50%", "75%") in shown
     json.dumps(found)
 
 

@@ -73,9 +73,9 @@ def test_a_simulator_lost_among_cars_ends_it_with_one_sentence_and_keeps_the_ste
     assert "Traceback" not in error
     kept = Replay.open(shown / "replay").steps
     assert kept >= STEPS
-    port = start_server().port
+    port, patient = start_server().port, ("--set", "simulator.timeout_s=60")
     for more in (5, 2000):  # fewer, and more, than were asked for at first
-        another = program(port, *command, "--steps", str(kept + more), "--resume")
+        another = program(port, *command, *patient, "--steps", str(kept + more), "--resume")
         assert another.returncode == Exit.FINISHED, another.stderr
         assert Replay.open(shown / "replay").steps == kept + more
 

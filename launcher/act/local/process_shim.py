@@ -225,7 +225,8 @@ def main() -> int:
     except OSError as error:
         given.log.open("a").write(f"{given.command[0]} can't be started: {error.strerror}.\n")
         return 127
-    os.write(given.report, f"{shim.pid}\n".encode())
+    with contextlib.suppress(BrokenPipeError):  # the launcher has gone, and the lifeline with it: run() ends the child
+        os.write(given.report, f"{shim.pid}\n".encode())
     os.close(given.report)
     return shim.run()
 

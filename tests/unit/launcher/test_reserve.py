@@ -140,6 +140,8 @@ def sampled(figures: Figures, pid: int, robber: int) -> Iterator[list[Sample]]:
     def look() -> None:
         while not done.wait(0.002):
             held = held_by(figures)
+            if held != held_by(figures):  # read while somebody took or gave, which sums up to what never was
+                continue
             if samples and samples[-1].taken > held.get(pid, 0.0):
                 break
             free = figures.total_mib - (5745 - RESERVED) - sum(held.values())

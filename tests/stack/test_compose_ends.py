@@ -21,6 +21,7 @@ from launcher.act.runtime import Role, StartError
 from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
 from tests.conftest import REPOSITORY
+from tests.crowd import assert_within
 from tests.stack.compose_run import AGENT, LIMITS, SIMULATOR, end_of, running, until
 from tests.stack.conftest import Launch
 from tests.stack.stack import LITE, docker
@@ -69,7 +70,7 @@ def test_a_simulator_that_ends_in_its_start_is_seen_while_compose_still_waits_fo
     seen_s = time.time()
     finished = docker("inspect", "--format", "{{.State.FinishedAt}}", *launched.containers("--all")).stdout
     finished_s = datetime.fromisoformat(finished[:19]).replace(tzinfo=timezone.utc).timestamp()
-    assert seen_s - finished_s < 2.0 + 1.0, "within 2 s; the engine's word is cut to whole seconds"
+    assert_within(2.0 + 1.0, seen_s - finished_s)  # the engine's word is cut to whole seconds
     assert launched.log(Role.SIMULATOR) == ["no town"]
 
 

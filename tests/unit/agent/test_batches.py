@@ -199,7 +199,7 @@ class Told:
 ENDS = st.sampled_from(["terminated", "truncated", "broken off"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 12), ENDS), min_size=1, max_size=20),
     n_step=st.integers(1, 5),

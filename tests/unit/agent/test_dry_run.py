@@ -56,7 +56,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
     size=st.integers(1, 9),
     precision=st.sampled_from(["float32", "bfloat16", "float16"]),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_dry_run_leaves_every_bit_and_the_next_update_as_they_were(
     replay: Replay, seed: int, updates: int, delay: int, size: int, precision: str
 ) -> None:

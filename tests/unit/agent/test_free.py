@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import config
@@ -172,7 +172,6 @@ def test_a_cap_on_the_process_limits_what_the_device_has_free(
     assert free.device_bytes(fraction) == expected + CUDA_CONTEXT
 
 
-@settings(deadline=None)
 @given(
     context_mib=st.integers(0, 2000),
     free_mib=st.integers(0, 3000),

@@ -192,7 +192,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(plans(), st.randoms(use_true_random=False), st.one_of(st.none(), RATIOS))
 def test_every_plan_comes_to_its_end_with_the_ratio_kept(
     plan: Plan, chance: object, other_ratio: Fraction | None

@@ -94,7 +94,7 @@ def drawn(replay: Replay, count: int = 400, until: int | None = None) -> set[Tra
 EPISODES = st.lists(st.tuples(st.integers(1, 30), st.booleans()), min_size=1, max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(lengths=EPISODES, extra=st.integers(0, 40))
 def test_samples_are_the_naive_lists_transitions(lengths: list[tuple[int, bool]], extra: int) -> None:
     """Every draw is exactly one of the list's; with wrap-around only overwritten and nearly overwritten ones miss."""
@@ -113,7 +113,7 @@ def test_samples_are_the_naive_lists_transitions(lengths: list[tuple[int, bool]]
         assert len(newest) == 0 or len(seen & newest) > 0.9 * len(newest)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(lengths=EPISODES, later=EPISODES, until=st.integers(1, 100))
 def test_until_makes_a_batch_independent_of_later_rows(
     lengths: list[tuple[int, bool]], later: list[tuple[int, bool]], until: int

@@ -51,7 +51,7 @@ def contents(directory: Path) -> dict[int, tuple[bytes, bytes]]:
     return {row: (held.frames[slot].tobytes(), held.rows[slot].tobytes()) for row, slot in slots.items()}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 9), st.integers(0, 150), st.integers(0, 150))
 def test_the_newest_rows_are_kept_and_steps_go_on(
     tmp_path_factory: pytest.TempPathFactory, turns: int, before: int, after: int

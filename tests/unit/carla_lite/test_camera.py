@@ -254,7 +254,7 @@ def test_the_street_ahead_of_a_spawned_car_is_asphalt(town):
         assert below.mean() < 130
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     place=st.tuples(st.floats(-500, 900), st.floats(-500, 900), st.floats(-5, 300)),
     turn=st.tuples(st.floats(-1.57, 1.57), st.floats(-3.2, 3.2), st.floats(-0.6, 0.6)),

@@ -113,7 +113,7 @@ def test_contacts_come_in_the_order_of_the_bodies():
     assert pairs[:3] == [(0, 1), (1, 2), (2, 3)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     dx=st.floats(-6, 6),
     dy=st.floats(-6, 6),
@@ -141,7 +141,7 @@ def test_any_crash_separates_the_cars_keeps_momentum_and_gains_no_energy(dx, dy,
         assert resolve([a, b], scene()) == [] or gap >= WIDTH - 1e-6
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     places=st.lists(st.tuples(st.floats(-60, 60), st.floats(-60, 60), st.floats(-3, 3)), max_size=30),
     at=st.tuples(st.floats(-60, 60), st.floats(-60, 60)),

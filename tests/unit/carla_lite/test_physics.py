@@ -238,7 +238,7 @@ def test_world_velocity_is_what_was_set(vx: float, vy: float, yaw: float):
     assert body.world_velocity() == pytest.approx((vx, vy, 1.0), abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     start=st.tuples(*[st.floats(allow_nan=True, allow_infinity=True)] * 3),
     yaw_rate=st.floats(-100, 100),
@@ -258,7 +258,7 @@ def test_no_input_makes_the_state_infinite(start, yaw_rate, pedals, switches, ge
     assert -math.pi <= body.yaw <= math.pi
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     speed=st.floats(0.0, 40.0),
     controls=st.lists(
@@ -274,7 +274,7 @@ def test_same_inputs_give_the_same_trajectory_bit_for_bit(speed, controls):
     assert dataclasses.astuple(bodies[0]) == dataclasses.astuple(bodies[1])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(vx=st.floats(-40, 40), vy=st.floats(-20, 20), yaw_rate=st.floats(-5, 5), steer=st.floats(-1, 1))
 def test_a_spinning_car_without_throttle_comes_to_rest_and_gains_no_energy(vx, vy, yaw_rate, steer):
     body = Body(vx=vx, vy=vy, yaw_rate=yaw_rate, control=Control(steer=steer, brake=0.3))

@@ -25,7 +25,7 @@ from carla_lite.towns.junctions import build
 carla = pytest.importorskip("carla")
 
 names = st.builds("Lite:seed={},size={}".format, st.integers(0, 10**6), st.integers(200, 450))
-few = settings(max_examples=6, deadline=None)
+few = settings(max_examples=6)
 PIXEL_M = 0.25
 
 

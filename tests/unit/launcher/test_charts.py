@@ -89,7 +89,7 @@ def test_thinning_keeps_each_columns_extremes_of_every_series_and_of_their_sum(
     assert len(kept) <= 2 + len(set(columns)) * 2 * (len(series) + 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(courses())
 def test_layers_are_stacked_in_order_and_every_point_lies_inside_the_frame(samples: list[Sample]) -> None:
     axis, stack = drawn(samples)

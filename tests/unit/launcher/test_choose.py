@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from launcher.decide import plan
@@ -53,7 +53,6 @@ def running(made: Situation, asked: Candidate) -> Reading:
     return replace(made.reading, pools=tuple(map(with_both, made.reading.pools)))
 
 
-@settings(deadline=None)
 @given(seen=machines, agent=rules, quality=st.sampled_from(["Epic", "Low"]), policy=policies)
 def test_for_the_same_shortage_start_and_run_choose_the_same_steps(
     seen: dict[str, float], agent: Rule, quality: str, policy: list[str] | None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.heartbeat import MemoryFigures
@@ -76,7 +76,6 @@ def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(
     assert watermarks.agent_context_mib(tmp_path / "none") is None
 
 
-@settings(deadline=None)
 @given(st.floats(1, 2000), PHASES, st.sampled_from(["cuda", "cpu"]))
 def test_a_measured_context_replaces_the_estimate_and_nothing_that_comes_beside_it(
     context: float, values: dict[str, Any], device: str
@@ -94,7 +93,6 @@ def test_a_measured_context_replaces_the_estimate_and_nothing_that_comes_beside_
     assert after.mib[PoolKind.RAM] == before.mib[PoolKind.RAM]
 
 
-@settings(deadline=None)
 @given(context=st.floats(1, 2000), other=st.floats(1, 2000), room=st.floats(-300, 300))
 def test_once_a_context_is_there_the_verdict_does_not_depend_on_its_size(
     context: float, other: float, room: float

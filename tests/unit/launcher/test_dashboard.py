@@ -272,7 +272,7 @@ ANYTHING = st.recursive(
 POOLS = st.dictionaries(st.text(max_size=6), st.dictionaries(st.sampled_from(["total", "free", "owners"]), ANYTHING))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_values_of_any_kind_and_torn_lines_never_stop_it(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -198,7 +198,7 @@ def test_a_simulator_that_is_away_is_waited_for() -> None:
     assert not diagnosed(map(look, seconds(115)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(gap_s=st.floats(10.5, 1e5), at_s=st.integers(2, 60))
 def test_a_gap_begins_all_waiting_anew(gap_s: float, at_s: int) -> None:
     """Whatever was being waited for when the machine fell asleep was not waited for in the meantime."""
@@ -211,7 +211,7 @@ def test_a_gap_begins_all_waiting_anew(gap_s: float, at_s: int) -> None:
     assert not diagnosed(map(look, seconds(at_s + 19, at_s - 2)))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(times=st.lists(st.floats(0.5, 9.5), min_size=50, max_size=300))
 def test_findings_follow_from_the_observations_alone(times: list[float]) -> None:
     def looks() -> list[Observation]:

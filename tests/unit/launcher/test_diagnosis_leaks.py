@@ -51,7 +51,7 @@ def test_a_leak_of_20_mib_a_minute_is_seen_ten_minutes_ahead() -> None:
     assert "20 MiB a minute" in leak.sentence
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(slope=st.floats(5, 500), ahead_s=st.floats(460, 1500), noise=st.floats(0, 5), seed=st.integers(0, 2**32))
 def test_every_leak_is_found_at_least_a_minute_before_the_reserve_is_touched(
     slope: float, ahead_s: float, noise: float, seed: int
@@ -62,7 +62,7 @@ def test_every_leak_is_found_at_least_a_minute_before_the_reserve_is_touched(
     assert 100 + ahead_s - time_s >= 60
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(slope=st.floats(60, 500), ahead_s=st.floats(150, 460), seed=st.integers(0, 2**32))
 def test_a_fast_leak_is_found_from_a_shorter_time(slope: float, ahead_s: float, seed: int) -> None:
     series = holding(simulator=leaking(slope, ahead_s * slope / 60, 2.0, seed))
@@ -122,7 +122,7 @@ def test_a_simulator_that_was_started_anew_begins_with_a_clean_record() -> None:
     assert max(times) < 600
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 2**32), noise=st.floats(0, 20), free=st.floats(120, 2000))
 def test_noise_of_20_mib_causes_nothing(seed: int, noise: float, free: float) -> None:
     rng = random.Random(seed)
@@ -134,7 +134,7 @@ def test_noise_of_20_mib_causes_nothing(seed: int, noise: float, free: float) ->
     assert not diagnosed(map(series, seconds(1800)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(gap_s=st.floats(11, 8 * 3600), at_s=st.integers(1, 400), seed=st.integers(0, 2**32))
 def test_a_machine_that_slept_causes_nothing(gap_s: float, at_s: int, seed: int) -> None:
     rng = random.Random(seed)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.decide import plan
@@ -250,7 +250,6 @@ machines: Any = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(seen=machines, agent=rules, quality=st.sampled_from(["Epic", "Low"]))
 def test_what_is_chosen_fits_by_its_own_numbers_and_takes_nothing_for_nothing(
     seen: dict[str, float], agent: Rule, quality: str
@@ -273,7 +272,6 @@ def test_what_is_chosen_fits_by_its_own_numbers_and_takes_nothing_for_nothing(
         assert not without.fits, f"{step} is not needed"
 
 
-@settings(deadline=None)
 @given(seen=machines, agent=rules)
 def test_no_step_of_a_ladder_makes_its_own_pool_fuller(seen: dict[str, float], agent: Rule) -> None:
     made: Situation = situation(reading(**seen), agent)
@@ -289,7 +287,6 @@ def test_no_step_of_a_ladder_makes_its_own_pool_fuller(seen: dict[str, float], a
             before[step.rung] = sums
 
 
-@settings(deadline=None)
 @given(vram=st.floats(500, 12_000), more=st.floats(0, 2000), agent=rules)
 def test_a_bigger_card_never_fits_less(vram: float, more: float, agent: Rule) -> None:
     small, large = (planned(reading(vram=size, ram=60_000), agent) for size in (vram, vram + more))

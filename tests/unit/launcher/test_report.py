@@ -261,7 +261,7 @@ def test_what_is_in_the_files_is_text_and_never_markup(tmp_path: Path) -> None:
     assert text.count("&lt;script") > 8
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_files_torn_anywhere_or_overwritten_never_stop_the_report(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -281,7 +281,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_values_of_any_kind_never_stop_the_report(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -315,7 +315,7 @@ def test_values_of_any_kind_never_stop_the_report(
     page(tmp_path_factory.mktemp("run"), files)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(), st.floats()), max_size=40))
 def test_a_curve_stays_inside_its_frame(points: list[tuple[float, float]]) -> None:
     svg = line_chart("a curve", points)

@@ -296,7 +296,7 @@ def test_an_error_in_the_launcher_leaves_no_process(world: World) -> None:
     assert all(program.ended is not None for program in world.programs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["simulator", "agent", "request", "sick", "well"]))),
     st.sampled_from([0, 1, 71, 75, 139]),

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.browser import browsing, needs_chromium
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, port_pair
 
 ADDRESS = re.compile(r"window at http://127\.0\.0\.1:(\d+)/\?token=(\S+)")
 
@@ -33,18 +33,16 @@ class Viewed:
     """A server with a window, and requests to it."""
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = min(probe.getsockname()[1], 65_000)
+        self.port = port_pair()
         command = [sys.executable, "-m", "carla_lite", "--port", str(self.port), "--view"]
         self.process = subprocess.Popen(
             command, cwd=REPOSITORY / "carla" / "lite", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if found := ADDRESS.search(line):
-                break
-        else:
-            raise AssertionError("no window")
+        said = ""
+        while not (found := ADDRESS.search(said)):
+            said += (line := self.process.stdout.readline())
+            assert line, said
         self.window, self.token = int(found[1]), found[2]
         self.address = f"http://127.0.0.1:{self.window}/?token={self.token}"
 

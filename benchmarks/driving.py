@@ -186,10 +186,10 @@ def map_of(town: str, map_dir: Path | None) -> str:
     """
     if town.startswith("Lite"):
         return town
-    path = (map_dir or Path()) / f"{town}.xodr"
-    if map_dir is None or not path.is_file():
-        at = f"{path} doesn't exist" if map_dir is not None else "no --map-dir is given"
-        raise typer.BadParameter(f"--town {town} is a map of CARLA's: {at}; give --map-dir the folder of {path.name}.")
+    path = Path(map_dir or "", f"{town}.xodr")
+    if not path.is_file():
+        why = f"{path} doesn't exist; give --map-dir the folder of {path.name}."
+        raise typer.BadParameter(f"--town {town} is a map of CARLA's: {why}")
     return str(path)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from launcher.ports import free_port_pair
+from launcher.ports import free_ports
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -68,11 +68,16 @@ class Server:
 StartServer = Callable[..., Server]
 
 
-def port_pair() -> int:
-    """Return a port N such that N (RPC) and N+1 (streams) are free on the loopback."""
-    port = free_port_pair(random.Random())
+def ports(count: int) -> int:
+    """Return the first of so many neighbouring ports that are free on the loopback."""
+    port = free_ports(random.Random(), count)
     assert port is not None
     return port
+
+
+def port_pair() -> int:
+    """Return a port N such that N (RPC) and N+1 (streams) are free on the loopback."""
+    return ports(2)
 
 
 def serve(

@@ -1,11 +1,22 @@
-"""How long something may take where others crowd this machine: their share of it is added to the limit.
+"""How long something may take where others crowd this machine: waiting for it, and limits that they stretch.
 
-Owns the stretching, and what a failure says of it.
+Owns the loop, the stretching, and what a failure says of it.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
+
+
+def until(condition: Callable[[], object], limit_s: float = 60.0) -> float:
+    """Return how long it took until something was so."""
+    began_s = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began_s < limit_s, f"waited in vain for {limit_s:g} s"
+        time.sleep(0.02)
+    return time.monotonic() - began_s
 
 
 def assert_within(limit_s: float, took_s: float) -> None:

@@ -7,8 +7,7 @@ import re
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,13 +69,6 @@ def started(*arguments: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
             yield port, process
         finally:
             process.kill()
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def listens(port: int, host: str = "127.0.0.1") -> bool:

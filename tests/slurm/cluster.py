@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from contract.enums import StrEnum
+from tests.conftest import ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
 START_S = 60.0
@@ -88,14 +89,6 @@ def missing(memory: Memory = Memory.POLLED) -> str:
     return f"no {', '.join(lacking)} here: apt-get install slurm-wlm munge" if lacking else ""
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 class Cluster:
     """Controller and nodes; ``environment`` makes any of Slurm's commands speak to them."""
 
@@ -144,10 +137,10 @@ class Cluster:
 
     def _write(self) -> None:
         host, cores = socket.gethostname().partition(".")[0], os.cpu_count() or 1
-        controller, *ports = free_ports(1 + len(self.nodes))
+        controller = ports(1 + len(self.nodes))
         lines = [
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=6000"
-            for node, port in zip(self.nodes, ports, strict=True)
+            for port, node in enumerate(self.nodes, controller + 1)
         ]
         lines.append("PartitionName=long Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
         for name in ("state", "munge", *(f"spool-{node}" for node in self.nodes)):

@@ -20,9 +20,9 @@ from contract.paths import RunPaths
 from launcher.config import SHIPPED
 from launcher.slurm import record
 from launcher.slurm.answers import End
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, ports
 from tests.faults import tell
-from tests.slurm.cluster import Cluster, Memory, free_ports, missing
+from tests.slurm.cluster import Cluster, Memory, missing
 from tests.wire.launched import OURS, QUICK
 from tests.wire.trainee import rows
 
@@ -37,7 +37,7 @@ class Job:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.runs = cluster, folder / "runs"
         self.run = RunPaths(self.runs / "night")
-        (self.control,) = free_ports(1)
+        self.control = ports(1)
         self.config = folder / "quick.yaml"
         self.number = ""
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, Start
 from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
-from tests.conftest import REPOSITORY
-from tests.stack.stack import docker, port_triple
+from tests.conftest import REPOSITORY, ports
+from tests.crowd import until
+from tests.stack.stack import docker
 
 LIMITS = config.load()
 SIMULATOR, AGENT = Start(Role.SIMULATOR, "Low"), Start(Role.AGENT)
-PATIENCE_S = 60.0
 # A launcher that starts the simulator, listens to it, and waits to be killed.
 LAUNCHER = """
 import sys, time
@@ -66,7 +65,7 @@ class ComposeRun:
         self.run.logs.mkdir(parents=True)
         self.config = folder.with_suffix(".yaml")
         self.config.write_text(yaml.safe_dump(dict(settings)))
-        self.port, self.over = port_triple(), folder.with_suffix(".over.yml")
+        self.port, self.over = ports(3), folder.with_suffix(".over.yml")
         services: dict[str, Any] = {name: {"entrypoint": ["python", "-c", text]} for name, text in programs.items()}
         # carla-lite knows no quality; here its environment tells with which one it was made.
         services.setdefault("carla", {})["environment"] = {"CARLA_QUALITY": "${CARLA_QUALITY}"}
@@ -105,13 +104,6 @@ class ComposeRun:
 
     def log(self, role: Role) -> list[str]:
         return (self.run.logs / f"{role.value}.log").read_text().splitlines()
-
-
-def until(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "waited in vain"
-        time.sleep(0.02)
 
 
 def running(child: ComposeChild) -> ComposeChild:

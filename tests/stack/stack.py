@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import subprocess
 import sys
 import time
@@ -18,8 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.ports import free_ports
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, ports
 from tests.soak import census
 from tests.wire.trainee import Run
 
@@ -75,7 +73,7 @@ class Stack:
     ) -> None:
         self.runs = folder / "runs"
         self.runs.mkdir()
-        self.port = port_triple()
+        self.port = ports(3)
         self.project = f"carla-td3-test-{uuid.uuid4().hex[:8]}"
         self.run = Run(self.runs / RUN_NAME, self.port, settings)
         for path in (self.runs, self.run.path):
@@ -149,10 +147,3 @@ class Stack:
         with contextlib.suppress(AssertionError):
             return f"{self.run.beat}\n{self.run.collector_log}\n{self.logs('agent')}\n{self.logs('carla')}"
         return str(self.run.beat)
-
-
-def port_triple() -> int:
-    """Return a port such that it and the next two are free on the loopback."""
-    port = free_ports(random.Random(), 3)
-    assert port is not None
-    return port

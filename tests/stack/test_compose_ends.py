@@ -21,8 +21,8 @@ from launcher.act.runtime import Role, StartError
 from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
 from tests.conftest import REPOSITORY
-from tests.crowd import assert_within
-from tests.stack.compose_run import AGENT, LIMITS, SIMULATOR, end_of, running, until
+from tests.crowd import assert_within, until
+from tests.stack.compose_run import AGENT, LIMITS, SIMULATOR, end_of, running
 from tests.stack.conftest import Launch
 from tests.stack.stack import LITE, docker
 

@@ -12,7 +12,8 @@ from launcher.act.compose.container import LOST
 from launcher.act.leftovers import await_leftovers
 from launcher.act.runtime import Role, Start, StartError
 from launcher.observe.observation import Ended
-from tests.stack.compose_run import AGENT, SIMULATOR, end_of, running, until
+from tests.crowd import until
+from tests.stack.compose_run import AGENT, SIMULATOR, end_of, running
 from tests.stack.conftest import Launch
 from tests.stack.relay import Relay
 from tests.stack.stack import docker

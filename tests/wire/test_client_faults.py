@@ -12,7 +12,8 @@ import pytest
 
 from launcher.observe.health import Address, check
 from tests.conftest import StartServer
-from tests.faults import CHECK_S, Faulty, listens, run, started, until
+from tests.crowd import until
+from tests.faults import CHECK_S, Faulty, listens, run, started
 from tests.wire.conftest import Connect, StartFaulty
 
 PROTOCOL_VERSION = "0.9.16"
@@ -35,7 +36,7 @@ def test_a_server_dies_as_the_fault_says(faulty: Faulty, fault: str, code: int) 
 
 def test_a_server_that_ignores_sigterm_serves_on(faulty: Faulty) -> None:
     assert faulty.tell("fault ignore-sigterm") == "ok"
-    until(lambda: "ignore-sigterm" not in faulty.tell("status"))  # it begins at the server's next turn
+    until(lambda: "ignore-sigterm" not in faulty.tell("status"), 10.0)  # it begins at the server's next turn
     faulty.server.process.terminate()
     time.sleep(0.5)
     assert faulty.server.process.poll() is None
@@ -73,9 +74,9 @@ def test_an_exit_at_the_start_comes_before_the_port_opens() -> None:
 def test_a_slow_start_opens_the_port_late() -> None:
     begun_s = time.monotonic()
     with started("--fault", "slow-start:by_s=2") as (port, _):
-        until(lambda: listens(port))
+        until(lambda: listens(port), 10.0)
         assert time.monotonic() - begun_s > 2.0
-        until(lambda: check(Address("127.0.0.1", port)).ok)
+        until(lambda: check(Address("127.0.0.1", port)).ok, 10.0)
 
 
 def test_carlas_last_words_come_line_by_line_before_its_end() -> None:
@@ -89,7 +90,7 @@ def test_carlas_last_words_come_line_by_line_before_its_end() -> None:
 
 def test_lavapipe_is_complained_of_and_lived_with(start_server: StartServer, capfd: pytest.CaptureFixture[str]) -> None:
     server = start_server(extra=("--fault", "log:lines=lavapipe"))
-    until(lambda: check(Address("127.0.0.1", server.port)).ok)
+    until(lambda: check(Address("127.0.0.1", server.port)).ok, 10.0)
     said = capfd.readouterr().out.splitlines()
     assert "WARNING: lavapipe is not a conformant vulkan implementation, testing use only." in said
 
@@ -166,7 +167,7 @@ def test_memory_grows_at_the_rate_that_was_asked_for(faulty: Faulty) -> None:
     before_mib = faulty.anonymous_mib()
     begun_s = time.monotonic()
     faulty.tell("fault grow:mib_per_min=1800")
-    until(lambda: faulty.held_mib() >= 40)
+    until(lambda: faulty.held_mib() >= 40, 10.0)
     assert time.monotonic() - begun_s >= 40 / 30
     low_mib, grown_mib, high_mib = faulty.held_mib(), faulty.anonymous_mib() - before_mib, faulty.held_mib()
     faulty.tell("clear")

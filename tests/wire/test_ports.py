@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent import config
-from launcher.ports import free_ports
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, ports
 
 LITE = [sys.executable, "-m", "carla_lite"]
 
@@ -25,8 +23,7 @@ def environment(**variables: str) -> dict[str, str]:
 def test_simulator_health_check_and_agent_meet_at_the_first_of_the_ports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = free_ports(random.Random(), 3)
-    assert port is not None
+    port = ports(3)
     reported = environment(CARLA_PORTS=f"{port}-{port + 2}")
     server = subprocess.Popen(LITE, stdout=subprocess.PIPE, text=True, env=reported)
     try:

@@ -22,7 +22,7 @@ import pytest
 
 from launcher.config import SHIPPED
 from tests.conftest import REPOSITORY
-from tests.faults import until
+from tests.crowd import until
 from tests.gpu_stub.stub import Figures, build
 from tests.wire.trainee import running
 
@@ -163,7 +163,9 @@ def test_a_part_beyond_its_limit_is_ended_with_all_that_it_started(
     assert held.run("slow", "sh", "-c", program, limit_s=1).code == verification.TIMED_OUT
     assert held.steps[0].failed
     started = [int(pid) for pid in pids.read_text(encoding="ascii").split()]
-    until(lambda: not any(map(running, started)))  # those that it didn't start itself end a moment after the signal
+    until(
+        lambda: not any(map(running, started)), 10.0
+    )  # those that it didn't start itself end a moment after the signal
 
 
 def test_a_verification_that_is_stopped_ends_its_step_and_leaves_what_there_is(tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_a_verification_that_is_stopped_ends_its_step_and_leaves_what_there_is(t
     ]
     environment = {**os.environ, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
     with subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL) as process:
-        until(lambda: pids.exists() and pids.read_text(encoding="ascii").endswith("\n"), timeout_s=60)
+        until(lambda: pids.exists() and pids.read_text(encoding="ascii").endswith("\n"))
         process.terminate()
         assert process.wait(60) == 128 + 15
     assert not psutil.pid_exists(int(pids.read_text(encoding="ascii")))

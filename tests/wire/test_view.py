@@ -19,6 +19,7 @@ import pytest
 
 from tests.browser import browsing, needs_chromium
 from tests.conftest import REPOSITORY, port_pair
+from tests.crowd import until
 
 ADDRESS = re.compile(r"window at http://127\.0\.0\.1:(\d+)/\?token=(\S+)")
 
@@ -92,13 +93,6 @@ def world(viewed: Viewed) -> carla.World:
     return client.get_world()
 
 
-def eventually(holds: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_a_viewer_sees_who_is_where_from_the_spectators_place(viewed: Viewed, world: carla.World) -> None:
     blueprint = world.get_blueprint_library().find("vehicle.tesla.model3")
     pose = world.get_map().get_spawn_points()[3]
@@ -123,9 +117,9 @@ def test_moving_the_spectator_is_seen_by_every_client_and_the_other_way_round(
     spectator.set_transform(carla.Transform(carla.Location(10.0, 20.0, 30.0), carla.Rotation(yaw=45.0)))
     viewed.until(lambda state: state.get("camera") == [10.0, 20.0, 45.0])
     assert viewed.command(yaw=0.5) == 204
-    eventually(lambda: abs(spectator.get_transform().rotation.yaw - 73.65) < 0.1)
+    until(lambda: abs(spectator.get_transform().rotation.yaw - 73.65) < 0.1)
     assert viewed.command(forward=10.0, up=2.0) == 204
-    eventually(lambda: abs(spectator.get_location().z - 32.0) < 0.1 and spectator.get_location().x > 12.0)
+    until(lambda: abs(spectator.get_location().z - 32.0) < 0.1 and spectator.get_location().x > 12.0)
 
 
 def test_a_followed_actor_is_kept_in_view_until_the_viewer_moves_on(viewed: Viewed, world: carla.World) -> None:
@@ -135,12 +129,12 @@ def test_a_followed_actor_is_kept_in_view_until_the_viewer_moves_on(viewed: View
     car = world.spawn_actor(blueprint, first)
     viewed.until(lambda state: state.get("actors"))
     assert viewed.command(follow=car.id) == 204
-    eventually(lambda: 6.0 < spectator.get_location().distance(car.get_location()) < 9.0)
+    until(lambda: 6.0 < spectator.get_location().distance(car.get_location()) < 9.0)
     car.set_transform(then)
-    eventually(lambda: 6.0 < spectator.get_location().distance(then.location) < 9.0)
+    until(lambda: 6.0 < spectator.get_location().distance(then.location) < 9.0)
     assert viewed.command(up=50.0) == 204
     viewed.until(lambda state: state["following"] is None)
-    eventually(lambda: spectator.get_location().z > 45.0)
+    until(lambda: spectator.get_location().z > 45.0)
     car.destroy()
 
 
@@ -222,8 +216,8 @@ def test_dragging_and_clicking_in_a_browser_move_the_spectator(viewed: Viewed, w
         tab.call("Input.dispatchMouseEvent", type="mousePressed", x=300, y=250, clickCount=1, **mouse)
         tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=420, y=250, **mouse)
         tab.call("Input.dispatchMouseEvent", type="mouseReleased", x=420, y=250, clickCount=1, **mouse)
-        eventually(lambda: abs(spectator.get_transform().rotation.yaw - yaw) > 5.0)
+        until(lambda: abs(spectator.get_transform().rotation.yaw - yaw) > 5.0)
         tab.run("document.querySelector('#actors g').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
-        eventually(lambda: spectator.get_location().distance(car.get_location()) < 9.0)
+        until(lambda: spectator.get_location().distance(car.get_location()) < 9.0)
         assert browser.problems == []
     car.destroy()

@@ -9,7 +9,8 @@ from agent.collector.watchdog import WatchdogEnv
 from agent.config import validate
 from agent.exchange.status import Status
 from contract.heartbeat import CollectorState
-from tests.faults import Faulty, until
+from tests.crowd import until
+from tests.faults import Faulty
 from tests.wire.trainee import SMALL
 
 TIMEOUT_S = 1.0
@@ -25,7 +26,7 @@ def test_a_simulator_that_hangs_as_an_episode_begins_is_waited_for_as_any_other(
     faulty.tell("fault hang")
     beginning = threading.Thread(target=env.reset, daemon=True)
     beginning.start()
-    until(lambda: status.state is CollectorState.CONNECTING)
+    until(lambda: status.state is CollectorState.CONNECTING, 10.0)
     assert status.read().limit_s > settings.simulator.patience_s
     faulty.tell("clear")
     beginning.join()

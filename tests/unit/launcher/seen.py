@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -112,12 +111,3 @@ def first(reported: Told, cause: Cause) -> tuple[float, Finding]:
         if finding.cause is cause:
             return time_s, finding
     raise AssertionError(f"{cause} isn't among {causes(reported)}")
-
-
-def until(true: Callable[[], bool], limit_s: float = 20.0, every_s: float = 0.05) -> float:
-    """Return how long it took until something was true."""
-    began_s = time.monotonic()
-    while not true():
-        assert time.monotonic() - began_s < limit_s, "it never came"
-        time.sleep(every_s)
-    return time.monotonic() - began_s

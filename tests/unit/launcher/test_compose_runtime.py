@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from launcher.act.runtime import Role, Start, StartError
 from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
 from tests.conftest import REPOSITORY
+from tests.crowd import until
 
 LIMITS = config.load()
 SHORT_GRACES = LIMITS.model_copy(
@@ -225,13 +225,6 @@ def test_a_start_concerns_one_service_alone_and_leaves_restarts_to_the_launcher(
     assert ("--wait" in words) is waits
     assert restart == "RESTART=no"
     assert 'RESTART="no"' in (run.path / "launcher.env").read_text().splitlines()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("said", "reason"), [("one\nno such network.\n\n", "no such network"), ("", "without a word")])

@@ -27,7 +27,8 @@ from launcher.observe.observation import Ended
 from launcher.observe.pools import Cards
 from launcher.options import RunOptions
 from tests.conftest import REPOSITORY
-from tests.unit.launcher.test_processes import FAMILY, family, until
+from tests.crowd import until
+from tests.unit.launcher.test_processes import FAMILY, family
 
 LIMITS = config.load()
 SIMULATOR, AGENT = Start(Role.SIMULATOR), Start(Role.AGENT)

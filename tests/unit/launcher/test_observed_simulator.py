@@ -20,7 +20,7 @@ from launcher.observe.observation import Sign
 from launcher.observe.simulator import IdleConnection, sign_of, signs_in
 from launcher.observe.tail import MOST_BYTES, Tail
 from tests.conftest import StartServer
-from tests.unit.launcher.seen import until
+from tests.crowd import until
 
 PATIENCE_S = 20.0
 
@@ -38,14 +38,14 @@ def test_the_end_of_a_killed_simulator_is_seen_at_once_and_forgotten_when_anothe
 ) -> None:
     server = start_server()
     connection = IdleConnection(Address("127.0.0.1", server.port))
-    until(stands(connection))
+    until(stands(connection), 20.0)
     assert not connection.look()
     os.kill(server.process.pid, signal.SIGKILL)
-    assert until(connection.look) < 2.0
+    assert until(connection.look, 20.0) < 2.0
     assert connection.look(), "it stays lost while nothing listens"
     server.process.wait()
     start_server(port=server.port)
-    until(lambda: not connection.look())
+    until(lambda: not connection.look(), 20.0)
     connection.close()
 
 
@@ -81,7 +81,7 @@ def hang_up_on_all(proxy: socket.socket) -> None:
 def test_a_stopped_simulator_keeps_its_connection(start_server: StartServer) -> None:
     server = start_server()
     connection = IdleConnection(Address("127.0.0.1", server.port))
-    until(stands(connection))
+    until(stands(connection), 20.0)
     server.process.send_signal(signal.SIGSTOP)
     try:
         assert not any(connection.look() for _ in range(10))

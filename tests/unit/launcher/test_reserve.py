@@ -17,6 +17,7 @@ import pytest
 
 from contract.processes import held_mib
 from tests.conftest import REPOSITORY
+from tests.crowd import until
 from tests.gpu_stub import grow
 from tests.gpu_stub.stub import Figures, build
 
@@ -109,7 +110,14 @@ def foreign_process(figures: Figures, start: Start) -> Callable[[int], Program]:
 
 
 def held_by(figures: Figures) -> dict[int, float]:
-    """Return the MiB that each living process has of the stand-in GPU."""
+    """Return the MiB that each living process has of the stand-in GPU, all at one moment."""
+    held = _read(figures)
+    while held != (again := _read(figures)):  # somebody took or gave meanwhile: together they'd be what never was
+        held = again
+    return held
+
+
+def _read(figures: Figures) -> dict[int, float]:
     held = {}
     for file in figures.path.with_name("figures.d").iterdir():
         with contextlib.suppress(OSError, IndexError, ValueError):  # gone, or being written
@@ -140,8 +148,6 @@ def sampled(figures: Figures, pid: int, robber: int) -> Iterator[list[Sample]]:
     def look() -> None:
         while not done.wait(0.002):
             held = held_by(figures)
-            if held != held_by(figures):  # read while somebody took or gave, which sums up to what never was
-                continue
             if samples and samples[-1].taken > held.get(pid, 0.0):
                 break
             free = figures.total_mib - (5745 - RESERVED) - sum(held.values())
@@ -161,13 +167,6 @@ def most_free(samples: list[Sample], begins: float, ends: float) -> float:
     return max(sample.free for sample in samples if begins <= sample.taken < ends)
 
 
-def eventually(condition: Callable[[], object]) -> None:
-    until = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < until, "it didn't happen in time"
-        time.sleep(0.005)
-
-
 def noting_its_pid(file: Path, *words: str) -> tuple[str, ...]:
     """Return a command that writes its process id to a file and becomes another one."""
     return ("sh", "-c", f'echo $$ > {file}.new; mv {file}.new {file}; exec "$@"', "sh", *words)
@@ -175,7 +174,7 @@ def noting_its_pid(file: Path, *words: str) -> tuple[str, ...]:
 
 def pid_in(file: Path) -> int:
     """Return the id as soon as it is there."""
-    eventually(file.exists)
+    until(file.exists, 10.0)
     return int(file.read_text())
 
 
@@ -276,14 +275,14 @@ def test_nothing_stays_held_when_it_is_killed(figures: Figures, start: Start) ->
     program = start("--min-free", "1000", "--", "sh", "-c", "echo runs; sleep 0.5", environment=figures.environment)
     assert program.line() == "runs"
     program.process.kill()
-    eventually(lambda: not held_by(figures))
+    until(lambda: not held_by(figures), 10.0)
 
 
 def test_a_command_that_has_settled_is_left_all_of_the_rest(figures: Figures, start: Start) -> None:
-    words = ("--min-free", "2048", "--settle", "0.6", "--", *GROW, "--stay", "3", "80")
+    words = ("--min-free", "2048", "--settle", "0.6", "--", *GROW, "--stay", "1.5", "80")
     program = start(*words, environment=figures.environment)
-    eventually(lambda: len(held_by(figures)) == 2)  # holder and command
-    eventually(lambda: sum(held_by(figures).values()) == CONTEXT + 80)
+    until(lambda: len(held_by(figures)) == 2, 10.0)  # holder and command
+    until(lambda: sum(held_by(figures).values()) == CONTEXT + 80, 2.5)
     code, said = program.ended()
     assert code == 0
     assert "the command hasn't grown for 0.6 s (it holds 380 MiB)" in said

@@ -141,7 +141,7 @@ def test_a_job_that_ends_in_every_way_finishes_with_all_its_steps_and_the_report
 
 
 def ends_in_every_way(job: Job) -> None:
-    steps = 1000
+    steps = 2100  # more than 12.5 a second make before the second time limit: 90 s, 60 s and what is killed
     job.submit(steps, "--time", "10", "--mem", "4000M", "--warn", str(WARNED_S))
 
     job.until_driven()
@@ -159,7 +159,7 @@ def ends_in_every_way(job: Job) -> None:
     job.change(TimeLimit="3", StartTime="now")  # Slurm leaves two minutes between
     job.until(lambda: job.steps[3:4] == [End.TIME_LIMIT], "the second time limit")
     job.until(lambda: job.state == "PENDING", "the queue")
-    job.change(TimeLimit="10", StartTime="now")
+    job.change(TimeLimit="20", StartTime="now")
     job.until(lambda: job.state == "COMPLETED", "the end")
 
     assert job.steps == [End.KILLED, End.OUT_OF_MEMORY, End.TIME_LIMIT, End.TIME_LIMIT, End.FINISHED]

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
+from tests.crowd import PATIENCE_S
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars"),
 )
-PATIENCE_S = 120.0
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: apt-get install chromium")
 
@@ -116,7 +117,7 @@ class Browser:
     def close(self) -> None:
         os.close(self._out)  # its end ends the browser
         try:
-            self._process.wait(10)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -22,7 +22,7 @@ from launcher.ports import free_ports
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # How long an example takes says how busy the machine is.
-hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 

@@ -13,13 +13,15 @@ from pathlib import Path
 
 from launcher.observe.health import Address, check
 from tests.conftest import Server, port_pair
+from tests.crowd import PATIENCE_S
 
 CHECK_S = 1.0
+"""Patience of a health check that shall find something wrong."""
 
 
 def tell(control_port: int, line: str) -> str:
     """Send one line and return the line that answers it: ``ok``, ``ok frame=…`` or ``error`` and a sentence."""
-    with socket.create_connection(("127.0.0.1", control_port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", control_port), timeout=PATIENCE_S) as connection:
         connection.sendall(f"{line}\n".encode())
         with connection.makefile(encoding="utf-8") as answers:
             return answers.readline().rstrip("\n")
@@ -43,9 +45,9 @@ class Faulty:
     def held_mib(self) -> int:
         return int(self.status()["held_mib"])
 
-    def check(self, in_use: bool = False) -> str:
+    def check(self, limit_s: float = PATIENCE_S, in_use: bool = False) -> str:
         """Return the health check's problem."""
-        return check(Address("127.0.0.1", self.server.port), CHECK_S, in_use).problem
+        return check(Address("127.0.0.1", self.server.port), limit_s, in_use).problem
 
     def anonymous_mib(self) -> float:
         status = Path(f"/proc/{self.server.process.pid}/status").read_text(encoding="ascii")
@@ -56,7 +58,7 @@ class Faulty:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "carla_lite", "--port", str(port_pair()), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @contextlib.contextmanager

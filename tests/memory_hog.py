@@ -46,7 +46,7 @@ class Hog:
 
     def wait(self) -> int:
         """Return its exit code, as Popen gives it."""
-        return self._process.wait(30)
+        return self._process.wait()
 
     def _tell(self, line: str) -> bool:
         assert self._process.stdin

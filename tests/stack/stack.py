@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import REPOSITORY, ports
+from tests.crowd import PATIENCE_S
 from tests.soak import census
 from tests.wire.trainee import Run
 
@@ -126,7 +127,7 @@ class Stack:
             [sys.executable, census.__file__, str(self.port), "*"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=True,
         )
         return int(counted.stdout)

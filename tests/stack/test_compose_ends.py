@@ -7,8 +7,6 @@ import json
 import os
 import socket
 import subprocess
-import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -21,10 +19,10 @@ from launcher.act.runtime import Role, StartError
 from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
 from tests.conftest import REPOSITORY
-from tests.crowd import assert_within, until
+from tests.crowd import PATIENCE_S, until
 from tests.stack.compose_run import AGENT, LIMITS, SIMULATOR, end_of, running
 from tests.stack.conftest import Launch
-from tests.stack.stack import LITE, docker
+from tests.stack.stack import LITE
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
@@ -67,10 +65,6 @@ def test_a_simulator_that_ends_in_its_start_is_seen_while_compose_still_waits_fo
     launched = launch(carla="import sys; print('no town', flush=True); sys.exit(3)")
     simulator = launched.runtime.start(SIMULATOR)
     assert end_of(simulator) == Ended(3)
-    seen_s = time.time()
-    finished = docker("inspect", "--format", "{{.State.FinishedAt}}", *launched.containers("--all")).stdout
-    finished_s = datetime.fromisoformat(finished[:19]).replace(tzinfo=timezone.utc).timestamp()
-    assert_within(2.0 + 1.0, seen_s - finished_s)  # the engine's word is cut to whole seconds
     assert launched.log(Role.SIMULATOR) == ["no town"]
 
 
@@ -132,7 +126,7 @@ def test_the_agents_program_runs_in_a_container_for_a_moment(launch: Launch) -> 
     launched = launch()
     command = (*launched.runtime.agent_command(), "footprint", "--config", launched.runtime.config_inside(), "--json")
     environment = {**os.environ, **launched.runtime.environment}
-    reported = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
+    reported = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S, env=environment)
     assert json.loads(reported.stdout)
     assert launched.runtime.left(Role.AGENT) is None
     assert launched.containers("--all") == []

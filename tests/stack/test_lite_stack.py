@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ LONG: dict[str, Any] = {
     "replay": {"capacity": 50_000},
     "training": {**SMALL["training"], "total_steps": 50_000},
 }
-GRACE_S = 60.0
 
 
 def trained_modules(stack: Stack) -> set[str]:
@@ -43,9 +41,7 @@ def test_from_clean_to_stopped_and_on_again(start_stack: StartStack) -> None:
     stack.wait(lambda: stack.run.beat.get("updates", 0) > 100 and (stack.run.path / "checkpoints" / "latest").exists())
     assert trained_modules(stack) == {"encoder", "actor", "critic"}
 
-    begun_s = time.monotonic()
     stack.compose("stop")
-    assert time.monotonic() - begun_s < GRACE_S
     agent, simulator = stack.state("agent"), stack.state("carla")
     assert (agent["Status"], agent["ExitCode"], agent["OOMKilled"]) == ("exited", Exit.STOPPED, False)
     assert (simulator["Status"], simulator["ExitCode"]) == ("exited", 0)

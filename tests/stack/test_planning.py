@@ -14,6 +14,7 @@ import pytest
 from contract.paths import RunPaths
 from launcher.act.compose.project import name_of
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 from tests.stack.stack import CALLER, docker
 
 QUICK = str(REPOSITORY / "config" / "td3_config_quick.yaml")
@@ -38,7 +39,7 @@ def plan(runs: Path, **environment: str) -> dict[str, Any]:
         cwd=REPOSITORY,
         env={**os.environ, **environment},
     )
-    reported, said = planner.communicate(timeout=180)
+    reported, said = planner.communicate(timeout=PATIENCE_S)
     assert reported, said
     project = f"label=com.docker.compose.project={name_of(RunPaths(runs / f'.planned-{planner.pid}'))}"
     left = [docker(*words, "--quiet", "--filter", project).stdout for words in (("ps", "--all"), ("network", "ls"))]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.crowd import PATIENCE_S
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARTS = {"lint": "ruff check", "unit": "tests/unit", "wire": "tests/wire tests/soak", "stack": "tests/stack"}
 PARTS |= {"long": "-m long tests"}
@@ -47,7 +49,7 @@ def make(folder: Path, *words: str, **environment: str) -> subprocess.CompletedP
         text=True,
         cwd=folder,
         env=inherited | environment,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 

@@ -20,9 +20,9 @@ import yaml
 
 from launcher.config import SHIPPED
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 from tests.wire.trainee import rows
 
-PATIENCE_S = 300.0
 QUICK = """
 environment: {time_limit: {constant_s: 6}, route: {min_length_m: 60, max_length_m: 150}}
 td3: {batch_size: 8}

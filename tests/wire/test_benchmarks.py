@@ -24,6 +24,7 @@ from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
 from contract.processes import tree
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 from tests.wire.trainee import SMALL, running
 
 DRIVING = ("benchmarks/driving.py",)
@@ -38,7 +39,7 @@ def command(*words: str) -> subprocess.Popen[str]:
 
 def ended(*words: str) -> str:
     process = command(*words)
-    out, _ = process.communicate(timeout=300)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, out
     return out
 
@@ -84,7 +85,7 @@ def test_a_group_whose_process_is_lost_is_driven_again_and_at_last_named(tmp_pat
                 if "spawn_main" in " ".join(child.cmdline()):
                     child.kill()
                     killed.add(child.pid)
-    out, _ = process.communicate(timeout=300)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     named = "Not finished: pid (seed 0) in empty, ClearNoon; run it again." in out
     assert (process.returncode, named) == ((0, False) if kills == 1 else (1, True)), out
 

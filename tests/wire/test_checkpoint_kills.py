@@ -16,6 +16,7 @@ from agent import config
 from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
 from tests.conftest import StartServer
+from tests.crowd import PATIENCE_S
 from tests.soak.run_monitor import RunMonitor
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run
@@ -40,7 +41,7 @@ def unfinished(run: Run) -> list[Path]:
 def strike(run: Run, delay_s: float) -> list[int]:
     """Kill a learner so long after it began a checkpoint; return the bytes of each file that it left half-way."""
     assert run.process is not None
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not RunMonitor(run).saving:  # without a pause: it lasts for some hundredths of a second
         assert time.monotonic() < deadline
     time.sleep(delay_s)

@@ -10,6 +10,7 @@ import time
 import carla
 import pytest
 
+from tests.crowd import PATIENCE_S
 from tests.wire.conftest import spawned
 
 
@@ -89,7 +90,7 @@ def drive(session):
         session.world.tick()
         streams["world"].append([state_of(actor) for actor in (car, other, third)])
         streams["camera"].append(hashlib.sha256(bytes(camera.next().raw_data)).hexdigest())
-        felt, fix = imu.get(timeout=10.0), gnss.get(timeout=10.0)
+        felt, fix = imu.get(timeout=PATIENCE_S), gnss.get(timeout=PATIENCE_S)
         streams["imu"].append(hexed(felt.accelerometer, felt.gyroscope, felt.compass))
         streams["gnss"].append(hexed(fix.latitude, fix.longitude, fix.altitude))
     time.sleep(0.3)

@@ -8,6 +8,8 @@ import carla
 import numpy as np
 import pytest
 
+from tests.crowd import PATIENCE_S
+
 
 def ahead(session, metres, z=0.0):
     where = session.world.get_map().get_spawn_points()[0]
@@ -41,7 +43,7 @@ def test_a_prop_stops_a_car_and_is_named_by_its_collision_sensor(session):
     session.sensor("sensor.other.collision", car, events.put)
     car.apply_control(carla.VehicleControl(throttle=1.0))
     session.ticks(120)
-    event = events.get(timeout=10.0)
+    event = events.get(timeout=PATIENCE_S)
     assert event.other_actor.id == machine.id
     assert event.normal_impulse.length() > 100.0
     front = car.get_location().distance(machine.get_location()) - car.bounding_box.extent.x

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import port_pair
+from tests.crowd import PATIENCE_S
 
 PROCESS = Path(__file__).with_name("traffic_process.py")
 
@@ -16,7 +17,7 @@ def test_a_traffic_manager_drives_cars_along_their_lanes(start_server):
     server = start_server()
     arguments = [str(number) for number in (server.port, port_pair(), 6, 300)]
     ended = subprocess.run(
-        [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert ended.returncode == 0, ended.stderr
     outcome = json.loads(ended.stdout.splitlines()[-1])
@@ -29,7 +30,7 @@ def test_a_traffic_manager_drives_cars_through_a_town_from_a_seed(start_server):
     server = start_server(map="Lite:seed=12,size=300")
     arguments = [str(number) for number in (server.port, port_pair(), 20, 300)]
     ended = subprocess.run(
-        [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert ended.returncode == 0, ended.stderr
     outcome = json.loads(ended.stdout.splitlines()[-1])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Server, StartServer, port_pair
+from tests.crowd import PATIENCE_S
 from tests.wire.conftest import DELTA_S, Session, session_of
 
 PROCESS = Path(__file__).with_name("traffic_process.py")
@@ -182,7 +183,7 @@ def test_a_traffic_manager_stops_at_red_and_goes_at_green(start_server: StartSer
     server = start_server()
     arguments = [str(number) for number in (server.port, port_pair(), 8, 900)]
     ended = subprocess.run(
-        [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(PROCESS), *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert ended.returncode == 0, ended.stderr
     outcome = json.loads(ended.stdout.splitlines()[-1])

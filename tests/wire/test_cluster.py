@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ray_nodes import actors_of, add_node, ray_cluster
 from contract.exits import Exit
 from contract.paths import RunPaths
 from tests.conftest import Server
+from tests.crowd import until
 from tests.wire.conftest import NewRun
 from tests.wire.launched import Launch
 from tests.wire.test_fleet import assert_whole, rings, total
@@ -68,13 +68,6 @@ def family(process: psutil.Process) -> list[int]:
     return [process.pid, *(each.pid for each in process.children(recursive=True))]
 
 
-def gone(pids: list[int], timeout_s: float = 60.0) -> bool:
-    until_s = time.monotonic() + timeout_s
-    while any(map(running, pids)) and time.monotonic() < until_s:
-        time.sleep(0.05)
-    return not any(map(running, pids))
-
-
 def test_an_actor_that_is_killed_takes_its_simulator_along_and_its_collector_goes_on_in_another(
     cluster: Any, cluster_run: Callable[[], Run]
 ) -> None:
@@ -87,7 +80,7 @@ def test_an_actor_that_is_killed_takes_its_simulator_along_and_its_collector_goe
     assert len(pids) >= 5, "an actor, a command, its shim, a simulator, a collector"
     kept = run.steps
     os.kill(actor.pid, signal.SIGKILL)
-    assert gone(pids)
+    until(lambda: not any(map(running, pids)))
     run.wait(lambda: run.steps >= kept + 100, LONG_S)
     (restarted,) = run.events("collector_restarted")
     assert restarted["end"] == "lost"
@@ -97,7 +90,7 @@ def test_an_actor_that_is_killed_takes_its_simulator_along_and_its_collector_goe
     pids = family(actors_of(RunPaths(run.path))[0])
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG_S) == Exit.STOPPED
-    assert gone(pids)
+    until(lambda: not any(map(running, pids)))
     assert_whole(rings(run)[0])
     assert run.events("stopped")[0]["steps"] == total(run)
 
@@ -134,7 +127,7 @@ def test_a_killed_learner_leaves_nothing_on_the_nodes_and_goes_on_from_its_rings
     pids = [each for actor in actors_of(RunPaths(run.path)).values() for each in family(actor)]
     run.kill()
     kept = run.steps
-    assert gone(pids)
+    until(lambda: not any(map(running, pids)))
     assert "400 steps" in run.train(*on(cluster), "--max-timesteps", "400", "--resume")
     assert run.events("resumed")[0]["steps"] >= kept
     assert_whole(rings(run)[0])
@@ -160,7 +153,7 @@ def test_a_collector_that_rests_gives_its_simulator_back_and_finds_another_when_
     run.wait(lambda: len(actors_of(RunPaths(run.path))) == 2, LONG_S)
     pids = family(actors_of(RunPaths(run.path))[1])
     assert ask(run, "apply", collector__at_work=1).result == "ok"
-    assert gone(pids)
+    until(lambda: not any(map(running, pids)))
     kept = rings(run)[1].steps
     assert ask(run, "apply", collector__at_work=2).result == "ok"
     run.wait(lambda: rings(run)[1].steps >= kept + 20, LONG_S)

@@ -24,6 +24,7 @@ from agent.td3.replay.replay import Replay
 from agent.td3.replay.ring import Ring
 from agent.trainer.shares import settings_of
 from contract.events import CollectorEnd
+from tests.crowd import until
 from tests.wire.trainee import SMALL, running
 
 LIMIT_S = 120.0
@@ -140,10 +141,7 @@ def test_a_node_that_ends_takes_collector_and_simulator_along(node: Node, tmp_pa
     pids = [each.pid for each in family()]
     assert len(pids) >= 4, "a command, its shim, a simulator, a collector"
     node.close()
-    deadline = time.monotonic() + 20
-    while any(map(running, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(running, pids))
+    until(lambda: not any(map(running, pids)))
 
 
 def test_a_simulator_that_is_killed_is_started_again_and_the_collector_drives_on(node: Node, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import carla
 import pytest
 
 from carla_lite.compiled import FOLDER_VARIABLE
+from tests.crowd import PATIENCE_S
 from tests.wire.test_client_driving import drive, hexed, listening, state_of
 
 WEATHERS = ("ClearNoon", "HardRainNoon", "ClearNight", "HardRainNight")
@@ -56,7 +57,7 @@ def live(session):
             streams["world"].append([state_of(actor) for actor in (car, other, *people)])
             for name, camera in (("small", small), ("large", large)):
                 streams[name].append(hashlib.sha256(bytes(camera.next().raw_data)).hexdigest())
-            streams["gnss"].append(hexed(fixes.get(timeout=10.0).latitude))
+            streams["gnss"].append(hexed(fixes.get(timeout=PATIENCE_S).latitude))
     return streams
 
 

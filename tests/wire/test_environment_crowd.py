@@ -19,6 +19,7 @@ from agent.env.expert import PidPurePursuit
 from agent.env.hazards import Ahead
 from agent.env.route import held_out_routes
 from tests.conftest import REPOSITORY, Server, serve
+from tests.crowd import PATIENCE_S
 from tests.wire.crowd_process import NEAR_M
 
 PROCESS = Path(__file__).with_name("crowd_process.py")
@@ -47,7 +48,7 @@ def test_drives_draw_who_is_there_and_a_seed_or_an_evaluation_brings_the_same_to
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

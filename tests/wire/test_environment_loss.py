@@ -22,6 +22,7 @@ from agent.env.route import held_out_routes
 from agent.env.session import NoSimulator, Session
 from agent.evaluation.routes import completed, evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, port_pair
+from tests.crowd import PATIENCE_S, until
 from tests.wire.conftest import spawned
 
 GO = np.array((0.0, 0.3), np.float32)
@@ -99,10 +100,7 @@ def test_the_loss_is_told_to_whoever_asked(start_server: StartServer) -> None:
     assert session.ticks == 1
     assert not reported
     server.kill()
-    for _ in range(200):
-        if reported:
-            break
-        time.sleep(0.01)
+    until(lambda: reported)
     assert len(reported) == 1
     assert not session.connected
     session.close()
@@ -131,7 +129,7 @@ def test_the_simulator_may_start_later_than_the_environment(start_server: StartS
         env.close()
     finally:
         late.terminate()
-        late.wait(10)
+        late.wait(PATIENCE_S)
 
 
 def test_close_leaves_no_actor_and_asynchronous_mode(start_server: StartServer) -> None:
@@ -166,7 +164,7 @@ def test_what_a_killed_collector_left_is_removed_and_nothing_else(start_server: 
         f"env = DrivingEnv(None, SimulatorConfig(host='127.0.0.1', port={server.port}))\n"
         "env.reset(); os.kill(os.getpid(), 9)"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == -signal.SIGKILL
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=PATIENCE_S).returncode == -signal.SIGKILL
     env = make(server.port)
     env.reset()
     env.session.tick()
@@ -273,7 +271,7 @@ def test_traffic_drives_in_the_same_process_and_is_reproducible(start_server: St
     for _ in range(2):
         server = start_server(seed=2)
         command = [sys.executable, "-c", TRAFFIC, str(server.port)]
-        done = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True)
+        done = subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, text=True)
         reports.append(json.loads(done.stdout.splitlines()[-1]))
         left = other_client(server).get_world().get_actors()
         assert spawned(left) == ["spectator"]

@@ -13,6 +13,7 @@ from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from contract.paths import RunPaths
 from tests.conftest import Server, StartServer, port_pair
+from tests.crowd import PATIENCE_S
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.test_requests import ask, traces_of_us
 from tests.wire.trainee import Run, running
@@ -63,7 +64,7 @@ def test_several_collectors_drive_together_and_the_first_one_evaluates(
     both_drive(run, 30)
     run.wait(lambda: len(run.events("evaluated")) >= 2)
     stopped = ask(run, "stop")
-    assert process.wait(30) == Exit.STOPPED
+    assert process.wait(PATIENCE_S) == Exit.STOPPED
     assert stopped.checkpoint is not None
     first, second = rings(run)
     assert first.steps + second.steps == stopped.steps
@@ -132,7 +133,7 @@ def test_a_run_whose_simulators_are_all_gone_ends_with_what_was_learned(
     both_drive(run)
     for server in servers:
         server.kill()
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == Exit.NO_SIMULATOR, out
     assert "No simulator answered at 127.0.0.1:" in out
     failed = run.events("failed")[0]
@@ -155,7 +156,7 @@ def test_a_collector_that_never_finds_a_simulator_rests_while_the_other_drives(
     run.wait(lambda: run.steps >= steps + 50 and collectors(run)[1]["state"] == "absent")
     assert [event["exit_code"] for event in run.events("collector_restarted")] == [Exit.NO_SIMULATOR] * 2
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == Exit.STOPPED
+    assert process.wait(PATIENCE_S) == Exit.STOPPED
 
 
 def test_a_killed_learner_takes_all_its_collectors_along_and_loses_no_step(
@@ -215,5 +216,5 @@ def test_requests_reach_all_collectors(start_server: StartServer, forked_run: Ne
     assert ask(run, "apply", collector__at_work=1).result == "ok"
     assert traces_of_us(connect, servers[1]) == (False, []), "its simulator can be stopped"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == Exit.STOPPED
+    assert process.wait(PATIENCE_S) == Exit.STOPPED
     assert run.events("stopped")[0]["steps"] == total(run)

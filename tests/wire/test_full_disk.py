@@ -13,6 +13,7 @@ import pytest
 
 from contract.exits import Exit
 from tests.conftest import StartServer
+from tests.crowd import PATIENCE_S
 from tests.disks import fill, read_only, small_disk
 from tests.wire.trainee import SMALL, Run
 
@@ -33,7 +34,7 @@ ENOUGH_MIB = 160
 def refused(run: Run, *extra: str) -> str:
     """Return the last line of what a run that can't begin says."""
     assert run.process is None or run.process.poll() is not None
-    out, _ = run.start(*extra).communicate(timeout=60)
+    out, _ = run.start(*extra).communicate(timeout=PATIENCE_S)
     assert run.process is not None
     assert run.process.returncode == Exit.BAD_CONFIG, out
     assert "Traceback" not in out
@@ -89,7 +90,7 @@ def test_a_disk_that_stays_full_ends_the_run_only_at_its_end(
             if ending == "is stopped":
                 run.wait(lambda: len(run.events("checkpoint_failed")) >= 1)
                 process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=PATIENCE_S)
         kept = run.events("checkpoint")[-1]
         assert process.returncode == Exit.BAD_CONFIG, out
         assert "Traceback" not in out

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 
 CONFIG = """
 environment: {time_limit: {constant_s: 4}, route: {min_length_m: 60, max_length_m: 150}}
@@ -31,10 +32,14 @@ class Installed:
         self.folder = folder / "elsewhere"
         self.folder.mkdir()
         (self.folder / "own.yaml").write_text(CONFIG, encoding="utf-8")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True, timeout=PATIENCE_S
+        )
         self._python = folder / "venv" / "bin" / "python"
         asked = [str(self._python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-        packages = Path(subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip())
+        packages = Path(
+            subprocess.run(asked, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout.strip()
+        )
         with zipfile.ZipFile(wheel(folder)) as archive:
             archive.extractall(packages)
         # A path that a .pth file names doesn't have its own .pth files read: the editable checkout stays out.
@@ -65,7 +70,12 @@ def wheel(folder: Path) -> Path:
         shutil.copy(REPOSITORY / name, source / name)
     build = "import setuptools.build_meta as build, sys; print(build.build_wheel(sys.argv[1]))"
     built = subprocess.run(
-        [sys.executable, "-c", build, str(folder)], cwd=source, check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", build, str(folder)],
+        cwd=source,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert built.returncode == 0, built.stderr
     return folder / built.stdout.split()[-1]

@@ -21,9 +21,9 @@ from tests.wire.launched import ENDLESS, PATIENCE_S, PROCESSES, Launch, Launched
 from tests.wire.staged import CARLA, card_of
 
 
-def assert_gone(processes: list[psutil.Process], within_s: float) -> None:
+def assert_gone(processes: list[psutil.Process]) -> None:
     assert len(processes) >= PROCESSES
-    _, left = psutil.wait_procs(processes, timeout=within_s)
+    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert not left
 
 
@@ -32,7 +32,7 @@ def test_a_short_run_ends_with_0_and_leaves_its_files_and_no_process(launch: Lau
     processes = launched.until_started()
     output = launched.output()
     assert launched.process.returncode == 0, output
-    assert_gone(processes, 1.0)
+    assert_gone(processes)
     state, agent = launched.read("launcher.json"), launched.read("agent.json")
     assert (state["state"], state["exit_code"], state["options"]["seed"], state["simulator_restarts"]) == (
         "stopped",
@@ -66,7 +66,7 @@ def test_a_stop_writes_a_checkpoint_and_ends_with_75(launch: Launch, number: sig
     os.killpg(launched.process.pid, number)  # a terminal's Ctrl-C reaches the whole foreground group
     output = launched.output()
     assert launched.process.returncode == 75, output
-    assert_gone(processes, 1.0)
+    assert_gone(processes)
     assert (launched.run / "checkpoints" / "latest").exists()
     assert "--run-name test --resume" in output
 
@@ -75,7 +75,7 @@ def test_a_launcher_that_is_killed_leaves_a_run_to_resume_and_no_process(launch:
     launched = launch(ENDLESS)
     processes = launched.until_training()
     launched.process.kill()
-    assert_gone(processes, 20.0)
+    assert_gone(processes)
     assert (launched.run / "checkpoints" / "latest").exists()
     assert launched.read("agent.json")["exit_code"] == 75
     steps = launched.read("agent.json")["step"]
@@ -95,7 +95,7 @@ def test_a_launcher_that_comes_while_a_killed_ones_agent_still_stops_waits_for_i
     launched.process.wait(PATIENCE_S)
     again = launch(ENDLESS)
     with contextlib.suppress(subprocess.TimeoutExpired):  # far longer than a refusal takes
-        again.process.wait(10)
+        again.process.wait(PATIENCE_S)
     assert again.process.poll() is None, again.output()
     agent.resume()
     again.until(lambda: again.state.get("pid") == again.process.pid)
@@ -103,8 +103,8 @@ def test_a_launcher_that_comes_while_a_killed_ones_agent_still_stops_waits_for_i
     again.stop()
 
 
-def test_a_second_request_ends_everything_at_once(launch: Launch) -> None:
-    launched = launch(ENDLESS)
+def test_a_second_request_ends_everything_at_once(launch: Launch, tmp_path: Path) -> None:
+    launched = launch(ENDLESS, *own_limits(tmp_path, {"agent.stop_grace_s": 3600}))
     processes = launched.until_training()
     agent = psutil.Process(launched.read("launcher.json")["agent"]["pid"])
     agent.suspend()  # it can't answer the first one
@@ -114,7 +114,7 @@ def test_a_second_request_ends_everything_at_once(launch: Launch) -> None:
     launched.process.send_signal(signal.SIGTERM)
     output = launched.output()
     assert launched.process.returncode == 75, output
-    assert_gone(processes, 1.0)
+    assert_gone(processes)
 
 
 def test_a_simulator_that_is_killed_comes_back_under_the_same_agent(launch: Launch) -> None:

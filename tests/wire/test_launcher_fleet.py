@@ -5,6 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
+from tests.crowd import PATIENCE_S
 from tests.wire.launched import ENDLESS, Launch, Launched
 
 TWO = ("--", "--set", "training.collectors=2", "--set", "simulator.timeout_s=5")
@@ -42,7 +43,7 @@ def test_a_run_with_two_simulators_goes_on_while_one_is_started_again(launch: La
     assert pool["owners"]["simulator"] > 1.3 * one - 100, "the memory of both"
     processes = psutil.Process(launched.process.pid).children(recursive=True)
     launched.stop()
-    _, left = psutil.wait_procs(processes, timeout=3.0)
+    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert not left
     assert "simulator 1 started again, the others went on" in (launched.run / "report.md").read_text(encoding="utf-8")
 
@@ -53,5 +54,5 @@ def test_a_killed_launcher_leaves_no_simulator(launch: Launch) -> None:
     launched.until(lambda: [each["steps"] > 5 for each in launched.beat.get("collectors", ())] == [True, True])
     processes = psutil.Process(launched.process.pid).children(recursive=True)
     launched.process.kill()
-    _, left = psutil.wait_procs(processes, timeout=20.0)
+    _, left = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert not left

@@ -15,6 +15,7 @@ import yaml
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from tests.conftest import StartServer
+from tests.crowd import PATIENCE_S
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run, program
 
@@ -32,7 +33,7 @@ SETTINGS: dict[str, Any] = {
 def stopped(run: Run) -> None:
     assert run.process is not None
     run.process.send_signal(signal.SIGTERM)
-    assert run.process.wait(20) == Exit.STOPPED
+    assert run.process.wait(PATIENCE_S) == Exit.STOPPED
 
 
 def killed(run: Run) -> None:

@@ -21,6 +21,7 @@ from agent.td3.replay.layout import META
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from tests.conftest import REPOSITORY, StartServer
+from tests.crowd import PATIENCE_S
 from tests.faults import Faulty
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, program
@@ -65,7 +66,7 @@ def test_a_simulator_lost_among_cars_ends_it_with_one_sentence_and_keeps_the_ste
             time.sleep(0.05)
         with contextlib.suppress(OSError):  # who crashes doesn't answer
             faulty.tell(f"fault {fault}")
-        _, error = recording.communicate(timeout=60)
+        _, error = recording.communicate(timeout=PATIENCE_S)
     finally:
         recording.kill()
     assert recording.returncode == Exit.NO_SIMULATOR, error

@@ -16,6 +16,7 @@ from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.requests import Answer, await_answer, send
 from tests.conftest import Server, StartServer, port_pair
+from tests.crowd import PATIENCE_S
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import Run, program, running
 
@@ -103,11 +104,9 @@ def test_a_simulator_may_be_restarted_while_the_run_is_drained(start_server: Sta
 def test_a_run_is_drained_while_it_waits_for_a_simulator(start_server: StartServer, forked_run: NewRun) -> None:
     port = port_pair()
     run = forked_run("run", Server(port, None))  # type: ignore[arg-type]
-    run.start("--max-timesteps", "60")
+    run.start("--max-timesteps", "60", "--set", "collector.stop_grace_s=3600")  # none without a simulator
     run.wait(lambda: run.beat["phase"] == "waiting_for_simulator")
-    begun_s = time.monotonic()
     assert ask(run, "drain").result == "ok"
-    assert time.monotonic() - begun_s < 5, "no grace for a collector that has no simulator"
     start_server(port=port)
     assert ask(run, "resume").result == "ok"
     run.finish()
@@ -161,7 +160,7 @@ def test_a_stop_on_request_ends_as_sigterm_does(start_server: StartServer, forke
     if drained:
         ask(run, "drain")
     stopped = ask(run, "stop")
-    assert process.wait(20) == Exit.STOPPED
+    assert process.wait(PATIENCE_S) == Exit.STOPPED
     assert stopped.result == "ok"
     assert saved_updates(run, stopped.checkpoint) == stopped.updates == run.events("stopped")[0]["updates"]
     assert run.events("stopped")[0]["cause"].startswith("request ")
@@ -195,4 +194,4 @@ def test_a_person_asks_and_is_told_what_became_of_it(start_server: StartServer, 
     done = program(run.port, *command, "stop")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The run has ended. ")
-    assert process.wait(20) == Exit.STOPPED
+    assert process.wait(PATIENCE_S) == Exit.STOPPED

@@ -17,6 +17,7 @@ import yaml
 from contract.exits import Exit
 from contract.heartbeat import CollectorState
 from tests.conftest import Server, StartServer
+from tests.crowd import PATIENCE_S
 from tests.soak.run_monitor import RunMonitor
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL, Run
@@ -53,7 +54,7 @@ def goes_on(run: Run, server: Server, start_server: StartServer) -> None:
 def stopped_in_order(run: Run, server: Server, start_server: StartServer) -> None:
     assert run.process is not None
     run.process.send_signal(signal.SIGTERM)
-    assert run.process.wait(20) == Exit.STOPPED
+    assert run.process.wait(PATIENCE_S) == Exit.STOPPED
     server.kill()
     start_server(seed=SEED, port=server.port)
     run.start("--resume")

@@ -12,6 +12,7 @@ import yaml
 
 from launcher.act.runtime import Role
 from tests.conftest import StartServer
+from tests.crowd import PATIENCE_S
 from tests.wire.launched import ENDLESS, Launch, Launched, own_limits
 from tests.wire.staged import WIDE, settings, short_of_memory, taken
 from tests.wire.trainee import SMALL, Run
@@ -53,7 +54,7 @@ def test_a_run_whose_launcher_was_killed_goes_on_as_it_was_asked_for(launch: Lau
     assert "black:after_ticks=9000000" in before["simulator"]
     ours = psutil.Process(run.process.pid).children(recursive=True)
     run.process.kill()
-    _, left = psutil.wait_procs(ours, timeout=30)
+    _, left = psutil.wait_procs(ours, timeout=PATIENCE_S)
     assert not left
     again = launch(None)
     again.until_training(run.beat["step"] + 20)

@@ -17,6 +17,7 @@ from agent.evaluation import overlay
 from contract.exits import Exit
 from contract.paths import RunPaths
 from tests.conftest import Server, StartServer
+from tests.crowd import PATIENCE_S
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import Run, program
 
@@ -109,7 +110,7 @@ def test_another_seed_is_another_run(module_server: Server, forked_run: NewRun) 
 def test_a_missing_map_is_one_sentence_naming_those_there_are(module_server: Server, forked_run: NewRun) -> None:
     run = forked_run("run", module_server)
     process = run.start("--map", "Nowhere07")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == Exit.BAD_CONFIG, out
     assert "'Nowhere07'" in out
     assert "Lite01" in out

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
 
 from contract.exits import Exit
 from tests.conftest import StartServer
+from tests.crowd import PATIENCE_S, until
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import program, running
 
@@ -42,10 +42,7 @@ def test_a_killed_agent_resumes_with_every_finished_transition(start_server: Sta
     collector = run.beat["collector"]["pid"]
     run.process.kill()
     run.process.wait()
-    deadline = time.monotonic() + 5
-    while running(collector):
-        assert time.monotonic() < deadline, "the collector outlived its learner"
-        time.sleep(0.01)
+    until(lambda: not running(collector))
     kept = run.steps
     saved = run.events("checkpoint")[-1]["updates"]
     run.train("--max-timesteps", "600", "--resume")
@@ -61,7 +58,7 @@ def test_a_stopped_run_leaves_a_checkpoint_and_goes_on(start_server: StartServer
     run.wait(lambda: run.steps >= 60)
     collector = run.beat["collector"]["pid"]
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == Exit.STOPPED
+    assert process.wait(PATIENCE_S) == Exit.STOPPED
     assert not running(collector)
     stopped = run.events("stopped")[0]
     assert stopped["cause"] == "SIGINT"
@@ -87,7 +84,7 @@ def test_training_survives_the_death_of_its_simulator(start_server: StartServer,
 def test_a_collector_that_never_gets_a_step_done_ends_the_run(start_server: StartServer, forked_run: NewRun) -> None:
     run = forked_run("run", start_server())
     process = run.start("--set", "collector.attempts=2", "--set", "collector.start_limit_s=0.01")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == Exit.CRASH
     assert "The collector ended 2 times in a row without a finished step" in out
     assert "Traceback" not in out
@@ -102,4 +99,4 @@ def test_a_run_is_never_overwritten_and_never_shared(start_server: StartServer, 
         assert second.returncode == Exit.BAD_CONFIG
         assert sentence in second.stderr
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == Exit.STOPPED
+    assert process.wait(PATIENCE_S) == Exit.STOPPED

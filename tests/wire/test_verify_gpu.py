@@ -22,7 +22,7 @@ import pytest
 
 from launcher.config import SHIPPED
 from tests.conftest import REPOSITORY
-from tests.crowd import until
+from tests.crowd import PATIENCE_S, until
 from tests.gpu_stub.stub import Figures, build
 from tests.wire.trainee import running
 
@@ -187,7 +187,7 @@ def test_a_verification_that_is_stopped_ends_its_step_and_leaves_what_there_is(t
     with subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL) as process:
         until(lambda: pids.exists() and pids.read_text(encoding="ascii").endswith("\n"))
         process.terminate()
-        assert process.wait(60) == 128 + 15
+        assert process.wait(PATIENCE_S) == 128 + 15
     assert not psutil.pid_exists(int(pids.read_text(encoding="ascii")))
     assert len(list(tmp_path.glob("verify-gpu-*.zip"))) == 1
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.browser import browsing, needs_chromium
 from tests.conftest import REPOSITORY, port_pair
-from tests.crowd import until
+from tests.crowd import PATIENCE_S, until
 
 ADDRESS = re.compile(r"window at http://127\.0\.0\.1:(\d+)/\?token=(\S+)")
 
@@ -48,7 +48,7 @@ class Viewed:
         self.address = f"http://127.0.0.1:{self.window}/?token={self.token}"
 
     def ask(self, path: str, method: str = "GET", body: bytes = b"", /, **headers: str) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.window, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.window, timeout=PATIENCE_S)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         given = {"host": f"127.0.0.1:{self.window}", **({"content_length": str(len(body))} if body else {}), **headers}
         for name, value in given.items():
@@ -66,7 +66,7 @@ class Viewed:
 
     def until(self, found: Any) -> dict[str, Any]:
         """Return the state in which something holds."""
-        deadline, own = time.monotonic() + 60, self.own
+        deadline, own = time.monotonic() + PATIENCE_S, self.own
         while True:
             state = json.loads(self.ask("/state", **own).body)
             if found(state):
@@ -83,7 +83,7 @@ def viewed() -> Iterator[Viewed]:
     server = Viewed()
     yield server
     server.process.terminate()
-    server.process.wait(30)
+    server.process.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -186,13 +186,13 @@ def test_another_map_is_shown_once_it_is_loaded() -> None:
     client.load_world("Lite02")
     server.until(lambda state: (state.get("town") or {}).get("name") == "Lite02")
     server.process.terminate()
-    assert server.process.wait(30) == 0
+    assert server.process.wait(PATIENCE_S) == 0
 
 
 def test_a_port_that_is_taken_is_one_sentence(viewed: Viewed) -> None:
     command = [sys.executable, "-m", "carla_lite", "--port", "2999", "--view", "--view-port", str(viewed.window)]
     ended = subprocess.run(
-        command, cwd=REPOSITORY / "carla" / "lite", capture_output=True, text=True, check=False, timeout=60
+        command, cwd=REPOSITORY / "carla" / "lite", capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     assert ended.returncode == 69
     assert ended.stderr.startswith(f"carla-lite: can't listen on 127.0.0.1:{viewed.window} (Address already in use")

@@ -21,6 +21,7 @@ import pytest
 
 from agent.evaluation.overlay import size_of
 from tests.conftest import REPOSITORY, Server
+from tests.crowd import PATIENCE_S
 from tests.faults import Faulty
 
 TEST = f"{REPOSITORY}/scripts/test_visual_navigation.py"
@@ -142,7 +143,7 @@ def display(tmp_path: Path) -> Iterator[str]:
     with os.fdopen(read) as told:
         yield f":{told.readline().strip()}"
     server.terminate()
-    server.wait(10)
+    server.wait(PATIENCE_S)
 
 
 def screen(folder: Path) -> np.ndarray:

@@ -17,6 +17,7 @@ import yaml
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 from tests.wire.forked import ForkedAgent
 
 SMALL: dict[str, Any] = {
@@ -74,14 +75,14 @@ class Run:
 
     def train(self, *extra: str) -> str:
         """Return what a training that finished said."""
-        out, _ = self.start(*extra).communicate(timeout=300)
+        out, _ = self.start(*extra).communicate(timeout=PATIENCE_S)
         assert self.process is not None
         assert self.process.returncode == Exit.FINISHED, out + self.collector_log
         return out
 
     def finish(self) -> None:
         assert self.process is not None
-        out, _ = self.process.communicate(timeout=300)
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
         assert self.process.returncode == Exit.FINISHED, out + self.collector_log
 
     def kill(self) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from agent.trainer import checkpoint
 from agent.trainer.checkpoint import CheckpointError
+from tests.crowd import PATIENCE_S
 from tests.disks import fill, read_only, small_disk
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -239,7 +240,7 @@ save(2)
 def test_a_kill_at_any_rename_leaves_a_whole_checkpoint(tmp_path: Path, rename: int, updates: int) -> None:
     """The only checkpoint is being replaced by one of the same step: aside, into place, named in ``latest``, done."""
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(rename)]
-    ended = subprocess.run(command, check=False, cwd=REPOSITORY, timeout=60)
+    ended = subprocess.run(command, check=False, cwd=REPOSITORY, timeout=PATIENCE_S)
     assert ended.returncode == (0 if rename == 4 else -signal.SIGKILL)
     assert checkpoint.exists(tmp_path)
     assert checkpoint.load(tmp_path, {}).values["updates"] == updates
@@ -270,7 +271,7 @@ print(max(seen) - seen[0], len(seen))
 
 def test_saving_makes_no_copy_of_the_tensors(tmp_path: Path) -> None:
     command = [sys.executable, "-c", COPIED, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     grown_mib, looks = map(float, ended.stdout.split())
     assert looks > 20
     assert grown_mib < 20, "160 MiB of tensors were written"

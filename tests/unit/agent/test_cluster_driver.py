@@ -12,6 +12,7 @@ from agent.config import ClusterConfig
 from agent.exits import AgentError
 from contract.exits import Exit
 from contract.paths import RunPaths
+from tests.crowd import PATIENCE_S
 
 
 def test_without_ray_it_says_how_to_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +20,7 @@ def test_without_ray_it_says_how_to_have_it(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delitem(sys.modules, "agent.cluster.actors", raising=False)
     driver = Driver(RunPaths(tmp_path), ClusterConfig(address="127.0.0.1:6379"))
     first = driver._connected()
-    error = first.exception(timeout=30)
+    error = first.exception(timeout=PATIENCE_S)
     assert isinstance(error, AgentError)
     assert error.code is Exit.BAD_CONFIG
     assert "pip install '.[ray]'" in str(error)

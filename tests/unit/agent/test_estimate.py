@@ -30,6 +30,7 @@ from agent.trainer.pacing import Counters
 from contract.exits import Exit
 from contract.heartbeat import MemoryFigures
 from contract.paths import RunPaths
+from tests.crowd import PATIENCE_S
 from tests.unit.agent.batches import random_batch
 from tests.unit.beats import BEAT
 
@@ -251,7 +252,7 @@ def test_the_learner_s_high_water_lies_within_the_band(batch: int) -> None:
     updating = [each for each in found.items if each.phase in ("always", "updating")]
     learner = sum(each.host for each in updating if "collector" not in each.name) / MIB
     arguments = [sys.executable, "-c", HIGH_WATER, json.dumps(values)]
-    ended = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=60)
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     assert 0.8 * learner <= float(ended.stdout) <= 1.25 * learner, f"estimated {learner} MiB"
 
 
@@ -382,7 +383,7 @@ def test_the_reserve_is_left_free() -> None:
 
 def agent(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "agent", *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
 
 
 def test_training_that_can_t_fit_is_refused_before_anything_is_allocated(tmp_path: Path) -> None:
@@ -443,5 +444,5 @@ def test_the_command_prints_a_table_and_refuses_by_exit_code() -> None:
 def test_without_a_gpu_in_question_the_command_needs_no_torch() -> None:
     program = "import sys; from agent.__main__ import app; app(standalone_mode=False); print('torch' in sys.modules)"
     arguments = [sys.executable, "-c", program, "footprint", "--device", "cpu"]
-    ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     assert ended.stdout.splitlines()[-1] == "False", ended.stderr

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.crowd import PATIENCE_S
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 
@@ -40,7 +42,7 @@ print(json.dumps({"taken": taken, "faults": seen, "held_mib": held, "after_mib":
 
 def ended(how: str) -> dict[str, Any]:
     command = [sys.executable, "-c", FAULTS, how]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -83,7 +85,7 @@ print(*found)
 @glibc
 def test_a_heap_that_grew_up_to_the_limit_leaves_room_for_what_is_mapped() -> None:
     command = [sys.executable, "-c", LIMITED]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     first, *later = map(int, done.stdout.split())
     assert 4 <= first <= 12
@@ -118,7 +120,7 @@ print(json.dumps({"held_mib": held, "micro_batch": recovery.micro_batch}))
 @glibc
 def test_a_smaller_micro_batch_that_is_asked_for_frees_memory_at_once() -> None:
     command = [sys.executable, "-c", LESS]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     found = json.loads(done.stdout)
     begun, whole, less, part, _, again = found["held_mib"]
     assert whole - begun > 60

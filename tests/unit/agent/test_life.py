@@ -29,6 +29,7 @@ from contract.events import CollectorEnd
 from contract.exits import Exit
 from contract.heartbeat import CollectorState
 from contract.paths import RunPaths
+from tests.crowd import PATIENCE_S
 from tests.unit.agent.test_chunks import There
 
 PLACED = Placed(node="worker-1", incarnation="1", simulator="127.0.0.1:2000")
@@ -104,7 +105,7 @@ class Learner:
         life = Life(lambda: connected, Channel(theirs), told, self.told.append)
         thread = threading.Thread(target=life.run, daemon=True)
         thread.start()
-        thread.join(30)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
         reports = list(_all(channel))
         return reports, Ended.heard(control.recv(1 << 16))

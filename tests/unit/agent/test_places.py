@@ -16,6 +16,7 @@ from agent.run_directory import prepare
 from contract.exits import Exit
 from contract.paths import RunPaths
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 
 STRANGER = 1234
 TRAIN = (f"{REPOSITORY}/scripts/train_td3.py", "--run-dir", "runs/new")
@@ -61,7 +62,7 @@ def as_stranger(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CARLA_PORT": "1", "HOME": str(folder)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 

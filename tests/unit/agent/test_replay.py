@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from agent.td3.replay.frames import FrameStack, space_to_depth
 from agent.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
+from tests.crowd import until
 from tests.disks import read_only, small_disk
 
 RNG = np.random.default_rng
@@ -369,10 +369,7 @@ def test_reader_never_sees_a_torn_row_while_a_fast_writer_laps_it(tmp_path: Path
     directory = tmp_path / "replay"
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(directory)], stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
-        while not (directory / "replay.json").exists() or Replay.open(directory).steps < 400:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: (directory / "replay.json").exists() and Replay.open(directory).steps >= 400)
         reader = Replay.open(directory)
         for _ in range(20):
             drawn(reader, 128)  # compares every pixel with what its row says it is

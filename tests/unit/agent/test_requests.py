@@ -25,6 +25,7 @@ from contract.exits import Exit, ExitError
 from contract.paths import RunPaths
 from contract.requests import Answer, Inbox, Request, RequestKind, Result, Unfit, await_answer, send
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 
 SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
 DONE = Answer(
@@ -284,7 +285,7 @@ def test_a_device_that_isn_t_there_is_refused_and_nothing_changes(tmp_path: Path
 
 def test_asking_where_nobody_runs_is_one_sentence(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "agent", "request", "stop", "--run-dir", str(tmp_path)]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     assert ended.returncode == Exit.BAD_CONFIG
     assert ended.stderr == f"{tmp_path}: no agent runs there; start it, or name another --run-dir.\n"
     assert not list(tmp_path.iterdir())

@@ -21,6 +21,7 @@ from agent.td3.replay.frames import PRIVILEGED
 from agent.td3.replay.replay import Batch
 from agent.td3.td3 import STARTING, STEERING, TD3, actor_loss, bellman_target, critic_loss
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 from tests.unit.agent.batches import random_batch
 
 SMALL = TD3Config(network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,)), batch_size=8)
@@ -241,7 +242,7 @@ def test_learning_never_loads_torchs_compiler() -> None:
         from tests.unit.agent.test_td3 import SMALL, TD3, _batch
         TD3(SMALL, torch.device("cpu"), seed=0).update(_batch(0))
         assert "torch._dynamo" not in sys.modules"""
-    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=PATIENCE_S)
 
 
 def test_policy_takes_the_learners_weights_and_acts_like_its_actor() -> None:

@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,9 +25,11 @@ from agent.td3.replay.replay import ReplayError
 from agent.trainer.checkpoint import CheckpointError
 from agent.trainer.learner import Learner, architecture
 from agent.trainer.pacing import Counters
+from contract import signals
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.signals import SAME_REQUEST_S, StoppedAtOnce, StopRequests
+from tests.crowd import PATIENCE_S, until
 from tests.wire.trainee import running
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -38,7 +40,7 @@ def agent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     command = [sys.executable, "-m", "agent", *arguments]
     variables = {**os.environ, **environment}
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, cwd=REPOSITORY, env=variables, timeout=60
+        command, check=False, capture_output=True, text=True, cwd=REPOSITORY, env=variables, timeout=PATIENCE_S
     )
 
 
@@ -108,19 +110,12 @@ def test_stopped_while_it_waits_for_a_simulator(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "agent", "train", "--run-dir", str(tmp_path)]
     process = subprocess.Popen(command, cwd=REPOSITORY, env={**os.environ, "CARLA_PORT": "1"})
     try:
-        wait_for(lambda: (tmp_path / "agent.json").exists() and "waiting_for" in (tmp_path / "agent.json").read_text())
+        until(lambda: (tmp_path / "agent.json").exists() and "waiting_for" in (tmp_path / "agent.json").read_text())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == Exit.STOPPED
+        assert process.wait(PATIENCE_S) == Exit.STOPPED
     finally:
         process.kill()
     assert (tmp_path / "checkpoints" / "latest").exists()
-
-
-def wait_for(condition: object, timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "it didn't happen in time"
-        time.sleep(0.05)
 
 
 def test_the_run_s_own_configuration_is_the_default_and_the_launcher_has_the_last_word(tmp_path: Path) -> None:
@@ -181,7 +176,9 @@ def test_draws_depend_on_seed_purpose_and_counter_alone() -> None:
     assert 0 <= derived_seed(0, Purpose.EPISODE, 10**9) < 2**32
 
 
-def test_the_second_signal_ends_at_once() -> None:
+def test_the_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
     stop = StopRequests(raise_second=True)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -189,7 +186,7 @@ def test_the_second_signal_ends_at_once() -> None:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)  # to the group, too: the same request
         assert (stop.signal, stop.count) == (signal.SIGTERM, 1)
-        time.sleep(SAME_REQUEST_S + 0.1)
+        now[0] += SAME_REQUEST_S + 0.1
         with pytest.raises(StoppedAtOnce):
             signal.raise_signal(signal.SIGINT)
     finally:
@@ -239,8 +236,8 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     )
     reported = tmp_path / "pid"
     process = subprocess.Popen([sys.executable, "-c", parent, child, str(reported)])
-    wait_for(lambda: reported.exists() and reported.read_text())
+    until(lambda: reported.exists() and reported.read_text())
     pid = int(reported.read_text())
     process.kill()
     process.wait()
-    wait_for(lambda: not running(pid), timeout_s=5)
+    until(lambda: not running(pid))

@@ -16,6 +16,7 @@ from agent.memory import estimate
 from agent.memory.estimate import MIB
 from contract.exits import Exit
 from launcher import config as launcher_config
+from tests.crowd import PATIENCE_S
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -23,7 +24,13 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 def footprint_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "agent", "footprint", *arguments]
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, cwd=REPOSITORY, env=os.environ | environment, timeout=60
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=os.environ | environment,
+        timeout=PATIENCE_S,
     )
 
 
@@ -102,5 +109,5 @@ def test_what_is_no_list_of_objects_is_refused_in_one_sentence(text: str) -> Non
 def test_sizing_variants_needs_no_torch() -> None:
     program = "import sys; from agent.__main__ import app; app(standalone_mode=False); print('torch' in sys.modules)"
     arguments = [sys.executable, "-c", program, "footprint", "--device", "cuda", "--variants", "[{}]"]
-    ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     assert ended.stdout.splitlines()[-1] == "False", ended.stderr

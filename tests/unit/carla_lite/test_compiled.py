@@ -15,6 +15,7 @@ import pytest
 
 from carla_lite import compiled
 from carla_lite.compiled import __main__ as command
+from tests.crowd import PATIENCE_S
 
 STATE = "from carla_lite import compiled; compiled.use(); import carla_lite.world; print(compiled.running)"
 
@@ -23,7 +24,7 @@ def state(folder: Path | str, program: str = STATE, **environment: str) -> str:
     """Return what a process says that it runs, with its compiled code expected in this folder."""
     words = [sys.executable, "-c", program]
     given = {**os.environ, compiled.FOLDER_VARIABLE: str(folder), **environment}
-    ended = subprocess.run(words, env=given, text=True, capture_output=True, timeout=60, check=True)
+    ended = subprocess.run(words, env=given, text=True, capture_output=True, timeout=PATIENCE_S, check=True)
     return ended.stdout.strip()
 
 
@@ -101,7 +102,7 @@ def build(folder: Path | str, **environment: str) -> tuple[int, str]:
     """Run the command that compiles where it can't; return its exit code and the line that it says."""
     given = {**os.environ, compiled.FOLDER_VARIABLE: str(folder), **environment}
     words = [sys.executable, "-m", "carla_lite.compiled"]
-    ended = subprocess.run(words, env=given, text=True, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(words, env=given, text=True, capture_output=True, timeout=PATIENCE_S, check=False)
     assert "Traceback" not in ended.stderr
     return ended.returncode, ended.stderr.strip()
 

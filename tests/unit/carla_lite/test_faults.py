@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from carla_lite.faults import spec
 from carla_lite.faults.carla_log import LINES
 from carla_lite.faults.fault import FaultError
+from carla_lite.faults.injector import Injector
 from carla_lite.faults.kinds import KINDS
 
 # docs/facts.md, section 4.
@@ -81,3 +84,50 @@ def test_the_help_names_every_kind_and_preset() -> None:
 @pytest.mark.parametrize("sign", SIGNS)
 def test_every_sign_that_a_watcher_goes_by_can_be_printed(sign: str) -> None:
     assert [name for name, lines in LINES.items() if any(sign in line for line in lines)]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time by which faults begin and end; waiting passes it."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+def asked(text: str) -> Injector:
+    injector = Injector([])
+    for fault in spec.read(text):
+        injector.add(fault)
+    return injector
+
+
+def at_work(injector: Injector) -> str:
+    """Return the MiB held and the faults at work, after a turn."""
+    injector.turn()
+    return injector.status().partition(" waiting=")[0]
+
+
+def test_a_fault_begins_and_ends_at_its_second(clock: list[float]) -> None:
+    injector = asked("hang:after_s=3,for_s=2")
+    seen = []
+    for now in (1002.9, 1003.0, 1004.9, 1005.0):
+        clock[0] = now
+        seen.append(at_work(injector).endswith("active=hang:after_s=3.0,for_s=2.0"))
+    assert seen == [False, True, True, False]
+
+
+def test_memory_grows_at_the_rate_that_was_asked_for(clock: list[float]) -> None:
+    injector = asked("grow:mib_per_min=120")
+    held = []
+    for _ in range(4):
+        held.append(at_work(injector).split()[1])
+        clock[0] += 0.5
+    injector.clear()
+    assert held == ["held_mib=0", "held_mib=1", "held_mib=2", "held_mib=3"]
+
+
+def test_a_slow_start_waits_before_the_port_opens(clock: list[float]) -> None:
+    injector = Injector(spec.read("slow-start:by_s=2"))
+    injector.before_listening()
+    assert clock == [1002.0]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from contract.paths import RunPaths
 from launcher.page import server
+from tests.crowd import PATIENCE_S
 
 TOKEN = "a-token-that-only-its-user-knows"
 START = 1_795_364_585.0
@@ -74,7 +75,7 @@ class Page:
 
     def ask(self, path: str, method: str = "GET", /, **headers: str) -> Reply:
         """Ask for exactly this path, with these headers (``_`` for ``-``) and no others but Host."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         connection.putheader("Host", headers.pop("host", f"127.0.0.1:{self.port}"))
         for name, value in headers.items():

@@ -17,6 +17,7 @@ from launcher.decide.sizes import Sizes, Values
 from launcher.observe.pools import PoolKind
 from launcher.resolve.agent_sizes import AgentSizes
 from launcher.resolve.footprint import FootprintError
+from tests.crowd import PATIENCE_S
 from tests.unit.launcher.planned import BASE, LIMITS, Rule, reading, simulator, situation
 from tests.unit.launcher.simulated import World
 
@@ -44,7 +45,7 @@ def test_asking_takes_no_time_and_the_end_waits_for_the_answer() -> None:
     may_answer = threading.Event()
 
     def sizes_of(variants: Sequence[Values]) -> list[Sizes]:
-        assert may_answer.wait(20)
+        assert may_answer.wait(PATIENCE_S)
         return Rule()(variants)
 
     sizes = AgentSizes(sizes_of)

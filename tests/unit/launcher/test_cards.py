@@ -27,6 +27,7 @@ from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKin
 from launcher.resolve import machine
 from launcher.resolve.cards import pick
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 from tests.gpu_stub.stub import Figures, build
 from tests.unit.launcher.planned import reading
 
@@ -82,7 +83,13 @@ def second(figures: Figures, tmp_path: Path) -> Figures:
 def prepare(figures: Figures, **asked: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PREPARE, str(figures.path.parent / "runs" / "night"), json.dumps(asked)]
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, cwd=REPOSITORY, env=figures.environment, timeout=120
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=figures.environment,
+        timeout=PATIENCE_S,
     )
 
 
@@ -159,7 +166,7 @@ def test_the_card_that_is_short_is_made_up_for_by_the_program_that_is_on_it(
         text=True,
         cwd=REPOSITORY,
         env=figures.environment,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)

@@ -21,6 +21,7 @@ from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKin
 from launcher.resolve import choosing, machine
 from launcher.resolve.choosing import Docker, choose, docker_here
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S
 from tests.gpu_stub.stub import Figures, build
 
 MISMATCH = 18
@@ -136,7 +137,7 @@ def launch(
         text=True,
         cwd=REPOSITORY,
         env=environment or figures.environment,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
 
 

@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from contract import signals
 from contract.events import LauncherEvent
 from contract.exits import Exit
 from contract.paths import RunPaths
@@ -145,11 +147,15 @@ def requests() -> Iterator[StopRequests]:
         signal.signal(number, handler)
 
 
-def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(requests: StopRequests) -> None:
+def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(
+    requests: StopRequests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
     assert (requests.count, requests.cause) == (1, "SIGTERM")
-    time.sleep(SAME_REQUEST_S + 0.1)
+    now[0] += SAME_REQUEST_S + 0.1
     os.kill(os.getpid(), signal.SIGINT)
     assert requests.count == 2
 

@@ -14,8 +14,7 @@ import pytest
 from launcher.act.compose import container_log
 from launcher.act.compose.container_log import ContainerLog
 from launcher.act.compose.engine import Container, EngineError
-
-PATIENCE_S = 60.0
+from tests.crowd import PATIENCE_S, until
 
 
 def printed(*texts: str, second: int = 1) -> list[bytes]:
@@ -101,10 +100,7 @@ def test_a_launcher_that_was_killed_is_followed_by_one_that_adds_only_what_is_ne
     killed = Engine(printed("one", "two"))
     killed.goes_on.clear()
     listens = follow(killed, path)
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not path.exists() or path.read_text() != "one\ntwo\n":
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    until(lambda: path.exists() and path.read_text() == "one\ntwo\n")
     assert followed(Engine(printed("one", "two", "three")), path) == "one\ntwo\nthree\n"
     killed.goes_on.set()
     listens.finish(PATIENCE_S)

@@ -19,6 +19,7 @@ import pytest
 from launcher.show import doctor
 from launcher.show.checks import engines, places, pytorch, settings
 from launcher.show.checks.machine import Finding, Machine, Ran, Verdict, run
+from tests.crowd import PATIENCE_S, until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DRIVER = """
@@ -373,14 +374,19 @@ def test_a_check_that_fails_or_hangs_is_unknown_and_the_others_are_told(machine:
     let_go = threading.Event()
 
     def hangs(_: Machine) -> Finding:
-        let_go.wait(30)
+        let_go.wait(PATIENCE_S)
         return Finding(Verdict.OK, "")
 
     def fails(_: Machine) -> Finding:
         raise ValueError("odd")
 
-    checks = {"hangs": hangs, "fails": fails, "python": settings.python}
-    found = dict(doctor.examine(machine, checks, limit_s=0.5))
+    checks, found = {"hangs": hangs, "fails": fails, "python": settings.python}, dict[str, Finding]()
+
+    def others_answer() -> bool:  # on a busy machine not at the first try
+        found.update(doctor.examine(machine, checks, limit_s=0.5))
+        return "no answer" not in found["fails"].found + found["python"].found
+
+    until(others_answer)
     let_go.set()
     assert found["hangs"].verdict is Verdict.UNKNOWN
     assert "no answer within 0.5 s" in found["hangs"].found
@@ -389,7 +395,7 @@ def test_a_check_that_fails_or_hangs_is_unknown_and_the_others_are_told(machine:
 
 
 def test_a_program_that_takes_too_long_is_ended() -> None:
-    ended = run((sys.executable, "-c", "import time; time.sleep(60)"), os.environ, limit_s=0.5)
+    ended = run((sys.executable, "-c", "import time; time.sleep(3600)"), os.environ, limit_s=0.5)
     assert ended.code == 1
     assert "timed out" in ended.said
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from contract.paths import RunPaths
 from launcher import config, down
 from launcher.down import DownError
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S, until
 
 LIMITS = config.load()
 # A launcher that holds the run's lock together with what it started, and what that does when the launcher is gone.
@@ -55,10 +55,7 @@ def launch(run: RunPaths) -> Iterator[Launch]:
     def start(on_sigterm: str = "signal.SIG_DFL") -> subprocess.Popen[bytes]:
         program = LAUNCHER.format(on_sigterm=on_sigterm, agent=AGENT)
         started.append(subprocess.Popen([sys.executable, "-c", program, str(run.path)], cwd=REPOSITORY))
-        deadline_s = time.monotonic() + 60
-        while not (run.path / "ready").exists():
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        until((run.path / "ready").exists)
         return started[-1]
 
     yield start
@@ -70,7 +67,7 @@ def launch(run: RunPaths) -> Iterator[Launch]:
 def test_a_launcher_that_lives_is_stopped_and_all_that_it_started_is_waited_for(run: RunPaths, launch: Launch) -> None:
     launcher = launch()
     assert down.run(run, LIMITS) == f"{run.path} is down."
-    assert launcher.wait(60) == -15
+    assert launcher.wait(PATIENCE_S) == -15
     assert (run.path / "saved").exists()
     Lock(run.launcher_lock).release()
 

@@ -34,11 +34,10 @@ from launcher.observe.observer import RunObserver
 from launcher.observe.pools import Reading
 from launcher.observe.simulator import Questions
 from tests.conftest import StartServer
-from tests.crowd import assert_within, until
+from tests.crowd import until
 from tests.unit.beats import BEAT
 
 LIMITS = config.load().watch
-PATIENCE_S = 20.0
 
 # The agent's files
 
@@ -63,7 +62,7 @@ def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tup
     files = AgentFiles(RunPaths(run.path))
     vitals.phase, vitals.step, vitals.updates = Phase.UPDATING, 7, 3
     status.state, status.ticks = CollectorState.STEPPING, 41
-    until(lambda: (beat := files.look(time.monotonic()).beat) is not None and beat.step == 7, 20.0)
+    until(lambda: (beat := files.look(time.monotonic()).beat) is not None and beat.step == 7)
     beat = files.look(time.monotonic()).beat
     assert beat is not None
     assert (beat.pid, beat.phase, beat.updates, beat.ticks) == (os.getpid(), Phase.UPDATING, 3, 41)
@@ -71,7 +70,7 @@ def test_a_real_heartbeat_is_read_and_its_age_counted(run: AgentRun, writer: tup
     assert (beat.total_steps, beat.device, beat.micro_batch, beat.exit_code) == (1000, "cpu", 16, None)
     assert beat.memory.peak_by_phase_mib is not None
     assert beat.memory.peak_by_phase_mib["updating"]["learner"] > 1
-    assert files.look(time.monotonic()).age_s < PATIENCE_S
+    until(lambda: files.look(time.monotonic()).age_s == 0)
 
 
 def agent_json(run: AgentRun, time_s: float) -> None:
@@ -280,11 +279,11 @@ def test_a_simulator_that_the_launcher_does_not_run_is_looked_at_too(run: AgentR
         lambda in_use: health.check(address, 1.0, in_use), lambda: health.answers(address, 1.0), LIMITS.check_every_s
     )
     observer = RunObserver(RunPaths(run.path), address, Asked().memory, questions, LIMITS.gap_s, external=True)
-    until(lambda: bool(observer.look(time.monotonic(), None, None).simulator.healthy), 20.0)
+    until(lambda: bool(observer.look(time.monotonic(), None, None).simulator.healthy))
     observer.look(time.monotonic(), None, None)
     server.kill()
-    took_s = until(lambda: observer.look(time.monotonic(), None, None).simulator.connection_lost, 20.0)
+    until(lambda: observer.look(time.monotonic(), None, None).simulator.connection_lost)
     seen = observer.look(time.monotonic(), None, None).simulator
-    assert_within(2.0, took_s)
     assert (seen.running, seen.healthy, seen.problem) == (True, False, "its connection ended")
+    assert seen.checks_failed == 0, "its end was seen, no question waited for"
     observer.close()

@@ -26,6 +26,7 @@ from launcher.page import live_page
 from launcher.page.buttons import Buttons
 from launcher.page.parts import AFTER_EVENT_S, Parts
 from tests.conftest import REPOSITORY
+from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.served import PICTURE, START, Page, folder, row
 
 NOW = START + 100
@@ -95,7 +96,7 @@ def test_whoever_looks_has_the_collector_asked_for_pictures_and_gets_each_new_on
     assert not page.run.live_wanted.exists()
     page.ask("/", cookie=page.cookie)
     assert not page.run.live_wanted.exists()  # the page itself shows nothing yet
-    with socket.create_connection(("127.0.0.1", page.port), timeout=10) as looks:
+    with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE_S) as looks:
         looks.sendall(f"GET /camera HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {page.cookie}\r\n\r\n".encode())
         got = b""
         while PICTURE not in got:
@@ -182,7 +183,7 @@ def test_without_a_port_nothing_is_started(run: RunPaths) -> None:
 def opened(said: list[str]) -> urllib.request.OpenerDirector:
     """Return what has shown the token once."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    opener.open(said[0].split()[-1], timeout=60).read()
+    opener.open(said[0].split()[-1], timeout=PATIENCE_S).read()
     return opener
 
 
@@ -192,11 +193,11 @@ def test_the_page_lives_beside_the_run_and_shows_who_looks_how_it_ended(run: Run
         assert process is not None
         url = said[0].split()[-1].partition("?")[0]
         opener = opened(said)
-        assert json.load(opener.open(f"{url}parts", timeout=60))["parts"]
+        assert json.load(opener.open(f"{url}parts", timeout=PATIENCE_S))["parts"]
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(url, timeout=60)
+            urllib.request.urlopen(url, timeout=PATIENCE_S)
     with pytest.raises(urllib.error.URLError, match="refused"):
-        opener.open(url, timeout=60)
+        opener.open(url, timeout=PATIENCE_S)
     assert (run.logs / "page.log").read_text() == ""
 
 
@@ -219,10 +220,7 @@ def test_the_page_ends_with_a_launcher_that_is_killed(run: RunPaths) -> None:
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
     launcher.stdout.close()
-    deadline_s = time.monotonic() + 60
-    while _lives(pid):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    until(lambda: not _lives(pid))
 
 
 def _lives(pid: int) -> bool:

@@ -1,15 +1,21 @@
 # run · test: each makes what it needs (an environment in .venv, dependencies at the versions of constraints.txt).
-# PYTHON=python3.12 picks an interpreter; PIP_FLAGS=… reaches pip (another index for torch, say); LONG=no leaves out the
-# tests marked `long`. verify-gpu CARLA=no makes nothing: it takes PYTHON as it is.
+# PYTHON=python3.12 picks an interpreter; PIP_FLAGS=… reaches pip (another index for torch, say); PARTS="unit wire" picks
+# parts of the tests. verify-gpu CARLA=no makes nothing: it takes PYTHON as it is.
 
 PYTHON ?= python3
 PIP_FLAGS ?=
-LONG ?= yes
 CARLA ?= yes
 VENV := .venv
 BIN := $(VENV)/bin
-# Which tests `test` runs; CI names some at a time.
-PARTS := lint unit wire stack $(if $(filter no,$(LONG)),,long)
+# Which parts `test` runs, and `test-all`; CI names some at a time.
+PARTS := lint unit wire
+test-all: PARTS := lint unit wire stack long
+# How long each takes, as it says first: on two cores with AVX2 that do nothing else.
+lint_TAKES := about 2 minutes on two cores, seconds with mypy's cache
+unit_TAKES := about 5 minutes on two cores
+wire_TAKES := about 15 minutes on two cores
+stack_TAKES := about 10 minutes on two cores, and the time that a first build of the images takes
+long_TAKES := about 40 minutes on two cores
 
 # What each purpose installs: extras of pyproject.toml. mypy reads the tests too, so lint has theirs.
 run_NEEDS := agent,lite,launcher,web
@@ -20,7 +26,7 @@ compiled_NEEDS := $(run_NEEDS),compiled
 READY_FOR := $(VENV)/ready-for-
 PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 
-.PHONY: run compiled test ready unit wire stack long soak verify-gpu lint clean
+.PHONY: run compiled test test-all ready unit wire stack long soak verify-gpu lint clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -30,22 +36,27 @@ run: $(READY_FOR)run  ## train a short run against carla-lite, evaluate it, leav
 compiled: $(READY_FOR)compiled  ## carla-lite's inner modules as machine code; wants a C compiler and a minute or two
 	$(BIN)/python -m carla_lite.compiled
 
-ready: $(READY_FOR)test $(READY_FOR)lint  ## only the environment of every part of `test` that CI runs
+ready: $(READY_FOR)lint $(READY_FOR)test  ## only the environment of every part of `test` that CI runs
 
-test:  ## every test that this machine can run, whatever fails before; says at the end what did
+test:  ## linters, unit tests, and real processes against carla-lite, whatever fails before; says at the end what did
+test-all:  ## every test that this machine can run: those of `test`, containers, and all that is marked `long`
+test test-all:
 	@failed=; for part in $(PARTS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
-	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi; echo "make test: passed: $(PARTS)"
+	if [ -n "$$failed" ]; then echo "make $@: failed:$$failed" >&2; exit 1; fi; echo "make $@: passed: $(PARTS)"
 
-unit: $(READY_FOR)test
+%-takes:
+	@echo "make $*: $($*_TAKES)"
+
+unit: unit-takes $(READY_FOR)test
 	OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist worksteal -m "not long" tests/unit
 
-wire: $(READY_FOR)test
+wire: wire-takes $(READY_FOR)test
 	$(PYTEST) -n 2 --dist worksteal -m "not long" tests/wire tests/soak
 
-stack: $(READY_FOR)test
+stack: stack-takes $(READY_FOR)test
 	$(PYTEST) -m "not long" tests/stack
 
-long: $(READY_FOR)long
+long: long-takes $(READY_FOR)long
 	$(PYTEST) -m long tests
 
 soak: $(READY_FOR)test  ## kill learner, simulator and collector at 90 random instants (about half an hour); exit 1 on a loss
@@ -60,7 +71,7 @@ verify-gpu: $(READY_FOR)test
 	$(BIN)/python scripts/verify_gpu.py $(VERIFY_FLAGS)
 endif
 
-lint: $(READY_FOR)lint
+lint: lint-takes $(READY_FOR)lint
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
@@ -76,4 +87,4 @@ $(BIN)/python:
 
 $(READY_FOR)%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install -q $(PIP_FLAGS) -c constraints.txt -e '.[$($*_NEEDS)]'
-	@touch $@
+	@touch $@ $(addprefix $(READY_FOR),$(foreach purpose,run test,$(if $(findstring $($(purpose)_NEEDS),$($*_NEEDS)),$(purpose))))

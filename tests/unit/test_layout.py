@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -142,3 +143,27 @@ def test_pinned_versions_agree() -> None:
     agent = project_file()["project"]["optional-dependencies"]["agent"]
     for exact in (requirement for requirement in agent if "==" in requirement):
         assert exact in pins.splitlines()
+
+
+def test_no_test_judges_a_duration() -> None:
+    """A busy machine takes longer: an ``assert`` may end a wait by the clock, but not subtract two of its times."""
+    asserts = [
+        (str(path), node)
+        for path in (REPOSITORY / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert)
+    ]
+    clocks = re.compile(
+        r"\btime\.(?:monotonic|perf_counter|time)\(\) -|- time\.(?:monotonic|perf_counter|time)\(\)|took_s <"
+    )
+    assert [path for path, node in asserts if clocks.search(ast.unparse(node.test))] == []
+
+
+def test_no_health_check_of_hypothesis_is_switched_off_and_no_draw_is_thrown_away() -> None:
+    sources = {
+        path: path.read_text(encoding="utf-8")
+        for path in (REPOSITORY / "tests").rglob("*.py")
+        if path != Path(__file__)
+    }
+    odd = re.compile(r"suppress_health_check|\bassume\(|^from hypothesis import .*\bassume\b", re.M)
+    assert [str(path) for path, source in sources.items() if odd.search(source)] == []

@@ -1,8 +1,9 @@
-"""``make test`` with stand-ins for the programs that it calls: which parts run, and what it says at the end."""
+"""``make test`` with stand-ins for the programs that it calls: which parts run, and what it says of them."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,20 +13,24 @@ import pytest
 from tests.crowd import PATIENCE_S
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PARTS = {"lint": "ruff check", "unit": "tests/unit", "wire": "tests/wire tests/soak", "stack": "tests/stack"}
-PARTS |= {"long": "-m long tests"}
+CI = REPOSITORY / ".ci" / "run"
+LINT = "agent,lite,launcher,web,view,benchmark,test,lint"
+PARTS = {"lint": "ruff check", "unit": "tests/unit", "wire": "tests/wire tests/soak"}
+ALL = {**PARTS, "stack": "tests/stack", "long": "-m long tests"}
 STAND_IN = """#!/bin/sh
 echo "${0##*/} $*" >> called
 case "$*" in *"${FAILS:-nothing}"*) exit 1;; esac
 """
 
 
-def make_test(folder: Path, fails: str, *options: str) -> tuple[subprocess.CompletedProcess[str], str]:
+def make_test(
+    folder: Path, fails: str, *options: str, target: str = "test"
+) -> tuple[subprocess.CompletedProcess[str], str]:
     """Run it with programs that fail where their arguments hold ``fails``; return how it ended and what was called."""
     programs = stand_ins(folder)
     for purpose in ("test", "lint", "long"):
         (programs.parent / f"ready-for-{purpose}").touch()
-    ended = make(folder, "test", *options, FAILS=fails)
+    ended = make(folder, target, *options, FAILS=fails)
     return ended, (folder / "called").read_text(encoding="ascii")
 
 
@@ -40,7 +45,7 @@ def stand_ins(folder: Path) -> Path:
 
 
 def make(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    # What the `make` around these tests was given (LONG=no, in CI) reaches its children through the environment.
+    # What the `make` around these tests was given (PARTS, in CI) reaches its children through the environment.
     inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return subprocess.run(
         ["make", *words],
@@ -56,18 +61,44 @@ def make(folder: Path, *words: str, **environment: str) -> subprocess.CompletedP
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 @pytest.mark.parametrize(("part", "fails"), [("lint", "check"), ("unit", "tests/unit"), ("long", "-m long tests")])
 def test_every_part_runs_and_the_one_that_failed_is_named_last(tmp_path: Path, part: str, fails: str) -> None:
-    ended, called = make_test(tmp_path, fails)
-    assert all(arguments in called for arguments in PARTS.values())
+    ended, called = make_test(tmp_path, fails, target="test-all")
+    assert all(arguments in called for arguments in ALL.values())
     assert ended.returncode != 0
-    assert f"make test: failed: {part}\n" in ended.stderr
+    assert f"make test-all: failed: {part}\n" in ended.stderr
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_where_all_passed_it_ends_with_0_and_says_which_parts_that_were(tmp_path: Path) -> None:
-    ended, called = make_test(tmp_path, "nothing fails", "LONG=no")
+    ended, called = make_test(tmp_path, "nothing fails")
     assert ended.returncode == 0
-    assert ended.stdout.rstrip().endswith("make test: passed: lint unit wire stack")
-    assert PARTS["long"] not in called
+    assert ended.stdout.rstrip().endswith("make test: passed: lint unit wire")
+    assert [part for part, arguments in ALL.items() if arguments in called] == list(PARTS)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_each_part_says_first_how_long_it_takes(tmp_path: Path) -> None:
+    ended, _ = make_test(tmp_path, "nothing fails", target="test-all")
+    said = [line for line in ended.stdout.splitlines() if re.match(r"make \w+: about ", line)]
+    assert [line.split()[1] for line in said] == [f"{part}:" for part in ALL]
+    assert all(re.search(r"about \d+ minutes on two cores", line) for line in said)
+    first, _, after = ended.stdout.partition("OMP_NUM_THREADS")
+    assert said[1] in first
+    assert said[2] in after
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_one_installation_is_enough_for_the_linters_and_the_tests_after_them(tmp_path: Path) -> None:
+    stand_ins(tmp_path)
+    assert make(tmp_path, "test").returncode == 0
+    called = (tmp_path / "called").read_text(encoding="ascii").splitlines()
+    assert [line for line in called if "install" in line] == [
+        f"python -m pip install -q -c constraints.txt -e .[{LINT}]"
+    ]
+
+
+def test_ci_runs_each_part_but_the_long_tests() -> None:
+    parts = re.findall(r"^ *(?:nice -n 5 )?make test PARTS=\"?([a-z ]+?)\"?(?: \|\| failed=1)?$", CI.read_text(), re.M)
+    assert sorted(" ".join(parts).split()) == sorted({*ALL} - {"long"})
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
@@ -77,7 +108,7 @@ def test_where_all_passed_it_ends_with_0_and_says_which_parts_that_were(tmp_path
         ("run", "agent,lite,launcher,web"),
         ("unit", "agent,lite,launcher,web,view,benchmark,test"),
         ("soak", "agent,lite,launcher,web,view,benchmark,test"),
-        ("lint", "agent,lite,launcher,web,view,benchmark,test,lint"),
+        ("lint", LINT),
         ("long", "agent,lite,launcher,web,view,benchmark,test,ray"),
         ("verify-gpu", "agent,lite,launcher,web,view,benchmark,test"),
     ],

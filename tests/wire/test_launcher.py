@@ -16,8 +16,9 @@ import pytest
 
 from launcher.observe.nvml import GpuInUseError, lock_gpu
 from tests.conftest import StartServer
+from tests.crowd import PATIENCE_S
 from tests.gpu_stub.stub import Figures
-from tests.wire.launched import ENDLESS, PATIENCE_S, PROCESSES, Launch, Launched, own_limits
+from tests.wire.launched import ENDLESS, PROCESSES, Launch, Launched, own_limits
 from tests.wire.staged import CARLA, card_of
 
 
@@ -122,7 +123,6 @@ def test_a_simulator_that_is_killed_comes_back_under_the_same_agent(launch: Laun
     launched.until_training()
     before = launched.read("launcher.json")
     os.kill(before["simulator"]["pid"], signal.SIGKILL)
-    killed = time.time()
     launched.until(lambda: launched.read("launcher.json")["simulator_restarts"] == 1)
     launched.until(lambda: launched.read("launcher.json")["state"] == "running")
     step = launched.read("agent.json")["step"]
@@ -132,7 +132,6 @@ def test_a_simulator_that_is_killed_comes_back_under_the_same_agent(launch: Laun
     assert (after["agent"]["pid"], after["port"]) == (before["agent"]["pid"], before["port"])
     failed = next(row for row in launched.events() if row["event"] == "finding")
     assert (failed["diagnosis"], failed["exit_code"]) == ("simulator_crash", 137)
-    assert failed["time"] - killed < 2.0
     launched.process.send_signal(signal.SIGTERM)
     assert launched.process.wait(PATIENCE_S) == 75
 

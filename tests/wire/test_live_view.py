@@ -43,10 +43,11 @@ def driven(server: Server, run: RunPaths, steps: int = 3, vehicles: int = 0, loo
 
 def test_whoever_looks_sees_the_car_its_route_and_the_map(module_server: Server, run: RunPaths) -> None:
     run.live.mkdir()
+    begun_s = time.time()
     driven(module_server, run, looks=True)
     state, town = (json.loads(path.read_text()) for path in (run.live_state, run.live_map))
     assert state["town"] == town["town"]
-    assert abs(time.time() - state["time"]) < 60
+    assert begun_s <= state["time"] <= time.time()
     assert (state["steer"], state["throttle"], state["brake"]) == (0.1, 0.4, 0.0)
     assert sum(state["reward_terms"].values()) == pytest.approx(state["reward"], abs=1e-3)
     x, y, _ = state["car"]

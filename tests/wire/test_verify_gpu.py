@@ -163,9 +163,7 @@ def test_a_part_beyond_its_limit_is_ended_with_all_that_it_started(
     assert held.run("slow", "sh", "-c", program, limit_s=1).code == verification.TIMED_OUT
     assert held.steps[0].failed
     started = [int(pid) for pid in pids.read_text(encoding="ascii").split()]
-    until(
-        lambda: not any(map(running, started)), 10.0
-    )  # those that it didn't start itself end a moment after the signal
+    until(lambda: not any(map(running, started)))  # those that it didn't start itself end a moment after the signal
 
 
 def test_a_verification_that_is_stopped_ends_its_step_and_leaves_what_there_is(tmp_path: Path) -> None:

@@ -1,0 +1,208 @@
+"""What the documents name is there, and what is there they name: lists with a source in code, files, keys, commands."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from agent import config
+from agent.__main__ import app as agent_app
+from agent.trainer.requests import APPLICABLE
+from carla_lite.blueprints.listed import LISTED_ONLY
+from carla_lite.command import app as lite_app
+from contract.events import AgentEvent, CannotFit, CollectorEnd, CollectorRestarted, Failed, LauncherEvent, NoCuda
+from contract.exits import Exit
+from contract.heartbeat import Cuda, Phase
+from contract.paths import RunPaths
+from contract.requests import RequestKind
+from launcher.cli import app as launcher_app
+from launcher.config import SHIPPED
+from tests.conftest import REPOSITORY
+
+RUN_DIRECTORY = (REPOSITORY / "docs" / "run-directory.md").read_text(encoding="utf-8")
+OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+CODE = ("agent", "contract", "launcher", "carla/lite/carla_lite")
+OURS = re.compile(r"(?:AGENT|CARLA|LAUNCHER|LITE|MEMORY|PYTORCH|RL|RUN)_[A-Z_]+|RESTART")
+"""Environment variables of this project's; a run's files and Slurm's variables are named elsewhere."""
+
+
+def between(text: str, begins: str, ends: str) -> str:
+    """Return what stands between two strings, each there once in its place."""
+    assert begins in text, begins
+    found, end, _ = text.partition(begins)[2].partition(ends)
+    assert end, ends
+    return found
+
+
+def named(text: str) -> list[str]:
+    """Return what stands between back-ticks."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def listed(text: str, begins: str, ends: str = ")") -> list[str]:
+    """Return the words of a list with commas between."""
+    return [word.strip() for word in between(text, begins, ends).split(",")]
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of a table's rows, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [
+        line.strip("| ").split(" | ") for line in lines if not re.match(r"\| (event|variable|path|kind|field) \|", line)
+    ]
+
+
+def first_cells(text: str) -> list[str]:
+    return [name for row in rows(text) for name in named(row[0])]
+
+
+@functools.cache
+def strings() -> frozenset[str]:
+    """Return the strings of the code, and what stands between the values of f-strings."""
+    files = (path for package in CODE for path in (REPOSITORY / package).rglob("*.py"))
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    return frozenset(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+AGENTS_EVENTS = between(RUN_DIRECTORY, "Events in `agent-events.jsonl`.", "\nEvents in `launcher-events.jsonl`:")
+LAUNCHERS_EVENTS = between(RUN_DIRECTORY, "\nEvents in `launcher-events.jsonl`:", "\n### Requests")
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        (first_cells(AGENTS_EVENTS), AgentEvent),
+        (first_cells(LAUNCHERS_EVENTS), LauncherEvent),
+        (listed(RUN_DIRECTORY, "heartbeat: phase ("), Phase),
+        (listed(RUN_DIRECTORY, "what its PyTorch makes of CUDA: ", ";"), Cuda),
+        (first_cells(between(RUN_DIRECTORY, "| kind | done when answered |", "\nThe learner looks")), RequestKind),
+        (named(between(RUN_DIRECTORY, "Only those whose change is exact:", "any other")), APPLICABLE),
+    ],
+)
+def test_a_list_has_each_name_once_and_no_other(document: list[str], code: Iterable[str]) -> None:
+    assert sorted(document) == sorted(map(str, code))
+
+
+@pytest.mark.parametrize("event", [CannotFit, CollectorRestarted, Failed, NoCuda])
+def test_an_event_that_is_decided_by_has_the_fields_that_are_named(event: Any) -> None:
+    name = event.model_fields["event"].default.value
+    (row,) = [row for row in rows(AGENTS_EVENTS) if named(row[0]) == [name]]
+    assert set(named(re.sub(r"\([^)]*\)", "", row[2]))) == set(event.model_fields) - {"event", "cause"}
+
+
+def test_each_way_that_a_collector_ends_is_named() -> None:
+    (row,) = [row for row in rows(AGENTS_EVENTS) if named(row[0]) == ["collector_restarted"]]
+    assert re.findall(r"\b[a-z_]+\b(?=[,;:)])", between(row[2], "`end` (", "machine,") + ",") == list(CollectorEnd)
+
+
+def test_each_exit_code_is_named_and_no_other() -> None:
+    text = between(RUN_DIRECTORY, "## Exit codes", "## Environment")
+    parts = re.split(r"The (?:agent|launcher)'s:", text)[1:]
+    agents, launchers = (set(map(int, re.findall(r"(?:^| · |, )(\d+) ", part.strip()))) for part in parts)
+    assert agents | launchers == set(Exit)
+    assert agents - launchers == {Exit.INTERRUPTED}
+    assert launchers - agents == {Exit.BUDGET_SPENT}
+
+
+def test_each_environment_variable_of_ours_is_named_and_no_other() -> None:
+    document = set(first_cells(between(RUN_DIRECTORY, "## Environment", "The allocator's default")))
+    compose = set(
+        re.findall(r"\$\{([A-Z_]+)", "".join(path.read_text() for path in REPOSITORY.glob("docker-compose*.yml")))
+    )
+    assert set(filter(OURS.fullmatch, strings())) <= document
+    assert document <= strings() | compose
+
+
+def test_each_file_of_a_run_is_named_and_no_other() -> None:
+    run, folder = between(RUN_DIRECTORY, "## The run directory", "### Overrides"), RunPaths(Path("run"))
+    files = [getattr(folder, name) for name, found in vars(RunPaths).items() if isinstance(found, property)]
+    assert [str(file) for file in files if file.name not in " ".join(named(run))] == []
+    parts = {part for name in first_cells(run) for part in name.split("/") if part and not re.search(r"\d{3}", part)}
+    assert parts - strings() == set()
+
+
+def test_what_is_only_listed_as_a_blueprint_is_named_and_no_other() -> None:
+    sentence = between(OPERATIONS, "once in its log. ", "are listed as blueprints")
+    for kind in ("lidar", "radar"):
+        assert (kind in sentence) is any(kind in blueprint for blueprint in LISTED_ONLY)
+
+
+# Keys
+
+
+def keys(values: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Yield the dotted keys of a configuration, sections included."""
+    for key, value in values.items():
+        yield f"{before}{key}"
+        if isinstance(value, Mapping):
+            yield from keys(value, f"{before}{key}.")
+
+
+def test_each_key_that_is_named_is_one() -> None:
+    agents, launchers = config.dump(config.AgentConfig()), yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
+    known = {*keys(agents), *keys(launchers)}
+    dotted = {name for name in named(RUN_DIRECTORY + OPERATIONS) if re.fullmatch(r"[a-z_\d]+(?:\.[a-z_\d]+)+", name)}
+    of_sections = {name for name in dotted if name.partition(".")[0] in {*agents, *launchers}}
+    files = {name for name in of_sections if name in strings()} - known
+    assert of_sections - known - files == set()
+
+
+# Commands
+
+PROGRAMS: dict[str, Any] = {
+    "scripts/launch.py": get_command(launcher_app),
+    "launch.py": get_command(launcher_app),
+    "td3-launch": get_command(launcher_app),
+    "agent": get_command(agent_app),
+    "carla_lite": get_command(lite_app),
+}
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield the documents' command lines of this project's programs: which program, and its words."""
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8").replace("\\\n", " ")
+        fenced = [line for block in re.findall(r"```bash\n(.*?)```", text, re.S) for line in block.splitlines()]
+        for line in [*fenced, *(line.replace("\n", " ") for line in named(re.sub(r"```.*?```", "", text, flags=re.S)))]:
+            found = re.search(
+                r"(?:python3? (?:-m )?|^)(td3-launch|launch\.py|agent|carla_lite|(?:scripts|benchmarks)/\w+\.py) ", line
+            )
+            if found:
+                words = re.split(r" #|\|| && | > | & |&$|;", line[found.end() :])[0]
+                yield found[1], shlex.split(words.replace("…", ""))
+
+
+def options(command: Any) -> set[str]:
+    return {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
+
+
+def known_options(program: str, words: list[str]) -> set[str]:
+    """Return the options of a program, or of the command of it that the words begin with."""
+    if program in ("scripts/train_td3.py", "scripts/evaluate_td3.py"):
+        return options(PROGRAMS["agent"].commands[program[8:].partition("_")[0]])
+    found = PROGRAMS.get(program)
+    if found is not None:
+        return options(found.commands[words[0]] if hasattr(found, "commands") else found)
+    source = (REPOSITORY / program).read_text(encoding="utf-8")
+    parameters = set(re.findall(r"^ +(\w+): ", source, re.M))
+    by_name = {f"--{no}{name.replace('_', '-')}" for name in parameters for no in ("", "no-")}
+    return by_name | set(re.findall(r'"(--[\w-]+)', source))
+
+
+def test_each_command_line_in_the_documents_is_understood() -> None:
+    lines = list(commands())
+    for program, words in lines:
+        own = words[: words.index("--")] if "--" in words else words
+        given = {word.partition("=")[0] for word in own if re.match("--[a-z]", word)}
+        assert given - known_options(program, words) == set(), (program, words)
+    assert {program for program, _ in lines} >= {*PROGRAMS, "scripts/train_td3.py", "benchmarks/driving.py"}

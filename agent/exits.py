@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Callable
 
 from agent import places
 from contract.events import MemoryPool
 from contract.exits import Exit, ExitError
+from contract.memory_errors import Meaning, meaning_of
 
 
 class AgentError(ExitError):
@@ -19,20 +19,8 @@ class AgentError(ExitError):
         self.pool = pool
 
 
-# PyTorch's words, read nowhere else: it has one class for most of its errors.
-_HOST = re.compile(
-    r"DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc|_HOST_ALLOCATION_FAILED"
-    r"|could not (create|execute) a primitive$"  # oneDNN: no room for its code or scratch (seen under RLIMIT_AS)
-)
-_DEVICE = re.compile(
-    r"CUDA (driver )?(error: )?out of memory|Error 2: out of memory"  # the second: cudaGetDeviceCount's
-    r"|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"
-)
-# What a nearly full card says, and a broken one: a library's handle or workspace can't be had (facts.md section 3).
-_PERHAPS_DEVICE = re.compile(
-    r"CU(BLAS|DNN)_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR\b|unable to find an engine"
-)
-
+MEMORY = (MemoryPool.DEVICE, MemoryPool.HOST)
+"""Pools of which less can be asked for; of a disk it can't."""
 DeviceIsFull = Callable[[], bool]
 """Says, now, whether a device has less free than is kept in reserve."""
 
@@ -52,24 +40,33 @@ def exhausted_pool(error: BaseException, device_is_full: DeviceIsFull = never_fu
     if isinstance(error, AgentError):
         return error.pool
     if isinstance(error, OSError):
-        return MemoryPool.DISK if error.errno in places.FULL else None
+        full = MemoryPool.DISK if error.errno in places.FULL else None
+        return MemoryPool.HOST if error.errno == errno.ENOMEM else full
     if isinstance(error, MemoryError):
         return MemoryPool.HOST
     return _torchs_pool(error, device_is_full) if isinstance(error, RuntimeError) else None
 
 
 def _torchs_pool(error: RuntimeError, device_is_full: DeviceIsFull) -> MemoryPool | None:
-    if _HOST.search(str(error)):
-        return MemoryPool.HOST
-    # torch's own class by its name, whatever it says: cudaMallocAsync words it differently.
-    if "OutOfMemoryError" in {each.__name__ for each in type(error).__mro__} or _DEVICE.search(str(error)):
+    # torch's own class by its name, whatever it says: each allocator words it differently.
+    if "OutOfMemoryError" in {each.__name__ for each in type(error).__mro__}:
         return MemoryPool.DEVICE
-    return MemoryPool.DEVICE if _PERHAPS_DEVICE.search(str(error)) and device_is_full() else None
+    meaning = meaning_of(str(error))
+    if meaning is Meaning.HOST:
+        return MemoryPool.HOST
+    is_device = meaning is Meaning.DEVICE or (meaning is Meaning.DEVICE_IF_FULL and device_is_full())
+    return MemoryPool.DEVICE if is_device else None
 
 
 def is_out_of_memory(error: BaseException, device_is_full: DeviceIsFull = never_full) -> bool:
     """Return whether an error that is no sentence yet means that memory of device or host ran out."""
-    return not isinstance(error, AgentError | OSError) and exhausted_pool(error, device_is_full) is not None
+    pool = None if isinstance(error, AgentError) else exhausted_pool(error, device_is_full)
+    return pool in MEMORY
+
+
+def gpu_is_lost(error: BaseException) -> bool:
+    """Return whether an error says that the driver can't use the GPU any more."""
+    return isinstance(error, RuntimeError) and meaning_of(str(error)) is Meaning.GPU_LOST
 
 
 def exit_code(error: BaseException, device_is_full: DeviceIsFull = never_full) -> Exit | None:
@@ -83,7 +80,9 @@ def exit_code(error: BaseException, device_is_full: DeviceIsFull = never_full) -
 
 def sentence(error: BaseException) -> str:
     """Return what a person reads of an error that :func:`exit_code` knows."""
-    return places.refusal(error) if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+        return places.refusal(error)
+    return str(error)
 
 
 def _is_of_a_place(error: OSError) -> bool:

@@ -166,6 +166,8 @@ class Failed(_Event):
     """Name of the exception's class."""
     pool: MemoryPool | None = None
     """What ran out; None if nothing did."""
+    gpu_lost: bool = False
+    """The driver can't use the GPU any more, by the error's own words."""
     steps: int = 0
 
 

@@ -16,9 +16,10 @@ from typing import TypeVar
 
 import torch
 
-from agent.exits import AgentError, DeviceIsFull, exhausted_pool, never_full
+from agent.exits import MEMORY, AgentError, DeviceIsFull, exhausted_pool, never_full
 from agent.memory import heap
 from contract.exits import Exit
+from contract.memory_errors import allocator_is_broken
 
 T = TypeVar("T")
 
@@ -93,23 +94,24 @@ class Recovery:
             rows: what can be split; 1 for a phase that can't.
 
         Raises:
-            AgentError: not even a micro-batch of 1 fits, and there is no last resort (exit 71).
+            AgentError: not even a micro-batch of 1 fits, or no allocation does any more, and there is no last resort
+                (exit 71).
         """
         size = min(self.micro_batch, rows)
         failed: int | None = None
         while True:
             try:
                 result = run(size)
-            except (RuntimeError, MemoryError) as error:
+            except (RuntimeError, MemoryError, OSError) as error:
                 pool = exhausted_pool(error, self._device_is_full)
-                if pool is None:
+                if pool not in MEMORY:
                     raise
                 message = str(error) or type(error).__name__
             else:
                 self._calm += 1
                 return result
             # Outside the except block: there, the traceback still holds every tensor of the failed try.
-            action = self._action(size, again=size == failed)
+            action = self._last if allocator_is_broken(message) else self._action(size, again=size == failed)
             following = {"halved": size // 2, "moved": min(self._first, rows)}.get(action, size)
             shortage = _shortage(phase, message, action, self._batch, size, following)
             self._report(shortage)  # before the allocator's cache is emptied, which may be what there is to see
@@ -153,8 +155,11 @@ class Recovery:
         calm, self._calm = self._calm >= CALM_PHASES, 0
         if calm or (size == 1 and not again):
             return "collected"
-        if size > 1:
-            return "halved"
+        return "halved" if size > 1 else self._last
+
+    @property
+    def _last(self) -> str:
+        """What is left where less at once doesn't help."""
         return "exhausted" if self._last_resort is None else "moved"
 
 
@@ -179,6 +184,11 @@ def _bytes(pattern: re.Pattern[str], message: str) -> int | None:
 def _sentence(shortage: Shortage) -> str:
     amounts = {"asked for": shortage.asked_bytes, "free": shortage.free_bytes}
     known = ", ".join(f"{bytes_ / 2**20:.2f} MiB {word}" for word, bytes_ in amounts.items() if bytes_ is not None)
+    if allocator_is_broken(shortage.cause):
+        return (
+            f"Out of memory in the {shortage.phase} phase, after which PyTorch's allocator serves nothing more in this "
+            f"process ({shortage.cause}): free memory and start again; the last checkpoint stands."
+        )
     return (
         f"Out of memory in the {shortage.phase} phase, though the micro-batch is down to {shortage.micro_batch} of "
         f"td3.batch_size {shortage.batch} and garbage is collected ({known or shortage.cause}): free memory, lower "

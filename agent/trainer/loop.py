@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from agent.exchange.status import Status
-from agent.exits import AgentError, exhausted_pool, exit_code
+from agent.exits import AgentError, exhausted_pool, exit_code, gpu_is_lost
 from agent.memory.preflight import Admitted
 from agent.telemetry.events import EventLog
 from agent.trainer.announcement import announce
@@ -218,8 +218,9 @@ class TrainingLoop:
         """Say why the run ends; keep what was learned if it is only the simulator that is missing."""
         self._reporter.vitals.exit_code = code
         pool = exhausted_pool(error, self._learner.device_is_full)
+        lost = pool is None and gpu_is_lost(error)
         kind, steps = type(error).__name__, self._counters.steps
-        self._events.add(Failed(cause=str(error), exit_code=code, error=kind, pool=pool, steps=steps))
+        self._events.add(Failed(cause=str(error), exit_code=code, error=kind, pool=pool, gpu_lost=lost, steps=steps))
         if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
             self._store.save_if_possible("no simulator")
         self._requests.end(self.standing, failure=str(error))

@@ -18,19 +18,11 @@ from typing import IO
 
 from contract.cgroups import oom_kills
 from contract.exits import Exit
+from contract.memory_errors import surely_out_of_memory
 from contract.processes import PROC, has_mapped, session_tree
 
-# facts.md, section 3; and what C++ and Python programs say.
-SIGNS = (
-    "out of memory",  # torch.OutOfMemoryError, "CUDA error: out of memory", cudaMalloc, mmap's callers
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "DefaultCPUAllocator: can't allocate memory",
-    "MemoryError",
-    "std::bad_alloc",
-    "Cannot allocate memory",
-)
+SIGNS = ("out of memory", "MemoryError")
+"""What any program may write, beside what ``contract.memory_errors`` knows."""
 KILLED = 128 + signal.SIGKILL
 # Ends that say what they are, whatever was written before: an agent gets over a shortage, and is stopped hours later.
 MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED} - {int(Exit.CRASH)})
@@ -52,7 +44,7 @@ def out_of_memory(code: int, last_words: str, kernel_killed: bool) -> str:
         return "exit code 71"
     if code == KILLED and kernel_killed:
         return "the kernel killed it for memory"
-    said = next((sign for sign in SIGNS if sign in last_words), "")
+    said = next((sign for sign in SIGNS if sign in last_words), "") or surely_out_of_memory(last_words)
     return f"exit code {code} after `{said}`" if said and code not in MEANT else ""
 
 

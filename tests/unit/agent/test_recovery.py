@@ -5,6 +5,7 @@ Forced by errors at chosen places; the real thing is ``test_shortages``.
 
 from __future__ import annotations
 
+import errno
 import gc
 import weakref
 from collections.abc import Callable
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor
 
 from agent.config import ConfigError
-from agent.exits import AgentError, exit_code, is_out_of_memory
+from agent.exits import AgentError, exit_code, gpu_is_lost, is_out_of_memory, sentence
 from agent.memory.recovery import CALM_PHASES, Recovery, Shortage
+from contract.events import MemoryPool
 from contract.exits import Exit
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.failing import CPU_FORM, CUDA_FORM, Failing
@@ -25,6 +27,10 @@ from tests.unit.agent.watched import SIZE, SMALL, Watched, distance, recovery_of
 ASYNC_FORM = (
     "Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 1.00 GiB\n"
     "Requested               : 2.00 MiB\nDevice limit            : 5.61 GiB\nFree (according to CUDA): 512.00 KiB"
+)
+
+ASSERTED_FORM = (
+    '!handles_.at(i) INTERNAL ASSERT FAILED at "/src/CUDACachingAllocator.cpp":1, please report a bug to PyTorch.'
 )
 
 
@@ -226,9 +232,16 @@ def test_an_error_of_another_kind_is_not_tried_again() -> None:
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
         (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
         (RuntimeError("std::bad_alloc"), True),
+        (RuntimeError(ASSERTED_FORM), True),
+        (RuntimeError("can't start new thread"), True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
+        (OSError(errno.ENOSPC, "No space left on device", "replay/frames"), False),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), False),
         (ValueError("CUDA out of memory"), False),
         (RuntimeError("shape mismatch"), False),
         (RuntimeError("CUDA error: device-side assert triggered"), False),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (RuntimeError("CUDA error: unknown error"), False),
         (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"), False),
         (RuntimeError("file notes on running out of memory.txt has no header"), False),
         (KeyboardInterrupt("out of memory"), False),
@@ -252,6 +265,9 @@ AMBIGUOUS = (
     "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
     "GET was unable to find an engine to execute this computation",
     "FIND was unable to find an engine to execute this computation",
+    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
+    "NVML_SUCCESS == r INTERNAL ASSERT FAILED",
+    "CUDA driver error: invalid argument",
 )
 
 
@@ -299,3 +315,65 @@ def test_a_library_without_room_for_its_handle_is_tried_again_in_parts_and_one_t
         with pytest.raises(RuntimeError, match="CUBLAS_STATUS_NOT_INITIALIZED"):
             recovery.attempt("critic", run, 8)
         assert reported == []
+
+
+@pytest.mark.parametrize("refuge", [True, False])
+def test_where_the_allocator_serves_nothing_more_no_smaller_part_is_tried_in_this_process(refuge: bool) -> None:
+    reported: list[Shortage] = []
+    tried: list[int] = []
+    moved: list[bool] = []
+
+    def run(size: int) -> int:
+        tried.append(size)
+        if not moved:
+            raise RuntimeError(ASSERTED_FORM)
+        return size
+
+    recovery = Recovery(8, None, lambda: None, reported.append, (lambda: moved.append(True)) if refuge else None)
+    if refuge:
+        assert recovery.attempt("critic", run, 8) == 8
+    else:
+        with pytest.raises(AgentError, match="serves nothing more in this process") as ended:
+            recovery.attempt("critic", run, 8)
+        assert (ended.value.code, ended.value.pool) == (Exit.OUT_OF_MEMORY, MemoryPool.DEVICE)
+    assert tried == ([8, 8] if refuge else [8])
+    assert [shortage.action for shortage in reported] == ["moved" if refuge else "exhausted"]
+    assert recovery.micro_batch == 8, "no rung is adopted for it"
+
+
+@pytest.mark.parametrize(
+    ("error", "tried_again"),
+    [
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
+        (RuntimeError("can't start new thread"), True),
+        (OSError(errno.ENOSPC, "No space left on device"), False),
+    ],
+)
+def test_host_memory_is_tried_again_in_parts_however_it_ran_out_and_a_full_disk_is_not(
+    error: Exception, tried_again: bool
+) -> None:
+    def run(size: int) -> int:
+        if size > 4:
+            raise error
+        return size
+
+    recovery = Recovery(8, None, lambda: None, lambda _: None)
+    if tried_again:
+        assert recovery.attempt("critic", run, 8) == 4
+    else:
+        with pytest.raises(OSError, match="No space left"):
+            recovery.attempt("critic", run, 8)
+
+
+def test_a_lost_gpu_is_no_matter_of_memory_however_full_the_card_is() -> None:
+    error = RuntimeError("CUDA error: unknown error")
+    assert gpu_is_lost(error)
+    assert not is_out_of_memory(error, lambda: True)
+    assert not gpu_is_lost(RuntimeError("CUDA error: device-side assert triggered"))
+    assert not gpu_is_lost(ValueError("CUDA error: unknown error"))
+
+
+def test_host_memory_that_the_kernel_refuses_is_no_sentence_about_a_place() -> None:
+    error = OSError(errno.ENOMEM, "Cannot allocate memory")
+    assert exit_code(error) is Exit.OUT_OF_MEMORY
+    assert sentence(error) == "[Errno 12] Cannot allocate memory"

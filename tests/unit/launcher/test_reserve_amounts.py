@@ -89,6 +89,11 @@ def test_breathing_is_no_growth() -> None:
         (1, "torch.OutOfMemoryError: CUDA out of memory.", False, "exit code 1 after `out of memory`"),
         (1, "RuntimeError: CUBLAS_STATUS_ALLOC_FAILED", False, "exit code 1 after `CUBLAS_STATUS_ALLOC_FAILED`"),
         (134, "what():  std::bad_alloc", False, "exit code 134 after `std::bad_alloc`"),
+        (1, "RuntimeError: !handles_.at(i) INTERNAL ASSERT FAILED", False, "exit code 1 after `handles_.at(i)`"),
+        (1, "RuntimeError: can't start new thread", False, "exit code 1 after `can't start new thread`"),
+        (1, "OSError: [Errno 12] Cannot allocate memory", False, "exit code 1 after `Cannot allocate memory`"),
+        (1, "RuntimeError: CUDA error: CUBLAS_STATUS_INTERNAL_ERROR", False, ""),  # a broken card says so, too
+        (1, "RuntimeError: CUDA error: unknown error", False, ""),
         (1, "KeyError: 'memory'", False, ""),
         (1, "", True, ""),  # the kernel killed another one
         (75, "out of memory: finished in parts of 32", False, ""),  # it got over it, and was stopped later

@@ -6,11 +6,12 @@ Ray starts it again elsewhere where its node is gone, and ends it with this proc
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
@@ -48,8 +49,12 @@ class Actors:
         self.address = self._connect()
 
     def actor(self, number: int) -> Any:
-        """Return a collector's actor, which may still look for its node."""
-        with self._lock:
+        """Return a collector's actor, which may still look for its node.
+
+        Raises:
+            LostError: see ``answer_of``.
+        """
+        with self._lock, _in_words():
             if number not in self._actors:
                 options = {"resources": {RESOURCE: 1}, "num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}
                 made = ray.remote(Node).options(**options, scheduling_strategy="SPREAD", name=f"collector-{number}")
@@ -82,8 +87,12 @@ class Actors:
         return str(node)
 
     def newest(self, file: WeightsFile) -> tuple[int, Any]:
-        """Return the version of the newest weights, and Ray's reference to them; of older ones none is kept."""
-        with self._lock:
+        """Return the version of the newest weights, and Ray's reference to them; of older ones none is kept.
+
+        Raises:
+            AgentError, LostError: see ``answer_of``.
+        """
+        with self._lock, _in_words():
             if self._weights is None or self._weights[0] != file.version:
                 found = file.read()
                 assert found is not None, "the learner publishes before it starts a collector"
@@ -99,24 +108,21 @@ class Actors:
             arguments: of the method.
 
         Raises:
-            LostError: the actor has died.
+            LostError: the actor has died, or Ray lost what it was asked or answered.
+            AgentError: the cluster takes this run's token no more (65).
+            RuntimeError: a mistake of ours on the node.
             GaveUpError: ``goes_on`` says no.
         """
         while True:
-            try:
+            with contextlib.suppress(exceptions.ActorUnavailableError), _in_words():
                 asked = method(*arguments)
                 while not ray.wait([asked], timeout=LOOK_S)[0]:
                     if not goes_on():
                         raise GaveUpError
                 return ray.get(asked)
-            except exceptions.ActorUnavailableError:
-                time.sleep(LOOK_S)
-                if not goes_on():
-                    raise GaveUpError from None
-            except exceptions.RayActorError as error:
-                raise LostError(_in_short(error)) from None
-            except exceptions.RayTaskError as error:
-                raise RuntimeError(f"on its node: {_in_short(error)}") from None
+            time.sleep(LOOK_S)
+            if not goes_on():
+                raise GaveUpError
 
     def let_go(self, number: int) -> None:
         """End a collector's actor, if it has one; with it its simulator ends."""
@@ -139,7 +145,7 @@ class Actors:
             raise AgentError(
                 f"The cluster at {address} refuses the token: {_in_short(error)}", Exit.BAD_CONFIG
             ) from None
-        except ConnectionError as error:
+        except (ConnectionError, exceptions.RayError) as error:
             raise AgentError(f"No Ray cluster answers at {address}: {_in_short(error)}", Exit.NO_SIMULATOR) from None
         except RuntimeError as error:  # its own check of Python and Ray; it has no class of its own
             words = " ".join(str(error).split())
@@ -149,6 +155,30 @@ class Actors:
             ray.shutdown()
             raise AgentError(refused, Exit.BAD_CONFIG)
         return found
+
+
+@contextlib.contextmanager
+def _in_words() -> Iterator[None]:
+    """Turn Ray's errors into ours, by its hierarchy: all but a mistake of ours and a token mean that something is lost.
+
+    An actor that answers again soon (``ActorUnavailableError``) is left as it is.
+
+    Raises:
+        LostError, AgentError, RuntimeError: see ``Actors.answer_of``.
+    """
+    try:
+        yield
+    except exceptions.ActorUnavailableError:
+        raise
+    except exceptions.AuthenticationError as error:
+        raise AgentError(f"The cluster refuses the token: {_in_short(error)}", Exit.BAD_CONFIG) from None
+    except exceptions.RayTaskError as error:
+        # Of a task that Ray itself couldn't run (its arguments are lost, say) this is a RayError's class, too.
+        if isinstance(error.cause, exceptions.RayError):
+            raise LostError(_in_short(error.cause)) from None
+        raise RuntimeError(f"on its node: {_in_short(error)}") from None
+    except exceptions.RayError as error:
+        raise LostError(f"{type(error).__name__}: {_in_short(error)}") from None
 
 
 def _in_short(error: BaseException) -> str:

@@ -262,11 +262,12 @@ def submit(
         warn_s=warn,
         apptainer=apptainer,
     )
-    text = slurm.script(run, job, options)
-    if dry_run:
-        print(text, end="")
-        return
     with _refusals():
+        slurm.check(job, os.environ)
+        text = slurm.script(run, job, options)
+        if dry_run:
+            print(text, end="")
+            return
         print(f"launcher: job {slurm.submit(run, text)} of run {run.path}; look with: status {run.path.name}")
 
 

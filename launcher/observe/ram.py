@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from contract.cgroups import Cgroups, Group
 from contract.processes import PROC, amounts_mib, first_page, held_mib, resident_mib
+from launcher.observe.allotment import allotted_mib
 from launcher.observe.pools import UNKNOWN, Figure, Owner, OwnerKind, Pool, PoolKind, estimated, measured
 
 NAMED_MIB = 32.0
@@ -24,9 +25,6 @@ NAMED_MIB = 32.0
 
 SMALL_FOR = 5
 """Readings for which one found small is taken to be so still: most of the cost of a reading was these."""
-
-ALLOTTED = "SLURM_MEM_PER_NODE"
-"""MiB that a job may take on this node; 0 for all. Where Slurm itself enforces that, no control group knows of it."""
 
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
@@ -89,8 +87,7 @@ class Ram:
     """Reads the RAM pools."""
 
     def __init__(self, names: OwnerNames, proc: Path = PROC) -> None:
-        allotted = os.environ.get(ALLOTTED, "")
-        self._allotted_mib = float(allotted) if allotted.isdecimal() and int(allotted) else None
+        self._allotted_mib = allotted_mib(os.environ)
         self._names = names
         self._proc = proc
         self._cgroups = Cgroups(proc)

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import last_lines, number, read_lines, read_object
+from launcher.observe.allotment import allotted_mib
 from launcher.slurm.answers import Job, accounts_of, job_of
 from launcher.slurm.ends import Evidence, Step, end_of
 
@@ -49,11 +50,9 @@ def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> Step |
     before = steps(run)
     if before and before[-1].end is None:
         before[-1] = end(run, before[-1], now_s, _evidence(run, before[-1]))
-    log, memory = log_of(run, job), environment.get("SLURM_MEM_PER_NODE", "")
+    log = log_of(run, job)
     restart, node = int(environment.get("SLURM_RESTART_COUNT") or 0), environment.get("SLURMD_NODENAME", "?")
-    step = Step(
-        job, name, restart, node, now_s, float(memory) if memory.isdecimal() and int(memory) else None, _size(log)
-    )
+    step = Step(job, name, restart, node, now_s, allotted_mib(environment), _size(log))
     _write(run, {name: value for name, value in asdict(step).items() if value is not None})
     return before[-1] if before else None
 

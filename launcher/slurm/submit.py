@@ -7,7 +7,7 @@ import math
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jinja2
@@ -17,7 +17,7 @@ from contract.exits import Exit, ExitError
 from contract.files import write_whole
 from contract.paths import RunPaths
 from contract.section import Section
-from launcher.slurm import record
+from launcher.slurm import record, sbatch_options
 from launcher.slurm.answers import FIELDS
 
 PACKAGES = Path(__file__).resolve().parents[2]
@@ -45,6 +45,16 @@ class JobOptions(Section):
     )
     warn_s: int = Field(300, ge=30, description="Before the time limit: for the checkpoint and the report.")
     apptainer: Path | None = Field(None, description="The image in which Python runs; None: this Python.")
+
+
+def check(job: JobOptions, environment: Mapping[str, str]) -> None:
+    """Refuse what a run's job can't have, before anything is written.
+
+    Raises:
+        SubmitError: in one sentence, with what to give instead.
+    """
+    if refused := sbatch_options.refusal(job.more, environment):
+        raise SubmitError(refused)
 
 
 def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:

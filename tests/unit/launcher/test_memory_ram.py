@@ -201,4 +201,8 @@ def test_what_slurm_allots_is_the_limit_where_no_control_group_says_so(monkeypat
         assert pool.total.mib == 700
         assert pool.free.mib == pytest.approx(700 - held - launchers, abs=1)
         monkeypatch.setenv("SLURM_MEM_PER_NODE", "0")
+        monkeypatch.setenv("SLURM_MEM_PER_CPU", "350")
+        monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")
+        assert host(ours).total.mib == 700
+        monkeypatch.delenv("SLURM_MEM_PER_CPU")
         assert (host(ours).total.mib or 0.0) > 700, "0 is all that the node has"

@@ -14,6 +14,7 @@ import pytest
 from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.readers import read_lines
+from launcher.observe.allotment import allotted_mib
 from launcher.show import report
 from launcher.show.dashboard import figures
 from launcher.show.status import status
@@ -154,6 +155,30 @@ def run(tmp_path: Path) -> RunPaths:
     run = RunPaths(tmp_path / "night")
     run.path.mkdir()
     return run
+
+
+@pytest.mark.parametrize(
+    ("environment", "mib"),
+    [
+        ({"SLURM_MEM_PER_NODE": "700"}, 700),
+        ({"SLURM_MEM_PER_NODE": "0"}, None),
+        ({"SLURM_MEM_PER_NODE": "2G"}, 2048),
+        ({"SLURM_MEM_PER_CPU": "4000", "SLURM_CPUS_ON_NODE": "16"}, 64_000),
+        ({"SLURM_MEM_PER_CPU": "4000"}, None),
+        ({"SLURM_MEM_PER_CPU": "0", "SLURM_CPUS_ON_NODE": "16"}, None),
+        ({"SLURM_MEM_PER_GPU": "40960", "SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_ON_NODE": "16"}, 81_920),
+        ({"SLURM_MEM_PER_GPU": "40960", "SLURM_GPUS_ON_NODE": "0"}, None),
+        ({"SLURM_MEM_PER_CPU": "much", "SLURM_CPUS_ON_NODE": "16"}, None),
+        ({}, None),
+    ],
+)
+def test_what_a_job_may_take_of_its_node_is_known_however_it_was_asked_for(
+    environment: dict[str, str], mib: float | None, run: RunPaths
+) -> None:
+    assert allotted_mib(environment) == mib
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", **environment}
+    record.begin(run, step, 100.0)
+    assert record.steps(run)[-1].memory_mib == mib
 
 
 def test_outside_of_slurm_nothing_is_written(run: RunPaths) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from contract.exits import Exit
 from contract.paths import RunPaths
 from launcher.cli import app
 from launcher.slurm.submit import JobOptions, SubmitError, script, submit
@@ -74,6 +75,55 @@ def test_a_dry_run_prints_and_writes_nothing(tmp_path: Path) -> None:
     assert said.exit_code == 0
     assert said.stdout.startswith("#!/bin/bash\n")
     assert not list(tmp_path.iterdir())
+
+
+REFUSED = {
+    "--array=0-3": "--run-name",
+    "-a0-3": "--run-name",
+    "-a 0-3": "--run-name",
+    "--ntasks=4": "--cpus-per-node",
+    "-n4": "--cpus-per-node",
+    "--ntasks-per-node=2": "--cpus-per-node",
+    "--ntasks-per-gpu=2": "--cpus-per-node",
+    "hetjob": "--nodes",
+    "--nodes=2": "--nodes",
+    "-N2": "--nodes",
+    "--job-name=other": "--run-name",
+    "-Jother": "--run-name",
+    "--output=my.log": "the run's folder",
+    "--open-mode=truncate": "the run's folder",
+    "--no-requeue": "queued again",
+    "--signal=USR1@60": "--warn",
+}
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+@pytest.mark.parametrize("option", REFUSED)
+def test_an_option_of_sbatchs_that_a_runs_job_cannot_have_is_refused_in_one_sentence_and_nothing_is_written(
+    tmp_path: Path, option: str, dry: list[str]
+) -> None:
+    said = CliRunner().invoke(app, ["submit", *dry, "--runs-dir", str(tmp_path / "runs"), f"--sbatch={option}"])
+    assert said.exit_code == Exit.BAD_CONFIG
+    assert said.stdout == ""
+    assert f"--sbatch={option}: " in said.stderr
+    assert REFUSED[option] in said.stderr
+    assert len(said.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_array_that_sbatch_would_read_from_the_environment_is_refused_as_well(tmp_path: Path) -> None:
+    said = CliRunner().invoke(app, ["submit", "--dry-run"], env={"SBATCH_ARRAY_INX": "0-3"})
+    assert said.exit_code == Exit.BAD_CONFIG
+    assert "SBATCH_ARRAY_INX is '0-3'" in said.stderr
+
+
+@pytest.mark.parametrize(
+    "option", ["--account=me", "-Ame", "--mem-per-cpu=4G", "--mem-per-gpu=40G", "--constraint=a100", "--gres=tmpfs:9G"]
+)
+def test_other_options_are_handed_on_as_they_are(option: str) -> None:
+    said = CliRunner().invoke(app, ["submit", "--dry-run", f"--sbatch={option}"])
+    assert said.exit_code == 0
+    assert f"#SBATCH {option}\n" in said.stdout
 
 
 @pytest.mark.parametrize(("words", "expected"), [(["--confg", "x"], "No such option"), (["--run-name", "x"], "submit")])

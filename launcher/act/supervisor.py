@@ -178,7 +178,8 @@ class Supervisor:
             self._monitor.add(Finding(Cause.AGENT_HANG, f"the agent isn't warm after {limit_s:.0f} s"))
 
     def _agent_ended(self, ended: Ended, seen: Observation) -> Script:
-        failed = [each for each in policy.gravest(self._monitor.findings) if each.cause in policy.AGENT_FAILED]
+        causes = policy.AGENT_FAILED if ended.code in AGENT_ENDS else (Cause.GPU_LOST, *policy.AGENT_FAILED)
+        failed = [each for each in policy.gravest(self._monitor.findings) if each.cause in causes]
         incident = failed[0].incident if failed else ""
         self._journal.event(
             LauncherEvent.AGENT_ENDED, incident=incident, exit_code=ended.code, oom_killed=ended.oom_killed

@@ -17,10 +17,18 @@ class Sign(str, Enum):
     """What a line of the simulator's log means (facts.md, section 4)."""
 
     OUT_OF_VRAM = "out_of_vram"
-    DEVICE_LOST = "device_lost"
-    CRASH = "crash"
-    PORT_TAKEN = "port_taken"
+    OUT_OF_RAM = "out_of_ram"
+    NO_VULKAN = "no_vulkan"
+    """There is no Vulkan driver that Unreal can use."""
+    VULKAN_FAILED = "vulkan_failed"
+    """The driver is there and doesn't start, for want of memory or because it is broken."""
+    ROOT = "root"
+    NO_LIBRARY = "no_library"
     LAVAPIPE = "lavapipe"
+    PORT_TAKEN = "port_taken"
+    DEVICE_LOST = "device_lost"
+    RENDERER_HUNG = "renderer_hung"
+    CRASH = "crash"
 
 
 @dataclass(frozen=True)

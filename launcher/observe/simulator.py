@@ -23,19 +23,56 @@ UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 LONGEST = 400
 """Characters of a line that are kept: a line of a log can be anything."""
 
-_MEANINGS = (  # facts.md, section 4
-    (
-        Sign.OUT_OF_VRAM,
-        r"VK_ERROR_OUT_OF_DEVICE_MEMORY|VkResult=-2(?!\d)|Out of Device Memory, Requested=|Out of memory on Vulkan"
-        r"|Out of video memory|Failed to allocate Device Memory",
-    ),
-    (Sign.DEVICE_LOST, r"VK_ERROR_DEVICE_LOST"),
-    (Sign.PORT_TAKEN, r"bind: Address already in use"),
-    (Sign.LAVAPIPE, r"lavapipe is not a conformant"),
+_VK_RESULTS = {  # vulkan_core.h: every VkResult that is an error and that a program without a window can meet
+    Sign.OUT_OF_VRAM: {-2: "OUT_OF_DEVICE_MEMORY"},
+    Sign.OUT_OF_RAM: {-1: "OUT_OF_HOST_MEMORY"},
+    Sign.NO_VULKAN: {
+        -6: "LAYER_NOT_PRESENT",
+        -7: "EXTENSION_NOT_PRESENT",
+        -8: "FEATURE_NOT_PRESENT",
+        -9: "INCOMPATIBLE_DRIVER",
+        -11: "FORMAT_NOT_SUPPORTED",
+    },
+    Sign.VULKAN_FAILED: {-3: "INITIALIZATION_FAILED"},
+    Sign.DEVICE_LOST: {-4: "DEVICE_LOST"},
+    Sign.CRASH: {
+        -5: "MEMORY_MAP_FAILED",
+        -10: "TOO_MANY_OBJECTS",
+        -12: "FRAGMENTED_POOL",
+        -13: "UNKNOWN",
+        -1000012000: "INVALID_SHADER_NV",
+        -1000069000: "OUT_OF_POOL_MEMORY",
+        -1000161000: "FRAGMENTATION",
+    },
+}
+# What Unreal 4.26 and 5 say beside it: VulkanRHI, LinuxDynamicRHI, Core's memory, and the loader of its libraries.
+_WORDS = {
+    Sign.OUT_OF_VRAM: r"Out of (?:Device|Local) Memory, Requested|Out of memory on Vulkan|Out of video memory"
+    r"|Failed to allocate Device Memory",
+    Sign.OUT_OF_RAM: r"Ran out of memory allocating|backup pool to handle out of memory|(?:Out of|allocate) Host Memory"
+    r"|std::bad_alloc|what\(\):\s+(?:Cannot allocate memory|Resource temporarily unavailable)",
+    Sign.NO_VULKAN: r"compatible Vulkan d(?:river|evice)|Vulkan driver doesn't contain|required Vulkan extension"
+    r"|Vulkan failed to (?:create inst|select)|required Vulkan entry points|Unable to load Vulkan|initialize Vulkan"
+    r"|support Vulkan were found|enumerate physical devices|(?:Vulkan|OpenGL) .*required to run the engine"
+    r"|No Vulkan (?:driver|entry points) found|Incomplete Vulkan driver|Vulkan device not available|No devices found!",
+    Sign.ROOT: r"Refusing to run with the root privileges",
+    Sign.NO_LIBRARY: r"error while loading shared libraries|version `GLIBC\w*_[\d.]+' not found",
+    Sign.LAVAPIPE: r"lavapipe is not a conformant",
+    Sign.PORT_TAKEN: r"bind: Address already in use",
+    Sign.RENDERER_HUNG: r"timed out waiting for RenderThread|GPU has hung or crashed|Rendering thread exception",
     # SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV; a SIGTERM that Unreal reports in the same words is no crash.
-    (Sign.CRASH, r"Signal (?:4|6|7|8|11) caught"),
-)
-_PATTERNS = tuple((sign, re.compile(pattern, re.IGNORECASE)) for sign, pattern in _MEANINGS)
+    Sign.CRASH: r"Signal (?:4|6|7|8|11) caught|Assertion failed: |Fatal error: |Unhandled Exception: ",
+}
+
+
+def _pattern(sign: Sign) -> re.Pattern[str]:
+    known = _VK_RESULTS.get(sign, {}).items()
+    results = (rf"VkResult={code}(?!\d)|VK_ERROR_{name}(?:_[A-Z]+)?\b" for code, name in known)
+    return re.compile("|".join((*filter(None, [_WORDS.get(sign)]), *results)), re.IGNORECASE)
+
+
+_PATTERNS = tuple((sign, _pattern(sign)) for sign in Sign)
+"""In the order of ``Sign``: of a line's two meanings, the one that explains more."""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from contract.heartbeat import CollectorState, Heartbeat, Phase
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.kills import OomKills
+from launcher.decide.detectors.room_at_end import RoomAtEnd
 from launcher.observe.observation import AgentSeen, Ended, Observation
+from launcher.observe.pools import OwnerKind, PoolKind
 
-KILLED = 128 + signal.SIGKILL
+KILLED, ENDED = 128 + signal.SIGKILL, 128 + signal.SIGTERM
 PATIENT_PHASES = (
     *(Phase.WAITING_FOR_SIMULATOR, Phase.DRAINED, Phase.DRAINING, Phase.STOPPING),
     *(Phase.FINISHED, Phase.STOPPED),
@@ -29,6 +31,7 @@ REFUSED = {
 """What an agent lacked that was refused."""
 RAN_OUT = {MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU"), MemoryPool.HOST: (Cause.AGENT_HOST_OOM, "host")}
 """What an agent lacked in mid-run."""
+CRASHED_SHORT = {PoolKind.VRAM: Cause.AGENT_CUDA_OOM, PoolKind.RAM: Cause.AGENT_HOST_OOM}
 
 _OTHER_ENDS: Mapping[int, tuple[Cause, str]] = {
     Exit.USAGE: (Cause.MISCONFIGURATION, "the agent doesn't know its arguments"),
@@ -51,22 +54,26 @@ class Agent:
         self._failure = ""
         self._child_killed_s = -float("inf")
         self._killed_in = ""
+        self._room = RoomAtEnd(config.memory, OwnerKind.AGENT)
         self._ran_out: MemoryPool | None = None
+        self._gpu_lost = False
         self._refused: CannotFit | None = None
 
     def forget(self) -> None:
         """Start all waiting over: time has passed without a look."""
         self._started_s, self._place = None, None
         self._child_killed_s = -float("inf")
+        self._room.forget()
 
     def look(self, seen: Observation) -> tuple[Finding, ...]:
         """Return what is wrong; one finding at most."""
         agent = seen.agent
-        if agent.running and (not self._running or agent.pid != self._pid):
+        if agent.pid not in (0, self._pid) or (agent.running and not self._running):
             self._begin()
         self._running, self._pid = agent.running, agent.pid
         self._beat = agent.beat or self._beat
         self._hear(seen.time_s, agent.events)
+        self._room.look(seen.time_s, seen.memory, ended=agent.ended is not None)
         if agent.ended is not None:
             found = None if agent.ended.planned else self._end(agent.ended)
         else:
@@ -76,7 +83,8 @@ class Agent:
     def _begin(self) -> None:
         self._started_s, self._place, self._beat = None, None, None
         self._failure, self._killed_in, self._ran_out, self._refused = "", "", None, None
-        self._child_killed_s = -float("inf")
+        self._gpu_lost, self._child_killed_s = False, -float("inf")
+        self._room.forget()
 
     def _hear(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
         for event in map(decisive, events):
@@ -84,6 +92,7 @@ class Agent:
                 self._refused = event
             elif isinstance(event, Failed) or (isinstance(event, NoCuda) and event.device == "cuda"):
                 self._failure, self._ran_out = event.cause, event.pool
+                self._gpu_lost = isinstance(event, Failed) and event.gpu_lost
             elif isinstance(event, CollectorRestarted) and event.signal == signal.SIGKILL:
                 self._child_killed_s = now_s
 
@@ -104,9 +113,24 @@ class Agent:
             return None
         if code == Exit.OUT_OF_MEMORY or self._ran_out in RAN_OUT:
             return self._out_of_memory(code)
-        cause, words = _OTHER_ENDS.get(code, (Cause.AGENT_CRASH, "the agent crashed"))
+        if code not in _OTHER_ENDS:
+            return self._crash(code)
+        cause, words = _OTHER_ENDS[code]
         said = f": {self._failure.rstrip('.')}" if self._failure and cause is Cause.MISCONFIGURATION else ""
         return self._finding(cause, f"{words} ({exit_in_words(code)}){said}", code)
+
+    def _crash(self, code: int) -> Finding:
+        """Return what an end in no words of ours comes to: by the memory that was left, then by its own error."""
+        words = f"the agent crashed ({exit_in_words(code)})"
+        on_cpu = self._beat is not None and not self._beat.device.startswith("cuda")
+        # No allocation that fails on a card ends a process by these: they are a person's, or a guard's of host memory.
+        kinds = {PoolKind.RAM} if on_cpu or code in (KILLED, ENDED) else {PoolKind.VRAM, PoolKind.RAM}
+        if short := self._room.short(kinds):
+            return short.explain(self._finding(Cause.AGENT_CRASH, words, code), CRASHED_SHORT)
+        if self._gpu_lost:
+            said = self._failure.partition("\n")[0].rstrip(".")
+            return self._finding(Cause.GPU_LOST, f"the GPU is lost to the agent ({said}): restart the machine", code)
+        return self._finding(Cause.AGENT_CRASH, words, code)
 
     def _out_of_memory(self, code: int) -> Finding:
         """Return what ran out: a refusal or a failure names it; of an agent that named none, where it computed."""

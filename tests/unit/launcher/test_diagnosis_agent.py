@@ -110,6 +110,13 @@ def test_a_refusal_is_of_the_pool_that_it_names_wherever_the_last_agent_computed
     )
 
 
+def test_a_gpu_that_is_lost_to_the_agent_ends_the_run_by_its_own_cause() -> None:
+    lost = Failed(cause="CUDA error: unknown error.\nMore.", exit_code=1, error="RuntimeError", gpu_lost=True)
+    reported = agent_ends(1, refused=lost.model_dump())
+    assert causes(reported) == {Cause.GPU_LOST}
+    assert reported[0][1].sentence == "the GPU is lost to the agent (CUDA error: unknown error): restart the machine"
+
+
 @pytest.mark.parametrize("code", [0, 75])
 def test_an_agent_that_finished_or_was_stopped_by_a_person_is_well(code: int) -> None:
     assert not agent_ends(code, phase="finished", exit_code=code)

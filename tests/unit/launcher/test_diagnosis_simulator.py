@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from launcher.decide.detectors.causes import Cause
+from launcher.decide.detectors.simulator import MISCONFIGURED
 from launcher.observe.observation import AgentSeen, Ended, Observation, Sign
 from tests.unit.launcher.seen import (
     LIMITS,
+    TOTAL_MIB,
     Told,
     causes,
     diagnosed,
@@ -17,6 +19,7 @@ from tests.unit.launcher.seen import (
     first,
     ram,
     seconds,
+    vram,
     with_simulator,
 )
 
@@ -51,14 +54,20 @@ def simulator_ends(
         (137, None, True, Cause.SIMULATOR_HOST_OOM, "the kernel killed the simulator for memory (signal 9)"),
         (137, None, False, Cause.SIMULATOR_CRASH, "(signal 9)"),
         (0, None, False, Cause.SIMULATOR_CRASH, "(exit code 0)"),
+        (139, Sign.OUT_OF_RAM, False, Cause.SIMULATOR_HOST_OOM, "(signal 11) after out of host memory"),
+        (139, Sign.RENDERER_HUNG, False, Cause.SIMULATOR_CRASH, "(signal 11) after its render thread hung"),
+        (139, Sign.VULKAN_FAILED, False, Cause.SIMULATOR_CRASH, "after its Vulkan driver didn't start"),
         (1, Sign.LAVAPIPE, False, Cause.MISCONFIGURATION, "lavapipe"),
+        (1, Sign.NO_VULKAN, False, Cause.MISCONFIGURATION, "no Vulkan driver"),
+        (1, Sign.ROOT, False, Cause.MISCONFIGURATION, "RUN_UID"),
+        (127, Sign.NO_LIBRARY, False, Cause.MISCONFIGURATION, OOM_LINE),
     ],
 )
 def test_a_simulators_end_is_named(code: int, sign: Sign | None, oom_killed: bool, cause: Cause, words: str) -> None:
     reported = simulator_ends(code, sign, oom_killed=oom_killed)
     time_s, finding = first(reported, cause)
     assert causes(reported) == {cause}, "the same for as long as it is looked at"
-    assert time_s == (29 if sign is Sign.LAVAPIPE else 30)
+    assert time_s == (29 if sign in MISCONFIGURED and sign is not Sign.VULKAN_FAILED else 30)
     assert words in reported[-1][1].sentence
     assert reported[-1][1].exit_code == code
     if sign is not None:
@@ -110,6 +119,41 @@ def test_lavapipe_is_a_misconfiguration_and_nothing_else() -> None:
     reported = diagnosed(map(look, seconds(100)))
     assert causes(reported) == {Cause.MISCONFIGURATION}
     assert len(reported) == 98, "it stays one, long after the line"
+
+
+def vulkan_fails(free_mib: float, ran_before: bool) -> Told:
+    """Return the findings of a simulator whose driver doesn't begin while so much of the card is free."""
+
+    def look(time_s: float) -> Observation:
+        seen = driving(time_s)
+        if ran_before and time_s < 2:
+            return seen
+        seen = replace(seen, memory=vram(simulator=0, agent=0, foreign=TOTAL_MIB - free_mib))
+        if time_s < 4:
+            return with_simulator(seen, healthy=False, pid=101)
+        signs = ((Sign.VULKAN_FAILED, "vkCreateDevice failed, VkResult=-3"),) * (time_s == 4)
+        return with_simulator(seen, running=False, healthy=False, pid=101, signs=signs, ended=Ended(139))
+
+    return diagnosed(map(look, seconds(20)))
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "ran_before", "cause"),
+    [
+        (50, False, Cause.SIMULATOR_OUT_OF_VRAM),
+        (50, True, Cause.SIMULATOR_OUT_OF_VRAM),
+        (5000, False, Cause.MISCONFIGURATION),
+        (5000, True, Cause.SIMULATOR_CRASH),
+    ],
+)
+def test_a_driver_that_does_not_begin_is_short_of_memory_or_broken_by_what_is_known_of_it(
+    free_mib: float, ran_before: bool, cause: Cause
+) -> None:
+    assert cause in causes(vulkan_fails(free_mib, ran_before))
+    assert not causes(vulkan_fails(free_mib, ran_before)) & set(RIVALS - {cause})
+
+
+RIVALS = {Cause.SIMULATOR_OUT_OF_VRAM, Cause.MISCONFIGURATION, Cause.SIMULATOR_CRASH}
 
 
 def test_a_lost_connection_counts_when_the_process_does_not_end_by_itself() -> None:

@@ -95,6 +95,28 @@ def test_a_simulator_answers_its_version_without_being_asked_for_more(start_serv
 # The log
 
 
+NO_VULKAN = (
+    *("LAYER_NOT_PRESENT", "EXTENSION_NOT_PRESENT", "FEATURE_NOT_PRESENT"),
+    *("INCOMPATIBLE_DRIVER", "FORMAT_NOT_SUPPORTED"),
+)
+NO_VULKAN_WORDS = (
+    "MessageBox: Incompatible Vulkan driver found!: Cannot find a compatible Vulkan driver (ICD).",
+    "Cannot find a compatible Vulkan device or driver. Try updating your video driver.",
+    "Vulkan driver doesn't contain specified extensions:",
+    "LogVulkanRHI: Error: Missing required Vulkan extension: VK_KHR_surface",
+    "Vulkan failed to create instace (apiVersion=0x401000)",
+    "Vulkan failed to select physical device after passing profile checks.",
+    "Failed to find all required Vulkan entry points; make sure your driver supports Vulkan!",
+    "Unable to load Vulkan library and/or acquire the necessary function pointers.",
+    "No GPU(s)/Driver(s) that support Vulkan were found!",
+    "Couldn't enumerate physical devices! Make sure your drivers are up to date",
+    "Vulkan Driver is required to run the engine.",
+    "Failed to load Vulkan Driver which is required to run the engine.",
+    "Vulkan or OpenGL (3.2) support is required to run the engine.",
+    "Assertion failed: 0 [File:VulkanRHI.cpp] [Line: 1] No devices found!",
+)
+
+
 @pytest.mark.parametrize(
     ("line", "sign"),
     [
@@ -110,8 +132,34 @@ def test_a_simulator_answers_its_version_without_being_asked_for_more(start_serv
         ("Signal 15 caught.", None),
         ("terminate called: bind: Address already in use", Sign.PORT_TAKEN),
         ("WARNING: lavapipe is not a conformant vulkan implementation, testing use only.", Sign.LAVAPIPE),
+        ("Result failed, VkResult=-1", Sign.OUT_OF_RAM),
+        ("with error VK_ERROR_OUT_OF_HOST_MEMORY", Sign.OUT_OF_RAM),
+        ("Out of Host Memory, Requested=512.00Kb MemTypeIndex=3", Sign.OUT_OF_RAM),
+        ("Failed to allocate Host Memory, Requested=512.00Kb MemTypeIndex=3", Sign.OUT_OF_RAM),
+        ("Ran out of memory allocating 65536 bytes with alignment 0", Sign.OUT_OF_RAM),
+        ("Freeing 33554432 bytes from backup pool to handle out of memory.", Sign.OUT_OF_RAM),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", Sign.OUT_OF_RAM),
+        ("what():  Resource temporarily unavailable", Sign.OUT_OF_RAM),
+        ("Out of Local Memory, Requested8192.00KB MemTypeIndex=1", Sign.OUT_OF_VRAM),
+        ("Out of memory on Vulkan; MemoryTypeIndex=1, AllocSize=16.000MB", Sign.OUT_OF_VRAM),
+        ("vkCreateDevice failed, VkResult=-3", Sign.VULKAN_FAILED),
+        ("with error VK_ERROR_INITIALIZATION_FAILED", Sign.VULKAN_FAILED),
+        *((f"Result failed, VkResult={code}", Sign.NO_VULKAN) for code in (-6, -7, -8, -9, -11)),
+        *((f"with error VK_ERROR_{name}", Sign.NO_VULKAN) for name in NO_VULKAN),
+        *((words, Sign.NO_VULKAN) for words in NO_VULKAN_WORDS),
+        ("Refusing to run with the root privileges.", Sign.ROOT),
+        ("CarlaUE4: error while loading shared libraries: libomp.so.5: cannot open shared object", Sign.NO_LIBRARY),
+        ("CarlaUE4: /lib/libm.so.6: version `GLIBC_2.35' not found (required by CarlaUE4)", Sign.NO_LIBRARY),
+        ("Submit failed, VkResult=-4", Sign.DEVICE_LOST),
+        ("GameThread timed out waiting for RenderThread after 60.00 secs", Sign.RENDERER_HUNG),
+        ("GPU has hung or crashed!", Sign.RENDERER_HUNG),
+        *((f"Result failed, VkResult={code}", Sign.CRASH) for code in (-5, -10, -12, -13, -1000069000)),
+        ("with error VK_ERROR_OUT_OF_POOL_MEMORY_KHR", Sign.CRASH),
+        ("Assertion failed: Index < Num() [File:Array.h] [Line: 1]", Sign.CRASH),
+        ("Unhandled Exception: SIGSEGV: invalid attempt to read memory at address 0x8", Sign.CRASH),
         ("sh: 1: xdg-user-dir: not found", None),
         ("VkResult=-22", None),
+        ("VkResult=-1000001004", None),  # of a window's surface, which a simulator off screen hasn't
         ("4.26.2-0+++UE4+Release-4.26 522 0", None),
         ("", None),
     ],

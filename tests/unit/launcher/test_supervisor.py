@@ -16,6 +16,7 @@ from contract.readers import read_object
 from launcher.act.effects import State
 from launcher.act.managed_processes import WAITING_S
 from launcher.act.runtime import Role
+from launcher.decide.detectors.causes import Cause, Finding
 from launcher.observe.health import Health
 from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
 
@@ -272,6 +273,18 @@ def test_an_agent_that_crashes_is_started_again_and_goes_on_until_its_budget_is_
     assert world.diary.count("start simulator") == 1
     starts = [program.start for program in world.programs if program.role is Role.AGENT]
     assert [start.resume for start in starts] == [False, *[True] * LIMITS.agent.restarts.budget]
+
+
+@pytest.mark.parametrize(("code", "ending"), [(1, Exit.NO_SIMULATOR), (0, Exit.FINISHED), (75, Exit.STOPPED)])
+def test_an_agent_that_lost_the_gpu_is_not_started_again_and_one_that_ended_in_order_has(
+    world: World, code: int, ending: Exit
+) -> None:
+    world.steps_until(State.RUNNING)
+    world.findings = (Finding(Cause.GPU_LOST, "the GPU is lost to the agent", owner="agent", exit_code=code),)
+    world.last(Role.AGENT).end(code)
+    world.steps_until(State.STOPPED)
+    assert world.code() == ending
+    assert world.diary.count("start agent") == 1
 
 
 def test_an_agent_that_found_no_simulator_is_started_again_when_there_is_one(world: World) -> None:

@@ -185,6 +185,23 @@ def test_where_the_kernel_keeps_the_limit_the_launcher_outlives_it_and_mends_wha
         assert "killed the simulator for memory" in finding["cause"]
 
 
+ASKED = {"--mem=900": 900.0, "--mem-per-cpu=450": 900.0, "--mem=0": None}
+"""What a job of two cores may take of its node, MiB."""
+
+
+def test_a_step_knows_what_it_may_take_of_its_node_however_the_job_asked_for_it(tmp_path: Path) -> None:
+    ask = "import os; from launcher.observe.allotment import allotted_mib; print(allotted_mib(os.environ))"
+    with submitting(tmp_path, nodes=1, memory=Memory.POLLED) as job:
+        job.cluster.environment |= {"PYTHONPATH": str(REPOSITORY)}
+        said = {}
+        for option in ASKED:
+            log = tmp_path / f"job{option}.log"
+            step = f"srun --ntasks=1 --cpus-per-task=2 {sys.executable} -c '{ask}'"
+            job.cluster.run("sbatch", "--wait", f"--output={log}", "--cpus-per-task=2", option, f"--wrap={step}")
+            said[option] = log.read_text(encoding="utf-8").strip()
+        assert said == {option: str(mib) for option, mib in ASKED.items()}
+
+
 def test_a_cancelled_job_stays_cancelled_and_its_run_goes_on_when_it_is_submitted_again(tmp_path: Path) -> None:
     with submitting(tmp_path, nodes=1, memory=Memory.POLLED) as job:
         job.submit(400, "--time", "10", "--mem", "4000M")

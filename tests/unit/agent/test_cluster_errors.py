@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,8 +47,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> actors.Actors:
             raise asked
         return asked
 
-    monkeypatch.setattr(actors.ray, "wait", lambda refs, **_: (refs, []))
-    monkeypatch.setattr(actors.ray, "get", get)
+    monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
+    monkeypatch.setattr(ray, "get", get)
     made = actors.Actors.__new__(actors.Actors)
     made.address = "127.0.0.1:6379"
     return made
@@ -110,7 +111,7 @@ def test_weights_that_the_object_store_has_no_room_for_are_a_loss_too(
         def read(self) -> Any:
             return type("Found", (), {"version": 1, "flat": []})
 
-    monkeypatch.setattr(actors.ray, "put", put)
-    cluster._weights, cluster._lock = None, actors.threading.Lock()
+    monkeypatch.setattr(ray, "put", put)
+    cluster._weights, cluster._lock = None, threading.Lock()
     with pytest.raises(LostError, match=r"^ObjectStoreFullError: "):
         cluster.newest(File())  # type: ignore[arg-type]

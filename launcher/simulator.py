@@ -29,6 +29,7 @@ from launcher.act.local.runtime import LocalRuntime
 from launcher.act.run_spec import PORTS, RunSpec
 from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.config import LauncherConfig
+from launcher.decide.detectors.simulator import never_mended
 from launcher.decide.restarts import Tries
 from launcher.observe.memory import MemoryReader
 from launcher.observe.nvml import Nvml
@@ -99,7 +100,9 @@ class _Simulator:
         restart.clear()
         seen = self._monitor.look(now_s, self._child, in_use=True)
         _, limit_s = self._limits.simulator.ready_within(True, lite=self._quality is None)
-        if asked:
+        if refused := never_mended(seen.signs):
+            self._give_up(refused)
+        elif asked:
             self._failed("it was asked for: a call to it didn't come back", now_s)
         elif seen.ended is not None:
             self._failed(f"it ended ({seen.ended})", now_s)
@@ -148,6 +151,15 @@ class _Simulator:
         waits_s = self._tries.fail(now_s, self._limits.simulator.restarts, random.uniform(-1.0, 1.0))
         self._cause, self._restarts = cause, self._restarts + 1
         self._say(f"{cause}; it is started again in {waits_s:.1f} s")
+        self._end()
+
+    def _give_up(self, cause: str) -> None:
+        """Start it no more, and go on saying why."""
+        self._cause, self._tries.due_s = cause, float("inf")
+        self._say(cause)
+        self._end()
+
+    def _end(self) -> None:
         if self._child is not None:
             self._child.kill()
             self._child = None

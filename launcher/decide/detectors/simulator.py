@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from contract.exits import exit_in_words
 from launcher.config import LauncherConfig
 from launcher.decide.detectors.causes import Cause, Finding
@@ -164,10 +166,20 @@ class Simulator:
         return next((line for _, sign, line in self._signs if sign is wanted), "")
 
 
+def never_mended(signs: Iterable[tuple[Sign, str]]) -> str:
+    """Return what stands in the way of any simulator, whatever else is known; empty if no sign in a log says so."""
+    sure = (each for each in signs if each[0] in MISCONFIGURED and each[0] is not Sign.VULKAN_FAILED)
+    return next((_misconfiguration(*each) for each in sure), "")
+
+
+def _misconfiguration(sign: Sign, line: str) -> str:
+    return MISCONFIGURED[sign].replace("{line}", line)
+
+
 def _misconfigured(sign: Sign, line: str, ended: Ended | None) -> Finding:
     return Finding(
         Cause.MISCONFIGURATION,
-        MISCONFIGURED[sign].replace("{line}", line),
+        _misconfiguration(sign, line),
         owner="simulator",
         exit_code=None if ended is None else ended.code,
         numbers={"log": line},

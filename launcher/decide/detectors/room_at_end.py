@@ -83,11 +83,15 @@ class RoomAtEnd:
 
     def _room_mib(self, name: str, owned: bool) -> float | None:
         """Return the least that was free in a pool while the program was in it; None where that is unknown."""
-        seen = [pools[name] for _, pools in self._looks if name in pools]
-        lived = seen[:-1] if self._ended else seen
-        held = [pool for pool in lived if not owned or any(owner.kind is self._owner for owner in pool.owners)]
+        looks = [pools.get(name) for _, pools in self._looks]
+        lived, after = (looks[:-1], looks[-1]) if self._ended else (looks, None)
+        held = [pool for pool in lived if pool is not None and (not owned or _holds(pool, self._owner))]
         rooms = [pool.free.mib for pool in held if pool.free.mib is not None]
-        if self._ended and rooms and name in self._looks[-1][1] and (after := seen[-1]).free.mib is not None:
+        if rooms and after is not None and after.free.mib is not None:
             # Another process may have taken all since the last look: what the end gave back wasn't free before it.
             rooms.append(after.free.mib - max(0.0, held[-1].held_by(self._owner) - after.held_by(self._owner)))
         return max(0.0, min(rooms)) if rooms else None
+
+
+def _holds(pool: Pool, owner: OwnerKind) -> bool:
+    return any(each.kind is owner for each in pool.owners)

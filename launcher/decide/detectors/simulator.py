@@ -23,8 +23,8 @@ MISCONFIGURED = {
     Sign.VULKAN_FAILED: "the simulator's Vulkan driver doesn't start, though the card has memory, which no restart "
     "mends: restart the machine if its driver was upgraded, or give the container the GPU by the nvidia runtime with "
     "NVIDIA_DRIVER_CAPABILITIES=all",
-    Sign.ROOT: "the simulator refuses to run as root, as every Unreal program does: set RUN_UID in .env to another "
-    "user's id, or start the launcher as another user",
+    Sign.ROOT: "the simulator refuses to run as root, as every Unreal program does: start the launcher as another "
+    "user, or leave the container its image's user",
     Sign.NO_LIBRARY: "the simulator lacks a shared library ({line}), which no restart mends: install it",
 }
 """What a restart can't mend, what to do for it, by the sign in the log; the gravest first."""

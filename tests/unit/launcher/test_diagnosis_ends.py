@@ -63,13 +63,13 @@ def card(program: str, free: float, free_after: float | None = None) -> Memory:
     return read
 
 
-def container(program: str, free: float, kind: PoolKind = PoolKind.RAM) -> Memory:
-    """Return a container with so much free, which goes with its program."""
+def container(program: str, free: float, since_s: float = 0.0) -> Memory:
+    """Return a container with so much free, which is seen from then on, and goes with its program."""
 
     def read(time_s: float) -> Reading:
         owner = Owner(program, OWNERS[program], (200,), measured(900))
-        pool = Pool(f"ram:{program}", kind, measured(1000), measured(free), (owner,))
-        return Reading((pool,) if time_s < END_S else (), Gpu.NONE)
+        pool = Pool(f"ram:{program}", PoolKind.RAM, measured(1000), measured(free), (owner,))
+        return Reading((pool,) if since_s <= time_s < END_S else (), Gpu.NONE)
 
     return read
 
@@ -91,11 +91,12 @@ def test_a_crash_on_a_full_card_is_out_of_memory_though_no_pattern_knows_its_wor
 @pytest.mark.parametrize(
     ("program", "cause"), [("agent", Cause.AGENT_HOST_OOM), ("simulator", Cause.SIMULATOR_HOST_OOM)]
 )
+@pytest.mark.parametrize("since_s", [0.0, END_S - 1])
 @pytest.mark.parametrize("code", [1, 134, 137, 143])
 def test_a_crash_in_a_full_container_is_out_of_memory_and_so_is_a_guards_kill(
-    program: str, cause: Cause, code: int
+    program: str, cause: Cause, code: int, since_s: float
 ) -> None:
-    found = ends(program, container(program, free=100), code)
+    found = ends(program, container(program, 100, since_s), code)
     assert (found.cause, found.pool, found.deficit_mib) == (cause, f"ram:{program}", RESERVE_MIB[PoolKind.RAM] - 100)
 
 

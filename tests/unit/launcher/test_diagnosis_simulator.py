@@ -59,7 +59,7 @@ def simulator_ends(
         (139, Sign.VULKAN_FAILED, False, Cause.SIMULATOR_CRASH, "after its Vulkan driver didn't start"),
         (1, Sign.LAVAPIPE, False, Cause.MISCONFIGURATION, "lavapipe"),
         (1, Sign.NO_VULKAN, False, Cause.MISCONFIGURATION, "no Vulkan driver"),
-        (1, Sign.ROOT, False, Cause.MISCONFIGURATION, "RUN_UID"),
+        (1, Sign.ROOT, False, Cause.MISCONFIGURATION, "refuses to run as root"),
         (127, Sign.NO_LIBRARY, False, Cause.MISCONFIGURATION, OOM_LINE),
     ],
 )

@@ -13,14 +13,13 @@ _LOG = "`status` and `report` read the job's output in the run's folder"
 _REFUSED = {
     **dict.fromkeys(("-a", "--array"), ARRAY),
     **dict.fromkeys(("-n", "--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--ntasks-per-core"), _ONE_TASK),
-    **dict.fromkeys(("--ntasks-per-socket", "--tasks-per-node", "--spread-job"), _ONE_TASK),
+    **dict.fromkeys(("--ntasks-per-socket", "--tasks-per-node"), _ONE_TASK),
     **dict.fromkeys(("hetjob", "packjob", ":"), "the script starts its steps in one job of equal nodes: give --nodes"),
     **dict.fromkeys(("-N", "--nodes"), "the script starts Ray by the number of nodes: give submit's own --nodes"),
     **dict.fromkeys(("-J", "--job-name"), "a job is named after its run, of which one runs at a time: give --run-name"),
     **dict.fromkeys(("-o", "--output", "-e", "--error", "--open-mode"), _LOG),
     "--no-requeue": "the run goes on after a time limit by being queued again",
     "--signal": "the checkpoint is written upon Slurm's warning: give --warn SECONDS",
-    "--wrap": "the job is the script that submit writes",
 }
 SET_OUTSIDE = {"SBATCH_ARRAY_INX": ARRAY}
 """Variables that sbatch reads as options."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +52,26 @@ def test_a_simulator_that_crashes_silently_ran_out_of_memory_on_a_full_card_and_
     (found,) = run.events("finding", diagnosis="simulator_out_of_vram")
     assert (found["pool"], found["deficit_mib"], found["exit_code"]) == ("vram:0", 100 - LEFT_MIB, 139)
     run.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        ("Cannot find a compatible Vulkan driver (ICD).", "no Vulkan driver that it can use"),
+        ("Refusing to run with the root privileges.", "refuses to run as root"),
+        ("CarlaUE4: error while loading shared libraries: libomp.so.5", "libomp.so.5), which no restart mends"),
+    ],
+)
+def test_a_simulator_that_no_restart_mends_ends_the_run_at_once_with_cause_and_cure(
+    launch: Launch, tmp_path: Path, card: Figures, words: str, missing: str
+) -> None:
+    program = tmp_path / "carla.py"
+    program.write_text(f"import os\nprint({words!r}, flush=True)\nos.abort()\n", encoding="utf-8")
+    command = f"{sys.executable} {program} {{port}}"
+    limits = own_limits(tmp_path, {"simulator.command": command, "sizes.vram_mib.Low": CARLA_MIB})
+    run = launch(ENDLESS, "--simulator", "carla", "--device", "cpu", *limits, environment=card.environment)
+    output = run.output()
+    assert run.process.returncode == 65, output
+    assert missing in output
+    assert len(run.events("simulator_starts")) == 1
+    assert not run.events("agent_starts")

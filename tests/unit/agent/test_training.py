@@ -88,6 +88,40 @@ def test_no_simulator_is_one_sentence_within_the_patience(tmp_path: Path) -> Non
     assert json.loads((tmp_path / "agent-events.jsonl").read_text().splitlines()[-1])["event"] == "failed"
 
 
+ENDING = """
+import sys
+from agent.__main__ import app
+from agent.trainer.learner import Learner
+
+def dry_run(learner):
+    raise {error}
+
+Learner.dry_run = dry_run
+app(["train", "--device", "cpu", "--run-dir", sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "pool", "gpu_lost"),
+    [
+        ("RuntimeError('CUDA error: unknown error')", Exit.CRASH, None, True),
+        ("RuntimeError('CUDA error: device-side assert triggered')", Exit.CRASH, None, False),
+        ("RuntimeError('!handles_.at(i) INTERNAL ASSERT FAILED')", Exit.OUT_OF_MEMORY, "device", False),
+        ("OSError(12, 'Cannot allocate memory')", Exit.OUT_OF_MEMORY, "host", False),
+    ],
+)
+def test_an_end_with_an_error_is_written_down_with_what_ran_out_or_was_lost(
+    tmp_path: Path, error: str, code: Exit, pool: str | None, gpu_lost: bool
+) -> None:
+    program = [sys.executable, "-c", ENDING.format(error=error), str(tmp_path / "run")]
+    ended = subprocess.run(program, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert ended.returncode == code, ended.stderr
+    written = json.loads((tmp_path / "run" / "agent-events.jsonl").read_text().splitlines()[-1])
+    assert (written["event"], written["exit_code"]) == ("failed", code)
+    assert (written["pool"], written["gpu_lost"]) == (pool, gpu_lost)
+    assert ("Traceback" in ended.stderr) is (code is Exit.CRASH)
+
+
 def test_a_precision_that_the_processor_only_emulates_is_said_once_to_the_person_too(tmp_path: Path) -> None:
     asked = ("--set", "td3.precision=bfloat16", "--set", "simulator.patience_s=0.1", "--device", "cpu")
     ended = agent("train", "--run-dir", str(tmp_path), *asked, CARLA_PORT="1", ONEDNN_MAX_CPU_ISA="AVX2")

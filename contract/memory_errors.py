@@ -24,6 +24,8 @@ class Meaning(StrEnum):
     """GPU memory ran out if the card is nearly full: a broken card, or library, has the same words."""
 
 
+_BROKEN = r"handles_\.at\(i\)"
+"""Of what expandable segments leave behind once memory ran out (pytorch issue 188008)."""
 _LIBRARY = r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT|RAND)(?:_STATUS)?_"
 _PATTERNS = tuple(
     (meaning, re.compile(pattern))
@@ -39,8 +41,7 @@ _PATTERNS = tuple(
             r"(?:CUDA|HIP) (?:driver )?(?:error: )?out of memory|CUDA_ERROR_OUT_OF_MEMORY"
             r"|Error 2: out of memory"  # cudaGetDeviceCount's
             r"|would exceed allowed memory"  # cudaMallocAsync's
-            r"|handles_\.at\(i\)"  # what expandable segments leave behind once memory ran out (pytorch 188008)
-            rf"|{_LIBRARY}ALLOC(?:ATION)?_FAILED|_DEVICE_ALLOCATION_FAILED",
+            rf"|{_BROKEN}|{_LIBRARY}ALLOC(?:ATION)?_FAILED|_DEVICE_ALLOCATION_FAILED",
         ),
         (
             Meaning.GPU_LOST,
@@ -57,7 +58,6 @@ _PATTERNS = tuple(
         ),
     )
 )
-_ALLOCATOR_IS_BROKEN = re.compile(r"handles_\.at\(i\)")
 
 
 def meaning_of(words: str) -> Meaning | None:
@@ -73,4 +73,4 @@ def surely_out_of_memory(words: str) -> str:
 
 def allocator_is_broken(words: str) -> bool:
     """Return whether no further GPU memory can be had in this process, however little is asked for."""
-    return _ALLOCATOR_IS_BROKEN.search(words) is not None
+    return re.search(_BROKEN, words) is not None

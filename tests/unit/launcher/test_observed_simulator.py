@@ -104,7 +104,7 @@ NO_VULKAN_WORDS = (
     "Cannot find a compatible Vulkan device or driver. Try updating your video driver.",
     "Vulkan driver doesn't contain specified extensions:",
     "LogVulkanRHI: Error: Missing required Vulkan extension: VK_KHR_surface",
-    "Vulkan failed to create instace (apiVersion=0x401000)",
+    "Vulkan failed to create instance (apiVersion=0x%x)",  # 4.26 leaves out the n
     "Vulkan failed to select physical device after passing profile checks.",
     "Failed to find all required Vulkan entry points; make sure your driver supports Vulkan!",
     "Unable to load Vulkan library and/or acquire the necessary function pointers.",

@@ -1,7 +1,8 @@
 """The simulators of the second collector on: started, watched, started again and stopped, each by itself.
 
 The agent goes on without one of them: so nothing waits for it, no step down is taken for it, and it is tried again for
-as long as the run lasts. Owns these children and what is told of them; the first simulator is ``managed_processes``'.
+as long as the run lasts, unless its log says that no restart mends it. Owns these children and what is told of them;
+the first simulator is ``managed_processes``'.
 """
 
 from __future__ import annotations
@@ -128,12 +129,17 @@ class FurtherSimulators:
             self._failed(each, late, seen.time_s)
 
     def _failed(self, each: _Further, finding: Finding, now_s: float) -> None:
-        """Have it started again, after the delay that its failures call for."""
+        """Have it started again, after the delay that its failures call for; not one that no restart mends."""
         waits_s = each.tries.fail(now_s, self._config.simulator.restarts, self._draw())
         self._drop(each)
         if each.found is None:
             each.found = replace(finding, owner=each.name, incident=self._run_state.open_incident())
             self._of_incident(LauncherEvent.FINDING, each.found, exit_code=finding.exit_code)
+        if finding.cause is Cause.MISCONFIGURATION:
+            each.tries.due_s = float("inf")
+            self._tell(LauncherEvent.FURTHER_SIMULATOR_STOPPED, each, finding.sentence)
+            self._say(f"{each.name}: {finding.sentence}; it isn't started again, other collectors go on")
+            return
         self._tell(
             LauncherEvent.FURTHER_SIMULATOR_RESTART,
             each,

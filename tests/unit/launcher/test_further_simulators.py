@@ -16,7 +16,7 @@ from launcher.act.further_simulators import FurtherSimulators
 from launcher.act.runtime import Role, Start, StartError
 from launcher.decide.detectors.drive import Drive
 from launcher.decide.detectors.kills import OomKills
-from launcher.observe.observation import Ended, Observation, SimulatorSeen
+from launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
 from tests.unit.launcher.seen import EXPECTED, LIMITS, driving, with_beat
 
 
@@ -135,6 +135,20 @@ def test_one_that_fails_is_started_again_and_the_others_are_left_alone(trouble: 
     assert (told["finding"]["diagnosis"], told["finding"]["owner"]) == (cause, "simulator 1")
     assert told["further_simulator_restart"]["failures"] == 1
     assert "other collectors go on" in fleet.said[-2]
+
+
+def test_one_that_no_restart_mends_is_not_started_again_and_the_others_are_left_alone() -> None:
+    fleet = Fleet(3)
+    fleet.go(3)
+    fleet.seen[100] = {"signs": ((Sign.NO_VULKAN, "VkResult=-9"),), "ended": Ended(1), "running": False}
+    fleet.children[0].ended = Ended(1)
+    fleet.go(300)
+    assert fleet.living() == [2]
+    assert len(fleet.children) == 2
+    told = {name: fields for name, fields in fleet.told if fields["incident"] == "i1"}
+    assert list(told) == ["finding", "further_simulator_stopped"]
+    assert told["finding"]["diagnosis"] == "misconfiguration"
+    assert "no Vulkan driver" in fleet.said[-1]
 
 
 def test_one_whose_collector_gets_no_tick_is_started_again_though_the_others_tick() -> None:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Starts CARLA: off screen unless a display is given, at the quality of CARLA_QUALITY (Low or Epic), on the first
 # port of CARLA_PORTS (as 2000-2002), or on CARLA_PORT.
-# Arguments are passed on to the simulator. Exit: 65 what the environment says can't be, else the simulator's own.
+# Arguments are passed on to the simulator. Exit: 65 what the environment says can't be, or Vulkan has no driver
+# (carla-vulkan); else the simulator's own.
 set -euo pipefail
 
 refuse() { printf 'carla: %s\n' "$*" >&2; exit 65; }
@@ -19,6 +20,13 @@ simulator=${CARLA_ROOT:-/workspace}/CarlaUE4.sh
 [ "$named" = CARLA_PORT ] || [ "$ports" = "$port-$((port + 2))" ] ||
     refuse "CARLA_PORTS is '$ports', expected three in a row, as $port-$((port + 2))."
 [ -f "$simulator" ] || refuse "$simulator isn't there; is this built from carlasim/carla 0.9.x?"
+
+# Unreal draws, unless it is told not to.
+if [[ " ${*,,} " != *" -nullrhi "* ]]; then
+    driver=$(carla-vulkan)
+    # Two names of one thing: loaders before 1.3.207, as Ubuntu 20.04's, read the second.
+    [ -z "$driver" ] || export VK_DRIVER_FILES=$driver VK_ICD_FILENAMES=$driver
+fi
 
 screen=(-RenderOffScreen)
 [ -z "${DISPLAY:-}" ] || screen=()

@@ -18,24 +18,38 @@ GPU_IS_LOST = 15
 SOURCES = {"nvml.c": "libnvidia-ml.so.1", "cuda.c": "libcuda.so.1"}
 
 
+VULKAN = "libGLX_nvidia.so.0"
+
+
 def build(folder: Path) -> Path:
     """Return a new folder of the libraries, for LD_LIBRARY_PATH; skip the test where there is no C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler (cc, gcc) for the stand-in of the GPU's driver")
     libraries = folder / "gpu_stub"
     libraries.mkdir()
     for source, library in SOURCES.items():
-        path = Path(__file__).with_name(source)
-        command = [compiler, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(path)]
-        built = subprocess.run(
-            [*command, f"-Wl,-soname,{library}", "-o", str(libraries / library)],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert built.returncode == 0, built.stderr
+        _compile(source, libraries / library)
     return libraries
+
+
+def build_vulkan(folder: Path, needs: str = "") -> Path:
+    """Return the stand-in for NVIDIA's Vulkan driver, needing one library or none; skip without a C compiler."""
+    needed = []
+    if needs:
+        _compile("vulkan.c", folder / needs, "-nostdlib")
+        needed = ["-Wl,--no-as-needed", str(folder / needs)]
+    _compile("vulkan.c", folder / VULKAN, "-nostdlib", *needed)
+    return folder / VULKAN
+
+
+def _compile(source: str, library: Path, *more: str) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler (cc, gcc) for the stand-in of the GPU's driver")
+    path = Path(__file__).with_name(source)
+    command = [compiler, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(path), *more]
+    built = subprocess.run(
+        [*command, f"-Wl,-soname,{library.name}", "-o", str(library)], check=False, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stderr
 
 
 @dataclass

@@ -23,6 +23,7 @@ VARIABLE = re.compile(r"\$\{([A-Z_]+)")
 SCRIPTS = [
     "carla/entrypoint.sh",
     "carla/healthcheck.sh",
+    "carla/vulkan.sh",
     "scripts/run_visual_test_docker.sh",
     "scripts/wait_and_run.sh",
     ".ci/run",
@@ -54,6 +55,7 @@ def test_the_gpu_stack_is_what_it_says(compose_plugin: None, quality: str) -> No
         "CARLA_QUALITY": quality,
         "CARLA_PORTS": "2000-2002",
         "NVIDIA_DRIVER_CAPABILITIES": "all",
+        "NVIDIA_VISIBLE_DEVICES": "void",
     }
     assert carla["user"] == "carla"
     assert carla["healthcheck"]["test"] == ["CMD", "carla-healthcheck"]
@@ -91,6 +93,7 @@ def test_the_gpu_stack_is_what_it_says(compose_plugin: None, quality: str) -> No
 
     for service in (carla, agent):
         assert devices(service) == [{"driver": "nvidia", "device_ids": ["0"], "capabilities": ["gpu"]}]
+        assert "runtime" not in service, "the engine's default is in force"
 
 
 @pytest.mark.parametrize("files", [GPU, LITE, (*GPU, VISUAL), (*LITE, VISUAL)], ids="+".join)
@@ -116,9 +119,9 @@ def test_every_service_of_every_stack_is_hardened(compose_plugin: None, files: t
 
 
 def test_the_cpu_stack_asks_for_no_device_and_keeps_names_and_ports(compose_plugin: None) -> None:
-    lite, gpu = services(*LITE), services(*GPU)
+    lite, gpu = services(*LITE, GPU_RUNTIME="nvidia"), services(*GPU)
     assert lite.keys() == gpu.keys()
-    assert not [name for name, service in lite.items() if "deploy" in service]
+    assert not [name for name, service in lite.items() if service.keys() & {"deploy", "runtime"}]
     assert lite["carla"]["build"]["dockerfile"] == "carla/lite/Dockerfile"
     assert lite["carla"]["command"] == ["--map", "Lite01", "--seed", "0"]
     nothing = dict.fromkeys(("LITE_FAULTS", "LITE_CONTROL_PORT", "LITE_MAP_DIR"), "")
@@ -142,8 +145,10 @@ def test_variables_reach_where_they_belong(compose_plugin: None) -> None:
         CARLA_PORTS="3000-3002",
         CARLA_FLAGS="-fps=20 -benchmark",
         RESTART="no",
+        GPU_RUNTIME="nvidia",
     )
     carla, agent = found["carla"], found["agent"]
+    assert carla["runtime"] == agent["runtime"] == "nvidia"
     assert [devices(service)[0]["device_ids"] for service in (carla, agent)] == [["0"], ["GPU-5ee1"]]
     assert (agent["user"], agent["volumes"][0]["source"]) == ("1234:56", "/disk/runs")
     both = {agent["environment"][name] for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}

@@ -1,11 +1,13 @@
 """carla/Dockerfile, its entry point and its health check, built and run on a stand-in for CARLA's own image.
 
 The stand-in has that image's name, its user ``carla`` and a ``/workspace/CarlaUE4.sh`` that doesn't exec its child, as
-CARLA's own does not; the child tells its arguments and signals and serves carla-lite. So only the simulator is missing.
+CARLA's own does not; the child tells its arguments and signals and serves carla-lite. Vulkan's loader is the real one,
+the driver that the engine would bring is a stand-in. So only the simulator and the card are missing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -17,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY, StartServer
+from tests.gpu_stub.stub import VULKAN, build_vulkan
 from tests.stack.conftest import StartStack
-from tests.stack.stack import GPU, Stack, docker
+from tests.stack.stack import GPU, Stack, compose, docker
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
@@ -26,7 +29,9 @@ TAG = "stand-in"
 DOCKERFILE = """
 FROM carla-td3-lite:latest
 USER root
-RUN useradd --create-home carla
+RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \\
+    libvulkan1 vulkan-tools && rm -rf /var/lib/apt/lists/* && useradd --create-home carla
+ENV NVIDIA_VISIBLE_DEVICES=all
 COPY --chown=carla . /workspace
 WORKDIR /workspace
 USER carla
@@ -54,40 +59,53 @@ port = re.search("-carla-rpc-port=([0-9]+)", " ".join(sys.argv))[1]
 sys.argv = ["carla_lite", "--host", "0.0.0.0", "--port", port]
 lite.app()
 """
-# What a machine without a GPU can't have; all the rest is as it is shipped.
+# What a machine without a GPU can't have; all the rest is as it is shipped. The driver is mounted, as the engine would.
 WITHOUT_A_DEVICE = """
 services:
-  carla: {deploy: !reset null}
-  agent: {deploy: !reset null}
+  carla:
+    deploy: !reset null
+    volumes: [{{type: bind, source: {driver}, target: {target}, read_only: true}}]
+  agent: {{deploy: !reset null}}
 """
+DRIVER = f"/usr/lib/{VULKAN}"
+OURS, HOSTS = "/etc/vulkan/icd.d/nvidia_icd.json", "/usr/share/vulkan/icd.d/nvidia_icd.json"
+SEEN = re.compile(r"deviceName += (.+)")
+SEES = "XDG_RUNTIME_DIR=/tmp vulkaninfo --summary"
 
 
 @pytest.fixture(scope="module")
-def stand_in(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Give CARLA's image name another tag and build the simulator's image on it."""
+def stand_in(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give CARLA's image name another tag and build the simulator's image on it; return a driver for its card."""
     folder = tmp_path_factory.mktemp("stand-in")
     shipping = folder / "CarlaUE4" / "Binaries" / "Linux" / "CarlaUE4-Linux-Shipping"
     shipping.parent.mkdir(parents=True)
     for path, text in ((shipping, SIMULATOR), (folder / "CarlaUE4.sh", WRAPPER), (folder / "Dockerfile", DOCKERFILE)):
         path.write_text(text)
-    docker("build", "--quiet", "--tag", f"carlasim/carla:{TAG}", str(folder))
-    yield
+    docker("build", "--quiet", "--tag", f"carlasim/carla:{TAG}", str(folder), timeout_s=600)
+    compose(GPU, "build", "--quiet", "carla", variables={"CARLA_VERSION": TAG})
+    yield build_vulkan(tmp_path_factory.mktemp("driver"))
     docker("image", "rm", f"carlasim/carla:{TAG}", f"carla-td3-simulator:{TAG}", check=False)
 
 
-def simulator(start_stack: StartStack, folder: Path, **variables: str) -> Stack:
+def simulator(start_stack: StartStack, folder: Path, driver: Path, **variables: str) -> Stack:
     override = folder / "without-a-device.yml"
-    override.write_text(WITHOUT_A_DEVICE)
-    stack = start_stack({}, (*GPU, str(override)), CARLA_VERSION=TAG, **variables)
-    stack.compose("build", "--quiet", "carla")
-    return stack
+    override.write_text(WITHOUT_A_DEVICE.format(driver=driver, target=DRIVER))
+    return start_stack({}, (*GPU, str(override)), CARLA_VERSION=TAG, **variables)
+
+
+def probed(folder: Path, *arguments: str, image: str = "carla-td3-simulator") -> subprocess.CompletedProcess[str]:
+    """Run an image whose simulator is the loader's own program, with more arguments of ``docker run``."""
+    probe = folder / "CarlaUE4.sh"
+    probe.write_text(f"{SEES}\n")
+    given = ("-e", "CARLA_ROOT=/probe", "-v", f"{probe}:/probe/CarlaUE4.sh:ro", "-e", "NVIDIA_DRIVER_CAPABILITIES=all")
+    return docker("run", "--rm", *given, *arguments, f"{image}:{TAG}", check=False)
 
 
 @pytest.mark.parametrize("quality", ["Low", pytest.param("Epic", marks=pytest.mark.long)])
 def test_carla_starts_healthily_off_screen_at_the_quality_and_ends_on_a_signal(
-    stand_in: None, start_stack: StartStack, tmp_path: Path, quality: str
+    stand_in: Path, start_stack: StartStack, tmp_path: Path, quality: str
 ) -> None:
-    stack = simulator(start_stack, tmp_path, CARLA_QUALITY=quality, CARLA_FLAGS="-fps=20 -benchmark")
+    stack = simulator(start_stack, tmp_path, stand_in, CARLA_QUALITY=quality, CARLA_FLAGS="-fps=20 -benchmark")
     stack.up("carla")
     arguments = f"-RenderOffScreen -nosound -quality-level={quality} -carla-rpc-port={stack.port} -fps=20 -benchmark"
     assert f"arguments {arguments}\n" in stack.logs("carla")
@@ -100,8 +118,8 @@ def test_carla_starts_healthily_off_screen_at_the_quality_and_ends_on_a_signal(
 
 
 @pytest.mark.long
-def test_a_display_is_used_where_there_is_one(stand_in: None, start_stack: StartStack, tmp_path: Path) -> None:
-    stack = simulator(start_stack, tmp_path)
+def test_a_display_is_used_where_there_is_one(stand_in: Path, start_stack: StartStack, tmp_path: Path) -> None:
+    stack = simulator(start_stack, tmp_path, stand_in)
     stack.compose("run", "--detach", "--name", f"{stack.project}-shown", "-e", "DISPLAY=:7", "carla")
     stack.wait(lambda: "arguments" in docker("logs", f"{stack.project}-shown").stdout)
     shown = docker("logs", f"{stack.project}-shown").stdout
@@ -109,8 +127,8 @@ def test_a_display_is_used_where_there_is_one(stand_in: None, start_stack: Start
 
 
 @pytest.mark.long
-def test_a_simulator_that_crashes_is_started_again(stand_in: None, start_stack: StartStack, tmp_path: Path) -> None:
-    stack = simulator(start_stack, tmp_path)
+def test_a_simulator_that_crashes_is_started_again(stand_in: Path, start_stack: StartStack, tmp_path: Path) -> None:
+    stack = simulator(start_stack, tmp_path, stand_in)
     stack.up("carla")
     process = re.search(r"^process (\d+)$", stack.logs("carla"), re.MULTILINE)
     assert process is not None
@@ -141,6 +159,98 @@ def test_what_the_environment_says_wrongly_is_refused_in_one_sentence(variables:
     assert ended.returncode == 65
     assert ended.stderr.startswith(sentence)
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_vulkan_finds_the_driver_by_the_image_s_own_file_and_not_without(stand_in: Path, tmp_path: Path) -> None:
+    given = ("-v", f"{stand_in}:{DRIVER}:ro", "--read-only", "--cap-drop", "ALL")
+    assert SEEN.findall(probed(tmp_path, *given).stdout) == ["NVIDIA stand-in"]
+    without = docker("run", "--rm", *given, f"carlasim/carla:{TAG}", "sh", "-c", SEES, check=False)
+    assert "ERROR_INCOMPATIBLE_DRIVER" in without.stdout + without.stderr
+
+
+@pytest.mark.parametrize(
+    "beside", [(OURS,), (HOSTS,), ("/etc/vulkan/icd.d/nvidia_icd.x86_64.json",), (OURS, HOSTS)], ids=" ".join
+)
+def test_a_card_counts_once_where_the_engine_brings_the_driver_s_own_file(
+    stand_in: Path, tmp_path: Path, beside: tuple[str, ...]
+) -> None:
+    theirs = tmp_path / "theirs.json"
+    icd = {"library_path": VULKAN, "api_version": "1.3.277"}
+    theirs.write_text(json.dumps({"file_format_version": "1.0.1", "ICD": icd}))
+    brought = [part for path in beside for part in ("-v", f"{theirs}:{path}:ro")]
+    given = ("-v", f"{stand_in}:{DRIVER}:ro", *brought)
+    assert SEEN.findall(probed(tmp_path, *given).stdout) == ["NVIDIA stand-in"]
+    by_itself = docker("run", "--rm", *given, "--entrypoint", "sh", f"carla-td3-simulator:{TAG}", "-c", SEES).stdout
+    assert len(SEEN.findall(by_itself)) == len({OURS, *beside}), "or this shows nothing"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "the engine gave it no GPU; install the NVIDIA Container Toolkit"),
+        (("-v", "/dev/null:/dev/dxg"), "under WSL2 NVIDIA's driver has no Vulkan"),
+        (("-v", "/dev/null:/dev/nvidiactl"), "it has a GPU and no libGLX_nvidia.so.0; install the graphics part"),
+        (
+            ("-v", "/dev/null:/dev/nvidiactl", "-e", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"),
+            "NVIDIA_DRIVER_CAPABILITIES is 'compute,utility', expected all",
+        ),
+    ],
+)
+def test_without_a_driver_for_vulkan_it_says_what_is_missing_and_starts_nothing(
+    stand_in: Path, tmp_path: Path, given: tuple[str, ...], said: str
+) -> None:
+    ended = probed(tmp_path, *given)
+    assert (ended.returncode, ended.stdout) == (65, "")
+    (sentence,) = ended.stderr.splitlines()
+    assert sentence.startswith(f"carla: Vulkan finds no driver for a GPU in this container: {said}")
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        ("libXext.so.6", "libGLX_nvidia.so.0 needs libXext.so.6, which the image hasn't"),
+        ("libnvidia-gpucomp.so.550", "without its libnvidia-gpucomp.so.550; upgrade the NVIDIA Container Toolkit"),
+    ],
+)
+def test_a_driver_that_lacks_a_library_of_its_own_names_it(
+    stand_in: Path, tmp_path: Path, needs: str, said: str
+) -> None:
+    ended = probed(tmp_path, "-v", f"{build_vulkan(tmp_path, needs)}:{DRIVER}:ro")
+    assert ended.returncode == 65
+    assert said in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("-e", "VK_DRIVER_FILES=/mine.json"),
+        ("-e", "VK_ICD_FILENAMES=/mine.json"),
+        ("-v", "/dev/null:/dev/dri/renderD128"),
+    ],
+)
+def test_another_driver_is_left_to_vulkan(stand_in: Path, tmp_path: Path, given: tuple[str, ...]) -> None:
+    ended = probed(tmp_path, *given)
+    assert "Vulkan finds no driver" not in ended.stderr
+    assert "ERROR_INCOMPATIBLE_DRIVER" in ended.stdout + ended.stderr, "it has looked"
+
+
+def test_a_simulator_that_draws_nothing_needs_no_driver(stand_in: Path, tmp_path: Path) -> None:
+    probe = tmp_path / "CarlaUE4.sh"
+    probe.write_text('echo "arguments $*"\n')
+    given = ("--rm", "-e", "CARLA_ROOT=/probe", "-v", f"{probe}:/probe/CarlaUE4.sh:ro")
+    assert "-nullRHI\n" in docker("run", *given, f"carla-td3-simulator:{TAG}", "-nullRHI").stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"), [({}, None), ({"GPU_RUNTIME": "io.containerd.runc.v2"}, "io.containerd.runc.v2")]
+)
+def test_the_engine_s_default_runtime_is_in_force_unless_another_is_named(
+    stand_in: Path, start_stack: StartStack, tmp_path: Path, asked: dict[str, str], given: str | None
+) -> None:
+    stack = simulator(start_stack, tmp_path, stand_in, **asked)
+    stack.compose("create", "--no-build", "carla")
+    found = docker("inspect", "--format", "{{.HostConfig.Runtime}}", stack.container("carla")).stdout.strip()
+    assert found == (given or docker("info", "--format", "{{.DefaultRuntime}}").stdout.strip())
 
 
 def healthy(port: int) -> bool:

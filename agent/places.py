@@ -46,13 +46,37 @@ def _barrier(path: Path) -> Path | None:
 
 
 def _whose(place: Path) -> str:
-    owner, group, own = place.stat().st_uid, os.getgid(), os.getuid()
-    if owner == own:
+    there, own = place.stat(), os.getuid()
+    if there.st_uid == own:
         return f"{place} is {_name(own)}'s own, but closed to writing: chmod u+w {place}, or choose another place."
+    outside = f"{on_host(own, _map('uid'))}:{on_host(os.getgid(), _map('gid'))}"
+    named = outside != f"{own}:{os.getgid()}" or there.st_uid != 0  # only another namespace's root is a person
+    settings = f"RUN_UID={there.st_uid} and RUN_GID={there.st_gid}" if named else "RUN_UID and RUN_GID"
     return (
-        f"{place} belongs to {_name(owner)} and this runs as {_name(own)}: `sudo chown -R {own}:{group} {place}`, run "
-        "as its owner (for containers RUN_UID and RUN_GID in .env), or choose another place."
+        f"{place} belongs to {_name(there.st_uid)} and this runs as {_name(own)}: `sudo chown -R {outside} {place}`, "
+        f"run as its owner (for containers {settings} in .env), or choose another place."
     )
+
+
+def on_host(number: int, table: str) -> int:
+    """Return a user or group of this namespace as the machine outside counts it.
+
+    Args:
+        number: as it is in here.
+        table: of ``/proc/self/uid_map`` or ``gid_map``: a rootless or remapped engine's containers count differently.
+    """
+    for line in table.splitlines():
+        inside, outside, count = map(int, line.split())
+        if inside <= number < inside + count:
+            return number - inside + outside
+    return number
+
+
+def _map(kind: str) -> str:
+    try:
+        return Path(f"/proc/self/{kind}_map").read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def _name(user: int) -> str:

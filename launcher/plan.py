@@ -52,13 +52,15 @@ def run(
     chosen = f"{found.simulator.value}, {found.runtime.value} ({resolved.reason})"
     if not as_json:
         print(f"launcher: {chosen}", file=sys.stderr)
+    if resolved.note:
+        print(f"launcher: {resolved.note}", file=sys.stderr)
     try:
         planned = make_plan(found, run_.path.parent, limits, resolved.reading, resolved.footprint)
         if nodes is not None:
             return _show_nodes(planned, nodes, cards, as_json)
     finally:
         resolved.clear()
-    return show(planned, as_json)
+    return show(planned, as_json, resolved.obstacle)
 
 
 def _show_nodes(planned: PlanResult, nodes: int, cards: int, as_json: bool) -> Exit:
@@ -74,12 +76,18 @@ def _show_nodes(planned: PlanResult, nodes: int, cards: int, as_json: bool) -> E
     return Exit.FINISHED if all(each.fits for each in found) else Exit.OUT_OF_MEMORY
 
 
-def show(planned: PlanResult, as_json: bool = False) -> Exit:
-    """Print a plan, and return the exit code that it comes to."""
+def show(planned: PlanResult, as_json: bool = False, obstacle: str = "") -> Exit:
+    """Print a plan, and return the exit code that it comes to.
+
+    Args:
+        planned: of memory.
+        as_json: one object instead of tables.
+        obstacle: a sentence on why it can't be started, whatever fits; empty if nothing says so.
+    """
     if as_json:
-        print(json.dumps(show_plan.plain(planned), indent=1))
+        print(json.dumps(show_plan.plain(planned, obstacle), indent=1))
     else:
-        show_plan.show(planned, Console(width=None if sys.stdout.isatty() else _WIDTH))
-    if planned.plan.asked.refusal:
+        show_plan.show(planned, Console(width=None if sys.stdout.isatty() else _WIDTH), obstacle)
+    if planned.plan.asked.refusal or obstacle:
         return Exit.BAD_CONFIG
     return Exit.OUT_OF_MEMORY if planned.plan.start is None else Exit.FINISHED

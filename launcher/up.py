@@ -65,7 +65,7 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
         prepared = prepare(asked, limits)
         if before is not None and prepared.state.incident:  # the launcher before was killed with it
             prepared = replace(prepared, spec=replace(prepared.spec, step_before=before))
-        for note in asked.notes:
+        for note in (*asked.notes, *filter(None, [prepared.resolved.note])):
             say(note)
         _refuse_taken_ports(prepared, asked)
         page = open_page.enter_context(live_page.beside(run_, prepared.spec.options.dashboard_port, say))

@@ -190,14 +190,25 @@ def program_name(pid: int, proc: Path = PROC) -> str:
     return PurePath(written.decode(errors="replace").strip()).name
 
 
+def is_in_container(pid: int, container: str, proc: Path = PROC) -> bool:
+    """Return whether this machine's process is in a container, by its control groups or the files mounted for it.
+
+    The number that an engine in a virtual machine, or on another machine, gives is some other process's here.
+    """
+    return any(container in _text(proc / str(pid) / name) for name in ("cgroup", "mountinfo"))
+
+
 def container_id(pid: int, proc: Path = PROC) -> str | None:
     """Return the id of the container that a process is in, by its control groups; None outside of any.
 
     Docker, containerd and Podman all end a container's group with its id.
     """
-    try:
-        groups = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    found = _CONTAINER.search(groups)
+    found = _CONTAINER.search(_text(proc / str(pid) / "cgroup"))
     return found.group() if found else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

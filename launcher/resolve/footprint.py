@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contract.exits import Exit, ExitError
@@ -29,6 +29,11 @@ class FootprintError(ExitError):
     code = Exit.BAD_CONFIG
 
 
+def last_line(text: str) -> str:
+    """Return the last line that says something."""
+    return [line.strip() for line in text.splitlines() if line.strip()][-1]
+
+
 class Footprint:
     """The sizes of one configuration's variants; what was asked once isn't asked again."""
 
@@ -39,6 +44,7 @@ class Footprint:
         settings: Sequence[str] = (),
         limit_s: float = 60.0,
         environment: Mapping[str, str] | None = None,
+        explain: Callable[[str], str] = last_line,
     ) -> None:
         """Remember what to ask; nothing is started yet.
 
@@ -49,11 +55,13 @@ class Footprint:
             settings: ``KEY=VALUE`` each, as ``--set`` takes them.
             limit_s: for each answer, a container's start on a busy machine included.
             environment: laid over the launcher's own.
+            explain: makes a sentence of what a program said that gave no answer.
         """
         given = [part for setting in settings for part in ("--set", setting)]
         self._command = (*prefix, "footprint", "--config", config, *given, "--variants")
         self._limit_s = limit_s
         self._environment = {**os.environ, **(environment or {})}
+        self._explain = explain
         self._known: dict[str, Sizes] = {}
         self._config: dict[str, Any] | None = None
 
@@ -80,9 +88,8 @@ class Footprint:
         return [self._known[key] for key in keys]
 
     def _ask(self, variants: list[Values]) -> None:
-        answer = _answer(
-            (*self._command, json.dumps([dict(values) for values in variants])), self._limit_s, self._environment
-        )
+        command = (*self._command, json.dumps([dict(values) for values in variants]))
+        answer = _answer(command, self._limit_s, self._environment, self._explain)
         rows = answer.get("variants")
         if not isinstance(answer.get("config"), dict) or not isinstance(rows, list) or len(rows) != len(variants):
             raise FootprintError("`agent footprint` gave no sizes: agent and launcher are of different releases.")
@@ -91,7 +98,9 @@ class Footprint:
             self._known[key_of(values)] = read(values, row)
 
 
-def _answer(command: Sequence[str], limit_s: float, environment: Mapping[str, str]) -> Mapping[str, Any]:
+def _answer(
+    command: Sequence[str], limit_s: float, environment: Mapping[str, str], explain: Callable[[str], str]
+) -> Mapping[str, Any]:
     try:
         ended = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=limit_s, env={**environment}
@@ -102,8 +111,9 @@ def _answer(command: Sequence[str], limit_s: float, environment: Mapping[str, st
         raise FootprintError(f"`agent footprint` gave no answer within {limit_s:.0f} s; try it by hand.") from None
     found = _object(ended.stdout)  # with exit code 65, too: it doesn't fit as it is, a variant may
     if found is None:
-        said = [line.strip() for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]
-        raise FootprintError(said[-1] if said else f"`agent footprint` ended with {ended.returncode} and said nothing.")
+        said = ended.stderr + ended.stdout
+        silent = f"`agent footprint` ended with {ended.returncode} and said nothing."
+        raise FootprintError(explain(said) if said.strip() else silent)
     return found
 
 

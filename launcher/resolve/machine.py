@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contract.paths import RunPaths
+from launcher.act.compose.daemon_words import explained
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, StartError
 from launcher.config import LauncherConfig
@@ -45,6 +46,16 @@ class Resolved:
     reading: Reading
     footprint: Footprint
     stack: ComposeRuntime | None
+
+    @property
+    def obstacle(self) -> str:
+        """Return why containers can't have the GPU that they need, as a sentence; empty if nothing says so."""
+        return "" if self.stack is None else self.stack.obstacle
+
+    @property
+    def note(self) -> str:
+        """Return what can't be watched of the containers, as a sentence; empty where all can."""
+        return "" if self.stack is None else self.stack.not_counted
 
     def clear(self) -> None:
         """Remove what a question to the agent's container left, a network; harmless where none was asked."""
@@ -88,7 +99,8 @@ def resolve(
     stack = None
     if options.runtime is RuntimeKind.COMPOSE:
         stack = compose_of(RunSpec(run, options, CARLA_PORT), limits)
-        memory.expect_containers(_containers_mib(stack))
+        if not stack.not_counted:
+            memory.expect_containers(_containers_mib(stack))
         reading = memory.read()
         stack.close()
     return Resolved(options, reason, memory, reading, _footprint(options, stack), stack)
@@ -127,8 +139,11 @@ def _footprint(options: RunOptions, stack: ComposeRuntime | None) -> Footprint:
             "PyTorch isn't installed beside the launcher, so what the agent takes can't be asked: "
             "`pip install '.[agent]'` into this environment, or take containers (--runtime compose)."
         )
+    if stack.obstacle:
+        raise RefusedError(stack.obstacle)
     stack.expect_images(Role.AGENT)
-    return Footprint(stack.config_inside(), stack.agent_command(), settings, environment=stack.environment)
+    command, environment = stack.agent_command(), stack.environment
+    return Footprint(stack.config_inside(), command, settings, environment=environment, explain=explained)
 
 
 def _containers_mib(stack: ComposeRuntime) -> dict[OwnerKind, float]:

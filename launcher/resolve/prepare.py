@@ -45,6 +45,8 @@ def prepare(asked: Requested, limits: LauncherConfig) -> Prepared:
     """
     run, before, options = asked.run, asked.before, asked.options
     resolved = resolve(run, options, limits, asked.gpu_uuids)
+    if resolved.obstacle:
+        raise RefusedError(resolved.obstacle)
     try:
         planned = make_plan(resolved.options, run.path.parent, limits, resolved.reading, resolved.footprint)
         if before is None and planned.plan.start is None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from launcher.show.checks import engines, places, pytorch, settings
+from launcher.show.checks import engines, places, pytorch, settings, vulkan
 from launcher.show.checks.machine import Finding, Machine, Verdict
 
 Check = Callable[[Machine], Finding]
@@ -25,6 +25,7 @@ CHECKS: Mapping[str, Check] = {
     "Docker engine": engines.engine,
     "Docker Compose": engines.compose,
     "container toolkit": engines.toolkit,
+    "Vulkan in the image": vulkan.in_the_image,
     "simulator's ports": places.ports,
     "disk": places.disk,
     "/dev/shm": places.shared_memory,

@@ -20,8 +20,8 @@ from launcher.show.formatting import counted
 _WITH = {PoolKind.VRAM: "vram, CUDA context included", PoolKind.RAM: "ram"}
 
 
-def plain(found: PlanResult) -> dict[str, Any]:
-    """Return everything as plain data, MiB."""
+def plain(found: PlanResult, obstacle: str = "") -> dict[str, Any]:
+    """Return everything as plain data, MiB; with an obstacle nothing fits."""
     situation, plan = found.situation, found.plan
     return {
         "gpu": situation.reading.gpu.value,
@@ -32,7 +32,8 @@ def plain(found: PlanResult) -> dict[str, Any]:
         "agent_by_phase_mib": {kind.value: dict(rows) for kind, rows in plan.asked.agent.by_phase.items() if rows},
         "configurations": [_candidate(each) for each in plan.configurations],
         "ladder": _ladder(situation.ladder),
-        "fits": plan.start is not None,
+        "fits": plan.start is not None and not obstacle,
+        "obstacle": obstacle,
         "start": None if plan.start is None else _candidate(plan.start),
         "reason": plan.reason,
     }
@@ -78,8 +79,8 @@ def _ladder(ladder: Ladder) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def show(found: PlanResult, console: Console) -> None:
-    """Print the sums of what was asked for, the configurations, and where a run would start."""
+def show(found: PlanResult, console: Console, obstacle: str = "") -> None:
+    """Print the sums of what was asked for, the configurations, and where a run would start, or why it can't."""
     plan = found.plan
     if found.situation.reading.problem:
         console.print(found.situation.reading.problem, highlight=False, soft_wrap=True)
@@ -88,8 +89,8 @@ def show(found: PlanResult, console: Console) -> None:
         console.print(_phases(plan.asked.agent))
         console.print(_configurations(plan.configurations))
     start = "Nothing would be started" if plan.start is None else f"Starts with {plan.start}"
-    reason = f"{start}: {plan.reason}"
-    console.print(f"{reason}.", highlight=False, soft_wrap=True)
+    reason = f"It can't be started: {obstacle}" if obstacle else f"{start}: {plan.reason}."
+    console.print(reason, highlight=False, soft_wrap=True)
 
 
 def plain_nodes(found: list[NodePlan]) -> list[dict[str, Any]]:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 from contract.processes import PROC, tree
 from launcher.act.compose.container_log import ContainerLog
+from launcher.act.compose.daemon_words import explained
 from launcher.act.compose.engine import Container, Engine, EngineError
 from launcher.act.local.processes import ShimmedProcess
 from launcher.observe.observation import Ended
 from launcher.observe.oom_kills import OomKills
+from launcher.observe.ram import is_in_container
 
 NEAR_S = 0.25
 FAR_S = 10.0
@@ -43,11 +45,10 @@ class Creation:
     log_begin: int
 
     def words(self) -> str:
-        """Return the last line that the command said."""
+        """Return the last line that the command said, and what it means."""
         with self.log.open("rb") as file:
             file.seek(self.log_begin)
-            lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip() if lines else "it said nothing"
+            return explained(file.read().decode(errors="replace"))
 
 
 class ComposeChild:
@@ -63,7 +64,7 @@ class ComposeChild:
     ) -> None:
         self._engine, self._project, self._service = engine, project, service
         self._log, self._creation, self._id = log, creation, container
-        self._pid = 0
+        self._pid = self._told = 0
         self._output: ContainerLog | None = None
         self._oom_kills: OomKills | None = None
         self._ended: Ended | None = None
@@ -71,7 +72,7 @@ class ComposeChild:
 
     @property
     def pid(self) -> int:
-        """Return its first process's id on this host; 0 while it has none."""
+        """Return its first process's id on this host; 0 while it has none, and where it runs on another kernel."""
         return self._pid
 
     @property
@@ -141,8 +142,10 @@ class ComposeChild:
         if self._output is None:
             self._output = ContainerLog(self._engine, container.id, self._log)
         if container.running:
-            if container.pid != self._pid:
-                self._pid, self._oom_kills = container.pid, OomKills(container.pid, own_group=True)
+            if container.pid != self._told:
+                self._told = container.pid
+                self._pid = container.pid if is_in_container(container.pid, container.id) else 0
+                self._oom_kills = OomKills(self._pid, own_group=True) if self._pid else None
             return None
         counted = self._oom_kills is not None and self._oom_kills.rose
         oom_killed = container.oom_killed or counted or self._engine.saw_oom_kill(container)

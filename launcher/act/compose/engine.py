@@ -18,6 +18,8 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from urllib3.exceptions import HTTPError
 
+from launcher.observe.container_engine import ContainerEngine, engine_of
+
 TIMEOUT_S = 10.0
 LABELS = "com.docker.compose"
 
@@ -52,6 +54,11 @@ class Engine:
 
     def __init__(self) -> None:
         self._client: Any = None
+
+    def kind(self) -> ContainerEngine | None:
+        """Return what it says of itself; None if that is nothing."""
+        with _sentences():
+            return engine_of(self._connected().info(), self._connected().version())
 
     def ids(self, project: str, service: str, *, running: bool = False) -> tuple[str, ...]:
         """Return the containers of a project's service, newest first; only those that run, if asked."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from contract.files import write_whole
 from contract.paths import RunPaths
+from launcher.act.compose.daemon_words import explained
 from launcher.act.runtime import StartError
 from launcher.config import STACK
 
@@ -167,11 +168,5 @@ def _said(what: str, command: tuple[str, ...], variables: Mapping[str, str]) -> 
             f"`docker compose {what}` gave no answer for {LIMIT_S:.0f} s: is Docker's engine well?"
         ) from None
     if ended.returncode != 0:
-        raise StartError(f"`docker compose {what}` failed: {last_words(ended.stderr)}.")
+        raise StartError(f"`docker compose {what}` failed: {explained(ended.stderr)}.")
     return ended.stdout
-
-
-def last_words(text: str) -> str:
-    """Return the last line that says something, without its full stop."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1].removesuffix(".") if lines else "without a word"

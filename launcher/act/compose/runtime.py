@@ -10,16 +10,19 @@ import os
 import shlex
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 from contract.processes import MIB
 from launcher.act.compose.container import ComposeChild, Creation
 from launcher.act.compose.engine import Engine, EngineError
-from launcher.act.compose.project import GPU, LITE, Project
+from launcher.act.compose.project import GPU, LITE, Project, setting
 from launcher.act.local.processes import Program, Shims
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, Start, StartError
 from launcher.config import LauncherConfig
+from launcher.observe import container_engine
+from launcher.observe.container_engine import ContainerEngine
 from launcher.options import SimulatorKind
 
 SERVICES = {Role.SIMULATOR: "carla", Role.AGENT: "agent"}
@@ -63,6 +66,30 @@ class ComposeRuntime:
     def project(self) -> str:
         """Return the name of the run's project, which its containers and its network bear as a label."""
         return self._project.name
+
+    @cached_property
+    def engine(self) -> ContainerEngine | None:
+        """Return what the engine says of itself; None where it can't be asked."""
+        try:
+            return self._engine.kind()
+        except EngineError:
+            return None
+
+    @property
+    def obstacle(self) -> str:
+        """Return why the engine can't give CARLA a GPU, as a sentence; empty if it may, or a runtime is asked for."""
+        if self._lite or self.engine is None or self._asks_for_a_runtime:
+            return ""
+        return container_engine.no_gpu(self.engine, container_engine.has_hook())
+
+    @property
+    def not_counted(self) -> str:
+        """Return what can't be watched of the containers, as a sentence; empty where all can."""
+        return "" if self.engine is None else container_engine.not_counted(self.engine)
+
+    @property
+    def _asks_for_a_runtime(self) -> bool:
+        return bool(setting("GPU_RUNTIME", self._spec.options.stack))
 
     def container_name(self, container: str) -> str | None:
         """Return the name of any container of this machine, by its id; None if it has none, or that is unknown."""
@@ -241,6 +268,8 @@ class ComposeRuntime:
         if not self._lite:
             cards = zip(("CARLA_GPU", "AGENT_GPU"), spec.gpu_uuids, strict=True)
             variables |= {name: uuid for name, uuid in cards if uuid}
+            if self.engine is not None and self.engine.runtime and not self._asks_for_a_runtime:
+                variables["GPU_RUNTIME"] = self.engine.runtime
         if spec.options.simulator_args:
             variables["CARLA_FLAGS"] = shlex.join(spec.options.simulator_args)
         return {**variables, **(self._town() if self._lite else {}), **self._more}
@@ -258,7 +287,9 @@ class ComposeRuntime:
         return {"LITE_MAP": name, "LITE_SEED": str(limits.seed if options.seed is None else options.seed)} | folder
 
     def _owner(self) -> tuple[int, int]:
-        """Return the owner that the run's files shall have: the caller, or if that is root, the folder's."""
+        """Return the owner of the run's files, as containers count users: the caller; if that is root, the folder's."""
+        if self.engine is not None and self.engine.rootless:
+            return 0, 0  # the user that runs the engine
         if os.getuid() != 0:
             return os.getuid(), os.getgid()
         run = self._spec.run.path.resolve()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
+from contract.readers import object_of
 from launcher.act.compose.project import COMPOSE_SINCE
-from launcher.show.checks.machine import Finding, Machine, Verdict
+from launcher.observe import container_engine
+from launcher.observe.container_engine import NVIDIA, ContainerEngine, Product, engine_of
+from launcher.show.checks.machine import Finding, Machine, Ran, Verdict
+
+REGISTER = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+START_LIMIT_S = 50.0
+"""To start a container on a busy machine."""
+DOCKER_FAILED = 125
+"""`docker run`'s own: there was no container, whose code it would have been."""
 
 _NVML = """
 import ctypes, sys
@@ -62,14 +70,32 @@ def _has_nvidia_card(pci: Path) -> bool:
     )
 
 
+def kind(machine: Machine) -> tuple[ContainerEngine | None, Ran]:
+    """Return the engine that ``docker`` reaches, None if none answers, and how it was asked."""
+    asked = machine.ask("docker", "info", "--format", "{{json .}}")
+    server = machine.ask("docker", "version", "--format", "{{json .Server}}")
+    return engine_of(object_of(asked.out), object_of(server.out)), asked
+
+
 def engine(machine: Machine) -> Finding:
-    """Return whether a Docker engine answers."""
-    asked = machine.ask("docker", "version", "--format", "{{.Server.Version}}")
-    if asked.code == 0:
-        return Finding(Verdict.OK, f"Docker {asked.out}")
+    """Return which engine answers, and what is different with it."""
+    found, asked = kind(machine)
     if asked.code == 127:
         return Finding(Verdict.UNKNOWN, "no Docker", "install it for the Compose stack; local processes need none")
-    return Finding(Verdict.PROBLEM, asked.said, "start the engine, or join its group: sudo usermod -aG docker $USER")
+    if found is None:
+        return Finding(
+            Verdict.PROBLEM, asked.said, "start the engine, or join its group: sudo usermod -aG docker $USER"
+        )
+    if found.product is Product.PODMAN:
+        return Finding(
+            Verdict.UNKNOWN, str(found), "the stack hasn't been run with it: Docker Engine, or local processes"
+        )
+    if todo := container_engine.not_counted(found):
+        return Finding(Verdict.UNKNOWN, str(found), todo)
+    if found.remapped:
+        todo = "its users are others outside (userns-remap): a container that can't write says which user to chown to"
+        return Finding(Verdict.UNKNOWN, str(found), todo)
+    return Finding(Verdict.OK, str(found), "its root is you: the launcher sets RUN_UID=0" if found.rootless else "")
 
 
 def compose(machine: Machine) -> Finding:
@@ -79,7 +105,9 @@ def compose(machine: Machine) -> Finding:
     if asked.code == 127:
         return Finding(Verdict.UNKNOWN, "no Docker", "see the line above")
     if asked.code != 0:
-        return Finding(Verdict.PROBLEM, "no Compose plugin", f"install docker-compose-plugin, {since} or newer")
+        old = machine.ask("docker-compose", "version", "--short")
+        reported = "no Compose plugin" + (f", only docker-compose {old.out}" if old.code == 0 else "")
+        return Finding(Verdict.PROBLEM, reported, f"install docker-compose-plugin, {since} or newer")
     numbers = asked.out.lstrip("v").split("-")[0].split("+")[0].split(".")
     if not all(part.isdigit() for part in numbers):
         return Finding(Verdict.UNKNOWN, f"Compose {asked.out}", f"{since} or newer is needed")
@@ -90,17 +118,45 @@ def compose(machine: Machine) -> Finding:
 
 def toolkit(machine: Machine) -> Finding:
     """Return whether containers can have the GPU."""
-    asked = machine.ask("docker", "info", "--format", "{{json .Runtimes}}")
-    if asked.code == 0 and "nvidia" in _keys(asked.out):
-        return Finding(Verdict.OK, "Docker has the runtime nvidia")
-    if machine.ask("nvidia-container-cli", "--version").code == 0:
-        return Finding(Verdict.OK, "installed; Docker uses it for `gpus`")
-    if driver(machine).verdict is Verdict.OK:
-        todo = "install nvidia-container-toolkit and restart Docker, or no container gets the GPU"
-        return Finding(Verdict.PROBLEM, "not installed", todo)
-    return Finding(Verdict.UNKNOWN, "not installed", "not needed without a GPU")
+    found, _ = kind(machine)
+    hook = container_engine.has_hook(machine.environment.get("PATH"))
+    asked = machine.setting("GPU_RUNTIME")
+    if found is not None and not found.runtime and asked == NVIDIA:
+        return Finding(Verdict.PROBLEM, "GPU_RUNTIME is nvidia, which Docker hasn't", f"leave it empty, or {REGISTER}")
+    if hook if found is None else found.gives_gpu(hook):
+        if found is not None and found.runtime:
+            todo = "" if asked else "for plain `docker compose up` set GPU_RUNTIME=nvidia; the launcher does"
+            return Finding(Verdict.OK, "Docker has the runtime nvidia", todo)
+        return Finding(
+            Verdict.OK, "installed; Docker uses it for reservations", f"register its runtime, too: {REGISTER}"
+        )
+    if driver(machine).verdict is not Verdict.OK:
+        return Finding(Verdict.UNKNOWN, "not installed", "not needed without a GPU")
+    if found is None or found.gives_gpu(hook) is None:
+        return Finding(Verdict.UNKNOWN, "can't be told from here", "see whether a container gets the GPU, by hand")
+    return Finding(Verdict.PROBLEM, "containers get no GPU", container_engine.no_gpu(found, hook))
 
 
-def _keys(text: str) -> set[str]:
-    found = json.loads(text or "{}")
-    return set(found) if isinstance(found, dict) else set()
+def missing_image(machine: Machine, image: str, service: str) -> Finding | None:
+    """Return what is lacking for an image to be asked; None if it is here."""
+    looked = machine.ask("docker", "image", "inspect", "--format", "{{.Id}}", image)
+    if looked.code == 127:
+        return Finding(Verdict.UNKNOWN, "no Docker", "local processes need none")
+    if looked.code != 0:
+        return Finding(Verdict.UNKNOWN, f"no image {image}", f"docker compose build {service}, for the Compose stack")
+    return None
+
+
+def with_card(machine: Machine, setting: str, image: str, *program: str, limit_s: float) -> Ran:
+    """Run a program in an image that is here, with the card and the runtime that Compose gives its container.
+
+    Args:
+        setting: the variable that names the card.
+        program: the entry point and its arguments.
+    """
+    found, _ = kind(machine)
+    runtime = machine.setting("GPU_RUNTIME") or ("" if found is None else found.runtime)
+    container = ("docker", "run", "--rm", "--pull", "never", "--network", "none")
+    card = ("--gpus", f"device={machine.setting(setting) or 0}", *(("--runtime", runtime) if runtime else ()))
+    entry, *arguments = program
+    return machine.ask(*container, *card, "--entrypoint", entry, image, *arguments, limit_s=limit_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
+from launcher.act.compose.daemon_words import explained
 from launcher.show.checks import engines
 from launcher.show.checks.machine import Finding, Machine, Ran, Verdict
 
@@ -15,8 +16,6 @@ IMAGE = "carla-td3-agent:latest"
 """As docker-compose.yml names it."""
 LIMIT_S = 50.0
 """To import torch and begin CUDA, cold and perhaps in a container."""
-DOCKER_FAILED = 125
-"""`docker run`'s own: there was no container, whose code it would have been."""
 _NO_CARD = Finding(Verdict.UNKNOWN, "not asked: no NVIDIA GPU", "none is needed for an agent on the CPU")
 _MEND = "mend it as the line says, or take --device cpu"
 _OTHER_BUILD = "pick a build for this driver at pytorch.org"
@@ -53,18 +52,11 @@ def in_the_image(machine: Machine) -> Finding:
     """Return whether the torch in the agent's image, which Compose runs, sees the card that a container is given."""
     if not engines.has_card(machine):
         return _NO_CARD
-    looked = machine.ask("docker", "image", "inspect", "--format", "{{.Id}}", IMAGE)
-    if looked.code == 127:
-        return Finding(Verdict.UNKNOWN, "no Docker", "local processes need none")
-    if looked.code != 0:
-        return Finding(Verdict.UNKNOWN, f"no image {IMAGE}", "docker compose build agent, for the Compose stack")
-    card = f"device={machine.setting('AGENT_GPU') or 0}"
-    container = ("docker", "run", "--rm", "--pull", "never", "--network", "none", "--gpus", card)
-    asked = machine.ask(*container, "--entrypoint", "python", IMAGE, "-c", _ASK, limit_s=LIMIT_S)
-    if asked.code == DOCKER_FAILED:
-        return Finding(
-            Verdict.PROBLEM, f"Docker starts no container with GPU {card}", "see the container toolkit above"
-        )
+    if missing := engines.missing_image(machine, IMAGE, "agent"):
+        return missing
+    asked = engines.with_card(machine, "AGENT_GPU", IMAGE, "python", "-c", _ASK, limit_s=LIMIT_S)
+    if asked.code == engines.DOCKER_FAILED:
+        return Finding(Verdict.PROBLEM, "Docker starts no container with the GPU", explained(asked.said))
     finding = _judged(asked)
     return finding or Finding(Verdict.PROBLEM, "the image has no torch", "docker compose build agent")
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import sys
 
+from launcher.show.checks import engines
 from launcher.show.checks.machine import COMMAND_LIMIT_S, Finding, Machine, Verdict
 
 CARLA_CLIENT = "0.9.16"
@@ -71,6 +72,11 @@ def dotenv(machine: Machine) -> Finding:
     reported = ".env" if there else "no .env"
     wanted = machine.setting("RUN_UID") or "1000"
     copy = "" if there else "cp .env.example .env, and "
+    found, _ = engines.kind(machine)
+    if found is not None and found.rootless:
+        reported = f"{reported}, RUN_UID is {wanted}, and a rootless engine's root is you"
+        todo = "" if wanted == "0" else f"{copy}set RUN_UID=0 and RUN_GID=0 for Compose; the launcher does"
+        return Finding(Verdict.PROBLEM if todo else Verdict.OK, reported, todo)
     if not wanted.isdigit() or int(wanted) == 0:
         return Finding(
             Verdict.PROBLEM, f"{reported}, RUN_UID is {wanted}", f"{copy}set RUN_UID to a user's id, not root's"

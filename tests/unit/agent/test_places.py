@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agent import places
 from agent.run_directory import prepare
 from contract.exits import Exit
 from contract.paths import RunPaths
@@ -77,6 +79,36 @@ def test_another_user_s_runs_are_one_sentence_and_nothing_is_driven(folder: Path
     assert "belongs to root (0) and this runs as user 1234" in line
     assert "chown -R 1234:1234 runs" in line
     assert "RUN_UID" in line
+
+
+ROOTLESS = "0 1000 1\n1 100000 65536\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "table", "outside"),
+    [
+        (1000, "         0          0 4294967295\n", 1000),
+        (0, ROOTLESS, 1000),
+        (1000, ROOTLESS, 100_999),
+        (1000, "0 231072 65536\n", 232_072),
+        (7, "", 7),
+    ],
+)
+def test_a_container_s_user_is_counted_as_the_machine_outside_does(number: int, table: str, outside: int) -> None:
+    assert places.on_host(number, table) == outside
+
+
+def test_in_another_namespace_the_hint_names_the_users_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rootless Docker: the folder's owner outside is root in here, and user 1000 in here is a sub-uid outside."""
+    (tmp_path / "runs").mkdir()
+    owner = (tmp_path / "runs").stat()
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    monkeypatch.setattr(os, "getgid", lambda: 1000)
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode == os.F_OK)
+    monkeypatch.setattr(places, "_map", lambda _kind: ROOTLESS)
+    said = places.refusal(OSError(errno.EACCES, "Permission denied", str(tmp_path / "runs")))
+    assert f"`sudo chown -R 100999:100999 {tmp_path}/runs`" in said
+    assert f"(for containers RUN_UID={owner.st_uid} and RUN_GID={owner.st_gid} in .env)" in said
 
 
 def test_another_user_s_training_takes_no_request_and_says_whose_it_is(folder: Path) -> None:

@@ -196,6 +196,7 @@ def test_an_image_that_is_missing_is_said_before_a_container_is_asked(
     )
     monkeypatch.setattr(machine, "_agent_is_here", lambda: False)
     monkeypatch.setattr(engine.Engine, "has_image", lambda _self, _name: False)
+    monkeypatch.setattr(engine.Engine, "kind", lambda _self: None)
     run = RunPaths(tmp_path / "runs" / "new")
     asked = RunOptions(config=Path(QUICK), runtime=RuntimeKind.COMPOSE, simulator=SimulatorKind.LITE)
     with pytest.raises(StartError, match=r"Not built here yet: c and a; do it with .* build carla agent") as it:

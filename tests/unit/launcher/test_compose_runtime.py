@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from launcher.act.compose.project import name_of
 from launcher.act.compose.runtime import SERVICES, ComposeRuntime
 from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Role, Start, StartError
+from launcher.observe.container_engine import ContainerEngine, Product
 from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
 from tests.conftest import REPOSITORY
@@ -54,6 +56,12 @@ def run(tmp_path: Path) -> RunPaths:
 def spec(run: RunPaths, **asked: Any) -> RunSpec:
     known = {"config": REPOSITORY / "config" / "td3_config.yaml", "simulator": SimulatorKind.LITE}
     return RunSpec(run, RunOptions(**{**known, **asked}), 21_000)
+
+
+@pytest.fixture
+def runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a process of the test stand for a container's."""
+    monkeypatch.setattr(container, "is_in_container", lambda *_: True)
 
 
 @pytest.fixture
@@ -122,6 +130,59 @@ def test_the_containers_limits_are_what_compose_makes_of_the_variables_and_nothi
     monkeypatch.setenv("AGENT_MEMORY", str(2**29))
     assert runtime.memory_limits_mib() == {Role.AGENT: 512.0}
     assert list(run.path.iterdir()) == [run.logs]
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "asked", "lite", "expected"),
+    [
+        ({"runc", "nvidia"}, None, False, "nvidia"),
+        ({"runc"}, None, False, None),
+        ({"runc", "nvidia"}, "runc", False, None),
+        ({"runc", "nvidia"}, None, True, None),
+    ],
+)
+def test_the_runtime_for_gpus_is_asked_for_where_the_engine_has_it_and_nobody_names_another(
+    run: RunPaths,
+    install: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    runtimes: set[str],
+    asked: str | None,
+    lite: bool,
+    expected: str | None,
+) -> None:
+    install("2.26.1")
+    if asked is not None:
+        monkeypatch.setenv("GPU_RUNTIME", asked)
+    stack = ComposeRuntime(spec(run, simulator=SimulatorKind.LITE if lite else SimulatorKind.CARLA), LIMITS)
+    monkeypatch.setattr(stack, "_engine", Engine(says=docker_engine(runtimes=frozenset(runtimes))))
+    stack.memory_limits_mib()
+    assert stack.environment.get("GPU_RUNTIME") == expected
+
+
+def test_under_a_rootless_engine_the_files_of_a_run_are_the_caller_s_as_its_root(
+    run: RunPaths, install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("2.26.1")
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    for rootless, owner in ((False, "1234"), (True, "0")):
+        stack = ComposeRuntime(spec(run), LIMITS)
+        monkeypatch.setattr(stack, "_engine", Engine(says=docker_engine(rootless=rootless)))
+        stack.memory_limits_mib()
+        assert stack.environment["RUN_UID"] == owner
+
+
+@pytest.mark.parametrize(
+    ("lite", "asked", "expected"), [(False, "", True), (True, "", False), (False, "nvidia", False)]
+)
+def test_an_engine_without_the_toolkit_is_an_obstacle_for_carla_unless_the_caller_vouches_for_a_runtime(
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch, lite: bool, asked: str, expected: bool
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("GPU_RUNTIME", asked)
+    stack = ComposeRuntime(spec(run, simulator=SimulatorKind.LITE if lite else SimulatorKind.CARLA), LIMITS)
+    monkeypatch.setattr(stack, "_engine", Engine(says=docker_engine()))
+    assert bool(stack.obstacle) is expected
+    assert not stack.obstacle or "install the NVIDIA Container Toolkit" in stack.obstacle
 
 
 @pytest.mark.parametrize(
@@ -273,6 +334,7 @@ class Engine:
     oom_seen: bool = False
     created: list[str] = field(default_factory=list)
     silent: bool = False
+    says: ContainerEngine | None = None
 
     def container(self, _: str) -> Container | None:
         if not self.answers:
@@ -286,6 +348,9 @@ class Engine:
 
     def has_image(self, _: str) -> bool:
         return True
+
+    def kind(self) -> ContainerEngine | None:
+        return self.says
 
     def saw_oom_kill(self, _: Container) -> bool:
         return self.oom_seen
@@ -319,12 +384,17 @@ class Stack(Engine):
             self.ended.add(reported[0])
 
 
+def docker_engine(**fields: Any) -> ContainerEngine:
+    return ContainerEngine(Product.DOCKER, "28.1.1", **{"kernel": platform.release(), **fields})
+
+
 def child(run: RunPaths, engine: Engine) -> ComposeChild:
     made = ComposeChild(engine, "p", "agent", run.logs / "agent.log", None, "c1")  # type: ignore[arg-type]
     made.look()
     return made
 
 
+@pytest.mark.usefixtures("runs_here")
 def test_an_engine_that_is_silent_ends_nothing_while_the_process_is_there(
     run: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +406,13 @@ def test_an_engine_that_is_silent_ends_nothing_while_the_process_is_there(
     assert alive.poll() is None
     alive.terminate()
     assert os.getpid() in alive.pids()
+
+
+def test_a_process_that_shows_no_sign_of_the_container_is_not_taken_for_its_own(run: RunPaths) -> None:
+    """An engine in a virtual machine numbers its processes as that machine does."""
+    elsewhere = child(run, Engine([running(os.getpid())]))
+    assert (elsewhere.poll(), elsewhere.pid, elsewhere.pids()) == (None, 0, frozenset())
+    elsewhere.let_go()
 
 
 def test_an_engine_that_stays_silent_after_the_process_has_gone_is_believed_lost(
@@ -381,6 +458,7 @@ def created(run: RunPaths, engine: Engine, command: Command, said: str = "") -> 
     return ComposeChild(engine, "p", "agent", run.logs / "agent.log", creation)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("runs_here")
 def test_while_compose_creates_a_container_the_one_before_it_is_nobodys_end(run: RunPaths) -> None:
     ended = Container("c0", 0, running=False, finished=True, started="", exit_code=3, oom_killed=False)
     engine = Engine([ended], created=["c0"])
@@ -403,7 +481,7 @@ def test_a_container_that_was_created_and_not_started_has_not_ended(run: RunPath
 @pytest.mark.parametrize(("code", "expected"), [(17, 17), (0, LOST)])
 @pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.parametrize(
-    ("said", "reason"), [("Error: no space left\n\n", "Error: no space left"), ("", "it said nothing")]
+    ("said", "reason"), [("Error: no space left\n\n", "Error: no space left"), ("", "without a word")]
 )
 def test_a_command_that_made_no_container_is_a_failure_with_its_last_words_in_the_log(
     run: RunPaths, code: int, expected: int, silent: bool, said: str, reason: str
@@ -424,6 +502,7 @@ def test_a_start_that_is_stopped_creates_no_container_any_more(run: RunPaths) ->
     assert made.poll() == Ended(137)
 
 
+@pytest.mark.usefixtures("runs_here")
 def test_a_container_that_somebody_removed_has_ended_nobody_knows_how(run: RunPaths) -> None:
     engine = Engine([running(os.getpid())])
     removed = child(run, engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from launcher.show import doctor
-from launcher.show.checks import engines, places, pytorch, settings
+from launcher.show.checks import engines, places, pytorch, settings, vulkan
 from launcher.show.checks.machine import Finding, Machine, Ran, Verdict, run
 from tests.crowd import PATIENCE_S, until
 
@@ -134,14 +135,111 @@ def test_an_engine_that_does_not_answer_is_a_problem_and_none_at_all_is_not(mach
     assert engines.engine(with_programs(machine)).verdict is Verdict.UNKNOWN
 
 
-def test_the_toolkit_is_missed_only_where_there_is_a_gpu(machine: Machine, tmp_path: Path) -> None:
-    runtimes = with_programs(machine, docker="echo '{\"runc\": {}}'")
-    without = changed(runtimes, LD_LIBRARY_PATH=driver_library(tmp_path, 9))
-    assert engines.toolkit(without).verdict is Verdict.UNKNOWN
-    with_gpu = changed(runtimes, LD_LIBRARY_PATH=driver_library(tmp_path, 0))
-    assert engines.toolkit(with_gpu).verdict is Verdict.PROBLEM
-    assert engines.toolkit(with_programs(with_gpu, nvidia_container_cli="true")).verdict is Verdict.OK
-    assert engines.toolkit(with_programs(with_gpu, docker="echo '{\"nvidia\": {}}'")).verdict is Verdict.OK
+HERE = platform.release()
+RUNC = {"runc": {"path": "runc"}}
+NVIDIA = {**RUNC, "nvidia": {"path": "nvidia-container-runtime"}}
+
+
+def answering(machine: Machine, more: str = "exit 0", server: dict[str, Any] | None = None, **info: Any) -> Machine:
+    """Return the machine with a docker whose engine says this of itself; ``more`` is what other commands do."""
+    known = {"ServerVersion": "28.1.1", "KernelVersion": HERE, "Runtimes": RUNC, **info}
+    cases = f"info) echo '{json.dumps(known)}';; version) echo '{json.dumps(server or {})}';; *) {more};;"
+    return with_programs(machine, docker=f'case "$1" in {cases} esac')
+
+
+@pytest.mark.parametrize(
+    ("info", "server", "expected"),
+    [
+        ({}, {}, (Verdict.OK, "Docker 28.1.1", "")),
+        ({"SecurityOptions": ["name=rootless"]}, {}, (Verdict.OK, "rootless Docker 28.1.1", "RUN_UID=0")),
+        ({"SecurityOptions": ["name=userns"]}, {}, (Verdict.UNKNOWN, "Docker 28.1.1", "userns-remap")),
+        ({"OperatingSystem": "Docker Desktop"}, {}, (Verdict.UNKNOWN, "Docker Desktop 28.1.1", "isn't counted")),
+        ({"KernelVersion": "5.4.0-1"}, {}, (Verdict.UNKNOWN, "Docker 28.1.1", "isn't counted")),
+        ({}, {"Components": [{"Name": "Podman Engine"}]}, (Verdict.UNKNOWN, "Podman 28.1.1", "hasn't been run")),
+    ],
+)
+def test_the_engine_is_named_with_what_is_different_with_it(
+    machine: Machine, info: dict[str, Any], server: dict[str, Any], expected: tuple[Verdict, str, str]
+) -> None:
+    found = engines.engine(answering(machine, server=server, **info))
+    verdict, words, todo = expected
+    assert (found.verdict, found.found) == (verdict, words)
+    assert todo in found.do
+    assert bool(todo) is bool(found.do)
+
+
+def test_a_docker_compose_of_old_is_named_where_the_plugin_is_missing(machine: Machine) -> None:
+    old = with_programs(machine, docker="exit 1", docker_compose="echo 1.29.2")
+    assert engines.compose(old).found == "no Compose plugin, only docker-compose 1.29.2"
+    assert engines.compose(with_programs(machine, docker_compose="exit 1")).found == "no Compose plugin"
+
+
+@pytest.mark.parametrize(
+    ("code", "info", "settings", "hook", "expected"),
+    [
+        (9, {}, {}, False, (Verdict.UNKNOWN, "not needed without a GPU")),
+        (0, {}, {}, False, (Verdict.PROBLEM, "install the NVIDIA Container Toolkit")),
+        (0, {}, {}, True, (Verdict.OK, "register its runtime")),
+        (0, {"Runtimes": NVIDIA}, {}, False, (Verdict.OK, "for plain `docker compose up` set GPU_RUNTIME=nvidia")),
+        (0, {"Runtimes": NVIDIA}, {"GPU_RUNTIME": "nvidia"}, False, (Verdict.OK, "")),
+        (0, {}, {"GPU_RUNTIME": "nvidia"}, True, (Verdict.PROBLEM, "leave it empty")),
+        (0, {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}]}, {}, False, (Verdict.OK, "register its runtime")),
+        (0, {"KernelVersion": "5.4.0-1"}, {}, False, (Verdict.UNKNOWN, "by hand")),
+    ],
+)
+def test_the_toolkit_is_missed_only_where_there_is_a_gpu(
+    machine: Machine,
+    tmp_path: Path,
+    code: int,
+    info: dict[str, Any],
+    settings: dict[str, str],
+    hook: bool,
+    expected: tuple[Verdict, str],
+) -> None:
+    programs = {"nvidia_container_runtime_hook": "true"} if hook else {}
+    with_programs(machine, **programs)
+    asked = changed(answering(machine, **info), LD_LIBRARY_PATH=driver_library(tmp_path, code), **settings)
+    found = engines.toolkit(asked)
+    assert found.verdict is expected[0]
+    assert expected[1] in found.do
+
+
+@pytest.mark.parametrize(
+    ("run", "images", "verdict", "found", "todo"),
+    [
+        ("echo /etc/vulkan/icd.d/nvidia_icd.json", "exit 0", Verdict.OK, "NVIDIA's driver, by /etc/vulkan", ""),
+        ("exit 0", "exit 0", Verdict.OK, "drivers are left to Vulkan's own search", ""),
+        (
+            "echo 'carla: Vulkan finds no driver: the GPU is here; install the graphics part.' >&2; exit 65",
+            "exit 0",
+            Verdict.PROBLEM,
+            "Vulkan finds no driver: the GPU is here",
+            "install the graphics part",
+        ),
+        ("exit 127", "exit 0", Verdict.PROBLEM, "carla-td3-simulator:0.9.16 has no carla-vulkan", "build carla"),
+        (
+            "echo 'could not select device driver' >&2; exit 125",
+            "exit 0",
+            Verdict.PROBLEM,
+            "Docker starts no container with the GPU",
+            "install the NVIDIA Container Toolkit",
+        ),
+        ("exit 137", "exit 0", Verdict.UNKNOWN, "can't be asked", "look by hand"),
+        ("exit 0", "exit 1", Verdict.UNKNOWN, "no image carla-td3-simulator:0.9.16", "build carla"),
+    ],
+)
+def test_the_simulator_s_image_is_asked_for_vulkan_s_driver(
+    machine: Machine, tmp_path: Path, run: str, images: str, verdict: Verdict, found: str, todo: str
+) -> None:
+    programs = f'case "$1" in image) {images};; run) echo "$@" > {tmp_path}/asked; {run};; esac'
+    asked = answering(machine, programs, Runtimes=NVIDIA)
+    reported = vulkan.in_the_image(changed(asked, LD_LIBRARY_PATH=driver_library(tmp_path, 0), CARLA_GPU="1"))
+    assert reported.verdict is verdict
+    assert reported.found.startswith(found)
+    assert todo in reported.do
+    if images == "exit 0":
+        words = "--gpus device=1 --runtime nvidia --entrypoint carla-vulkan carla-td3-simulator:0.9.16"
+        assert words in (tmp_path / "asked").read_text()
 
 
 @pytest.fixture
@@ -302,7 +400,7 @@ def test_the_real_torch_of_this_environment_is_asked_too(machine: Machine, tmp_p
 
 def test_torch_is_not_asked_where_the_driver_shows_no_card(machine: Machine, tmp_path: Path) -> None:
     without = changed(machine, LD_LIBRARY_PATH=driver_library(tmp_path, 9))
-    for check in (pytorch.here, pytorch.in_the_image):
+    for check in (pytorch.here, pytorch.in_the_image, vulkan.in_the_image):
         assert check(without).found == "not asked: no NVIDIA GPU"
 
 
@@ -325,7 +423,7 @@ def test_under_compose_the_image_s_torch_is_asked_with_the_card_that_its_contain
 @pytest.mark.parametrize(
     ("run", "images", "verdict", "found"),
     [
-        ("exit 125", "exit 0", Verdict.PROBLEM, "Docker starts no container with GPU device=1"),
+        ("exit 125", "exit 0", Verdict.PROBLEM, "Docker starts no container with the GPU"),
         ("echo killed >&2; exit 137", "exit 0", Verdict.UNKNOWN, "can't be asked: killed"),
         ("exit 0", "exit 1", Verdict.UNKNOWN, "no image carla-td3-agent:latest"),
     ],
@@ -367,7 +465,15 @@ def test_the_containers_user_must_be_the_caller(
     machine: Machine, monkeypatch: Any, own: int, wanted: str, verdict: Verdict
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: own)
-    assert settings.dotenv(changed(machine, RUN_UID=wanted)).verdict is verdict
+    assert settings.dotenv(changed(answering(machine), RUN_UID=wanted)).verdict is verdict
+
+
+@pytest.mark.parametrize(("wanted", "verdict"), [("0", Verdict.OK), ("", Verdict.PROBLEM), ("501", Verdict.PROBLEM)])
+def test_a_rootless_engine_s_root_is_the_caller(machine: Machine, wanted: str, verdict: Verdict) -> None:
+    rootless = answering(machine, SecurityOptions=["name=seccomp,profile=builtin", "name=rootless"])
+    found = settings.dotenv(changed(rootless, RUN_UID=wanted))
+    assert found.verdict is verdict
+    assert (verdict is Verdict.OK) is (found.do == "")
 
 
 def test_a_check_that_fails_or_hangs_is_unknown_and_the_others_are_told(machine: Machine) -> None:

@@ -26,14 +26,18 @@ from launcher.config import Does, LauncherConfig
 from launcher.decide import policy
 from launcher.decide.choose import Lack
 from launcher.decide.decisions import Decision, Degrade, Ending, RestartAgent, RestartSimulator, Restore, Stop
+from launcher.decide.detectors import vulkan
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ladder import Step, laid_over
 from launcher.decide.room import missing_for_agent
 from launcher.observe.observation import Observation
 from launcher.observe.pools import PoolKind
+from launcher.options import SimulatorKind
 
 LOG_LINES_SHOWN = 12
 WAITS = "waits for it to become free"
+SIGNALLED = 128
+UNEXPLAINED = (Cause.SIMULATOR_CRASH, Cause.SIMULATOR_NOT_READY)
 
 
 class RunOverError(Exception):
@@ -227,7 +231,15 @@ class Repairs:
         known = (*policy.FATAL, *policy.SIMULATOR_FAILED)
         named = [each for each in policy.gravest(self._monitor.findings) if each.cause in known]
         finding = named[0] if named else Finding(Cause.SIMULATOR_NOT_READY, failure.cause)
-        return dataclasses.replace(finding, sentence=finding.sentence + said, exit_code=code)
+        hint = f"; {vulkan.WITHOUT_A_WORD}" if self._ended_without_a_word(finding, code) else ""
+        return dataclasses.replace(finding, sentence=finding.sentence + said + hint, exit_code=code)
+
+    def _ended_without_a_word(self, finding: Finding, code: int | None) -> bool:
+        """Return whether a CARLA that did run has ended as it started, by no signal, and its log says nothing of it."""
+        ran = self._processes.simulator is not None and self._processes.simulator.pid > 0
+        carla = self._spec.options.simulator is SimulatorKind.CARLA and not self._budgets.ever_healthy
+        by_itself = code is not None and code < SIGNALLED and code not in policy.SIMULATOR_REFUSALS
+        return ran and carla and by_itself and finding.cause in UNEXPLAINED and not finding.numbers.get("log")
 
     def _replace_simulator(self, cause: str, failed: bool, delay_s: float = 0.0) -> Script:
         if not failed and self._processes.agent_listens:

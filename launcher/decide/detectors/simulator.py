@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from contract.exits import exit_in_words
 from launcher.config import LauncherConfig
+from launcher.decide.detectors import vulkan
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.kills import OomKills
 from launcher.decide.detectors.room_at_end import ANY, RoomAtEnd, Short
@@ -15,11 +16,8 @@ from launcher.observe.pools import OwnerKind, PoolKind
 KILLED, ENDED = 128 + 9, 128 + 15
 
 MISCONFIGURED = {
-    Sign.LAVAPIPE: "the simulator renders on the CPU (lavapipe): Vulkan finds no GPU in there, which no memory mends; "
-    "give it the GPU (NVIDIA_DRIVER_CAPABILITIES=all, the container toolkit)",
-    Sign.NO_VULKAN: "the simulator finds no Vulkan driver that it can use, which no restart mends: give its container "
-    "the GPU by the nvidia runtime with NVIDIA_DRIVER_CAPABILITIES=all, or install the NVIDIA driver here with its "
-    "Vulkan part (`vulkaninfo --summary` must name the card)",
+    Sign.LAVAPIPE: vulkan.ON_THE_CPU,
+    Sign.NO_VULKAN: "the simulator finds no Vulkan driver that it can use, which no restart mends: " + vulkan.CURE,
     Sign.VULKAN_FAILED: "the simulator's Vulkan driver doesn't start, though the card has memory, which no restart "
     "mends: restart the machine if its driver was upgraded, or give the container the GPU by the nvidia runtime with "
     "NVIDIA_DRIVER_CAPABILITIES=all",

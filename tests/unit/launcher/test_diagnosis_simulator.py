@@ -119,6 +119,7 @@ def test_lavapipe_is_a_misconfiguration_and_nothing_else() -> None:
     reported = diagnosed(map(look, seconds(100)))
     assert causes(reported) == {Cause.MISCONFIGURATION}
     assert len(reported) == 98, "it stays one, long after the line"
+    assert all(cure in reported[0][1].sentence for cure in ("GPU_RUNTIME=nvidia", "doctor"))
 
 
 def vulkan_fails(free_mib: float, ran_before: bool) -> Told:

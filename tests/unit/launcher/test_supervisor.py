@@ -246,6 +246,30 @@ def test_a_first_start_that_never_gets_ready_ends_with_69_and_shows_the_log(worl
     assert "no memory for a town" in "".join(world.said)
 
 
+@pytest.mark.parametrize(
+    ("code", "finding", "ends_with", "hint"),
+    [
+        (1, None, 69, True),
+        (0, None, 69, True),
+        (65, None, 65, False),
+        (1, Finding(Cause.SIMULATOR_CRASH, "it ended", numbers={"log": "bind: Address already in use"}), 69, False),
+        (1, Finding(Cause.SIMULATOR_OUT_OF_VRAM, "it ended"), 69, False),
+    ],
+)
+def test_a_carla_that_ends_at_once_without_a_word_is_told_of_vulkan(
+    world: World, code: int, finding: Finding | None, ends_with: int, hint: bool
+) -> None:
+    world.health = lambda: DEAD
+    world.steps_until(State.STARTING_SIMULATOR)
+    if finding is not None:
+        world.diagnose = lambda _seen: (finding,)
+    world.last(Role.SIMULATOR).end(code)
+    world.steps_until(State.STOPPED)
+    assert world.code() == ends_with
+    assert ("Vulkan finds no driver" in world.journal.state.reason) is hint
+    assert not hint or "GPU_RUNTIME=nvidia" in world.journal.state.reason
+
+
 def test_a_simulator_of_somebody_else_is_never_started_or_stopped(tmp_path: Path) -> None:
     world = World(RunPaths(tmp_path / "run"), external=True)
     world.steps_until(State.RUNNING)

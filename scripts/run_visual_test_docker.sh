@@ -4,15 +4,21 @@
 #
 #   bash scripts/run_visual_test_docker.sh [--checkpoint runs/td3] [--steps 200] …   as scripts/test_visual_navigation.py
 #
-# With a display, CARLA shows its window there; without one everything is off screen. Without an NVIDIA runtime in the
-# engine, carla-lite takes CARLA's place; it has no window. The live page while it drives, from the host:
+# With a display, CARLA shows its window there; without one everything is off screen. Without the NVIDIA Container Toolkit
+# carla-lite takes CARLA's place; it has no window. The live page while it drives, from the host:
 # `python scripts/launch.py dashboard visual`. Exit: the test's own, 0 only for a healthy drive · 2 usage.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 files=(-f docker-compose.yml)
-if ! docker info --format '{{json .Runtimes}}' | grep -q nvidia; then
-    echo "No NVIDIA runtime: carla-lite and the CPU." >&2
+if docker info --format '{{json .Runtimes}}' | grep -q nvidia; then
+    export GPU_RUNTIME=${GPU_RUNTIME:-nvidia}
+    toolkit=yes
+elif type -P nvidia-container-runtime-hook || type -P nvidia-cdi-hook; then
+    toolkit=yes
+fi >/dev/null
+if [ -z "${toolkit:-}" ]; then
+    echo "Docker can't give a container a GPU: carla-lite and the CPU." >&2
     files+=(-f docker-compose.lite.yml)
 elif [ -n "${DISPLAY:-}" ] && command -v xauth >/dev/null; then
     # A copy of the display's cookie that holds for any host name, since a container has its own (family ffff). Whoever

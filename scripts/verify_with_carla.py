@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import verification
+import vulkan_devices
 from verification import REPOSITORY, Step, Verification
 
 from contract.exits import Exit
@@ -102,6 +103,10 @@ def verify(held: Verification, where: Where, port: int, steps: int) -> None:
         held.run("nvidia-smi", "nvidia-smi", "-q", "-i", gpu)
     if where.composed:
         held.run("images", *where.compose, "build", *IMAGES, limit_s=IMAGES_LIMIT_S, shown=True)
+        found = ("run", "--rm", "--no-deps", "--entrypoint", "carla-vulkan", "carla")
+        held.run("vulkan-in-the-image", *where.compose, *found)
+    if held.run("vulkan", sys.executable, vulkan_devices.__file__).code == vulkan_devices.NO_LOADER:
+        held.steps[-1] = Step("vulkan", [], said=f"this machine has no {vulkan_devices.LOADER}")
     plan = ["plan", "--json", "--gpu", gpu, "--launcher-config", str(where.launcher_config)]
     held.run("doctor", *_launch("doctor", "--json", "--port", str(port)))
     held.run("plan-before", *_launch(*plan))

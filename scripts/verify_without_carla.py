@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import verification
+import vulkan_devices
 from verification import REPOSITORY, Step, Verification
+from vulkan_devices import LOADER, NO_LOADER
 
 LIMIT_S = 480.0
 """Of a part."""
@@ -178,6 +180,12 @@ def _footprint(part: Limited) -> None:
     part.run("", "benchmarks/card_footprint.py", "--device", part.device, *quick, "--json")
 
 
+def _vulkan(part: Limited) -> None:
+    """What CARLA draws with: the driver by the file of CARLA's image, which torch's checks say nothing of."""
+    if part.run("", vulkan_devices.__file__, *(["--any"] if part.device == "cpu" else [])).code == NO_LOADER:
+        part.held.steps[-1] = Step(part.name, [], said=f"this machine has no {LOADER}: libvulkan1 for this part.")
+
+
 def _first_update(part: Limited) -> None:
     _short_run(part, at_update=1, steps=300)
 
@@ -256,6 +264,7 @@ PARTS: Mapping[str, Part] = {
     "updates": Part((*TORCH, "gymnasium", "stable_baselines3"), _updates),
     "ways": Part(TORCH, _ways),
     "footprint": Part(TORCH, _footprint),
+    "vulkan": Part((), _vulkan),
     "out-of-memory-first": Part(STACK, _first_update),
     "out-of-memory-later": Part(STACK, _mid_run),
 }

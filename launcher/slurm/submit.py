@@ -21,6 +21,8 @@ from launcher.slurm import record, sbatch_options
 from launcher.slurm.answers import FIELDS
 
 PACKAGES = Path(__file__).resolve().parents[2]
+DRIVER_FILE = PACKAGES / "carla" / "nvidia_icd.json"
+"""A wheel has none; there the image must bring one."""
 SUBMIT_S = 60.0
 
 
@@ -131,6 +133,11 @@ def _python(job: JobOptions, here: Path, runs: Path) -> list[str]:
     if job.apptainer is None:
         return [sys.executable]
     card = ["--nv"] if job.gpus_per_node else []
+    if card and DRIVER_FILE.is_file():  # --nv brings NVIDIA's libraries, and not the file by which Vulkan finds them
+        named = [
+            word for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES") for word in ("--env", f"{name}={DRIVER_FILE}")
+        ]
+        card += ["--bind", str(DRIVER_FILE), *named]
     where = ["--bind", f"{here},{runs}", "--pwd", str(here)]
     return ["apptainer", "exec", *card, *where, str(job.apptainer.absolute()), "python"]
 

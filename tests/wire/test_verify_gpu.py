@@ -4,6 +4,7 @@ and the parts that need no CARLA on the CPU."""
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
 import json
 import os
 import shutil
@@ -79,7 +80,8 @@ def test_a_verification_leaves_one_file_with_everything_and_no_names(tmp_path: P
     ended = verify(tmp_path / "runs", figures.environment, "--launcher-config", str(limits), "--steps", "100")
     reported, steps = unpacked(tmp_path / "runs")
     codes = {name: step["code"] for name, step in steps.items()}
-    assert {name for name, code in codes.items() if code != 0} == WITHOUT_TORCH, ended.stdout + ended.stderr
+    failed = {name for name, code in codes.items() if code not in (0, None)}
+    assert failed - {"vulkan"} == WITHOUT_TORCH, ended.stdout + ended.stderr
     assert ended.returncode == 1
     assert {"doctor", "plan-before", "plan-with-carla", "drives", "wire-tests", "run", "gpu-tests"} <= codes.keys()
     problems = {row["check"] for row in json.loads(reported["doctor.txt"]) if row["verdict"] == "problem"}
@@ -109,7 +111,7 @@ def test_with_docker_both_images_are_built_without_the_usual_limit_and_asked_abo
     limits.write_text(shipped.replace(" start_limit_s: 300", " start_limit_s: 1"), encoding="utf-8")
     ended = verify(tmp_path / "runs", {**figures.environment, **paths}, "--launcher-config", str(limits))
     _, steps = unpacked(tmp_path / "runs")
-    assert list(steps).index("images") < list(steps).index("doctor")
+    assert list(steps).index("images") < list(steps).index("vulkan-in-the-image") < list(steps).index("doctor")
     asked = [line.split(" ") for line in (tmp_path / "asked").read_text(encoding="utf-8").splitlines()]
     (built,) = [line for line in asked if "build" in line]
     assert built[-3:] == ["build", "carla", "agent"]
@@ -143,6 +145,18 @@ def test_an_interpreter_without_packages_is_told_what_it_lacks_and_nothing_is_in
     assert "torch" in steps["updates"]["said"]
     assert "stable_baselines3" in steps["updates"]["said"]
     assert "for this part" in steps["out-of-memory-first"]["said"]
+
+
+def test_without_vulkan_s_loader_its_part_is_left_out_with_a_sentence(tmp_path: Path) -> None:
+    """With one, it says what it finds, which without a card is nothing."""
+    ended = verify(tmp_path, dict(os.environ), "--part", "vulkan", "--device", "cpu")
+    reported, steps = unpacked(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    if ctypes.util.find_library("vulkan") is None:
+        assert steps["vulkan"]["code"] is None
+        assert "no libvulkan.so.1" in steps["vulkan"]["said"]
+    else:
+        assert json.loads(reported["vulkan.txt"])["devices"] == []
 
 
 def test_make_installs_nothing_for_a_card_without_carla() -> None:

@@ -13,6 +13,7 @@ from contract.exits import Exit
 from contract.paths import RunPaths
 from launcher.cli import app
 from launcher.slurm.submit import JobOptions, SubmitError, script, submit
+from tests.conftest import REPOSITORY
 
 OPTIONS = {
     "one node": JobOptions(time="24:00:00", partition="gpu", memory="400G", more=("--account=me",)),
@@ -66,7 +67,9 @@ def test_several_nodes_have_ray_with_a_place_for_each_simulator(run: RunPaths) -
     assert "--runtime process --cluster auto --collectors 16)" in found
     assert """--resources='{"carla": 4}'""" in found
     assert "#SBATCH --no-kill" in found
-    assert "python=(apptainer exec --nv --bind" in found
+    file = REPOSITORY / "carla" / "nvidia_icd.json"
+    vulkan = f"--bind {file} --env VK_DRIVER_FILES={file} --env VK_ICD_FILENAMES={file}"
+    assert f"python=(apptainer exec --nv {vulkan} --bind" in found
     assert "PYTHONPATH" not in found, "the image has its own"
 
 

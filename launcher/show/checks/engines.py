@@ -156,7 +156,18 @@ def with_card(machine: Machine, setting: str, image: str, *program: str, limit_s
     """
     found, _ = kind(machine)
     runtime = machine.setting("GPU_RUNTIME") or ("" if found is None else found.runtime)
-    container = ("docker", "run", "--rm", "--pull", "never", "--network", "none")
+    # As Compose: the reservation alone names the card, whatever the image has in its environment.
+    container = (
+        "docker",
+        "run",
+        "--rm",
+        "--pull",
+        "never",
+        "--network",
+        "none",
+        "--env",
+        "NVIDIA_VISIBLE_DEVICES=void",
+    )
     card = ("--gpus", f"device={machine.setting(setting) or 0}", *(("--runtime", runtime) if runtime else ()))
     entry, *arguments = program
     return machine.ask(*container, *card, "--entrypoint", entry, image, *arguments, limit_s=limit_s)

@@ -40,6 +40,7 @@ class ContainerEngine:
         remapped: every user of its containers is a sub-uid outside (``userns-remap``).
         kernel: release of the kernel that its containers run on.
         runtimes: names and programs of those that a container can ask for.
+        limits_memory: a container's limit of memory holds; a rootless engine without control groups drops it.
         cdi_gpu: it has found an NVIDIA GPU by CDI, and says so (from 28.3 on).
     """
 
@@ -49,6 +50,7 @@ class ContainerEngine:
     rootless: bool = False
     remapped: bool = False
     runtimes: frozenset[str] = frozenset()
+    limits_memory: bool = True
     cdi_gpu: bool = False
 
     def __str__(self) -> str:
@@ -64,6 +66,16 @@ class ContainerEngine:
     def runtime(self) -> str:
         """Return the runtime for containers with a GPU; empty where the engine has none and its default must do."""
         return NVIDIA if NVIDIA in self.runtimes else ""
+
+    @property
+    def register(self) -> str:
+        """Return the commands that make the toolkit known to the engine."""
+        if not self.rootless:
+            return "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+        return (
+            "nvidia-ctk runtime configure --runtime=docker --config=$HOME/.config/docker/daemon.json && systemctl "
+            "--user restart docker && sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups --in-place"
+        )
 
     def elsewhere(self, kernel: str | None = None) -> bool:
         """Return whether its containers run on another kernel than this one: a virtual machine's, another machine's."""
@@ -105,6 +117,7 @@ def engine_of(info: Mapping[str, Any], server: Mapping[str, Any]) -> ContainerEn
         rootless="name=rootless" in options,
         remapped="name=userns" in options,
         runtimes=_runtimes(inner(info, "Runtimes")),
+        limits_memory=info.get("MemoryLimit") is not False,
         cdi_gpu=any(str(each.get("ID", "")).startswith(f"{NVIDIA}.com/gpu") for each in devices),
     )
 
@@ -149,13 +162,14 @@ def no_gpu(engine: ContainerEngine, hook: bool, kernel: str | None = None) -> st
             f"(`docker context use default`), or {WITHOUT_CARLA}."
         )
     return (
-        f"{engine} can't give a container the GPU: install the NVIDIA Container Toolkit, then `sudo nvidia-ctk runtime "
-        f"configure --runtime=docker && sudo systemctl restart docker` ({DOCTOR} looks for it), or {WITHOUT_CARLA}."
+        f"{engine} can't give a container the GPU: install the NVIDIA Container Toolkit, then `{engine.register}` "
+        f"({DOCTOR} looks for it), or {WITHOUT_CARLA}."
     )
 
 
 def not_counted(engine: ContainerEngine, kernel: str | None = None) -> str:
-    """Return what can't be watched of the containers, as a sentence; empty where all can."""
+    """Return which figures of the containers can't be trusted, as a sentence; empty where all can."""
     if not engine.elsewhere(kernel):
-        return ""
+        limits = "CARLA_MEMORY and AGENT_MEMORY are no limits"
+        return "" if engine.limits_memory else f"{engine} has no control groups: {limits}, and aren't planned with."
     return f"{engine} runs its containers on another kernel: what they hold of RAM isn't counted, nor leaks seen."

@@ -54,7 +54,7 @@ class Resolved:
 
     @property
     def note(self) -> str:
-        """Return what can't be watched of the containers, as a sentence; empty where all can."""
+        """Return which figures of the containers can't be trusted, as a sentence; empty where all can."""
         return "" if self.stack is None else self.stack.not_counted
 
     def clear(self) -> None:

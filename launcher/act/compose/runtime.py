@@ -84,7 +84,7 @@ class ComposeRuntime:
 
     @property
     def not_counted(self) -> str:
-        """Return what can't be watched of the containers, as a sentence; empty where all can."""
+        """Return which figures of the containers can't be trusted, as a sentence; empty where all can."""
         return "" if self.engine is None else container_engine.not_counted(self.engine)
 
     @property

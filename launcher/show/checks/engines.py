@@ -11,7 +11,6 @@ from launcher.observe import container_engine
 from launcher.observe.container_engine import NVIDIA, ContainerEngine, Product, engine_of
 from launcher.show.checks.machine import Finding, Machine, Ran, Verdict
 
-REGISTER = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
 START_LIMIT_S = 50.0
 """To start a container on a busy machine."""
 DOCKER_FAILED = 125
@@ -122,14 +121,15 @@ def toolkit(machine: Machine) -> Finding:
     hook = container_engine.has_hook(machine.environment.get("PATH"))
     asked = machine.setting("GPU_RUNTIME")
     if found is not None and not found.runtime and asked == NVIDIA:
-        return Finding(Verdict.PROBLEM, "GPU_RUNTIME is nvidia, which Docker hasn't", f"leave it empty, or {REGISTER}")
-    if hook if found is None else found.gives_gpu(hook):
-        if found is not None and found.runtime:
-            todo = "" if asked else "for plain `docker compose up` set GPU_RUNTIME=nvidia; the launcher does"
-            return Finding(Verdict.OK, "Docker has the runtime nvidia", todo)
         return Finding(
-            Verdict.OK, "installed; Docker uses it for reservations", f"register its runtime, too: {REGISTER}"
+            Verdict.PROBLEM, "GPU_RUNTIME is nvidia, which Docker hasn't", f"leave it empty, or {found.register}"
         )
+    if found is not None and found.runtime:
+        todo = "" if asked else "for plain `docker compose up` set GPU_RUNTIME=nvidia; the launcher does"
+        return Finding(Verdict.OK, "Docker has the runtime nvidia", todo)
+    if hook if found is None else found.gives_gpu(hook):
+        todo = "" if found is None else f"register its runtime, too: {found.register}"
+        return Finding(Verdict.OK, "installed; Docker uses it for reservations", todo)
     if driver(machine).verdict is not Verdict.OK:
         return Finding(Verdict.UNKNOWN, "not installed", "not needed without a GPU")
     if found is None or found.gives_gpu(hook) is None:

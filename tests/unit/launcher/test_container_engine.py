@@ -91,6 +91,14 @@ def test_odd_answers_are_no_traceback() -> None:
     assert engine(odd, {"Components": ["Engine"], "Platform": "?"}).runtimes == frozenset()
 
 
+def test_limits_that_a_rootless_engine_drops_are_no_figures_and_its_toolkit_is_set_up_otherwise() -> None:
+    """As Docker 20.10 says it without control groups."""
+    without = engine(docker(SecurityOptions=["name=rootless"], MemoryLimit=False))
+    assert "CARLA_MEMORY and AGENT_MEMORY are no limits" in container_engine.not_counted(without, HERE)
+    assert container_engine.not_counted(engine(docker(MemoryLimit=True)), HERE) == ""
+    assert "systemctl --user restart docker" in container_engine.no_gpu(without, hook=False, kernel=HERE)
+
+
 def test_user_namespaces_are_told_from_rootless() -> None:
     remapped = engine(docker(SecurityOptions=["name=userns"]))
     assert (remapped.remapped, remapped.rootless) == (True, False)

@@ -28,11 +28,12 @@ if [[ $linked == *"$library => "* ]]; then
     exit 0
 fi
 
-compgen -G '/dev/dri/renderD*' >/dev/null && exit 0
+compgen -G '/dev/dri/render*' >/dev/null && exit 0
 [ ! -e /dev/dxg ] ||
     refuse "under WSL2 NVIDIA's driver has no Vulkan; run CARLA on Windows, and the agent with --simulator-host"
 [ -e /dev/nvidiactl ] ||
-    refuse "the engine gave it no GPU; install the NVIDIA Container Toolkit and ask for a GPU, as docker-compose.yml does ($doctor)"
+    refuse "the engine gave it no GPU; install the NVIDIA Container Toolkit and ask for a GPU, as docker-compose.yml" \
+        "does ($doctor)"
 [[ ,${NVIDIA_DRIVER_CAPABILITIES:-}, =~ ,(all|graphics), ]] ||
     refuse "NVIDIA_DRIVER_CAPABILITIES is '${NVIDIA_DRIVER_CAPABILITIES:-}', expected all, or graphics among them"
 refuse "it has a GPU and no $library; install the graphics part of the host's driver (on Ubuntu libnvidia-gl-NNN, as" \

@@ -36,7 +36,7 @@ class ContainerEngine:
     """An engine that answers.
 
     Attributes:
-        rootless: its containers' root is the user who runs it; any other user in there is a sub-uid outside.
+        rootless: its containers' root is the user that runs it; any other user in there is a sub-uid outside.
         remapped: every user of its containers is a sub-uid outside (``userns-remap``).
         kernel: release of the kernel that its containers run on.
         runtimes: names and programs of those that a container can ask for.

@@ -10,12 +10,12 @@ import subprocess
 from collections.abc import Callable
 from enum import Enum
 
+from launcher.observe.container_engine import WITHOUT_CARLA
 from launcher.observe.pools import Gpu, Reading
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.resolve import cluster
 
 DOCKER_LIMIT_S = 10.0
-WITHOUT_CARLA = "go on without CARLA: --simulator carla-lite"
 
 
 class Docker(Enum):

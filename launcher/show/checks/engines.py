@@ -70,10 +70,10 @@ def _has_nvidia_card(pci: Path) -> bool:
 
 
 def kind(machine: Machine) -> tuple[ContainerEngine | None, Ran]:
-    """Return the engine that ``docker`` reaches, None if none answers, and how it was asked."""
-    asked = machine.ask("docker", "info", "--format", "{{json .}}")
+    """Return the engine that ``docker`` reaches, None if none does; and how ``docker version`` ended: that says why."""
+    info = machine.ask("docker", "info", "--format", "{{json .}}")
     server = machine.ask("docker", "version", "--format", "{{json .Server}}")
-    return engine_of(object_of(asked.out), object_of(server.out)), asked
+    return engine_of(object_of(info.out), object_of(server.out)), server
 
 
 def engine(machine: Machine) -> Finding:
@@ -157,17 +157,8 @@ def with_card(machine: Machine, setting: str, image: str, *program: str, limit_s
     found, _ = kind(machine)
     runtime = machine.setting("GPU_RUNTIME") or ("" if found is None else found.runtime)
     # As Compose: the reservation alone names the card, whatever the image has in its environment.
-    container = (
-        "docker",
-        "run",
-        "--rm",
-        "--pull",
-        "never",
-        "--network",
-        "none",
-        "--env",
-        "NVIDIA_VISIBLE_DEVICES=void",
-    )
+    container = ("docker", "run", "--rm", "--pull", "never", "--network", "none")
+    visible = ("--env", "NVIDIA_VISIBLE_DEVICES=void")
     card = ("--gpus", f"device={machine.setting(setting) or 0}", *(("--runtime", runtime) if runtime else ()))
     entry, *arguments = program
-    return machine.ask(*container, *card, "--entrypoint", entry, image, *arguments, limit_s=limit_s)
+    return machine.ask(*container, *visible, *card, "--entrypoint", entry, image, *arguments, limit_s=limit_s)

@@ -141,7 +141,7 @@ def test_the_containers_limits_are_what_compose_makes_of_the_variables_and_nothi
         ({"runc", "nvidia"}, None, True, None),
     ],
 )
-def test_the_runtime_for_gpus_is_asked_for_where_the_engine_has_it_and_nobody_names_another(
+def test_the_runtime_for_gpus_is_asked_for_where_the_engine_has_it_unless_another_is_named(
     run: RunPaths,
     install: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,

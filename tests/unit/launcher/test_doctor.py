@@ -131,6 +131,8 @@ def test_an_engine_that_does_not_answer_is_a_problem_and_none_at_all_is_not(mach
     dead = engines.engine(with_programs(machine, docker="echo Cannot connect to the daemon. >&2; exit 1"))
     assert dead.verdict is Verdict.PROBLEM
     assert dead.found == "Cannot connect to the daemon."
+    old = 'case "$1" in info) echo \'{"ServerErrors": ["refused"]}\';; *) echo Cannot connect. >&2; exit 1;; esac'
+    assert engines.engine(with_programs(machine, docker=old)) == Finding(Verdict.PROBLEM, "Cannot connect.", dead.do)
     shutil.rmtree(machine.stack / "bin")
     assert engines.engine(with_programs(machine)).verdict is Verdict.UNKNOWN
 

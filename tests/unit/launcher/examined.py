@@ -1,0 +1,63 @@
+"""Machines for the doctor's checks: programs of a test in place of the real ones, and a driver's library in C."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.show.checks.machine import Machine
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DRIVER = """
+#include <string.h>
+int nvmlInit_v2(void) { return CODE; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "570.1", size); return 0; }
+"""
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def with_programs(machine: Machine, **programs: str) -> Machine:
+    """Return the machine with these programs alone on its PATH."""
+    folder = machine.stack / "bin"
+    folder.mkdir(exist_ok=True)
+    for name, text in programs.items():
+        program(folder, name.replace("_", "-"), text)
+    return changed(machine, PATH=str(folder))
+
+
+def changed(machine: Machine, **environment: str) -> Machine:
+    found: dict[str, Any] = {**vars(machine), "environment": {**machine.environment, **environment}}
+    return Machine(**found)
+
+
+def driver_library(folder: Path, code: int) -> str:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    source = folder / "driver.c"
+    source.write_text(DRIVER.replace("CODE", str(code)))
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return str(folder)
+
+
+HERE = platform.release()
+RUNC = {"runc": {"path": "runc"}}
+
+
+def answering(machine: Machine, more: str = "exit 0", server: dict[str, Any] | None = None, **info: Any) -> Machine:
+    """Return the machine with a docker whose engine says this of itself; ``more`` is what other commands do."""
+    known = {"ServerVersion": "28.1.1", "KernelVersion": HERE, "Runtimes": RUNC, **info}
+    cases = f"info) echo '{json.dumps(known)}';; version) echo '{json.dumps(server or {})}';; *) {more};;"
+    return with_programs(machine, docker=f'case "$1" in {cases} esac')

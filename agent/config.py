@@ -13,12 +13,13 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from agent import layered_yaml
 from agent.layered_yaml import ConfigError as ConfigError
+from contract import refusal
 from contract.section import Section
 
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -202,6 +203,10 @@ Amount = int | tuple[int, int]
 """How many: a number, or the ends of a range from which each drive draws one."""
 
 
+def _is_whole(value: object) -> bool:
+    return type(value) is int or (isinstance(value, float) and value.is_integer())
+
+
 def most(amount: Amount) -> int:
     """Return the largest number that an amount can come to."""
     return amount if isinstance(amount, int) else amount[1]
@@ -254,13 +259,13 @@ class TrafficConfig(Section):
     def _counted(cls, value: object, info: ValidationInfo) -> Amount:
         limit = {"vehicles": 200, "walkers": 400}[str(info.field_name)]
         ends = value if isinstance(value, list | tuple) else [value, value]
-        numbers = [end for end in ends if type(end) is int]
+        numbers = [int(end) for end in ends if _is_whole(end)]
         if len(ends) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] <= limit:
             raise ValueError(
-                f"environment.traffic.{info.field_name} is {value!r}: expected a number from 0 to {limit}, or a range "
-                "[low, high] of such"
+                f"environment.traffic.{info.field_name} is {refusal.shown(value)}: expected a number from 0 to "
+                f"{limit}, or a range [low, high] of such"
             )
-        return numbers[0] if isinstance(value, int) else (numbers[0], numbers[1])
+        return (numbers[0], numbers[1]) if ends is value else numbers[0]
 
     @property
     def in_process(self) -> bool:
@@ -278,6 +283,12 @@ class TimeLimitConfig(Section):
 
     constant_s: float = Field(60.0, ge=0, description="Of any route.")
     s_per_m: float = Field(0.0, ge=0, description="More for each metre of the route.")
+
+    @model_validator(mode="after")
+    def _some_time(self) -> TimeLimitConfig:
+        if not self.constant_s and not self.s_per_m:
+            raise ValueError("environment.time_limit.constant_s and s_per_m are both 0: raise one of them")
+        return self
 
 
 class ActionRateConfig(Section):
@@ -334,7 +345,8 @@ class EnvironmentConfig(Section):
             return WEATHER_BY_DAY
         wrong = [name for name in names if name not in WEATHERS]
         if wrong:
-            raise ValueError(f"environment.weather has {wrong[0]!r}: expected random or some of {', '.join(WEATHERS)}")
+            known = ", ".join(WEATHERS)
+            raise ValueError(f"environment.weather has {refusal.shown(wrong[0])}: expected random or some of {known}")
         return tuple(names)
 
 
@@ -342,16 +354,19 @@ CHANNELS = {"whole": (32, 64, 64), "half": (16, 32, 32)}
 """The encoder's widths that have a name."""
 
 
+Width = Annotated[int, Field(gt=0)]
+
+
 class NetworkConfig(Section):
     """Widths. The defaults are those of Stable-Baselines3's CnnPolicy (NatureCNN), so that figures compare."""
 
-    channels: tuple[int, int, int] = Field(
+    channels: tuple[Width, Width, Width] = Field(
         CHANNELS["whole"],
         description="Output channels of the three convolutions; whole = [32, 64, 64], half = [16, 32, 32]: 1.6 to "
         "1.8 times the updates a second on a CPU.",
     )
     features: int = Field(512, gt=0, description="Width of the image features.")
-    hidden: tuple[int, ...] = Field((256, 256), min_length=1, description="Hidden layers of actor and critics.")
+    hidden: tuple[Width, ...] = Field((256, 256), min_length=1, description="Hidden layers of actor and critics.")
     sees: Literal["image", "vector", "privileged"] = Field(
         "image",
         description="What actor and critics know of a state. image: picture and vector; vector: that alone, without an "
@@ -363,7 +378,9 @@ class NetworkConfig(Section):
     @classmethod
     def _named(cls, value: object) -> object:
         if isinstance(value, str) and value not in CHANNELS:
-            raise ValueError(f"channels {value!r} is unknown: expected three widths, or one of {', '.join(CHANNELS)}")
+            raise ValueError(
+                f"td3.network.channels {value!r} is unknown: expected three widths, or one of {', '.join(CHANNELS)}"
+            )
         return CHANNELS[value] if isinstance(value, str) else value
 
 
@@ -673,7 +690,8 @@ def validate(values: Mapping[str, Any], source: str) -> AgentConfig:
     try:
         return AgentConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_sentence(error, source)) from None
+        clause, key = refusal.clause(error, AgentConfig), refusal.key(error, AgentConfig)
+        raise ConfigError(f"{source}: {clause}.", key) from None
 
 
 def dump(config: AgentConfig, address: bool = True) -> dict[str, Any]:
@@ -681,20 +699,3 @@ def dump(config: AgentConfig, address: bool = True) -> dict[str, Any]:
     excluded: Any = {} if address else {"simulator": {"host", "port", "others"}, "cluster": True}
     plain: dict[str, Any] = json.loads(config.model_dump_json(exclude=excluded))
     return plain
-
-
-def _sentence(error: ValidationError, source: str) -> str:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the configuration"
-    if first["type"] == "extra_forbidden":
-        return f"{source}: unknown key `{where}`; known here: {', '.join(_known(first['loc']))}."
-    if first["type"] == "value_error":
-        return f"{source}: {str(first['msg']).removeprefix('Value error, ')}."
-    return f"{source}: `{where}` is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}."
-
-
-def _known(loc: tuple[int | str, ...]) -> list[str]:
-    model: Any = AgentConfig
-    for part in loc[:-1]:
-        model = model.model_fields[part].annotation
-    return sorted(model.model_fields)

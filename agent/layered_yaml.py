@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from contract import yaml_file
 from contract.exits import Exit, ExitError
 
 
@@ -18,6 +17,11 @@ class ConfigError(ExitError):
     """A configuration that can't be used; the message is one sentence for a person (exit code 65)."""
 
     code = Exit.BAD_CONFIG
+
+    def __init__(self, sentence: str, key: str = "") -> None:
+        """Say what is wrong; ``key`` is the dotted key whose value it is, empty where it is no single one's."""
+        super().__init__(sentence)
+        self.key = key
 
 
 def read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -29,18 +33,26 @@ def read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     resolved = path.resolve()
     if resolved in seen:
         raise ConfigError(f"{path}: `extends` goes in a circle: {' → '.join(p.name for p in (*seen, resolved))}.")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be read ({error.strerror}); give the path of a YAML file.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: isn't YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: holds a {type(values).__name__}, expected sections like `td3:` with keys below.")
+    values = mapping(path)
     parent = values.pop("extends", None)
     if parent is None:
         return values
     return _merge(read(path.parent / str(parent), (*seen, resolved)), values)
+
+
+def mapping(path: Path) -> dict[str, Any]:
+    """Return what a YAML file holds; nothing, where it is empty.
+
+    Raises:
+        ConfigError: missing, not YAML, or not a mapping.
+    """
+    try:
+        values = yaml_file.read(path)
+    except yaml_file.YamlError as error:
+        raise ConfigError(f"{path}: {error}.") from None
+    if values is not None and not isinstance(values, dict):
+        raise ConfigError(f"{path}: holds a {type(values).__name__}, expected sections like `td3:` with keys below.")
+    return values or {}
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from agent.config import PRECISIONS, AgentConfig, ConfigError, dump
+from agent import layered_yaml
+from agent.config import PRECISIONS, AgentConfig, dump
 from agent.exits import AgentError, sentence
 from contract.atomic_directory import newest_first
 from contract.exits import Exit
@@ -57,15 +58,7 @@ def read_overrides(run: RunPaths) -> dict[str, Any]:
     Raises:
         ConfigError: the file isn't a YAML mapping.
     """
-    try:
-        values = yaml.safe_load(run.overrides.read_text(encoding="utf-8")) or {}
-    except FileNotFoundError:
-        return {}
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{run.overrides}: can't be read: {' '.join(str(error).split())}.") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{run.overrides}: holds a {type(values).__name__}, expected keys like `td3.batch_size`.")
-    return dict(_dotted(values))
+    return dict(_dotted(layered_yaml.mapping(run.overrides))) if run.overrides.exists() else {}
 
 
 def settled_precision(run: RunPaths) -> str | None:

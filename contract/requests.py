@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
+from contract import refusal
 from contract.enums import StrEnum
 from contract.exits import Exit, ExitError
 from contract.files import write_whole
@@ -145,7 +146,7 @@ def write_request(run: RunPaths, kind: str, values: Mapping[str, Any] | None = N
     try:
         request = Request.model_validate({"id": number, "kind": kind, "values": dict(values or {}), "by": by})
     except ValidationError as error:
-        raise ExitError(_sentence(error), Exit.BAD_CONFIG) from None
+        raise ExitError(f"{refusal.clause(error, Request)}.", Exit.BAD_CONFIG) from None
     write_whole(run.request, request.model_dump_json() + "\n")
     return number
 
@@ -222,7 +223,7 @@ def _parsed(path: Path) -> Request | Unfit:
         return Request.model_validate(raw)
     except ValidationError as error:
         kind = str(raw.get("kind", ""))[:40] if isinstance(raw, dict) else ""
-        return Unfit(_id(raw), kind, f"{path}: {_sentence(error)}")
+        return Unfit(_id(raw), kind, f"{path}: {refusal.clause(error, Request)}.")
 
 
 def _read(path: Path) -> Any:
@@ -234,11 +235,3 @@ def _read(path: Path) -> Any:
 def _id(raw: Any) -> int | None:
     found = raw.get("id") if isinstance(raw, dict) else None
     return found if type(found) is int and found > 0 else None
-
-
-def _sentence(error: ValidationError) -> str:
-    first = error.errors()[0]
-    said = str(first["msg"]).removeprefix("Value error, ")
-    if not first["loc"]:
-        return f"{said}."
-    return f"`{'.'.join(map(str, first['loc']))}` is {first['input']!r}; {said[0].lower()}{said[1:]}."

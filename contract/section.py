@@ -1,11 +1,76 @@
-"""The base of all configuration models."""
+"""The base of all configuration models, and the keys that one has.
+
+Owns what holds for every value of every model: numbers are finite, and `true` is none. Knows no model.
+"""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+LARGEST = 2**63 - 1
+"""The largest whole number that files, NumPy and torch can hold."""
 
 
 class Section(BaseModel):
-    """Unknown keys are errors, values are frozen."""
+    """Unknown keys are errors, values are frozen, numbers are finite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_a_number_where_one_is_expected(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse `true`, which pydantic takes for 1, and whole numbers of any size, which it takes as well."""
+        types = set(_leaves(cls.model_fields[str(info.field_name)].annotation))
+        whole = [each for each in _values(value) if isinstance(each, int)] if types & {int, float} else []
+        if bool not in types and any(isinstance(each, bool) for each in whole):
+            raise PydanticCustomError("bool_for_number", "a number")
+        if any(abs(each) > LARGEST for each in whole):
+            raise PydanticCustomError("too_large", "a number below 2^63")
+        return value
+
+
+def _values(value: object) -> list[object]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    """Yield the types that a field's values can have; those within a model are its own."""
+    inner = get_args(annotation)
+    if inner:
+        for each in inner:
+            yield from _leaves(each)
+    else:
+        yield annotation
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the type of every key, by its dotted name: sections, and what is in them."""
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        found[name] = field.annotation
+        if (section := model_in(field.annotation)) is not None:
+            found |= {f"{name}.{key}": annotation for key, annotation in keys_of(section).items()}
+    return found
+
+
+def members(annotation: Any) -> tuple[Any, ...]:
+    """Return the types of a union; of another type, itself; without what pydantic is told beside."""
+    if get_origin(annotation) is Annotated:
+        return members(get_args(annotation)[0])
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model that a field's type is, or may be; None where there is none."""
+    return next((each for each in members(annotation) if _is_model(each)), None)

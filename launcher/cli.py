@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
+from pydantic import BaseModel, ValidationError
 
+from contract import refusal
 from contract.exits import Exit, ExitError
 from contract.paths import RunPaths, newest_run
 from launcher import config
@@ -37,6 +39,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 RUNS = Path("runs")
+_Model = TypeVar("_Model", bound=BaseModel)
+MOST_NODES, MOST_CARDS, MOST_GIB = 10_000, 64, 1_000_000
+"""Of a cluster that is planned: each node is worked out."""
 
 
 class CarlaQuality(str, Enum):
@@ -250,7 +255,8 @@ def submit(
     if taken["run_name"] is not None or taken["runs_dir"] != RUNS:
         raise typer.BadParameter("--run-name and --runs-dir are options of submit: they belong before the --.")
     run = RunPaths(runs_dir / (run_name or default_name(time.time())))
-    job = slurm.JobOptions(
+    job = _checked(
+        slurm.JobOptions,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         cpus_per_node=cpus_per_node,
@@ -283,13 +289,19 @@ def plan(
     map_name: Annotated[str | None, typer.Option("--map", help="Only watermarks of this map count.")] = None,
     gpu: Gpu = None,
     collectors: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that drive.")] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Of a cluster: says what each of them holds.")] = None,
-    gpus_per_node: Annotated[int, typer.Option(min=1, help="Cards that a node's simulators take in turn.")] = 1,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=MOST_NODES, help="Of a cluster: says what each of them holds.")
+    ] = None,
+    gpus_per_node: Annotated[
+        int, typer.Option(min=1, max=MOST_CARDS, help="Cards that a node's simulators take in turn.")
+    ] = 1,
     node_ram: Annotated[
-        float | None, typer.Option(min=0.1, metavar="GIB", help="RAM of each node. Default: this machine's.")
+        float | None,
+        typer.Option(min=0.1, max=MOST_GIB, metavar="GIB", help="RAM of each node. Default: this machine's."),
     ] = None,
     node_vram: Annotated[
-        float | None, typer.Option(min=0.1, metavar="GIB", help="VRAM of each card. Default: this machine's.")
+        float | None,
+        typer.Option(min=0.1, max=MOST_GIB, metavar="GIB", help="VRAM of each card. Default: this machine's."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     runs_dir: RunsDir = RUNS,
@@ -433,7 +445,17 @@ def write_report(
 def _options(*, policy: str | None, **options: Any) -> RunOptions:
     """Return what is asked for, as far as it was given on the command line."""
     options["policy"] = None if policy is None else policy.split(",")
-    return RunOptions(**{name: getattr(value, "value", value) for name, value in options.items() if value is not None})
+    return _checked(
+        RunOptions, **{name: getattr(value, "value", value) for name, value in options.items() if value is not None}
+    )
+
+
+def _checked(model: type[_Model], **given: Any) -> _Model:
+    """Return options as a model; what the command line takes and the model refuses is a usage error."""
+    try:
+        return model(**given)
+    except ValidationError as error:
+        raise typer.BadParameter(f"{refusal.clause(error, model)}.") from None
 
 
 def _existing(name: str | None, runs_dir: Path) -> RunPaths:

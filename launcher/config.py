@@ -6,13 +6,14 @@ Owns the schema and the sentences about it; the values stand only in the file. K
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from contract import refusal, yaml_file
 from contract.exits import Exit, ExitError
 from contract.section import Section
 from launcher.observe.pools import PoolKind
@@ -27,6 +28,18 @@ class LauncherConfigError(ExitError):
     """A configuration that can't be used; the message is one sentence for a person (exit code 65)."""
 
     code = Exit.BAD_CONFIG
+
+
+Mib = Annotated[float, Field(ge=0)]
+Quality = Literal["Low", "Epic"]
+_Key = TypeVar("_Key", PoolKind, Quality)
+_Value = TypeVar("_Value")
+
+
+def _complete(values: dict[_Key, _Value], keys: Iterable[_Key], name: str) -> dict[_Key, _Value]:
+    if missing := [str(getattr(key, "value", key)) for key in keys if key not in values]:
+        raise ValueError(f"{name} has nothing for {', '.join(missing)}: add it, as {SHIPPED.name} as shipped has it")
+    return values
 
 
 class Restarts(Section):
@@ -61,7 +74,7 @@ class SimulatorLimits(Section):
     running_limit_s: float = Field(gt=0, description="The same for one that already runs (--simulator-host).")
     check_timeout_s: float = Field(gt=0, le=5, description="Of each answer in a health check.")
     stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL.")
-    quality: Literal["Low", "Epic"] = Field(description="Of CARLA, unless --quality names another.")
+    quality: Quality = Field(description="Of CARLA, unless --quality names another.")
     command: str | None = Field(
         description="How a CARLA that is installed here is started, with {quality}, {port} and {gpu}; null: carla-lite."
     )
@@ -88,7 +101,10 @@ class SimulatorLimits(Section):
     @classmethod
     def _found_from_everywhere(cls, folder: Path | None) -> Path | None:
         if folder is not None and not (folder := folder.expanduser()).is_absolute():
-            raise ValueError(f"is {folder}, expected a path from / or ~ on: a later start may come from another folder")
+            raise ValueError(
+                f"simulator.map_dir is {folder}, expected a path from / or ~ on: a later start may come from another "
+                "folder"
+            )
         return folder
 
     @model_validator(mode="after")
@@ -117,7 +133,7 @@ class AgentLimits(Section):
 class MemoryLimits(Section):
     """What is kept free, and what counts as running out."""
 
-    reserve_mib: dict[PoolKind, float] = Field(description="Kept free in each pool.")
+    reserve_mib: dict[PoolKind, Mib] = Field(description="Kept free in each pool.")
     pressure_s: float = Field(ge=0, description="Below the reserve for this long counts; a shorter dip doesn't.")
     relief_mib: float = Field(ge=0, description="Free beyond the reserve by this much: a shortage is over.")
     horizon_s: float = Field(gt=0, description="Exhaustion that the slope foresees within this time is acted on.")
@@ -126,7 +142,7 @@ class MemoryLimits(Section):
     growth_mib: float = Field(gt=0, description="Growth in that window that is no noise: a leak, or to blame.")
     band_share: float = Field(gt=0, description="An owner outside expected ± this share is an event.")
     band_mib: float = Field(gt=0, description="And outside expected ± this.")
-    oom_step_mib: dict[PoolKind, float] = Field(description="Freed at least after memory ran out by an unknown amount.")
+    oom_step_mib: dict[PoolKind, Mib] = Field(description="Freed at least after memory ran out by an unknown amount.")
     leak_restarts: LeakRestarts
     timeline_s: float = Field(gt=0, description="Between two lines of the memory's timeline.")
     foreign_mib: float = Field(gt=0, description="A foreign process that grew by this much is named.")
@@ -134,6 +150,11 @@ class MemoryLimits(Section):
     foreign_patience_s: float = Field(
         ge=0, description="To wait for a foreign process's memory before the run can start."
     )
+
+    @field_validator("reserve_mib", "oom_step_mib")
+    @classmethod
+    def _of_every_pool(cls, values: dict[PoolKind, float], info: ValidationInfo) -> dict[PoolKind, float]:
+        return _complete(values, PoolKind, f"memory.{info.field_name}")
 
 
 class RestoreLimits(Section):
@@ -160,9 +181,14 @@ class WatchLimits(Section):
 class CarlaSizes(Section):
     """First figures of CARLA's memory; a run's own watermark replaces them."""
 
-    vram_mib: dict[str, float] = Field(description="Peak by quality: Low, Epic.")
+    vram_mib: dict[Quality, Annotated[float, Field(gt=0)]] = Field(description="Peak by quality: Low, Epic.")
     ram_mib: float = Field(gt=0, description="Anonymous memory of the server, whichever quality.")
     lite_ram_mib: float = Field(gt=0, description="The same of carla-lite.")
+
+    @field_validator("vram_mib")
+    @classmethod
+    def _of_every_quality(cls, values: dict[Quality, float]) -> dict[Quality, float]:
+        return _complete(values, get_args(Quality), "sizes.vram_mib")
 
 
 class Does(str, Enum):
@@ -215,8 +241,15 @@ class LauncherConfig(Section):
     restore: RestoreLimits
     watch: WatchLimits
     sizes: CarlaSizes
-    ladder: dict[PoolKind, tuple[Rung, ...]] = Field(description="For each pool, first choice first.")
+    ladder: dict[PoolKind, Annotated[tuple[Rung, ...], Field(min_length=1)]] = Field(
+        description="For each pool, first choice first."
+    )
     poll_s: float = Field(gt=0, le=1, description="Between two looks at processes and requests to stop.")
+
+    @field_validator("ladder")
+    @classmethod
+    def _of_every_pool(cls, ladder: dict[PoolKind, tuple[Rung, ...]]) -> dict[PoolKind, tuple[Rung, ...]]:
+        return _complete(ladder, PoolKind, "ladder")
 
     @model_validator(mode="after")
     def _rungs_have_names_of_their_own(self) -> LauncherConfig:
@@ -234,23 +267,19 @@ def load(path: Path = SHIPPED) -> LauncherConfig:
         LauncherConfigError: it is missing, isn't YAML, or a key or value is wrong.
     """
     try:
-        return LauncherConfig.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-    except OSError as error:
-        reason = f"can't be read ({error.strerror}); give the path of a YAML file"
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = f"isn't YAML: {' '.join(str(error).split())}"
+        return validate(yaml_file.read(path) or {}, str(path))
+    except yaml_file.YamlError as error:
+        raise LauncherConfigError(f"{path}: {error}.") from None
+
+
+def validate(values: Any, source: str) -> LauncherConfig:
+    """Return the checked configuration; ``source`` is named in the error.
+
+    Raises:
+        LauncherConfigError: with one sentence on the first thing that is wrong.
+    """
+    try:
+        return LauncherConfig.model_validate(values)
     except ValidationError as error:
-        reason = _sentence(error)
-    raise LauncherConfigError(f"{path}: {reason}.")
-
-
-def _sentence(error: ValidationError) -> str:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the file"
-    if first["type"] == "extra_forbidden":
-        return f"unknown key `{where}`; {SHIPPED.name} as shipped has all that exist"
-    if first["type"] == "value_error":
-        return str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "missing":
-        return f"`{where}` is missing; {SHIPPED.name} as shipped has all that are needed"
-    return f"`{where}` is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}"
+        clause = refusal.clause(error, LauncherConfig, complete=f"{SHIPPED.name} as shipped")
+        raise LauncherConfigError(f"{source}: {clause}.") from None

@@ -69,7 +69,7 @@ def main(
         typer.Option(help="own: the agent's; viewing: a sharper one beside it; auto: that, if `plan` has room for it."),
     ] = Camera.AUTO,
     memory_limit_mib: Annotated[
-        float, typer.Option(min=1, help="Of agent and of simulator: more is unhealthy.")
+        float, typer.Option(min=1, max=1e9, help="Of agent and of simulator: more is unhealthy.")
     ] = 8192,
     video: Annotated[
         Path, typer.Option(help="Where the video goes, .mp4; the sheet (.png) and the summary (.json) lie beside it.")

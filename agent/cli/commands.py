@@ -163,7 +163,10 @@ def stability(
     steps: Annotated[int, typer.Option(min=400, help="Environment steps to train.")] = 1000,
     run_dir: Annotated[Path, typer.Option(help="A run directory that doesn't exist yet.")] = Path("runs/stability"),
     tolerance_mib: Annotated[
-        float, typer.Option(help="Fitted growth of either process, half-way to end, that still counts as flat, MiB.")
+        float,
+        typer.Option(
+            min=0, max=1e6, help="Fitted growth of either process, half-way to end, that still counts as flat, MiB."
+        ),
     ] = 8.0,
     config: options.ConfigPath = None,
     settings: options.Settings = None,

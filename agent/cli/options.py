@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from agent import config
 from agent.config import AgentConfig, ConfigError
 from agent.run_directory import read_overrides
+from contract import yaml_file
 from contract.paths import RunPaths
 
 DEFAULT_CONFIG = Path("config/td3_config.yaml")
@@ -95,7 +95,7 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise ConfigError(f"--set {setting}: expected KEY=VALUE, as td3.batch_size=64.")
         try:
-            values[key.strip()] = yaml.safe_load(text)
-        except yaml.YAMLError:
+            values[key.strip()] = yaml_file.parse(text)
+        except yaml_file.YamlError:
             raise ConfigError(f"--set {setting}: {text!r} isn't a YAML value.") from None
     return values

@@ -273,11 +273,11 @@ def variants(config: AgentConfig, variants: Sequence[Values]) -> dict[str, Any]:
 
 
 def _size(config: AgentConfig, values: Values) -> dict[str, Any]:
-    """Return one answer; ``refusal`` is the sentence of a configuration that can't be, whose figures are missing."""
+    """Return one answer; of a configuration that can't be, ``refusal``, a sentence, and its key instead of figures."""
     try:
         varied = _varied(config, values)
     except ConfigError as error:
-        return {"values": dict(values), "refusal": str(error)}
+        return {"values": dict(values), "refusal": str(error), "refused_key": error.key}
     cuda = varied.device != "cpu"
     found = estimate(varied, cuda)
     by_phase = {
@@ -293,7 +293,7 @@ def _varied(config: AgentConfig, values: Values) -> AgentConfig:
     plain = configuration.dump(config)
     for dotted, value in values.items():
         layered_yaml.assign(plain, dotted, value)
-    return configuration.validate(plain, source="this variant")
+    return configuration.validate(plain, source=", ".join(f"{key} = {value}" for key, value in values.items()))
 
 
 def _value(values: Any, dotted: str) -> Any:

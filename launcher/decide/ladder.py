@@ -183,7 +183,7 @@ def unrolled(rung: Rung, base: Values) -> list[dict[str, object]]:
     ``half`` halves what is there, or both ends of a range, again and again down to 1, and rounds down; ``fewer`` takes
     one away.
     """
-    now = {key: _present(base, key) for key in rung.values}
+    now = {key: present(base, key) for key in rung.values}
     found: list[dict[str, object]] = []
     while True:
         then = {key: _next(now[key], wanted) for key, wanted in rung.values.items()}
@@ -193,7 +193,8 @@ def unrolled(rung: Rung, base: Values) -> list[dict[str, object]]:
         now = then
 
 
-def _present(base: Values, key: str) -> object:
+def present(base: Values, key: str) -> object:
+    """Return what a key's value comes to, null included."""
     value = base.get(key)
     return base.get(_DEFAULTS.get(key, "")) if value is None else value
 

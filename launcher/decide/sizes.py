@@ -30,6 +30,7 @@ class Sizes:
         context_provenance: whether that was measured.
         by_phase: by pool and phase.
         refusal: why no such configuration can be, a sentence; empty if it can.
+        refused_key: the key that the refusal is of; empty for several, and without one.
     """
 
     values: Values
@@ -39,6 +40,7 @@ class Sizes:
     context_provenance: Provenance = Provenance.ESTIMATED
     by_phase: Mapping[PoolKind, Mapping[str, float]] = field(default_factory=dict)
     refusal: str = ""
+    refused_key: str = ""
 
     def figure(self, kind: PoolKind) -> Figure:
         """Return the peak in a pool."""

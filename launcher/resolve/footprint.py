@@ -130,7 +130,7 @@ def read(values: Values, row: Any) -> Sizes:
     """Return one variant's sizes; a row that says nothing of use is a refusal."""
     row = row if isinstance(row, dict) else {}
     if row.get("refusal"):
-        return Sizes(values, refusal=str(row["refusal"]))
+        return Sizes(values, refusal=str(row["refusal"]), refused_key=str(row.get("refused_key") or ""))
     mib = {kind: number(row.get(f"{pool}_mib")) for kind, pool in _POOLS.items()}
     known = {kind: figure for kind, figure in mib.items() if figure is not None}
     if len(known) < len(mib):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from contract.exits import Exit
 from launcher.config import LauncherConfig
-from launcher.decide import plan
+from launcher.decide import plan, rung_values
 from launcher.decide.fit import Situation
 from launcher.decide.ladder import Rungs, build_ladder, picked_rungs
 from launcher.decide.nodes import AgentParts
@@ -54,6 +54,7 @@ def make_plan(
         FootprintError: the agent's configuration is wrong.
         RefusedError: the machine has not what was asked for (65), or has lost it (71).
         PolicyError: the policy names rungs that don't exist.
+        RungError: a rung sets what the agent hasn't.
     """
     rungs = picked_rungs(limits.ladder, asked.policy)
     config = footprint.config()
@@ -65,6 +66,7 @@ def make_plan(
     sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
     with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context_mib(runs))
     sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(runs, sized), sized)
+    rung_values.check(rungs, base, sizes_of)
     ladder = build_ladder(rungs, base, simulator, sizes_of)
     cards = asked.gpu or Cards()
     situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, cards, str(runs))

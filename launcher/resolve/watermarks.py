@@ -42,7 +42,7 @@ class Mark:
 
 def first_figures(sizes: CarlaSizes) -> dict[str, dict[PoolKind, Figure]]:
     """Return the configuration's figures by quality, ``LITE`` among them."""
-    carla = {
+    carla: dict[str, dict[PoolKind, Figure]] = {
         quality: {PoolKind.VRAM: estimated(mib), PoolKind.RAM: estimated(sizes.ram_mib)}
         for quality, mib in sizes.vram_mib.items()
     }

@@ -75,9 +75,34 @@ def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> Non
     ("text", "expected"),
     [
         ("td3: {imitation: 2}", "learn from what the simulator knows: set environment.privileged to true"),
-        ("td3: {bach_size: 3}", "unknown key `td3.bach_size`; known here: actor_learning_rate, auxiliary, batch_size"),
+        ("td3: {foo: 3}", "unknown key `td3.foo`; known here: actor_learning_rate, auxiliary, batch_size"),
+        ("td3: {bach_size: 3}", "unknown key `td3.bach_size` (did you mean `td3.batch_size`?)"),
         ("tds: {}", "unknown key `tds`; known here: cluster, collector, device"),
-        ("td3: {batch_size: many}", "`td3.batch_size` is 'many'; input should be a valid integer"),
+        ("batch_size: 64", "unknown key `batch_size` (did you mean `td3.batch_size`?)"),  # the notes'
+        ("training: {batch_size: 64}", "unknown key `training.batch_size` (did you mean `td3.batch_size`?)"),
+        ("dataloader: {params: {batch_size: 16}}", "unknown key `dataloader` (did you mean `td3.batch_size`?)"),
+        ("ppo_micro_batch_size_per_gpu: 16", "(did you mean `td3.micro_batch`?)"),
+        ("td3: {learning_rate: 1}", "(did you mean `td3.actor_learning_rate` or `td3.critic_learning_rate`?)"),
+        (
+            "environment: {camera: {narrow: {foo: 1}}}",
+            "unknown key `environment.camera.narrow.foo`; known here: channels",
+        ),
+        ("{td3: {tau: 1}, seed: 1,\n td3: {}}", "`td3` stands twice, in lines 1 and 2: keep one of them"),
+        ("td3: {tau: 0.1, network: {}, tau: 0.2}", "`tau` stands twice, in lines 1 and 1"),
+        ("td3:", "`td3` is empty; expected keys below it"),
+        ("td3: {batch_size: many}", "`td3.batch_size` is 'many'; expected a whole number"),
+        ("td3: {batch_size: '1e2'}", "`td3.batch_size` is '1e2'; expected a whole number: write 100"),
+        ("td3: {batch_size: true}", "`td3.batch_size` is true; expected a number"),
+        ("td3: {batch_size: 1.5e0}", "`td3.batch_size` is 1.5; expected a whole number"),
+        ("td3: {network: {hidden: [256, 0]}}", "`td3.network.hidden.1` is 0; expected more than 0"),
+        ("td3: {network: {channels: [8, 8]}}", "`td3.network.channels` has too few values"),
+        ("td3: {actor_learning_rate: .inf}", "`td3.actor_learning_rate` is inf; expected a finite number"),
+        ("memory: {expandable_segments: 3}", "`memory.expandable_segments` is 3; expected true or false or 'auto'"),
+        ("environment: {time_limit: {constant_s: 0}}", "time_limit.constant_s and s_per_m are both 0: raise one"),
+        ("a: &a {b: *a}", "isn't YAML: found unconstructable recursive node"),
+        (f"a: {1000 * '['}", "isn't YAML that can be read: it is nested too deeply"),
+        ("seed: 2024-13-01", "isn't YAML: month must be in 1..12"),
+        ("1: 2", "unknown key `1`; known here"),
         ("environment: {reward: {collision: -1}}", "`environment.reward.collision` is -1"),
         ("training: {warmup_steps: 10, total_steps: 5}", "leaves nothing to learn"),
         (
@@ -134,6 +159,15 @@ def test_memorys_settings_take_what_can_be_and_refuse_the_rest(
 def test_no_reward_weight_can_turn_a_penalty_into_pay(tmp_path: Path, field: str) -> None:
     with pytest.raises(config.ConfigError, match=field):
         config.load(write(tmp_path / "me.yaml", f"environment: {{reward: {{{field}: -0.5}}}}"))
+
+
+def test_a_power_of_ten_is_a_number_and_an_anchor_may_be_merged_and_replaced(tmp_path: Path) -> None:
+    text = "training: {total_steps: 1e6}\ntd3: {critic_learning_rate: 1e-3}\nseed: 2E3\n"
+    loaded = config.load(write(tmp_path / "me.yaml", text), {"evaluation.every_steps": 5e3})
+    assert (loaded.training.total_steps, loaded.td3.critic_learning_rate, loaded.seed) == (1_000_000, 1e-3, 2000)
+    assert loaded.evaluation.every_steps == 5000
+    merged = "environment: {reward: &all {idle: 0.3}}\nmemory: {<<: {reserve_mib: 1}, reserve_mib: 2}\n"
+    assert config.load(write(tmp_path / "me.yaml", merged)).memory.reserve_mib == 2
 
 
 def test_a_bad_address_in_the_environment_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ FORBIDDEN = {
     "launcher": {"agent", "carla_lite", "torch", "carla"},
     "carla_lite": {"agent", "contract", "launcher", "carla", "torch"},
 }
-WITH_PYDANTIC = {"contract.events", "contract.heartbeat", "contract.requests", "contract.section"}
-"""The only modules of the contract that may import pydantic: the others run under ``python -S``, too."""
+WITH_PACKAGES = {f"contract.{name}" for name in ("events", "heartbeat", "refusal", "requests", "section", "yaml_file")}
+"""The only modules of the contract that may import pydantic or PyYAML: the others run under ``python -S``, too."""
 
 WITHOUT_CIRCLES_OF_ROOMS = ("agent", "launcher", "carla_lite")
 LOOKS_ONLY = {"launcher.observe": {"launcher.observe"}, "launcher.reserve": {"launcher.reserve", "launcher.observe"}}
@@ -64,11 +64,11 @@ def test_a_room_imports_only_what_it_may(package: str) -> None:
     assert not [(path, name) for path, name in sorted(entered) if name in FORBIDDEN[package]]
 
 
-def test_the_contract_is_below_all_and_needs_no_package_but_pydantic() -> None:
+def test_the_contract_is_below_all_and_needs_no_package_but_pydantic_and_pyyaml() -> None:
     entered = {(module, name.split(".")[0]) for module, path in modules("contract").items() for name in imports(path)}
     beyond = {(module, name) for module, name in entered if name not in sys.stdlib_module_names | {"contract"}}
-    assert {name for _, name in beyond} == {"pydantic"}
-    assert {module for module, _ in beyond} == WITH_PYDANTIC
+    assert {name for _, name in beyond} == {"pydantic", "pydantic_core", "yaml"}
+    assert {module for module, _ in beyond} == WITH_PACKAGES
 
 
 def imported(package: str) -> nx.DiGraph[str]:

@@ -163,8 +163,26 @@ def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (("poll_s: 0.2", "poll: 0.2"), "unknown key `poll`|`poll_s` is missing"),
-        (("budget: 5", "budget: many"), "`simulator.restarts.budget` is 'many'; input should be a valid integer"),
+        (("poll_s: 0.2", "poll: 0.2"), r"unknown key `poll` \(did you mean `poll_s`\?\)"),
+        (("poll_s: 0.2", ""), "`poll_s` is missing; launcher.yaml as shipped has it"),
+        (("budget: 5", "budget: many"), "`simulator.restarts.budget` is 'many'; expected a whole number"),
+        (("Low: 4813", "low: 4813"), r"unknown key `sizes.vram_mib.low` \(did you mean `sizes.vram_mib.Low`\?\)"),
+        (("Low: 4813, ", ""), "sizes.vram_mib has nothing for Low"),
+        (("Low: 4813", "Low: -4813"), "`sizes.vram_mib.Low` is -4813; expected more than 0"),
+        (("{vram: 100", "{vram: -1"), "`memory.reserve_mib.vram` is -1; expected at least 0"),
+        (("{vram: 100", "{vram: .nan"), "`memory.reserve_mib.vram` is nan; expected a finite number"),
+        (("{vram: 100, ", "{"), "memory.reserve_mib has nothing for vram"),
+        (("ladder:", "ladder: {vram: [], ram: [], disk: []}\nrest:"), "unknown key `rest`"),
+        (("poll_s: 0.2", "poll_s: 0.2\npoll_s: 0.1"), "`poll_s` stands twice, in lines 82 and 83"),
+        (("simulator:\n", "simulator:\nx:\n"), "unknown key `x`"),
+        (
+            ('cost: "no video"', 'costs: "no video"'),
+            r"unknown key `ladder.ram.3.costs` \(did you mean `ladder.ram.3.cost`",
+        ),
+        (
+            ("frees_mib: {ram: 8}", "frees_mib: {rum: 8}"),
+            "unknown key `ladder.ram.4.frees_mib.rum`; known here: vram, ram",
+        ),
         (("jitter: 0.2", "jitter: 2"), "`simulator.restarts.jitter` is 2"),
         (("agent:", "agent: ]"), "isn't YAML"),
     ],
@@ -177,6 +195,13 @@ def test_a_mistake_in_the_launchers_configuration_is_one_sentence(
     with pytest.raises(config.LauncherConfigError, match=expected) as refused:
         config.load(own)
     assert str(refused.value).startswith(str(own))
+
+
+@pytest.mark.parametrize("ladder", [{}, {"vram": [], "ram": [], "disk": []}, None])
+def test_an_empty_ladder_is_refused(ladder: object) -> None:
+    values = {**LIMITS.model_dump(mode="json"), "ladder": ladder}
+    with pytest.raises(config.LauncherConfigError, match="ladder"):
+        config.validate(values, "own.yaml")
 
 
 def finished(run: RunPaths) -> None:
@@ -207,6 +232,22 @@ def test_report_is_written_again_and_its_path_printed(run: RunPaths) -> None:
 def test_a_run_that_does_not_exist_is_said(tmp_path: Path, command: str, name: list[str], expected: str) -> None:
     result = CliRunner().invoke(app, [command, *name, "--runs-dir", str(tmp_path)])
     assert (result.exit_code, expected in result.stderr) == (65, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["up", "--seed", str(10**20)],
+        ["up", "--max-timesteps", str(10**20)],
+        ["submit", "--dry-run", "--warn", str(10**20)],
+        *(["plan", "--nodes", "2", name, value] for name in ("--node-ram", "--node-vram") for value in ("inf", "nan")),
+        ["plan", "--nodes", str(10**9)],
+        ["plan", "--nodes", "2", "--gpus-per-node", str(10**9)],
+    ],
+)
+def test_a_number_that_nothing_can_hold_is_a_usage_error(words: list[str]) -> None:
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, "Invalid value" in result.stderr) == (2, True), result.output
 
 
 def test_an_unknown_runtime_is_a_usage_error_that_names_what_exists() -> None:

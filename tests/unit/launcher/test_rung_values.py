@@ -1,0 +1,53 @@
+"""A rung sets keys that the agent has, to values that they can have: asked of the agent's own footprint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agent import config as agent_config
+from agent.memory import estimate
+from launcher.config import Does, Rung
+from launcher.decide.ladder import AT_WORK, picked_rungs
+from launcher.decide.rung_values import RungError, check
+from launcher.decide.sizes import Sizes, Values
+from launcher.observe.pools import PoolKind
+from launcher.resolve import footprint
+from tests.unit.launcher.planned import BASE, LIMITS
+
+ALL = picked_rungs(LIMITS.ladder, None)
+ONE = {**BASE, AT_WORK: None, "training.collectors": 1}
+
+
+def of_the_agent(variants: Sequence[Values]) -> list[Sizes]:
+    """Return sizes by the rule, or the agent's own refusal of a variant."""
+    asked = [dict(values) for values in variants]
+    found = estimate.variants(agent_config.validate({}, "a test"), asked)["variants"]
+    return [footprint.read(values, row) for values, row in zip(asked, found, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"td3.micro_batch": "halve"}, "`td3.micro_batch` is 'halve'; expected a whole number"),
+        ({"td3.micro_batch": -1}, "`td3.micro_batch` is -1; expected at least 1"),
+        ({"td3.micro_bach": 8}, "unknown key `td3.micro_bach` (did you mean `td3.micro_batch`?)"),
+        ({"td3.micro_bach": "half"}, "`td3.micro_bach: half` is of no amount that the agent has; expected one of"),
+        ({"device": "half"}, "`device: half` is of no amount"),
+        ({"memory.offload": ["network"]}, "`memory.offload.0` is 'network'; expected 'optimizer' or 'targets'"),
+        ({"evaluation.video": "perhaps"}, "`evaluation.video` is 'perhaps'; expected true or false"),
+    ],
+)
+def test_a_rung_that_sets_what_the_agent_has_not_is_refused_by_name(values: dict[str, Any], expected: str) -> None:
+    rung = Rung(name="wrong", does=Does.RESTART_AGENT, values=values, cost="")
+    with pytest.raises(RungError, match=r"^Rung wrong of ladder\.ram can't be taken: ") as refused:
+        check({PoolKind.RAM: (*ALL[PoolKind.RAM], rung)}, ONE, of_the_agent)
+    assert expected in str(refused.value)
+
+
+def test_the_shipped_rungs_and_one_that_only_this_configuration_refuses_stand() -> None:
+    check(ALL, ONE, of_the_agent)
+    halved = Rung(name="r", does=Does.RESTART_AGENT, values={"replay.capacity": "half"}, cost="")  # below 1 000 at last
+    check({PoolKind.DISK: (halved,)}, BASE, of_the_agent)

@@ -3,7 +3,8 @@
 Owns the schema, the defaults and the sentences a person reads when a file is wrong. Environment variables win over a
 file: ``CARLA_HOST``, ``CARLA_PORT`` (else the first of ``CARLA_PORTS``, as ``2000-2002``), ``CARLA_OTHERS`` and
 ``AGENT_DEVICE``, because they say where something runs and not what; and ``AGENT_BATCH``, because who starts a run once
-more after it ran out of memory (``scripts/wait_and_run.sh``) knows the command alone and not its files.
+more after it ran out of memory (``scripts/wait_and_run.sh``) knows the command alone and not its files. ``RL_BATCH_SIZE``
+is that by the name of other programs' recipes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,9 +33,12 @@ ENVIRONMENT = {
     "CARLA_PORT": "simulator.port",
     "CARLA_OTHERS": "simulator.others",
     "AGENT_DEVICE": "device",
+    "RL_BATCH_SIZE": "td3.batch_size",
     "AGENT_BATCH": "td3.batch_size",
 }
 """The key that each variable sets; of two for the same, the later one wins."""
+FOREIGN = {"RL_BATCH_SIZE": "AGENT_BATCH"}
+"""Variables of other programs' recipes that are taken here as well, and said: the one of ours that means the same."""
 
 
 PORTS = 3
@@ -203,8 +207,8 @@ Amount = int | tuple[int, int]
 """How many: a number, or the ends of a range from which each drive draws one."""
 
 
-def _is_whole(value: object) -> bool:
-    return type(value) is int or (isinstance(value, float) and value.is_integer())
+def _is_whole(value: float) -> bool:
+    return not isinstance(value, bool) and float(value).is_integer()
 
 
 def most(amount: Amount) -> int:
@@ -258,8 +262,8 @@ class TrafficConfig(Section):
     @classmethod
     def _counted(cls, value: object, info: ValidationInfo) -> Amount:
         limit = {"vehicles": 200, "walkers": 400}[str(info.field_name)]
-        ends = value if isinstance(value, list | tuple) else [value, value]
-        numbers = [int(end) for end in ends if _is_whole(end)]
+        ends: Sequence[object] = value if isinstance(value, list | tuple) else [value, value]
+        numbers = [int(end) for end in ends if isinstance(end, int | float) and _is_whole(end)]
         if len(ends) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] <= limit:
             raise ValueError(
                 f"environment.traffic.{info.field_name} is {refusal.shown(value)}: expected a number from 0 to "
@@ -670,15 +674,27 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
     Raises:
         ConfigError: the file is missing, isn't YAML, or a key or value is wrong.
     """
-    values = layered_yaml.read(path)
-    # Compose passes on what isn't set as empty.
-    given = {key: name for name, key in ENVIRONMENT.items() if os.environ.get(name)}
+    values, given = layered_yaml.read(path), _given()
     reported = {key: os.environ[name] for key, name in given.items()}
     if given.get("simulator.port") == "CARLA_PORTS":
         reported["simulator.port"] = reported["simulator.port"].partition("-")[0]
     for dotted, value in {**reported, **(overrides or {})}.items():
         layered_yaml.assign(values, dotted, value)
     return validate(values, source=" with ".join([str(path), *given.values()]))
+
+
+def _given() -> dict[str, str]:
+    """Return the variable that sets each key, of those that are set; Compose passes on what isn't set as empty."""
+    return {key: name for name, key in ENVIRONMENT.items() if os.environ.get(name)}
+
+
+def foreign(overrides: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on each variable of another program's that the environment sets and nothing wins over."""
+    taken = {key: name for key, name in _given().items() if name in FOREIGN and key not in overrides}
+    return [
+        f"{name} is {os.environ[name]}: {key} is that. {FOREIGN[name]}, or --set {key}=N, says the same."
+        for key, name in taken.items()
+    ]
 
 
 def validate(values: Mapping[str, Any], source: str) -> AgentConfig:

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from agent.cli import options
+from agent.config import AgentConfig
 from agent.exits import AgentError, exit_code, sentence
 from agent.memory import allocator
 from agent.run_directory import prepare
@@ -66,9 +67,7 @@ def train(
             "device": device,
         }
         resolved = options.resolve(config, run, settings, named)
-        chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
-        if chosen.dropped is not None:
-            typer.echo(chosen.dropped, err=True)
+        chosen = _allocate_by(resolved)
         with prepare(run, resume):
             from agent.memory.preflight import admit
             from agent.td3.kernels import arithmetic
@@ -206,7 +205,7 @@ def footprint(
 
         run = RunPaths(options.RUNS) if run_dir is None else RunPaths(run_dir)
         resolved = options.resolve(config, None if run_dir is None else run, settings, {"device": device})
-        allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
+        _allocate_by(resolved)
         asked = None if variants is None else estimate.parse_variants(variants)
         found = (preflight.report_of_any if asked is None else preflight.report_without_gpu)(resolved, run)
     if json or asked is not None:
@@ -249,6 +248,14 @@ def request(
     else:
         held = f", {answer.checkpoint}" if answer.checkpoint else ""
         typer.echo(f"{answer.sentence} {answer.steps} steps, {answer.updates} updates{held}.")
+
+
+def _allocate_by(resolved: AgentConfig) -> allocator.Choice:
+    """Set what PyTorch's allocator reads, and say what of the environment's own setting can't be had."""
+    chosen = allocator.prepare(resolved.memory, os.environ, allocator.Platform.here())
+    if chosen.dropped is not None:
+        typer.echo(chosen.dropped, err=True)
+    return chosen
 
 
 def console() -> Console:

@@ -79,8 +79,11 @@ def resolve(
     """
     saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
     given = {key: value for key, value in named.items() if value is not None}
-    overrides = {} if run is None else read_overrides(run)
-    return config.load(path or saved, {**parsed(settings or ()), **given, **overrides})
+    overrides = {**parsed(settings or ()), **given, **({} if run is None else read_overrides(run))}
+    resolved = config.load(path or saved, overrides)
+    for sentence in config.foreign(overrides):
+        typer.echo(sentence, err=True)
+    return resolved
 
 
 def parsed(settings: Sequence[str]) -> dict[str, Any]:

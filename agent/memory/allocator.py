@@ -68,14 +68,15 @@ class Choice:
     text: str
     cause: str
     dropped: str | None = None
-    """A sentence on what the environment asked for and this machine doesn't have; None where it has it all."""
+    """A sentence on what the environment asked for and can't have here; None where it has it all."""
 
 
 def prepare(memory: MemoryConfig, environment: MutableMapping[str, str], platform: Platform) -> Choice:
     """Set both variables alike and return what they say; call before anything imports torch.
 
     A setting that the environment has already is the user's: checked, respected, and given to the other name, but for
-    what this machine doesn't have. The one that the container ships with is a default like the configuration's own.
+    what this machine doesn't have, and for what others of it exclude, as recipes combine them. The one that the
+    container ships with is a default like the configuration's own.
 
     Raises:
         ConfigError: the user's setting, or the configuration's, can't be used.
@@ -98,16 +99,26 @@ def _from_environment(memory: MemoryConfig, environment: Mapping[str, str], plat
         getattr(memory, key) != getattr(MemoryConfig(), key) for key in _OURS
     ):
         return None
-    if asked.get("expandable_segments") is not True or platform.expandable:
-        return Choice(render(asked), source)
-    instead = {**_FALLBACK, **{key: value for key, value in asked.items() if key != "expandable_segments"}}
-    dropped = f"{source} asks for expandable_segments, but {platform.lack}: PyTorch is told {render(instead)} instead."
-    return Choice(render(instead), source, dropped)
+    settings, why = _together(asked, platform)
+    dropped = f"{source} {why}: PyTorch is told {render(settings)} instead." if why else None
+    return Choice(render(settings), source, dropped)
+
+
+def _together(asked: Settings, platform: Platform) -> tuple[Settings, str]:
+    """Return the settings less what this machine hasn't and what others of them exclude; and why, where any is."""
+    native = asked.get("backend") != "cudaMallocAsync"
+    if native and asked.get("expandable_segments") is True and not platform.expandable:
+        kept = {key: value for key, value in asked.items() if key != "expandable_segments"}
+        return {**_FALLBACK, **kept}, f"asks for expandable_segments, but {platform.lack}"
+    idle, why = _excluded(asked)
+    return {key: value for key, value in asked.items() if key not in idle}, why if idle else ""
 
 
 def _from_configuration(memory: MemoryConfig, platform: Platform) -> Choice:
     settings, cause = build(memory, platform)
-    _check_together(settings, source="memory")
+    idle, why = _excluded(settings)
+    if idle:
+        raise ConfigError(f"memory {why}: leave {', '.join(idle)} out, or choose backend: native.")
     return Choice(render(settings), cause)
 
 
@@ -140,7 +151,7 @@ def render(settings: Settings) -> str:
 
 
 def parse(text: str, source: str) -> dict[str, Value]:
-    """Return the settings that a string holds, checked one by one and together; ``source`` is named in the error.
+    """Return the settings that a string holds, checked one by one; ``source`` is named in the error.
 
     Raises:
         ConfigError: one sentence on the first thing that is wrong.
@@ -155,7 +166,6 @@ def parse(text: str, source: str) -> dict[str, Value]:
         if key in settings:
             raise ConfigError(f"{source}: {key} is given twice; keep one of them.")
         settings[key] = _read(key, value, source)
-    _check_together(settings, source)
     return settings
 
 
@@ -172,26 +182,15 @@ def _read(key: str, value: str, source: str) -> Value:
     return found
 
 
-def _check_together(settings: Settings, source: str) -> None:
-    """Refuse what PyTorch would ignore or stumble over.
-
-    Raises:
-        ConfigError: one sentence on why two settings exclude each other.
-    """
+def _excluded(settings: Settings) -> tuple[list[str], str]:
+    """Return the settings that others exclude, which PyTorch would ignore or stumble over, and why."""
     grows = settings.get("expandable_segments") is True
-    if grows and "max_split_size_mb" in settings:
-        raise ConfigError(
-            f"{source}: expandable_segments:True excludes max_split_size_mb, for segments that grow aren't kept from "
-            "splitting (PyTorch ignores it, releases before 2.5 can stop on it): leave max_split_size_mb out."
-        )
-    if settings.get("backend") != "cudaMallocAsync":
-        return
-    idle = [key for key in _NATIVE_ONLY if key in settings and (key != "expandable_segments" or grows)]
-    if idle:
-        raise ConfigError(
-            f"{source}: backend:cudaMallocAsync leaves the pool to the driver and ignores {', '.join(idle)}: "
-            f"leave {'it' if len(idle) == 1 else 'them'} out, or choose backend:native."
-        )
+    if settings.get("backend") == "cudaMallocAsync":
+        idle = [key for key in _NATIVE_ONLY if key in settings and (key != "expandable_segments" or grows)]
+        return idle, f"has backend:cudaMallocAsync, which leaves the pool to the driver and ignores {', '.join(idle)}"
+    # Segments that grow aren't kept from splitting: PyTorch ignores it, releases before 2.5 can stop on it.
+    idle = ["max_split_size_mb"] if grows and "max_split_size_mb" in settings else []
+    return idle, "has expandable_segments:True, which excludes max_split_size_mb"
 
 
 def _one_of(*words: str) -> tuple[Callable[[str], Value | None], str]:

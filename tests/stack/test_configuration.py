@@ -75,6 +75,7 @@ def test_the_gpu_stack_is_what_it_says(compose_plugin: None, quality: str) -> No
         "AGENT_CONFIG": "config/td3_config_lowmem.yaml",
         "AGENT_DEVICE": "auto",
         "AGENT_BATCH": "",
+        "RL_BATCH_SIZE": "",
         "RUN_NAME": "td3",
         "PYTORCH_CUDA_ALLOC_CONF": SHIPPED,
         "PYTORCH_ALLOC_CONF": SHIPPED,

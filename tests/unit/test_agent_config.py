@@ -206,6 +206,24 @@ def test_a_batch_in_the_environment_wins_over_the_file_and_an_empty_one_is_none(
         config.load(path)
 
 
+def test_the_notes_variable_sets_the_batch_where_nothing_of_ours_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "me.yaml", "td3: {batch_size: 64}")
+    assert config.foreign({}) == []
+    monkeypatch.setenv("RL_BATCH_SIZE", "4")
+    assert config.load(path).td3.batch_size == 4
+    (line,) = config.foreign({})
+    assert line.startswith("RL_BATCH_SIZE is 4: td3.batch_size is that. AGENT_BATCH")
+    assert config.foreign({"td3.batch_size": 8}) == []
+    monkeypatch.setenv("AGENT_BATCH", "2")
+    assert (config.load(path).td3.batch_size, config.foreign({})) == (2, [])
+    monkeypatch.setenv("AGENT_BATCH", "")
+    monkeypatch.setenv("RL_BATCH_SIZE", "few")
+    with pytest.raises(config.ConfigError, match=r"me.yaml with RL_BATCH_SIZE: `td3\.batch_size` is 'few'"):
+        config.load(path)
+
+
 def test_a_run_may_move_to_another_simulator_and_stay_the_same(tmp_path: Path) -> None:
     empty = write(tmp_path / "me.yaml", "")
     moved = config.load(empty, {"simulator.port": 3000})

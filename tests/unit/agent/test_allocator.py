@@ -90,11 +90,6 @@ def test_white_space_is_skipped_as_torch_skips_it() -> None:
         ("expandable_segments", "'expandable_segments' is no setting"),
         ("backend:native,", "'' is no setting"),
         ("backend:native,backend:native", "backend is given twice"),
-        (SEED_NOTE_000, "expandable_segments:True excludes max_split_size_mb"),
-        (SEED_NOTE_001, "expandable_segments:True excludes max_split_size_mb"),
-        ("backend:cudaMallocAsync,max_split_size_mb:64", "ignores max_split_size_mb: leave it out"),
-        ("backend:cudaMallocAsync,garbage_collection_threshold:.8", "ignores garbage_collection_threshold"),
-        ("backend:cudaMallocAsync,expandable_segments:True", "ignores expandable_segments"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_it(text: str, sentence: str) -> None:
@@ -130,7 +125,11 @@ def test_the_string_follows_configuration_and_platform(
 @pytest.mark.parametrize(
     ("values", "platform", "sentence"),
     [
-        ({"backend": "cudaMallocAsync", "garbage_collection_threshold": 0.5}, LINUX, "memory: backend:cudaMallocAsync"),
+        (
+            {"backend": "cudaMallocAsync", "garbage_collection_threshold": 0.5},
+            LINUX,
+            "memory has backend:cudaMallocAsync",
+        ),
         ({"backend": "cudaMallocAsync", "expandable_segments": True}, LINUX, "ignores expandable_segments"),
         ({"backend": "cudaMallocAsync"}, Platform((1, 13), wsl=False), "torch 1.13 has none: set it to native"),
         ({"expandable_segments": True}, Platform((2, 0), wsl=False), "torch 2.0 has none: set it to auto"),
@@ -181,6 +180,43 @@ def test_what_the_platform_doesn_t_have_is_left_out_with_one_line(given: str) ->
     assert prepare(MemoryConfig(), {VARIABLES[0]: "max_split_size_mb:64"}, WSL).dropped is None
 
 
+SPLITS = "has expandable_segments:True, which excludes max_split_size_mb"
+DRIVER = "has backend:cudaMallocAsync, which leaves the pool to the driver and ignores"
+
+
+@pytest.mark.parametrize(
+    ("given", "platform", "kept", "why"),
+    [
+        (SEED_NOTE_000, LINUX, "expandable_segments:True,garbage_collection_threshold:0.7", SPLITS),
+        (SEED_NOTE_001, LINUX, "expandable_segments:True,garbage_collection_threshold:0.8", SPLITS),
+        (
+            SEED_NOTE_000,
+            WSL,
+            "max_split_size_mb:128,garbage_collection_threshold:0.7",
+            "asks for expandable_segments, but WSL2 has none",
+        ),
+        (
+            f"backend:cudaMallocAsync,{SEED_NOTE_001}",
+            LINUX,
+            "backend:cudaMallocAsync",
+            f"{DRIVER} expandable_segments, max_split_size_mb, garbage_collection_threshold",
+        ),
+        ("backend:cudaMallocAsync,expandable_segments:True", WSL, "backend:cudaMallocAsync", DRIVER),
+    ],
+)
+def test_what_others_of_a_string_exclude_is_left_out_with_one_line(
+    given: str, platform: Platform, kept: str, why: str
+) -> None:
+    environment = {VARIABLES[0]: given}
+    choice = prepare(MemoryConfig(), environment, platform)
+    assert environment == dict.fromkeys(VARIABLES, kept)
+    assert choice.text == kept
+    assert choice.dropped is not None
+    assert choice.dropped.startswith(f"the environment's PYTORCH_CUDA_ALLOC_CONF {why}")
+    assert choice.dropped.endswith(f": PyTorch is told {kept} instead.")
+    assert "\n" not in choice.dropped
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -200,6 +236,18 @@ def test_the_configuration_wins_over_what_the_container_ships_with_and_not_over_
 def test_a_build_for_the_cpu_takes_what_the_container_ships_with_without_a_word() -> None:
     ended = run("import torch; torch.zeros(1); print('well')", **shipped())
     assert (ended.stdout, ended.stderr) == ("well\n", "")
+
+
+def test_the_notes_string_and_batch_are_taken_and_said_in_a_line_each(tmp_path: Path) -> None:
+    asked = ("train", "--run-dir", str(tmp_path / "run"), "--device", "cpu")
+    ended = run(AT_TORCH_S_IMPORT, *asked, PYTORCH_CUDA_ALLOC_CONF=SEED_NOTE_001, RL_BATCH_SIZE="32")
+    kept = "expandable_segments:True,garbage_collection_threshold:0.8"
+    assert ended.stdout.split() == [kept] * 2, ended.stderr
+    batch, allocator = ended.stderr.splitlines()
+    assert (
+        batch == "RL_BATCH_SIZE is 32: td3.batch_size is that. AGENT_BATCH, or --set td3.batch_size=N, says the same."
+    )
+    assert allocator.endswith(f"excludes max_split_size_mb: PyTorch is told {kept} instead.")
 
 
 def test_two_settings_that_differ_are_refused_and_two_that_agree_are_not() -> None:
@@ -245,9 +293,9 @@ def test_both_variables_are_set_when_torch_is_imported(tmp_path: Path, command: 
 
 def test_a_bad_setting_in_the_environment_stops_training_before_it_begins(tmp_path: Path) -> None:
     program = "from agent.__main__ import app; app()"
-    ended = run(program, "train", "--run-dir", str(tmp_path / "run"), PYTORCH_CUDA_ALLOC_CONF=SEED_NOTE_001)
+    ended = run(program, "train", "--run-dir", str(tmp_path / "run"), PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:1")
     assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
-    assert ended.stderr.startswith("PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True excludes max_split_size_mb")
+    assert ended.stderr.startswith("PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb is '1', expected a whole number")
     assert len(ended.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
 

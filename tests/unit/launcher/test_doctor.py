@@ -159,14 +159,18 @@ OLD, NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
         ({OLD: "expandable_segments:True"}, Verdict.OK),
         ({OLD: "max_split_size_mb:128", NEW: "max_split_size_mb:128"}, Verdict.OK),
         ({OLD: "max_split_size_mb:128", NEW: "expandable_segments:True"}, Verdict.PROBLEM),
-        ({NEW: "expandable_segments:True,max_split_size_mb:128"}, Verdict.PROBLEM),
+        ({NEW: "expandable_segments:True,max_split_size_mb:128"}, Verdict.OK),
         ({OLD: "max_split_size_mb:1"}, Verdict.PROBLEM),
     ],
 )
 def test_the_allocator_s_setting_is_what_the_agent_would_take(
     machine: Machine, given: dict[str, str], verdict: Verdict
 ) -> None:
-    assert settings.allocator(changed(machine, **{OLD: "", NEW: "", **given})).verdict is verdict
+    found = settings.allocator(changed(machine, **{OLD: "", NEW: "", **given}))
+    assert found.verdict is verdict
+    assert ("which excludes max_split_size_mb: PyTorch is told expandable_segments:True instead" in found.do) == (
+        given == {NEW: "expandable_segments:True,max_split_size_mb:128"}
+    )
 
 
 def with_torch(machine: Machine, folder: Path, text: str) -> Machine:

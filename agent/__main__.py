@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from agent.cli import commands
+from contract.program import interruptible, program
 
 app = typer.Typer(
     help="Train, evaluate and examine the TD3 driver.",
@@ -12,12 +12,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command()(commands.train)
-app.command()(commands.evaluate)
-app.command()(commands.record)
-app.command()(commands.stability)
-app.command()(commands.footprint)
-app.command()(commands.request)
+
+with interruptible("agent"):  # it loads for a second
+    from agent.cli import commands
+
+for command in (
+    *(commands.train, commands.evaluate, commands.record, commands.stability),
+    *(commands.footprint, commands.request),
+):
+    app.command()(command)
 
 if __name__ == "__main__":
-    app()
+    with program("agent"):
+        app()

@@ -3,8 +3,8 @@
 Owns the schema, the defaults and the sentences a person reads when a file is wrong. Environment variables win over a
 file: ``CARLA_HOST``, ``CARLA_PORT`` (else the first of ``CARLA_PORTS``, as ``2000-2002``), ``CARLA_OTHERS`` and
 ``AGENT_DEVICE``, because they say where something runs and not what; and ``AGENT_BATCH``, because who starts a run once
-more after it ran out of memory (``scripts/wait_and_run.sh``) knows the command alone and not its files. ``RL_BATCH_SIZE``
-is that by the name of other programs' recipes.
+more after it ran out of memory (``scripts/wait_and_run.sh``) knows the command alone and not its files; by the name of
+other programs' recipes it is ``RL_BATCH_SIZE``.
 """
 
 from __future__ import annotations

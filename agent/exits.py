@@ -87,6 +87,6 @@ def sentence(error: BaseException) -> str:
 
 def _is_of_a_place(error: OSError) -> bool:
     """Return whether a place refuses what must be written; a process or a device refuses without a file's name."""
-    return error.errno in places.FULL | {errno.EROFS} or (
+    return error.errno in places.FULL | {errno.EROFS, errno.ENAMETOOLONG} or (
         error.errno in places.FORBIDDEN and error.filename is not None
     )

@@ -19,7 +19,7 @@ class Exit(IntEnum):
     """It can't fit, and nothing was allocated; or it ran out."""
     STOPPED = 75
     INTERRUPTED = 130
-    """A second Ctrl-C: ended at once, no checkpoint of the last minutes (128 + SIGINT)."""
+    """Ctrl-C where nothing is to be kept, or a second one: no checkpoint of the last minutes (128 + SIGINT)."""
 
 
 class ExitError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -14,10 +15,12 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from pydantic import BaseModel, ValidationError
+from typer.core import TyperGroup
 
 from contract import refusal
 from contract.exits import Exit, ExitError
 from contract.paths import RunPaths, newest_run
+from contract.program import interruptible
 from launcher import config
 from launcher import down as down_command
 from launcher import plan as plan_command
@@ -32,7 +35,23 @@ from launcher.show import dashboard, report_process
 from launcher.show import doctor as doctor_command
 from launcher.show.checks.machine import Machine
 
+
+class Commands(TyperGroup):
+    """The launcher's commands: what can go wrong with any of them is a sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Ctrl-C and a name that no file can have end it with a word."""
+        try:
+            with interruptible("launcher"):
+                return super().invoke(ctx)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            _fail(f"{error.filename}: {error.strerror}; choose a shorter --runs-dir and name.", Exit.BAD_CONFIG)
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Run a simulator and the agent together, watched.",
     no_args_is_help=True,
     add_completion=False,
@@ -42,6 +61,8 @@ RUNS = Path("runs")
 _Model = TypeVar("_Model", bound=BaseModel)
 MOST_NODES, MOST_CARDS, MOST_GIB = 10_000, 64, 1_000_000
 """Of a cluster that is planned: each node is worked out."""
+MOST_NAME_BYTES = 100
+"""Of a run: `report --compare` has two in the name of one file, which file systems end at 255."""
 
 
 class CarlaQuality(str, Enum):
@@ -90,6 +111,16 @@ def _cards(text: str) -> Cards:
     return Cards(int(indices[0]), int(indices[-1]))
 
 
+def _fits(name: str | None) -> str | None:
+    size = len(os.fsencode(name or ""))
+    if size > MOST_NAME_BYTES:
+        raise typer.BadParameter(f"{size} bytes are too long: expected at most {MOST_NAME_BYTES}.")
+    return name
+
+
+NewName = Annotated[
+    str | None, typer.Option("--run-name", callback=_fits, help="Default: run-DATE-TIME, the start in local time.")
+]
 Gpu = Annotated[
     Cards | None,
     typer.Option(
@@ -136,7 +167,7 @@ def up(
     runtime: Runtime = None,
     simulator: Simulator = None,
     agent_config: AgentConfig = None,
-    run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
+    run_name: NewName = None,
     quality: Quality = None,
     device: Device = None,
     policy: Policy = None,
@@ -182,7 +213,7 @@ def up(
 
     Ctrl-C or SIGTERM stops the agent (it writes a checkpoint), then the simulator; a second one ends both at once.
     Exit codes: 0 finished, 2 usage, 65 configuration, 69 no simulator, 70 the restarts are spent, 71 cannot fit,
-    75 stopped on request.
+    75 stopped on request, 130 Ctrl-C while it planned.
     """
     options = _options(
         config=agent_config,
@@ -240,7 +271,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the batch script; write and submit nothing.")
     ] = False,
-    run_name: Annotated[str | None, typer.Option(help="Default: run-DATE-TIME, the start in local time.")] = None,
+    run_name: NewName = None,
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Submit a run to Slurm, as a job that goes on by itself until the run has ended.
@@ -460,7 +491,7 @@ def _checked(model: type[_Model], **given: Any) -> _Model:
 
 def _existing(name: str | None, runs_dir: Path) -> RunPaths:
     run = newest_run(runs_dir) if name is None else RunPaths(runs_dir / name)
-    if run is None or not run.path.is_dir():
+    if run is None or not os.path.isdir(run.path):  # noqa: PTH112 (says no for a name that is too long, too)
         wanted = "no run yet" if name is None else f"no run {name!r}"
         _fail(f"{runs_dir} has {wanted}: start one with `up`, or name another --runs-dir.", Exit.BAD_CONFIG)
     return run

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from contract.events import LauncherEvent
-from contract.exits import Exit
+from contract.exits import Exit, ExitError
 from contract.locks import Lock
 from contract.paths import RunPaths
 from contract.signals import StopRequests
@@ -62,7 +63,7 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
     with locked(run_, limits) as lock:
         asked = requested(run_, options, resume)
         before = slurm.begin(run_, os.environ, time.time())
-        prepared = prepare(asked, limits)
+        prepared = _prepared(asked, limits, stop)
         if before is not None and prepared.state.incident:  # the launcher before was killed with it
             prepared = replace(prepared, spec=replace(prepared.spec, step_before=before))
         for note in (*asked.notes, *filter(None, [prepared.resolved.note])):
@@ -79,6 +80,29 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
             finally:
                 runtime.close()
     return ending
+
+
+def _prepared(asked: Requested, limits: LauncherConfig, stop: StopRequests) -> Prepared:
+    """Return the run that is asked for, unless this launcher is asked to stop meanwhile.
+
+    Raises:
+        ExitError: it can't be had, or is no longer wanted.
+    """
+    try:
+        prepared = prepare(asked, limits)
+    except ExitError:  # Ctrl-C reaches what the plan asks as well
+        _refuse_if_stopped(stop)
+        raise
+    if stop.count:
+        prepared.resolved.clear()
+    _refuse_if_stopped(stop)
+    return prepared
+
+
+def _refuse_if_stopped(stop: StopRequests) -> None:
+    if stop.count:
+        code = Exit.INTERRUPTED if stop.signal is signal.SIGINT else Exit.STOPPED
+        raise RefusedError(f"Stopped by {stop.cause} while it planned; nothing was started.", code)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from agent.cli.commands import evaluate
+from contract.program import program
 
 if __name__ == "__main__":
-    typer.run(evaluate)
+    with program("agent"):
+        from agent.cli.commands import evaluate
+
+        typer.run(evaluate)

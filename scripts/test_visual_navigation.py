@@ -21,6 +21,7 @@ from agent.cli import options
 from agent.cli.commands import console, leaving
 from contract.exits import Exit
 from contract.paths import RunPaths
+from contract.program import program
 
 if TYPE_CHECKING:
     from agent.evaluation.window import Window
@@ -186,4 +187,5 @@ def room_for_a_camera() -> bool:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    with program("agent"):
+        typer.run(main)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from agent.cli.commands import train
+from contract.program import program
 
 if __name__ == "__main__":
-    typer.run(train)
+    with program("agent"):
+        from agent.cli.commands import train
+
+        typer.run(train)

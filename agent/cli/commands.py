@@ -271,6 +271,9 @@ def sentences(debug: bool) -> Iterator[None]:
     except StoppedAtOnce:
         typer.echo("Stopped at once; the last checkpoint stands.", err=True)
         raise typer.Exit(Exit.INTERRUPTED) from None
+    except KeyboardInterrupt:  # before StopRequests, and in commands that have nothing to keep
+        typer.echo("Interrupted.", err=True)
+        raise typer.Exit(Exit.INTERRUPTED) from None
     except Exception as error:
         code = exit_code(error)
         if code is None or debug:
@@ -288,8 +291,6 @@ def leaving(debug: bool) -> Iterator[None]:
             yield
     except typer.Exit as error:
         code = Exit(error.exit_code)
-    except KeyboardInterrupt:
-        code = Exit.INTERRUPTED
     except Exception:
         Console(stderr=True).print_exception()
         code = Exit.CRASH

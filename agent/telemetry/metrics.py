@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,7 +37,11 @@ class Metrics:
 
     def __init__(self, tensorboard: Path, lines: Path) -> None:
         self._folder = tensorboard
-        self._writer: SummaryWriter | None = SummaryWriter(str(tensorboard))
+        self._writer: SummaryWriter | None = None
+        self._complained = False
+        self._hook, threading.excepthook = threading.excepthook, self._on_thread_error
+        with self._surviving_a_full_disk():
+            self._writer = SummaryWriter(str(tensorboard))
         self._lines = JsonLines(lines)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -71,6 +76,7 @@ class Metrics:
         with self._surviving_a_full_disk():
             if self._writer is not None:
                 self._writer.close()
+        threading.excepthook = self._hook
 
     @contextlib.contextmanager
     def _surviving_a_full_disk(self) -> Iterator[None]:
@@ -79,6 +85,18 @@ class Metrics:
             yield
         except OSError as error:
             self._writer = None
+            self._complain(error)
+
+    def _on_thread_error(self, failed: threading.ExceptHookArgs) -> None:
+        """Say in a line, not in a traceback, that TensorBoard's thread has ended for a disk."""
+        if isinstance(failed.exc_value, OSError) and type(failed.thread).__module__.startswith("tensorboard."):
+            self._complain(failed.exc_value)
+        else:
+            self._hook(failed)
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            self._complained = True
             print(f"{self._folder}: gets no more ({error.strerror}); training and the lines go on.", file=sys.stderr)
 
 

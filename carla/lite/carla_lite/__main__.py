@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from carla_lite import compiled
 
 compiled.use()
 
-from carla_lite.command import app  # noqa: E402
+try:
+    from carla_lite.command import app
+except KeyboardInterrupt:  # before the command takes signals itself
+    sys.exit(130)
 
 if __name__ == "__main__":
     app(prog_name="python -m carla_lite")

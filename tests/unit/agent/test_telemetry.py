@@ -61,7 +61,7 @@ def test_a_line_that_cannot_be_written_is_said_once_and_stops_nothing(
     assert capsys.readouterr().err.count("lines are being lost") == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's thread, at its end
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's thread's traceback
 def test_a_full_disk_costs_rows_and_never_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with small_disk(tmp_path, mib=1) as disk:
         metrics = Metrics(disk / "tensorboard", disk / "metrics.jsonl")
@@ -77,6 +77,19 @@ def test_a_full_disk_costs_rows_and_never_the_training(tmp_path: Path, capsys: p
         metrics.close()
         steps = [json.loads(line)["step"] for line in (disk / "metrics.jsonl").read_text().splitlines()]
         assert steps == [*range(len(steps) - 1), 500]  # whole lines only, and more once there is room
+
+
+def test_a_disk_that_is_full_from_the_start_costs_tensorboard_and_never_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with small_disk(tmp_path, mib=1) as disk:
+        fill(disk)
+        metrics = Metrics(disk / "tensorboard", disk / "metrics.jsonl")
+        metrics.hyperparameters({"seed": 3})
+        metrics.write(1, {"a": 1.0})
+        metrics.picture(1, "seen", disk / "absent.png")
+        metrics.close()
+    assert capsys.readouterr().err.count("gets no more (No space left on device)") == 1
 
 
 def test_metrics_reach_tensorboard_and_the_lines_alike(tmp_path: Path) -> None:

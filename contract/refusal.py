@@ -165,8 +165,8 @@ _EXPECTED = {
     "greater_than_equal": "at least {ge:g}",
     "less_than": "less than {lt:g}",
     "less_than_equal": "at most {le:g}",
-    "too_short": "a list of at least {min_length}",
-    "too_long": "a list of at most {max_length}",
+    "too_short": "at least {min_length} in it",
+    "too_long": "at most {max_length} in it",
 }
 """What a person reads of pydantic's errors, by their type."""
 

@@ -242,14 +242,9 @@ class LauncherConfig(Section):
     watch: WatchLimits
     sizes: CarlaSizes
     ladder: dict[PoolKind, Annotated[tuple[Rung, ...], Field(min_length=1)]] = Field(
-        description="For each pool, first choice first."
+        min_length=1, description="For each pool, first choice first; a pool that isn't named has no rungs."
     )
     poll_s: float = Field(gt=0, le=1, description="Between two looks at processes and requests to stop.")
-
-    @field_validator("ladder")
-    @classmethod
-    def _of_every_pool(cls, ladder: dict[PoolKind, tuple[Rung, ...]]) -> dict[PoolKind, tuple[Rung, ...]]:
-        return _complete(ladder, PoolKind, "ladder")
 
     @model_validator(mode="after")
     def _rungs_have_names_of_their_own(self) -> LauncherConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -174,7 +175,7 @@ def test_two_signals_at_once_are_one_request_and_a_later_one_is_the_second(
         (("{vram: 100, ", "{"), "memory.reserve_mib has nothing for vram"),
         (("ladder:", "ladder: {vram: [], ram: [], disk: []}\nrest:"), "unknown key `rest`"),
         (("poll_s: 0.2", "poll_s: 0.2\npoll_s: 0.1"), "`poll_s` stands twice, in lines 82 and 83"),
-        (("simulator:\n", "simulator:\nx:\n"), "unknown key `x`"),
+        (("simulator:\n", "reserve_mib: 3\nsimulator:\n"), r"`reserve_mib` \(did you mean `memory.reserve_mib`\?\)"),
         (
             ('cost: "no video"', 'costs: "no video"'),
             r"unknown key `ladder.ram.3.costs` \(did you mean `ladder.ram.3.cost`",
@@ -197,11 +198,13 @@ def test_a_mistake_in_the_launchers_configuration_is_one_sentence(
     assert str(refused.value).startswith(str(own))
 
 
-@pytest.mark.parametrize("ladder", [{}, {"vram": [], "ram": [], "disk": []}, None])
-def test_an_empty_ladder_is_refused(ladder: object) -> None:
-    values = {**LIMITS.model_dump(mode="json"), "ladder": ladder}
-    with pytest.raises(config.LauncherConfigError, match="ladder"):
-        config.validate(values, "own.yaml")
+def test_an_empty_ladder_is_refused_and_a_pool_may_have_none() -> None:
+    values = LIMITS.model_dump(mode="json")
+    for ladder, said in (({}, "`ladder` is {}"), ({"ram": []}, "`ladder.ram` is []"), (None, "`ladder` is empty")):
+        with pytest.raises(config.LauncherConfigError, match=re.escape(said)):
+            config.validate({**values, "ladder": ladder}, "own.yaml")
+    kept = {"ram": values["ladder"]["ram"]}
+    assert list(config.validate({**values, "ladder": kept}, "own.yaml").ladder) == [PoolKind.RAM]
 
 
 def finished(run: RunPaths) -> None:

@@ -17,22 +17,8 @@ from collections.abc import Iterator
 from contract.exits import Exit
 
 _ERRORS = "look-alike"
-_ALIKE = {
-    **{
-        "−": "-",
-        "–": "-",
-        "—": "-",
-        "·": ".",
-        "×": "x",
-        "±": "+-",
-        "≤": "<=",
-        "≥": ">=",
-        "→": "->",
-        "←": "<-",
-        "↑": "^",
-    },
-    **{"█": "#", "▓": "=", "▒": "-", "░": ".", "▚": "%"},
-}
+_PAIRS = ("−-", "–-", "—-", "·.", "×x", "±+-", "≤<=", "≥>=", "→->", "←<-", "↑^", "█#", "▓=", "▒-", "░.", "▚%")
+_ALIKE = {pair[0]: pair[1:] for pair in _PAIRS}
 
 
 @contextlib.contextmanager

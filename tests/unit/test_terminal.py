@@ -12,10 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 from contract.exits import Exit
 from contract.paths import RunPaths
-from launcher.cli import MOST_NAME_BYTES
+from launcher.cli import MOST_NAME_BYTES, app
 from tests.conftest import REPOSITORY
 from tests.crowd import until
 from tests.unit.launcher.test_dashboard import FILES
@@ -92,6 +93,40 @@ def test_ctrl_c_while_the_launcher_plans_is_a_word_and_starts_nothing(
     assert printed.splitlines()[-1] == said
     assert "Traceback" not in printed
     assert not [*tmp_path.glob("*/launcher.json")]
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["doctor"], "launcher.cli.doctor_command.run"),
+        (["report", "night"], "launcher.cli.report_process.write_report"),
+        (["report", "--compare", "night", "night"], "launcher.cli.report_process.write_comparison"),
+        (["submit"], "launcher.slurm.submit.submit"),
+        (["down", "night"], "launcher.cli.down_command.run"),
+    ],
+    ids=lambda part: part[0] if isinstance(part, list) else None,
+)
+def test_ctrl_c_in_each_of_the_launcher_s_commands_is_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], asked: str
+) -> None:
+    night(tmp_path)
+    monkeypatch.setattr(asked, lambda *_: signal.raise_signal(signal.SIGINT))
+    ended = CliRunner().invoke(app, [words[0], "--runs-dir", str(tmp_path), *words[1:]])
+    assert (ended.exit_code, ended.stderr) == (Exit.INTERRUPTED, "launcher: interrupted.\n")
+
+
+@pytest.mark.parametrize("wrapped", ["sentences", "leaving"])
+def test_ctrl_c_in_each_of_the_agent_s_commands_is_a_word(wrapped: str) -> None:
+    body = f"""
+import signal, typer
+from agent.cli import commands
+def command():
+    with commands.{wrapped}(False):
+        signal.raise_signal(signal.SIGINT)
+typer.run(command)
+"""
+    ended = run("-c", body)
+    assert (ended.returncode, ended.stderr) == (Exit.INTERRUPTED, "Interrupted.\n")
 
 
 def night(folder: Path, files: Mapping[str, str] = FILES) -> RunPaths:

@@ -76,7 +76,7 @@ class SimulatorLimits(Section):
     stop_grace_s: float = Field(ge=0, description="Between SIGTERM and SIGKILL.")
     quality: Quality = Field(description="Of CARLA, unless --quality names another.")
     command: str | None = Field(
-        description="How a CARLA that is installed here is started, with {quality}, {port} and {gpu}; null: carla-lite."
+        description="How a CARLA that is installed here is started, with {quality}, {port} and {gpu}; null: none is."
     )
     restarts: Restarts
 
@@ -96,6 +96,11 @@ class SimulatorLimits(Section):
     def picks_gpu(self) -> bool:
         """Return whether ``command`` says on which card CARLA draws."""
         return self.installed("Low", 2000, 0) != self.installed("Low", 2000, 1)
+
+    @field_validator("command")
+    @classmethod
+    def _empty_is_none(cls, command: str | None) -> str | None:
+        return command if command and command.strip() else None
 
     @field_validator("map_dir")
     @classmethod

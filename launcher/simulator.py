@@ -81,7 +81,7 @@ class _Simulator:
     def __init__(self, spec: RunSpec, limits: LauncherConfig, say: Callable[[str], None]) -> None:
         self._spec, self._limits, self._say = spec, limits, say
         self._runtime = LocalRuntime(spec, limits, show=False)
-        questions = wiring.questions(spec.address, limits)
+        questions = wiring.questions(spec.address, limits, ours=True)
         log = spec.run.logs / "simulator.log"
         self._monitor = SimulatorMonitor(spec.address, questions, external=False, log=log)
         lite = spec.options.simulator is SimulatorKind.LITE

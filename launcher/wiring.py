@@ -75,7 +75,8 @@ def effects(
     say: Callable[[str], None],
 ) -> Effects:
     """Return the real effects of a run."""
-    address, ask, spread = spec.address, questions(spec.address, limits), random.Random()
+    address, spread = spec.address, random.Random()
+    ask = questions(address, limits, ours=spec.simulator_ours)
     if spec.on_cluster:
         address, ask = NOWHERE, Questions(lambda _: Health(), Health, limits.watch.check_every_s)
     expected = Expectations(
@@ -102,14 +103,14 @@ def effects(
 def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:
     address, drive = spec.address_of(number), Drive(limits, expected, OomKills(limits.watch.sign_s), number)
     log = spec.run.logs / f"simulator-{number}.log"
-    return Watched(SimulatorMonitor(address, questions(address, limits), external=False, log=log), drive)
+    return Watched(SimulatorMonitor(address, questions(address, limits, ours=True), external=False, log=log), drive)
 
 
-def questions(address: Address, limits: LauncherConfig) -> Questions:
-    """Return how a simulator is asked."""
+def questions(address: Address, limits: LauncherConfig, *, ours: bool) -> Questions:
+    """Return how a simulator is asked; one that isn't ours may have other clients, which a tick of ours would upset."""
     timeout_s = limits.simulator.check_timeout_s
     return Questions(
-        ready=lambda in_use: health.check(address, timeout_s, in_use),
+        ready=lambda in_use: health.check(address, timeout_s, may_tick=ours and not in_use),
         answers=lambda: health.answers(address, timeout_s),
         every_s=limits.watch.check_every_s,
     )

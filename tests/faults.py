@@ -45,9 +45,9 @@ class Faulty:
     def held_mib(self) -> int:
         return int(self.status()["held_mib"])
 
-    def check(self, limit_s: float = PATIENCE_S, in_use: bool = False) -> str:
+    def check(self, limit_s: float = PATIENCE_S, may_tick: bool = True) -> str:
         """Return the health check's problem."""
-        return check(Address("127.0.0.1", self.server.port), limit_s, in_use).problem
+        return check(Address("127.0.0.1", self.server.port), limit_s, may_tick=may_tick).problem
 
     def anonymous_mib(self) -> float:
         status = Path(f"/proc/{self.server.process.pid}/status").read_text(encoding="ascii")

@@ -52,14 +52,15 @@ class ProtocolError(Exception):
     """The other side answered, but not as CARLA does."""
 
 
-def check(address: Address, timeout_s: float = 1.0, in_use: bool = False) -> Health:
+def check(address: Address, timeout_s: float = 1.0, *, may_tick: bool = False) -> Health:
     """Return the simulator's health; never raises, takes a few ``timeout_s`` at most.
 
     An open port proves nothing, and ``version`` is answered even when CARLA's simulation hangs (facts.md section 4):
-    so two different frame numbers must be seen. In synchronous mode a simulator only moves when ticked: one that a dead
-    client left so is ticked twice; one ``in_use`` is its client's to tick, and that it has a client is sign enough.
+    so two different frame numbers must be seen. In synchronous mode a simulator only moves when ticked. One that
+    ``may_tick`` is ticked twice. Any other is its client's to tick: that it answers for its settings is enough, for
+    the thread that simulates does.
     """
-    return _asked(address, timeout_s, lambda rpc, version: _ticking(rpc, version, address, timeout_s, in_use))
+    return _asked(address, timeout_s, lambda rpc, version: _ticking(rpc, version, address, timeout_s, may_tick))
 
 
 def answers(address: Address, timeout_s: float = 1.0) -> Health:
@@ -84,11 +85,11 @@ def _asked(address: Address, timeout_s: float, further: Callable[[Rpc, str], Hea
         return Health(problem=f"what listens there doesn't speak CARLA's protocol ({error})")
 
 
-def _ticking(rpc: Rpc, version: str, address: Address, timeout_s: float, in_use: bool) -> Health:
+def _ticking(rpc: Rpc, version: str, address: Address, timeout_s: float, may_tick: bool) -> Health:
     try:
-        # CARLA answers this on the thread that simulates: a hung one doesn't, in use or not.
+        # CARLA answers this on the thread that simulates: a hung one doesn't, whoever ticks it.
         synchronous = bool(rpc.call("get_episode_settings")[0])
-        if synchronous and in_use:
+        if synchronous and not may_tick:
             return Health(version)
         return Health(version, _advancing_frame(rpc, address, timeout_s, synchronous))
     except TimeoutError:

@@ -13,6 +13,9 @@ import carla
 import msgpack
 import pytest
 
+from launcher import config, wiring
+from launcher.observe.health import Address
+from launcher.observe.simulator import SimulatorMonitor
 from tests.crowd import PATIENCE_S, until
 
 PROTOCOL_VERSION = "0.9.16"
@@ -285,3 +288,16 @@ def test_a_broken_map_is_named(tmp_path):
     assert ended.returncode == 65
     assert ended.stderr.count("\n") == 1
     assert "torn" in ended.stderr
+
+
+@pytest.mark.parametrize(("ours", "ticked"), [(False, False), (True, True)])
+def test_the_launcher_doesnt_tick_a_synchronous_world_that_isnt_its_own(start_server, connect, ours, ticked):
+    server = start_server()
+    session = connect(server)
+    frame = session.world.tick()
+    address = Address("127.0.0.1", server.port)
+    questions = wiring.questions(address, config.load(), ours=ours)
+    monitor = SimulatorMonitor(address, questions, external=True, log=None)
+    until(lambda: monitor.look(time.monotonic(), None, in_use=False).healthy)
+    monitor.close()
+    assert (session.world.tick() > frame + 1) is ticked

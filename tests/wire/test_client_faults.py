@@ -96,7 +96,7 @@ def test_a_hung_simulation_answers_version_and_no_tick(faulty: Faulty, connect: 
     assert carla.Client("127.0.0.1", faulty.server.port).get_server_version() == PROTOCOL_VERSION
     expected = f"`version` is answered ({PROTOCOL_VERSION}), but its frames don't advance"
     until(lambda: faulty.check(CHECK_S) == expected)
-    until(lambda: faulty.check(CHECK_S, in_use=True) == expected)
+    until(lambda: faulty.check(CHECK_S, may_tick=False) == expected)
     assert int(faulty.status()["frame"]) == frame
     assert faulty.status()["active"] == "hang"
 

@@ -15,6 +15,7 @@ from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.config import LauncherConfig
 from launcher.observe.observation import Ended
 from launcher.observe.oom_kills import OomKills
+from launcher.options import SimulatorKind
 
 SIGKILLED = 137
 
@@ -124,8 +125,8 @@ class LocalRuntime:
 
     def _simulator_command(self, quality: str, port: int) -> tuple[str, ...]:
         spec, limits = self._spec, self._limits.simulator
-        if installed := limits.installed(quality, port, spec.cards.simulator):
-            return installed
+        if spec.options.simulator is SimulatorKind.CARLA:
+            return limits.installed(quality, port, spec.cards.simulator)
         seed = limits.seed if spec.options.seed is None else spec.options.seed
         where = ("--host", spec.host, "--port", str(port))
         folder = () if limits.map_dir is None else ("--map-dir", str(limits.map_dir))

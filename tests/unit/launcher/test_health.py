@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgpack
 import pytest
 
+from launcher import config, wiring
 from launcher.observe import health
 from launcher.observe.health import Address
 from tests.crowd import PATIENCE_S
@@ -111,20 +112,24 @@ def test_a_simulator_that_answers_and_ticks_is_healthy(serve: Serve) -> None:
 
 def test_one_left_in_synchronous_mode_is_ticked_to_see_that_it_moves(serve: Serve) -> None:
     simulator = Simulator(synchronous=True)
-    assert health.check(start(serve, simulator), PATIENCE_S).ok
+    assert health.check(start(serve, simulator), PATIENCE_S, may_tick=True).ok
     assert simulator.ticks_asked > 0
 
 
-def test_one_in_use_is_its_clients_to_tick(serve: Serve) -> None:
+@pytest.mark.parametrize(("ours", "in_use"), [(True, True), (False, False), (False, True)])
+def test_one_in_use_or_not_ours_is_its_clients_to_tick(serve: Serve, ours: bool, in_use: bool) -> None:
     simulator = Simulator(synchronous=True)
-    assert health.check(start(serve, simulator), PATIENCE_S, in_use=True).ok
+    limits = config.load()
+    patient = limits.simulator.model_copy(update={"check_timeout_s": PATIENCE_S})
+    limits = limits.model_copy(update={"simulator": patient})
+    assert wiring.questions(start(serve, simulator), limits, ours=ours).ready(in_use).ok
     assert simulator.ticks_asked == 0
 
 
 @pytest.mark.parametrize("synchronous", [False, True])
 def test_one_that_answers_version_but_stands_still_is_not_healthy(serve: Serve, synchronous: bool) -> None:
     simulator = Simulator(synchronous=synchronous, ticking=False)
-    found = health.check(start(serve, simulator), TIMEOUT_S)
+    found = health.check(start(serve, simulator), TIMEOUT_S, may_tick=True)
     assert "frames don't advance" in found.problem
 
 

@@ -25,7 +25,7 @@ from launcher.act.run_spec import RunSpec
 from launcher.act.runtime import Child, Role, Start
 from launcher.observe.observation import Ended
 from launcher.observe.pools import Cards
-from launcher.options import RunOptions
+from launcher.options import RunOptions, SimulatorKind
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.test_processes import FAMILY, family
@@ -166,10 +166,26 @@ def test_carla_lite_is_told_of_the_folder_of_maps(make: Make, tmp_path: Path) ->
 def test_an_installed_carla_is_started_as_the_configuration_says(make: Make, start: Start, quality: str) -> None:
     command = "echo '-quality-level={quality}' -carla-rpc-port={port} -graphicsadapter={gpu} 'two words'"
     installed = LIMITS.simulator.model_copy(update={"command": command})
-    simulator = make("", LIMITS.model_copy(update={"simulator": installed}), gpu=Cards(1, 0)).start(start)
+    limits = LIMITS.model_copy(update={"simulator": installed})
+    simulator = make("", limits, gpu=Cards(1, 0), simulator=SimulatorKind.CARLA).start(start)
     assert end_of(simulator) == Ended(0)
     reported = f"-quality-level={quality} -carla-rpc-port=21000 -graphicsadapter=1 two words\n"
     assert simulator.log.read_text() == reported
+
+
+def test_carla_lite_is_started_where_it_was_chosen_though_a_carla_is_installed(make: Make) -> None:
+    installed = LIMITS.simulator.model_copy(update={"command": "echo CARLA"})
+    limits = LIMITS.model_copy(update={"simulator": installed})
+    runtime = make("import sys; print(*sys.argv[1:3])", limits, simulator=SimulatorKind.LITE)
+    simulator = runtime.start(SIMULATOR)
+    assert end_of(simulator) == Ended(0)
+    assert simulator.log.read_text() == "-m carla_lite\n"
+
+
+def test_an_empty_command_is_none(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(config.SHIPPED.read_text().replace("command: null", "command: ' '"))
+    assert config.load(own).simulator.command is None
 
 
 @pytest.mark.parametrize("command", ["carla --card {card}", "carla {}", "carla 'unclosed", "carla {port"])

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 from contract.events import LauncherEvent
 
@@ -38,35 +39,36 @@ NEWS = frozenset(
 )
 """Events that a person may want to hear of; the rest is bookkeeping."""
 AT_ONCE = 8
-"""Commands that may run at the same time; what happens beyond is only in the journal."""
+"""Commands that may run at the same time."""
+HUNG_S = 60.0
+"""A command that has run for longer is ended when another one needs its place."""
+LONGEST = 10_000
+"""Bytes of a variable; execve(2) refuses one of 128 KiB. The event on the standard input is always whole."""
 LAST_WORDS_S = 5.0
 
 
 class Notifier:
     """Runs the command for each event; a listener of the journal."""
 
-    def __init__(self, command: str) -> None:
-        self._command = command
-        self._running: list[subprocess.Popen[bytes]] = []
+    def __init__(self, command: str, hung_s: float = HUNG_S) -> None:
+        self._command, self._hung_s = command, hung_s
+        self._running: dict[subprocess.Popen[bytes], float] = {}
+        """With the time at which each was started."""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        """Start the command if the event is news."""
-        self._running = [process for process in self._running if process.poll() is None]
-        if event["event"] not in NEWS or len(self._running) >= AT_ONCE:
+        """Start the command if the event is news; while too many run, it is only in the journal."""
+        if event["event"] not in NEWS or not self._has_room():
             return
         named = {"LAUNCHER_EVENT": "event", "LAUNCHER_CAUSE": "cause", "LAUNCHER_INCIDENT": "incident"}
-        variables = {variable: str(event.get(key, "")) for variable, key in named.items()}
-        with contextlib.suppress(OSError):
+        variables = {variable: _variable(event.get(key, "")) for variable, key in named.items()}
+        with contextlib.suppress(OSError), _readable(json.dumps(dict(event)) + "\n") as standard_input:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
-                stdin=subprocess.PIPE,
+                stdin=standard_input,
                 env={**os.environ, **variables},
                 start_new_session=True,  # Ctrl-C is for the launcher
             )
-            assert process.stdin is not None
-            with process.stdin, contextlib.suppress(BrokenPipeError):
-                process.stdin.write((json.dumps(dict(event)) + "\n").encode())  # far below a pipe's 64 KiB
-            self._running.append(process)
+            self._running[process] = time.monotonic()
 
     def close(self) -> None:
         """Give the last commands a moment, and leave them then."""
@@ -74,3 +76,29 @@ class Notifier:
         for process in self._running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, until_s - time.monotonic()))
+
+    def _has_room(self) -> bool:
+        self._running = {process: began_s for process, began_s in self._running.items() if process.poll() is None}
+        if len(self._running) < AT_ONCE:
+            return True
+        oldest, began_s = next(iter(self._running.items()))
+        if time.monotonic() - began_s < self._hung_s:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(oldest.pid, signal.SIGKILL)
+        del self._running[oldest]
+        oldest.wait()
+        return True
+
+
+def _readable(text: str) -> BinaryIO:
+    """Return a file in memory that holds the text: unlike a pipe it takes any length, whether or not it is read."""
+    file = os.fdopen(os.memfd_create("event"), "w+b")
+    file.write(text.encode())
+    file.seek(0)
+    return file
+
+
+def _variable(value: object) -> bytes:
+    """Return a value as the environment can hold it: a log's line may be in it."""
+    return str(value).replace("\0", " ").encode(errors="replace")[:LONGEST]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import traceback
 from collections.abc import Sequence
 
 from launcher.decide.sizes import Sizes, SizesOf, Values, key_of
@@ -44,8 +45,10 @@ class AgentSizes:
         with self._lock:
             self._wanted = {key: each for each in variants if (key := key_of(each)) not in self._known}
             if self._wanted and self._thread is None:
-                self._thread = threading.Thread(target=self._answer, name="agent-sizes", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._answer, name="agent-sizes", daemon=True)
+                with contextlib.suppress(RuntimeError):  # this machine has no room for a thread
+                    thread.start()
+                    self._thread = thread
         if wait:
             self.close()
 
@@ -61,6 +64,10 @@ class AgentSizes:
                 if not wanted:
                     self._thread = None
                     return
-            with contextlib.suppress(FootprintError):
+            try:
                 found = self._sizes_of(list(wanted.values()))
                 self._known |= dict(zip(wanted, found, strict=True))
+            except FootprintError:
+                pass
+            except Exception:  # a mistake of ours costs this answer, not all later ones
+                traceback.print_exc()

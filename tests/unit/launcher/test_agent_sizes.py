@@ -58,8 +58,9 @@ def test_asking_takes_no_time_and_the_end_waits_for_the_answer() -> None:
     assert len(sizes.look_up([CPU, BASE])) == 2
 
 
-def test_a_question_that_failed_is_asked_again_the_next_time() -> None:
-    answers = [FootprintError("no answer within 60 s"), None]
+@pytest.mark.parametrize("error", [FootprintError("no answer within 60 s"), KeyError("device")])
+def test_a_question_that_failed_however_is_asked_again_the_next_time(error: Exception) -> None:
+    answers = [error, None]
 
     def sizes_of(variants: Sequence[Values]) -> list[Sizes]:
         if error := answers.pop(0):
@@ -68,6 +69,18 @@ def test_a_question_that_failed_is_asked_again_the_next_time() -> None:
 
     sizes = AgentSizes(sizes_of)
     sizes.ask([CPU], wait=True)
+    sizes.ask([CPU], wait=True)
+    assert sizes.look_up([CPU])[0].mib
+
+
+def test_a_machine_without_room_for_a_thread_costs_the_answer_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sizes = AgentSizes(Rule())
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        sizes.ask([CPU], wait=True)
     sizes.ask([CPU], wait=True)
     assert sizes.look_up([CPU])[0].mib
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 from launcher.act.notify import AT_ONCE, Notifier
@@ -20,15 +21,43 @@ def test_the_command_gets_the_event_whole_and_its_name_incident_and_cause(tmp_pa
     assert line == "rung_taken i7: VRAM is short; $(touch broken)"
 
 
-def test_a_command_that_hangs_or_is_wrong_holds_nothing_up_and_isnt_started_without_end(tmp_path: Path) -> None:
+def test_a_command_that_doesnt_read_is_waited_for_like_any_other(tmp_path: Path) -> None:
+    """A pipe would break, or be full and hold the launcher up."""
+    heard = tmp_path / "heard"
+    notifier = Notifier(f"exec 0<&-; echo closed >> {heard}")
+    notifier({"event": "finding", "cause": "again", "much": "x" * 2**20})
+    (process,) = notifier._running
+    notifier.close()
+    assert process.returncode == 0
+    assert heard.read_text() == "closed\n"
+
+
+def test_a_long_event_arrives_whole_and_a_cause_can_be_any_line_of_a_log(tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    notifier = Notifier(f'cat > {heard}; echo "$LAUNCHER_CAUSE" > {heard}.cause')
+    event = {"event": "finding", "cause": "\0\ud800 torn" + "y" * 2**18, "much": "x" * 2**20}
+    notifier(event)
+    notifier.close()
+    assert json.loads(heard.read_text()) == event
+    assert Path(f"{heard}.cause").read_text().startswith(" ? tornyyy")
+
+
+def test_commands_that_hang_arent_started_without_end_and_dont_keep_later_ones_out(tmp_path: Path) -> None:
     count = tmp_path / "count"
-    notifier = Notifier(f"echo x >> {count}; exec sleep 3600")
+    notifier = Notifier(f"echo x >> {count}; exec sleep 3600", hung_s=float("inf"))
     for _ in range(3 * AT_ONCE):
         notifier({"event": "finding", "cause": "again"})
-    assert all(process.poll() is None for process in notifier._running), "none was waited for"
-    until(count.exists)
+    hung = list(notifier._running)
+    assert len(hung) == AT_ONCE
+    until(lambda: count.exists() and len(count.read_text().split()) == AT_ONCE)
+    notifier._hung_s = 0.0
+    notifier({"event": "run_ended", "cause": "finished"})
+    assert hung[0].returncode == -signal.SIGKILL
+    until(lambda: len(count.read_text().split()) == AT_ONCE + 1)
     for process in notifier._running:
         process.kill()
     notifier.close()
-    assert len(count.read_text().split()) <= AT_ONCE
+
+
+def test_a_command_that_there_isnt_is_no_error() -> None:
     Notifier("no-such-command-at-all")({"event": "finding", "cause": ""})

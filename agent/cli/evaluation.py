@@ -153,8 +153,10 @@ def environment(config: AgentConfig, give_up: Callable[[str], NoReturn] | None =
 
 
 def _give_up(why: str) -> NoReturn:
-    os.write(2, f"{why}\n".encode())
-    os._exit(Exit.NO_SIMULATOR)
+    try:
+        os.write(2, f"{why}\n".encode())
+    finally:  # a terminal that was closed must not keep this process
+        os._exit(Exit.NO_SIMULATOR)
 
 
 @contextmanager

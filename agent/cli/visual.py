@@ -99,10 +99,12 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
 
     def give_up(why: str) -> NoReturn:
         """End the process from a thread: the tick under way can't be interrupted."""
-        recording.health.lost = recording.health.lost or why
-        told = _told(recording.finish(), asked)
-        os.write(2, f"{told}\n".encode())
-        os._exit(Exit.CRASH)
+        try:
+            recording.health.lost = recording.health.lost or why
+            told = _told(recording.finish(), asked)
+            os.write(2, f"{told}\n".encode())
+        finally:  # a full disk, or a terminal that was closed, must not keep this process
+            os._exit(Exit.CRASH)
 
     with environment(config, give_up) as env:
         try:

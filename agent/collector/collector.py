@@ -154,5 +154,7 @@ def _leave() -> None:
 
     With people on foot too: a process's second crowd doesn't walk quite as its first, and a resumed run would differ.
     """
-    print("The simulator closed its connection; cars and people can't outlive that, this collector ends.", flush=True)
-    os._exit(Exit.CRASH)
+    try:
+        print("The simulator closed its connection; cars and people can't outlive that, this collector ends.", flush=True)
+    finally:  # a full disk must not keep this process
+        os._exit(Exit.CRASH)

@@ -6,10 +6,10 @@ never stops training: a failed write is forgotten.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -80,6 +80,7 @@ class Pulse:
         self._vitals = vitals
         self._statuses = statuses
         self._memory = memory
+        self._failed = False
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -98,8 +99,14 @@ class Pulse:
             self._write()
 
     def _write(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             write_whole(self._run.heartbeat, self._figures().json(), durable=False)
+        except OSError:
+            pass
+        except Exception:  # of a card that fails, say: whatever it is, silence would be taken for a hang
+            if not self._failed:
+                traceback.print_exc()
+            self._failed = True
 
     def _figures(self) -> Heartbeat:
         vitals, collectors = self._vitals, [status.read() for status in self._statuses]

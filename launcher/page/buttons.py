@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 
 from contract import requests
 from contract.exits import Exit, ExitError
@@ -23,7 +24,7 @@ class Buttons:
         self._run, self._limits = run, limits
         self._pressing = threading.Lock()
         self._asked: tuple[str, int] | None = None
-        self._stopping = ""
+        self._stopping, self._stop_said = False, ""
 
     def open(self, phase: str) -> dict[str, bool]:
         """Return which buttons can be pressed, by name.
@@ -51,20 +52,20 @@ class Buttons:
                 return self._stop()
             if what not in REQUESTS:
                 raise ExitError(f"There is no button {what[:20]!r}.", Exit.USAGE)
-            self._asked = what, requests.send(self._run, what, {})
+            self._asked, self._stop_said = (what, requests.send(self._run, what, {})), ""
             return self.said()
 
     def said(self) -> str:
         """Return what has become of the last button that was pressed here; empty before one was."""
-        if self._stopping or self._asked is None:
-            return self._stopping
+        if self._stop_said or self._asked is None:
+            return self._stop_said
         what, number = self._asked
         answer = requests.answer_to(self._run, number)
         return f"{what} is asked for …" if answer is None else f"{what}: {answer.sentence}"
 
     def _stop(self) -> str:
         if is_held(self._run.launcher_lock):
-            self._stopping = "The run is being stopped: the agent writes its checkpoint first."
+            self._stopping, self._stop_said = True, "The run is being stopped: the agent writes its checkpoint first."
             threading.Thread(target=self._down, daemon=True).start()
         else:
             self._asked = STOP, requests.send(self._run, RequestKind.STOP, {})
@@ -72,6 +73,10 @@ class Buttons:
 
     def _down(self) -> None:
         try:
-            self._stopping = down.run(self._run, self._limits)
+            self._stop_said = down.run(self._run, self._limits)
         except ExitError as error:
-            self._stopping = str(error)
+            self._stop_said = str(error)
+        except Exception as error:  # else the page says for ever that the run is being stopped
+            traceback.print_exc()
+            self._stop_said = f"The run can't be stopped from here ({type(error).__name__}): use `down`."
+        self._stopping = False  # one that couldn't be stopped can be asked again

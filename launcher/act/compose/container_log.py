@@ -10,6 +10,7 @@ import contextlib
 import json
 import threading
 import time
+import traceback
 from calendar import timegm
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,6 +35,7 @@ class ContainerLog:
         self._saved_s = time.monotonic()
         self._closed = threading.Event()
         self._stream: Any = None
+        self._failed = False
         self._thread = threading.Thread(target=self._follow, daemon=True, name=f"log of {container[:12]}")
         self._thread.start()
 
@@ -55,18 +57,25 @@ class ContainerLog:
         return _lines_after(self._path, int(saved["size"])), str(saved["time"])
 
     def _follow(self) -> None:
-        with self._path.open("ab", buffering=0) as file:
-            while not self._closed.is_set():
-                try:
-                    self._listen(file)
-                    container = self._engine.container(self._container)
-                    if container is None or not container.running:
-                        break
-                except EngineError:  # it comes back, or poll() says that it doesn't
-                    pass
-                self._closed.wait(RETRY_S)
+        while not self._closed.is_set() and self._goes_on():
+            self._closed.wait(RETRY_S)
         if self._known == 0:
             self._save(self._last)
+
+    def _goes_on(self) -> bool:
+        """Listen until the stream ends or breaks; return whether there may be more to hear."""
+        try:
+            with self._path.open("ab", buffering=0) as file:
+                self._listen(file)
+            container = self._engine.container(self._container)
+        except (EngineError, OSError):  # it comes back, or poll() says that it doesn't; a disk may have room again
+            return True
+        except Exception:  # whatever a stream comes up with: what the container prints next is worth having
+            if not self._failed and not self._closed.is_set():  # a stream that was closed meanwhile may raise anything
+                traceback.print_exc()
+            self._failed = True
+            return True
+        return container is not None and container.running
 
     def _listen(self, file: BinaryIO) -> None:
         rest = b""
@@ -95,8 +104,8 @@ class ContainerLog:
 
     def _save(self, moment: str) -> None:
         self._saved_s = time.monotonic()
-        size = self._path.stat().st_size if self._path.exists() else 0
         with contextlib.suppress(OSError):  # not worth a sync every 2 s: lost, it costs lines written twice
+            size = self._path.stat().st_size if self._path.exists() else 0
             place = {"container": self._container, "time": moment, "size": size}
             write_whole(self._position, json.dumps(place), durable=False)
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
 from agent.exchange.status import Status
 from agent.memory.watermarks import Watermarks
+from agent.telemetry import heartbeat
 from agent.telemetry.events import EventLog, JsonLines
 from agent.telemetry.heartbeat import Pulse, Vitals
 from agent.telemetry.metrics import Episodes, Metrics
@@ -24,6 +25,7 @@ from agent.telemetry.progress import ProgressLine
 from contract.heartbeat import CollectorState, Phase
 from contract.paths import RunPaths
 from contract.processes import held_mib
+from tests.crowd import until
 from tests.disks import fill, small_disk
 
 
@@ -214,6 +216,23 @@ def test_a_heartbeat_that_cannot_be_written_stops_nothing(tmp_path: Path) -> Non
     memory = Watermarks(torch.device("cpu"))
     with Pulse(RunPaths(tmp_path / "absent"), Vitals(), [Status(tmp_path / "status.bin")], memory):
         pass
+
+
+def test_the_heartbeat_goes_on_after_whatever_a_reading_raises(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.01)
+    run, memory, failed = RunPaths(tmp_path), Watermarks(torch.device("cpu")), list[str]()
+
+    def read(phase: str) -> None:
+        if len(failed) < 3:
+            failed.append(phase)
+            raise RuntimeError("CUDA driver error: unknown error")
+
+    monkeypatch.setattr(memory, "read", read)
+    with Pulse(run, Vitals(), [Status(tmp_path / "status.bin")], memory):
+        until(run.heartbeat.exists)
+    assert capfd.readouterr().err.count("Traceback (most recent call last)") == 1
 
 
 def test_memory_of_a_process_that_is_gone_is_unknown() -> None:

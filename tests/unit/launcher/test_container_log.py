@@ -116,3 +116,23 @@ def test_the_next_launcher_of_a_container_adds_nothing_twice_and_asks_only_for_w
 def test_another_container_s_lines_are_added_whenever_they_were_printed(path: Path) -> None:
     followed(Engine(printed("one", second=30)), path)
     assert followed(Engine(printed("two", second=1)), path, "c2") == "one\ntwo\n"
+
+
+def test_whatever_a_stream_comes_up_with_the_next_lines_are_heard(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    class Broken(Engine):
+        def _pieces(self, reported: bytes) -> Iterator[bytes]:
+            if len(self.asked_s) < 3:
+                raise LookupError("of a library's making")
+            return super()._pieces(reported)
+
+    assert followed(Broken(printed("one", "two")), path) == "one\ntwo\n"
+    assert capfd.readouterr().err.count("Traceback (most recent call last)") == 1
+
+
+def test_a_file_that_cant_be_opened_yet_is_tried_again(path: Path) -> None:
+    path.mkdir()
+    engine = Engine(printed("one"))
+    log = follow(engine, path)
+    path.rmdir()
+    log.finish(PATIENCE_S)
+    assert path.read_text(encoding="utf-8") == "one\n"

@@ -19,7 +19,7 @@ from contract.exits import ExitError
 from contract.locks import Lock
 from contract.paths import RunPaths
 from contract.requests import Answer, Asker, Inbox, Request, Result, drained_by_person
-from launcher import config
+from launcher import config, down
 from launcher.act.agent_requests import AgentRequests
 from launcher.page import live_page
 from launcher.page.buttons import Buttons
@@ -234,3 +234,17 @@ def test_what_starts_the_page_loads_nothing_that_it_is_served_with() -> None:
     program = "import launcher.cli, sys; print({'starlette', 'uvicorn', 'jinja2'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
+
+
+def test_a_stop_that_fails_however_is_said_and_the_button_is_open_again(
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> str:
+        raise LookupError("a mistake of ours")
+
+    monkeypatch.setattr(down, "run", fail)
+    buttons, lock = Buttons(run, config.load()), Lock(run.launcher_lock)
+    buttons.press("stop")
+    until(lambda: "LookupError" in buttons.said())
+    assert buttons.open("updating")["stop"]
+    lock.release()

@@ -6,6 +6,7 @@ import contextlib
 import math
 import threading
 import time
+import traceback
 from typing import Any
 
 import cv2
@@ -99,6 +100,10 @@ class Watch:
                 self.problem = ""
             except (LostError, RpcError) as error:
                 self.problem = f"{error}"
+                time.sleep(RETRY_S)
+            except Exception as error:  # a mistake of ours costs a moment, not the window
+                traceback.print_exc()
+                self.problem = f"{type(error).__name__}: {error}"
                 time.sleep(RETRY_S)
 
     @property

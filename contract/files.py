@@ -1,12 +1,25 @@
-"""Writing files so that a reader, or the disk after a power cut, has the old one or the new one, never a part."""
+"""Writing files so that a reader, or the disk after a power cut, has the old one or the new one, never a part.
+
+A run's folder may belong to a container, or to another user than the one who writes: no link that others may have laid
+there is followed, and nothing is waited for.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+ROOT = 0
+MOST_LINKS = 40
+"""On one way, as path_resolution(7) has it."""
 
 
-def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> None:
+def write_whole(path: Path, content: str | bytes, *, durable: bool = True, private: bool = False) -> None:
     """Write to a temporary name beside it, then rename; of a text, what UTF-8 can't hold is written as ``?``.
 
     Nobody but its owner can write it.
@@ -15,23 +28,105 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> No
         path: of the file.
         content: all of it.
         durable: wait until it is on the disk; else a crash of the machine may leave an older one, or an empty one.
+        private: nobody but its owner can read it, either.
 
     Raises:
         OSError: it can't be written; the old file stands.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    # Whatever the umask: what a later start believes and runs must not be open to the group.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    temporary, mode = f".{path.name}.{os.getpid()}", 0o600 if private else 0o644
+    with folder_of(path) as folder:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        # Whatever the umask: what a later start believes and runs must not be open to the group.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content.encode("utf-8", errors="replace") if isinstance(content, str) else content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.rename(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Return a file, made if need be, that bytes can be added to; they aren't buffered.
+
+    Raises:
+        OSError: it can't be opened, or is a link, a pipe or anything else but a file.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    return os.fdopen(_opened(path, flags), "ab", buffering=0)
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """Return a file to read, which isn't buffered.
+
+    Raises:
+        OSError: as :func:`open_to_append`.
+    """
+    return os.fdopen(_opened(path, os.O_RDONLY | os.O_CLOEXEC), "rb", buffering=0)
+
+
+def read_whole(path: Path) -> bytes:
+    """Return what is in a file.
+
+    Raises:
+        OSError: as :func:`open_to_append`.
+    """
+    with open_to_read(path) as file:
+        return file.read()
+
+
+def _opened(path: Path, flags: int) -> int:
+    with folder_of(path) as folder:
+        try:  # without waiting: opening a pipe waits for its other end
+            descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644, dir_fd=folder)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, "it is a link, expected a file", str(path)) from None
+            raise
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+    raise OSError(code, os.strerror(code) if stat.S_ISDIR(mode) else "it isn't a file", str(path))
+
+
+@contextlib.contextmanager
+def folder_of(path: Path) -> Iterator[int]:
+    """Give a descriptor of the folder that a file is in; root gets there by no link that isn't root's.
+
+    Step by step: a folder that is looked at and then opened by its name may have become a link in between.
+
+    Raises:
+        OSError: there is none, or such a link is on the way.
+    """
+    left, links = list(reversed(path.parent.parts)), 0
+    here = os.open("/" if path.is_absolute() else ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content.encode("utf-8", errors="replace") if isinstance(content, str) else content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+        while left:
+            there = os.open(left.pop(), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            status = os.fstat(there)
+            if not stat.S_ISLNK(status.st_mode):
+                os.close(here)
+                here = there
+                continue
+            target = Path(os.readlink("", dir_fd=there))
+            os.close(there)
+            links += 1
+            if links > MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            if os.geteuid() == ROOT != status.st_uid:
+                raise OSError(errno.ELOOP, "a link on the way that isn't root's", str(path))
+            left += reversed(target.parts)
+        yield here
+    finally:
+        os.close(here)
 
 
 def write_synced(path: Path, content: bytes) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from contract.enums import StrEnum
+from contract.files import read_whole
 
 
 class Phase(StrEnum):
@@ -198,6 +199,6 @@ _HEARTBEAT = TypeAdapter(Heartbeat)
 def read_heartbeat(path: Path) -> Heartbeat | None:
     """Return what the file says; None if it is missing or torn, or something else."""
     try:
-        return _HEARTBEAT.validate_json(path.read_bytes(), strict=True)
+        return _HEARTBEAT.validate_json(read_whole(path), strict=True)
     except (OSError, ValidationError):
         return None

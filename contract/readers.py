@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from contract.files import open_to_read, read_whole
 
 TAIL_BYTES = 16_384
 
@@ -35,8 +38,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def last_lines(path: Path, count: int = 1) -> str:
     """Return the last lines of a log that say something, joined by line ends; empty if there are none."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        with open_to_read(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
@@ -64,7 +67,7 @@ def points(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, fl
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_whole(path).decode(errors="replace")
     except OSError:
         return ""
 

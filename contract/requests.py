@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from contract import refusal
 from contract.enums import StrEnum
 from contract.exits import Exit, ExitError
-from contract.files import write_whole
+from contract.files import read_whole, write_whole
 from contract.locks import is_held
 from contract.paths import RunPaths
 from contract.section import Section
@@ -214,7 +214,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 def _parsed(path: Path) -> Request | Unfit:
     try:
-        raw = json.loads(path.read_bytes())
+        raw = json.loads(read_whole(path))
     except OSError as error:
         return Unfit(None, "", f"{path}: can't be read ({error.strerror}).")
     except (ValueError, RecursionError):
@@ -228,7 +228,7 @@ def _parsed(path: Path) -> Request | Unfit:
 
 def _read(path: Path) -> Any:
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        return json.loads(path.read_bytes())
+        return json.loads(read_whole(path))
     return None
 
 

@@ -155,6 +155,8 @@ def _leave() -> None:
     With people on foot too: a process's second crowd doesn't walk quite as its first, and a resumed run would differ.
     """
     try:
-        print("The simulator closed its connection; cars and people can't outlive that, this collector ends.", flush=True)
+        print(
+            "The simulator closed its connection; cars and people can't outlive that, this collector ends.", flush=True
+        )
     finally:  # a full disk must not keep this process
         os._exit(Exit.CRASH)

@@ -14,7 +14,7 @@ from typing import Any
 
 from contract.events import LauncherEvent
 from contract.exits import Exit, ExitError
-from contract.files import write_whole
+from contract.files import open_to_append, write_whole
 from contract.locks import HeldError, Lock
 from contract.paths import RunPaths
 from launcher.act.launcher_state import LauncherState, plain
@@ -93,5 +93,5 @@ class Journal:
 
     @staticmethod
     def _append(path: Path, row: Mapping[str, Any]) -> None:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        with open_to_append(path) as file:
+            file.write((json.dumps(row) + "\n").encode())

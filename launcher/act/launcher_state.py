@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from contract.files import open_to_read
 from contract.paths import RunPaths
 from contract.readers import object_of
 from launcher.decide.ladder import Taken
@@ -115,7 +116,7 @@ def recall(run: RunPaths) -> Recalled | None:
         UnusableStateError: there was one, and what it left can't be used.
     """
     try:
-        with run.launcher_state.open("rb") as file:
+        with open_to_read(run.launcher_state) as file:
             text, saved = file.read().decode(errors="replace"), os.fstat(file.fileno())
         folder = run.path.stat()
     except FileNotFoundError:

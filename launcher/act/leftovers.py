@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from contract.locks import is_held
+from contract.files import read_whole
+from contract.locks import is_held, taken_by
 from contract.paths import RunPaths
 
 LOOK_S = 0.1
@@ -31,12 +32,16 @@ def await_leftovers(run: RunPaths, limit_s: float) -> bool:
 def owner_of(lock: Path) -> int | None:
     """Return the process that wrote its id into the lock if it still holds it; a later one may bear the same id."""
     try:
-        pid = int(lock.read_text(encoding="ascii"))
-        descriptors = PROC / str(pid) / "fd"
-        return pid if any(_same(descriptor, lock) for descriptor in descriptors.iterdir()) else None
+        pid = int(read_whole(lock))
+    except PermissionError:  # another user's: by the kernel's word
+        pid = taken_by(lock) or 0
+    except (OSError, ValueError):
+        return None
+    try:
+        return pid if any(_same(descriptor, lock) for descriptor in (PROC / str(pid) / "fd").iterdir()) else None
     except PermissionError:  # another user's process: it lives
         return pid
-    except (OSError, ValueError):
+    except OSError:
         return None
 
 

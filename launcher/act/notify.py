@@ -65,7 +65,7 @@ class Notifier:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
                 stdin=standard_input,
-                env={**os.environ, **variables},
+                env=os.environ | variables,
                 start_new_session=True,  # Ctrl-C is for the launcher
             )
             self._running[process] = time.monotonic()
@@ -99,6 +99,6 @@ def _readable(text: str) -> BinaryIO:
     return file
 
 
-def _variable(value: object) -> bytes:
+def _variable(value: object) -> str:
     """Return a value as the environment can hold it: a log's line may be in it."""
-    return str(value).replace("\0", " ").encode(errors="replace")[:LONGEST]
+    return str(value).replace("\0", " ").encode(errors="replace")[:LONGEST].decode(errors="ignore")

@@ -6,13 +6,14 @@ from typing import Any
 
 import yaml
 
+from contract.files import read_whole
 from contract.paths import RunPaths
 
 
 def saved_config(run: RunPaths) -> dict[str, Any]:
     """Return ``config.yaml``'s sections; empty if the file is missing, torn or something else."""
     try:
-        value = yaml.safe_load(run.config.read_text(encoding="utf-8", errors="replace"))
+        value = yaml.safe_load(read_whole(run.config).decode(errors="replace"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from contract.files import open_to_read
 from contract.readers import object_of
 
 MOST_BYTES = 2**20
@@ -54,7 +55,7 @@ class Tail:
 
     def _open(self) -> None:
         try:
-            self._file = self.path.open("rb", buffering=0)
+            self._file = open_to_read(self.path)
         except OSError:
             self._file = None
 

@@ -18,7 +18,7 @@ from typing import Any
 import jinja2
 
 from contract.exits import Exit
-from contract.files import write_whole
+from contract.files import read_whole, write_whole
 from contract.heartbeat import Heartbeat, read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import inner, number, read_lines, read_object, read_objects
@@ -267,7 +267,7 @@ def embedded(files: Sequence[Path]) -> list[dict[str, Any]]:
         link = source = f"{path.parent.name}/{path.name}"
         with contextlib.suppress(OSError):
             if 0 < path.stat().st_size <= room:
-                content = path.read_bytes()
+                content = read_whole(path)
                 room -= len(content)
                 source = f"data:{KINDS[path.suffix]};base64,{base64.b64encode(content).decode()}"
         shown.append({"name": link, "video": path.suffix == ".mp4", "source": source})
@@ -305,7 +305,7 @@ def _short(value: Any) -> str:
 
 def _configuration(run: RunPaths) -> str:
     try:
-        return run.config.read_text(encoding="utf-8", errors="replace")
+        return read_whole(run.config).decode(errors="replace")
     except OSError:
         return ""
 

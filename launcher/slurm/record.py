@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from contract.files import open_to_append, read_whole
 from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
 from contract.readers import last_lines, number, read_lines, read_object
@@ -150,8 +151,8 @@ def _evidence(run: RunPaths, step: Step, code: int | None = None) -> Evidence:
 
 def _write(run: RunPaths, row: Mapping[str, Any]) -> None:
     folder(run).mkdir(exist_ok=True)
-    with (folder(run) / "steps.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+    with open_to_append(folder(run) / "steps.jsonl") as file:
+        file.write((json.dumps(row) + "\n").encode())
 
 
 def _size(path: Path) -> int:
@@ -160,6 +161,6 @@ def _size(path: Path) -> int:
 
 def _text(path: Path, offset: int = 0) -> str:
     try:
-        return path.read_bytes()[offset:].decode(errors="replace")
+        return read_whole(path)[offset:].decode(errors="replace")
     except OSError:
         return ""

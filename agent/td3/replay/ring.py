@@ -109,7 +109,9 @@ def locked(directory: Path) -> IO[bytes]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / "lock").open("ab")
+        # Another user who could open it could hold it for ever.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        lock = os.fdopen(os.open(directory / "lock", flags, 0o600), "ab")
     except OSError as error:
         raise ReplayError(f"{directory}: can't be written ({error.strerror}); choose another run directory.") from None
     try:

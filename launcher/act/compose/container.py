@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract.files import open_to_append, open_to_read
 from contract.processes import PROC, tree
 from launcher.act.compose.container_log import ContainerLog
 from launcher.act.compose.daemon_words import explained
@@ -46,7 +47,7 @@ class Creation:
 
     def words(self) -> str:
         """Return the last line that the command said, and what it means."""
-        with self.log.open("rb") as file:
+        with open_to_read(self.log) as file:
             file.seek(self.log_begin)
             return explained(file.read().decode(errors="replace"))
 
@@ -156,8 +157,8 @@ class ComposeChild:
         code = creation.command.poll()
         if code is None:
             return None
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(f"launcher: docker compose up {self._service}: {creation.words()}\n")
+        with open_to_append(self._log) as file:
+            file.write(f"launcher: docker compose up {self._service}: {creation.words()}\n".encode())
         return Ended(code or LOST)
 
     def _without_an_answer(self) -> Ended | None:

@@ -15,7 +15,7 @@ from calendar import timegm
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from contract.files import write_whole
+from contract.files import open_to_append, open_to_read, write_whole
 from contract.readers import read_object
 from launcher.act.compose.engine import Engine, EngineError
 from launcher.act.local.process_shim import plain
@@ -65,7 +65,7 @@ class ContainerLog:
     def _goes_on(self) -> bool:
         """Listen until the stream ends or breaks; return whether there may be more to hear."""
         try:
-            with self._path.open("ab", buffering=0) as file:
+            with open_to_append(self._path) as file:
                 self._listen(file)
             container = self._engine.container(self._container)
         except (EngineError, OSError):  # it comes back, or poll() says that it doesn't; a disk may have room again
@@ -112,7 +112,7 @@ class ContainerLog:
 
 def _lines_after(path: Path, size: int) -> int:
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             file.seek(size)
             return file.read().count(b"\n")
     except OSError:

@@ -6,6 +6,7 @@ their launcher: the next one of the same run finds them again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import time
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
+from contract.files import folder_of
 from contract.processes import MIB
 from launcher.act.compose.container import ComposeChild, Creation
 from launcher.act.compose.engine import Engine, EngineError
@@ -300,8 +302,12 @@ class ComposeRuntime:
         """Let the agent write into a run directory that root made."""
         if os.getuid() == 0:
             uid, gid = self._owner()
-            for path in (self._spec.run.path, *self._spec.run.path.rglob("*")):
-                os.chown(path, uid, gid, follow_symlinks=False)
+            # By descriptors: a container that runs may put a link in a folder's place at any moment.
+            with folder_of(self._spec.run.path / "any") as run:
+                for _, folders, files, folder in os.fwalk(".", dir_fd=run, follow_symlinks=False):
+                    for name in (".", *folders, *files):
+                        with contextlib.suppress(FileNotFoundError):
+                            os.chown(name, uid, gid, dir_fd=folder, follow_symlinks=False)
 
 
 def _stop(child: ComposeChild, grace_s: float) -> None:

@@ -4,7 +4,7 @@ The launcher starts this file by name (``python -I -S``, standard library only, 
 session of its own. It owns the child's life and output: it forwards one SIGTERM, kills on SIGQUIT, asks the child to
 stop when the lifeline closes (no process holds the pipe's other end any more: the launcher was killed), adopts orphaned
 grandchildren and ends them with the child, and ends with the child's exit code (128 + n for signal n). It knows
-nothing of simulators and agents and writes no file but the log.
+nothing of simulators and agents and writes no file but the log, which it is handed open.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Output:
     The child never writes to the terminal itself: a terminal that is closed or stopped must not stop training.
     """
 
-    def __init__(self, log: Path, show: bool) -> None:
-        self._log: BinaryIO = log.open("ab", buffering=0)
+    def __init__(self, log: BinaryIO, show: bool) -> None:
+        self._log = log
         self._line = b""
         self._shown = show
         self.source: int | None = None
@@ -216,14 +216,15 @@ def main() -> int:
     parser.add_argument("--lifeline", type=int, required=True, help="read end of a pipe; its end means: stop")
     parser.add_argument("--report", type=int, required=True, help="where the child's process id is written")
     parser.add_argument("--grace-s", type=float, required=True, help="between SIGTERM and SIGKILL, lifeline closed")
-    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--log", type=int, required=True, help="where the output is added")
     parser.add_argument("--show", action="store_true", help="pass the output on to stdout too")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
+    log = os.fdopen(given.log, "ab", buffering=0)
     try:
-        shim = Shim(given.command, Output(given.log, given.show), given.lifeline, given.grace_s)
+        shim = Shim(given.command, Output(log, given.show), given.lifeline, given.grace_s)
     except OSError as error:
-        given.log.open("a").write(f"{given.command[0]} can't be started: {error.strerror}.\n")
+        log.write(f"{given.command[0]} can't be started: {error.strerror}.\n".encode())
         return 127
     with contextlib.suppress(BrokenPipeError):  # the launcher has gone, and the lifeline with it: run() ends the child
         os.write(given.report, f"{shim.pid}\n".encode())

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contract.files import open_to_append
 from launcher.act.local import process_shim
 from launcher.act.runtime import Role
 
@@ -93,24 +94,25 @@ class Shims:
         """Start a program under a shim and return once its process id is known (milliseconds).
 
         Raises:
-            OSError: this machine has no room for another process.
+            OSError: this machine has no room for another process, or the log can't be written.
         """
         agent = program.role is Role.AGENT
         lifeline = self._launcher_lives if agent else self._work_goes_on
         held = (*self._inherited, self._work_end) if agent else self._inherited
-        answer, report = os.pipe()
-        with os.fdopen(answer, "rb") as line:
-            try:
-                process = subprocess.Popen(
-                    _under_a_shim(program, lifeline, report),
-                    stdin=subprocess.DEVNULL,
-                    env={**os.environ, **program.environment},
-                    pass_fds=(lifeline, report, *held),
-                    start_new_session=True,  # Ctrl-C reaches only the launcher, which knows the order
-                )
-            finally:
-                os.close(report)
-            written = line.readline().strip()
+        with open_to_append(program.log) as log:
+            answer, report = os.pipe()
+            with os.fdopen(answer, "rb") as line:
+                try:
+                    process = subprocess.Popen(
+                        _under_a_shim(program, lifeline, report, log.fileno()),
+                        stdin=subprocess.DEVNULL,
+                        env={**os.environ, **program.environment},
+                        pass_fds=(lifeline, report, log.fileno(), *held),
+                        start_new_session=True,  # Ctrl-C reaches only the launcher, which knows the order
+                    )
+                finally:
+                    os.close(report)
+                written = line.readline().strip()
         return ShimmedProcess(process, int(written) if written else process.pid)
 
     def close(self) -> None:
@@ -119,7 +121,7 @@ class Shims:
             os.close(end)
 
 
-def _under_a_shim(program: Program, lifeline: int, report: int) -> list[str]:
-    options = [f"--lifeline={lifeline}", f"--report={report}", f"--grace-s={program.grace_s}", f"--log={program.log}"]
+def _under_a_shim(program: Program, lifeline: int, report: int, log: int) -> list[str]:
+    options = [f"--lifeline={lifeline}", f"--report={report}", f"--grace-s={program.grace_s}", f"--log={log}"]
     show = ["--show"] if program.show else []
     return [sys.executable, "-I", "-S", process_shim.__file__, *options, *show, "--", *program.command]

@@ -97,7 +97,9 @@ class LocalRuntime:
         try:
             return LocalChild(self._shims.start(program), program.log)
         except OSError as error:
-            raise StartError(f"The {start.role.value} can't be started: {error.strerror}.") from None
+            raise StartError(
+                f"The {start.role.value} can't be started ({error.strerror}); its log is {program.log}."
+            ) from None
 
     def left(self, role: Role) -> Child | None:  # noqa: ARG002 - the interface names it
         """Return None: local programs end with their launcher. ``leftovers`` waits for those that still do."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from contract.files import write_whole
+from contract.files import open_to_append, read_whole, write_whole
+from tests.accounts import ALICE, needs_root
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -44,3 +46,65 @@ def test_only_its_owner_can_write_a_file_whatever_the_umask(tmp_path: Path, umas
     finally:
         os.umask(before)
     assert (tmp_path / "launcher.json").stat().st_mode & 0o777 == 0o644 & ~umask
+
+
+def append(path: Path) -> None:
+    with open_to_append(path) as file:
+        file.write(b"more")
+
+
+@pytest.mark.parametrize("use", [append, read_whole])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_was_laid_in_a_file_s_place_is_refused_at_once_and_left_alone(
+    tmp_path: Path, use: Callable[[Path], object], kind: str
+) -> None:
+    precious, place = tmp_path / "precious", tmp_path / "agent.log"
+    precious.write_text("keep me")
+    {"link": lambda: place.symlink_to(precious), "pipe": lambda: os.mkfifo(place), "folder": place.mkdir}[kind]()
+    with pytest.raises(OSError, match=r"it is a link|it isn't a file|No such device|Is a directory"):
+        use(place)
+    assert precious.read_text() == "keep me"
+
+
+def test_a_link_that_waits_under_the_temporary_name_is_not_written_through(tmp_path: Path) -> None:
+    precious, place = tmp_path / "precious", tmp_path / "launcher.json"
+    precious.write_text("keep me")
+    (tmp_path / f".launcher.json.{os.getpid()}").symlink_to(precious)
+    write_whole(place, "new")
+    assert (place.read_text(), precious.read_text()) == ("new", "keep me")
+
+
+def test_a_private_file_is_its_owner_s_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_whole(tmp_path / "page.url", "token", private=True)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "page.url").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_may_be_reached_by_links_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scratch" / "logs").mkdir(parents=True)
+    (tmp_path / "runs").symlink_to("scratch")
+    (tmp_path / "absolute").symlink_to(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    for way in ("runs/logs", "absolute/logs", "scratch/../runs/logs", str(tmp_path / "runs" / "logs")):
+        append(Path(way) / "agent.log")
+    write_whole(Path("runs") / "logs" / "agent.json", "{}")
+    assert read_whole(tmp_path / "scratch" / "logs" / "agent.log") == b"more" * 4
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(OSError, match="Errno 40"):
+        append(tmp_path / "round" / "agent.log")
+
+
+@needs_root
+@pytest.mark.parametrize("use", [append, read_whole, lambda path: write_whole(path, "{}")])
+def test_root_is_led_nowhere_by_a_link_of_another_user_s(tmp_path: Path, use: Callable[[Path], object]) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "agent.log").write_text("keep me")
+    (tmp_path / "logs").symlink_to(tmp_path / "etc")
+    os.lchown(tmp_path / "logs", ALICE, ALICE)
+    with pytest.raises(OSError, match="a link on the way that isn't root's"):
+        use(tmp_path / "logs" / "agent.log")
+    assert [path.name for path in (tmp_path / "etc").iterdir()] == ["agent.log"]
+    assert (tmp_path / "etc" / "agent.log").read_text() == "keep me"

@@ -118,7 +118,9 @@ def test_another_container_s_lines_are_added_whenever_they_were_printed(path: Pa
     assert followed(Engine(printed("two", second=1)), path, "c2") == "one\ntwo\n"
 
 
-def test_whatever_a_stream_comes_up_with_the_next_lines_are_heard(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_whatever_a_stream_comes_up_with_the_next_lines_are_heard(
+    path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Broken(Engine):
         def _pieces(self, reported: bytes) -> Iterator[bytes]:
             if len(self.asked_s) < 3:

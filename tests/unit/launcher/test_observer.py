@@ -276,7 +276,9 @@ def test_a_simulator_that_the_launcher_does_not_run_is_looked_at_too(run: AgentR
     server = start_server()
     address = Address("127.0.0.1", server.port)
     questions = Questions(
-        lambda in_use: health.check(address, 1.0, may_tick=not in_use), lambda: health.answers(address, 1.0), LIMITS.check_every_s
+        lambda in_use: health.check(address, 1.0, may_tick=not in_use),
+        lambda: health.answers(address, 1.0),
+        LIMITS.check_every_s,
     )
     observer = RunObserver(RunPaths(run.path), address, Asked().memory, questions, LIMITS.gap_s, external=True)
     until(lambda: bool(observer.look(time.monotonic(), None, None).simulator.healthy))

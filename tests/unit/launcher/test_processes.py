@@ -64,7 +64,8 @@ class Slow(subprocess.Popen):
         time.sleep(0.5)
 shim.subprocess.Popen = Slow
 log = pathlib.Path(sys.argv[1])
-held = shim.Shim([sys.executable, "-S", "-c", "raise SystemExit(65)"], shim.Output(log, False), 0, 5.0)
+output = shim.Output(log.open("ab", buffering=0), False)
+held = shim.Shim([sys.executable, "-S", "-c", "raise SystemExit(65)"], output, 0, 5.0)
 sys.exit(held.run())
 """
 
@@ -175,8 +176,10 @@ def test_a_launcher_killed_before_it_was_told_of_the_child_leaves_nothing(tmp_pa
     for end in (launchers_end, told):  # as the kernel closes them behind a killed one
         os.close(end)
     pipes = (f"--lifeline={lifeline}", f"--report={report}")
-    words = (*pipes, "--grace-s=10", f"--log={tmp_path / 'log'}", "--", "sleep", "600")
-    shim = subprocess.Popen([sys.executable, process_shim.__file__, *words], pass_fds=(lifeline, report))
+    with (tmp_path / "log").open("ab") as log:
+        words = (*pipes, "--grace-s=10", f"--log={log.fileno()}", "--", "sleep", "600")
+        given = (lifeline, report, log.fileno())
+        shim = subprocess.Popen([sys.executable, process_shim.__file__, *words], pass_fds=given)
     for end in (lifeline, report):
         os.close(end)
     assert shim.wait(PATIENCE_S) == 128 + signal.SIGTERM, "the child's own code, after it was asked to end"

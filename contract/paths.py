@@ -105,6 +105,11 @@ class RunPaths:
         return self.live / "map.json"
 
     @property
+    def page_address(self) -> Path:
+        """The live page's address with its token, while it is served; for its user only."""
+        return self.path / "page.url"
+
+    @property
     def nodes(self) -> Path:
         """Where the collectors of a cluster are, a JSON list; absent without a cluster."""
         return self.path / "nodes.json"

@@ -26,11 +26,11 @@ from launcher import down as down_command
 from launcher import plan as plan_command
 from launcher import simulator as simulator_command
 from launcher import up as up_command
-from launcher.config import SHIPPED, STACK
+from launcher.config import STACK
 from launcher.observe.pools import Cards, PoolKind
 from launcher.options import RunOptions, RuntimeKind, SimulatorKind
 from launcher.page import live_page
-from launcher.resolve.resuming import DEFAULT_CONFIG, default_name
+from launcher.resolve.resuming import DEFAULT_CONFIG, default_name, limits_of
 from launcher.show import dashboard, report_process
 from launcher.show import doctor as doctor_command
 from launcher.show.checks.machine import Machine
@@ -145,6 +145,9 @@ Settings = Annotated[
         "--launcher-config", help="The launcher's own configuration. Default: the launcher.yaml that it ships with."
     ),
 ]
+OfTheRun = Annotated[
+    Path | None, typer.Option("--launcher-config", help="The launcher's own configuration. Default: the run's.")
+]
 Stack = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder of the Compose files. Default: the checkout, else the working folder."),
@@ -189,6 +192,13 @@ def up(
         int | None, typer.Option(min=1, max=64, help="Processes that drive; wins over --config.")
     ] = None,
     gpu: Gpu = None,
+    share_gpu: Annotated[
+        bool | None,
+        typer.Option(
+            "--share-gpu/--no-share-gpu",
+            help="Start although another process holds the card's lock; its memory counts as foreign.",
+        ),
+    ] = None,
     max_timesteps: Annotated[int | None, typer.Option(min=1, help="Environment steps; wins over --config.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run of this name; one whose launcher died goes on anyway.")
@@ -231,6 +241,7 @@ def up(
         cluster=cluster,
         collectors=collectors,
         gpu=gpu,
+        share_gpu=share_gpu,
         max_timesteps=max_timesteps,
         dashboard_port=dashboard_port,
         on_event=on_event,
@@ -399,11 +410,11 @@ def simulator(
 
 
 @app.command()
-def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: Settings = None) -> None:
+def down(run_name: RunName = None, runs_dir: RunsDir = RUNS, launcher_config: OfTheRun = None) -> None:
     """Stop a run: the agent with a checkpoint, then the simulator, then the launcher; twice is fine."""
     run = _existing(run_name, runs_dir)
     with _refusals():
-        print(f"launcher: {down_command.run(run, config.load(launcher_config or SHIPPED))}")
+        print(f"launcher: {down_command.run(run, _limits(run, launcher_config))}")
 
 
 @app.command()
@@ -444,11 +455,12 @@ def serve_dashboard(
     run_name: RunName = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
     runs_dir: RunsDir = RUNS,
+    launcher_config: OfTheRun = None,
 ) -> None:
     """Serve the live page of a run, one that goes on or one that has ended, until Ctrl-C."""
     run = _existing(run_name, runs_dir)
     with _refusals():
-        live_page.serve(run, port, _say)
+        live_page.serve(run, port, _limits(run, launcher_config), _say, to_terminal=sys.stdout.isatty())
 
 
 @app.command("report")
@@ -487,6 +499,16 @@ def _checked(model: type[_Model], **given: Any) -> _Model:
         return model(**given)
     except ValidationError as error:
         raise typer.BadParameter(f"{refusal.clause(error, model)}.") from None
+
+
+def _limits(run: RunPaths, given: Path | None) -> config.LauncherConfig:
+    """Return the launcher's configuration by which a run is stopped: the one given now, else its own."""
+    if given is not None:
+        return config.load(given)
+    limits, note = limits_of(run)
+    if note:
+        _say(note)
+    return limits
 
 
 def _existing(name: str | None, runs_dir: Path) -> RunPaths:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
+
+import psutil
 
 from contract.exits import Exit, ExitError
 from contract.locks import is_held
 from contract.paths import RunPaths
 from launcher.act.compose import project
-from launcher.act.launcher_state import LauncherState, UnusableStateError, recall
+from launcher.act.launcher_state import UnusableStateError, recall
 from launcher.act.leftovers import await_leftovers, owner_of
 from launcher.act.run_spec import RunSpec
 from launcher.config import LauncherConfig
 from launcher.options import RuntimeKind
+from launcher.resolve.resuming import believed
 
 LOOK_S = 0.2
 MARGIN_S = 15.0
@@ -39,8 +41,14 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
     was_held = is_held(stopped.launcher_lock)
     pid = owner_of(stopped.launcher_lock)
     if pid is not None:
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            raise DownError(
+                f"{stopped.path} is the run of another user (process {pid} of {_user_of(pid)}): have that user stop it."
+            ) from None
     deadline_s = time.monotonic() + patience_s
     while is_held(stopped.launcher_lock) and time.monotonic() < deadline_s:
         if pid is not None and owner_of(stopped.launcher_lock) != pid and await_leftovers(stopped, LOOK_S):
@@ -59,14 +67,21 @@ def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
         left = f"docker ps --filter label=com.docker.compose.project={project.name_of(stopped)}"
         raise DownError(f"{error}; its processes have ended, `{left}` shows the containers, if it had any.") from None
     if recalled is not None and recalled.state.options.runtime is RuntimeKind.COMPOSE:
-        _clear(stopped, recalled.state, limits)
+        _clear(RunSpec(stopped, believed(recalled), recalled.state.port), limits)
 
 
-def _clear(stopped: RunPaths, state: LauncherState, limits: LauncherConfig) -> None:
+def _clear(spec: RunSpec, limits: LauncherConfig) -> None:
     from launcher.act.compose.runtime import ComposeRuntime  # the engine's SDK is heavy
 
-    runtime = ComposeRuntime(RunSpec(stopped, state.options, state.port), limits)
+    runtime = ComposeRuntime(spec, limits)
     try:
         runtime.clear()
     finally:
         runtime.close()
+
+
+def _user_of(pid: int) -> str:
+    try:
+        return psutil.Process(pid).username()
+    except psutil.Error:
+        return "a user that is gone"

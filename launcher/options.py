@@ -65,6 +65,7 @@ class RunOptions(Section):
     cluster: str | None = Field(None, description="HOST:PORT of a Ray cluster whose nodes drive, or auto; None: here.")
     collectors: int | None = Field(None, ge=1, le=64, description="None leaves it to the agent's configuration.")
     gpu: Cards | None = Field(None, description="By index; None takes the run's own cards, or Compose's variables.")
+    share_gpu: bool = Field(False, description="Go on beside another launcher that holds the card.")
     max_timesteps: int | None = Field(None, ge=1, description="Of the agent; None leaves it to its configuration.")
     dashboard_port: int | None = Field(
         None, ge=0, le=65535, description="Of the live page on 127.0.0.1; 0 takes a free one, None serves none."

@@ -7,7 +7,6 @@ asked for it holds that, and its end, however it comes, ends the simulator. Says
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -41,6 +40,7 @@ from launcher.resolve import choosing
 STDIN = 0
 SLOT = "carla-td3-simulator-{}.lock"
 """In this machine's folder of temporary files: several simulators take its cards in turn."""
+MOST_SLOTS = 256
 
 
 def run(folder: Path, asked: RunOptions, say: Callable[[str], None]) -> Exit:
@@ -168,10 +168,15 @@ class _Simulator:
 @contextlib.contextmanager
 def _slot() -> Iterator[int]:
     """Hold the first number that no other of this machine's simulators has."""
-    for number in itertools.count():
-        with contextlib.suppress(HeldError):
+    for number in range(MOST_SLOTS):
+        with contextlib.suppress(HeldError, OSError):  # what another user laid there is as good as held
             lock = Lock(Path(tempfile.gettempdir()) / SLOT.format(number), of_all_users=True)
             break
+    else:
+        raise RefusedError(
+            f"{tempfile.gettempdir()} has no free {SLOT.format('N')} with N below {MOST_SLOTS}: remove those that no "
+            "simulator holds, or let TMPDIR name a folder of yours."
+        )
     with lock:
         yield number
 

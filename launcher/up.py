@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,6 +29,7 @@ from launcher.act.runtime import Runtime, StartError
 from launcher.act.supervisor import Supervisor
 from launcher.config import LauncherConfig
 from launcher.decide.decisions import Ending
+from launcher.observe.nvml import GpuInUseError
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
 from launcher.page import live_page
 from launcher.resolve.agent_sizes import AgentSizes
@@ -69,10 +71,14 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
         for note in (*asked.notes, *filter(None, [prepared.resolved.note])):
             say(note)
         _refuse_taken_ports(prepared, asked)
-        page = open_page.enter_context(live_page.beside(run_, prepared.spec.options.dashboard_port, say))
+        spec = prepared.spec.options
+        serving = live_page.beside(
+            run_, spec.dashboard_port, say, spec.launcher_config, to_terminal=sys.stdout.isatty()
+        )
+        page = open_page.enter_context(serving)
         if page is not None:
             prepared.resolved.memory.count_as_launcher(page)
-        with _cards_held(prepared) as cards:
+        with _cards_held(prepared, say) as cards:
             runtime = _runtime(prepared, limits, (lock.descriptor, *cards))
             try:
                 ending = _supervise(prepared, asked, limits, runtime, stop, say)
@@ -116,7 +122,7 @@ def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
     try:
         run_.path.parent.mkdir(parents=True, exist_ok=True)
         run_.path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not open to the group
-        run_.logs.mkdir(exist_ok=True)
+        run_.logs.mkdir(mode=0o755, exist_ok=True)
         await_leftovers(run_, limits.agent.stop_grace_s + limits.simulator.stop_grace_s)
         lock = journals.lock(run_)
     except OSError as error:
@@ -143,12 +149,22 @@ def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
 
 
 @contextlib.contextmanager
-def _cards_held(prepared: Prepared) -> Iterator[tuple[int, ...]]:
-    """Hold the cards that this run needs for this launcher only: all of them, or none; give their descriptors."""
+def _cards_held(prepared: Prepared, say: Say) -> Iterator[tuple[int, ...]]:
+    """Hold the cards that this run needs for this launcher only: all of them, or none; give their descriptors.
+
+    With ``share_gpu`` one that can't be held is no reason not to start.
+    """
     descriptors = []
     with contextlib.ExitStack() as held:
         for index in prepared.cards:
-            if (lock := prepared.resolved.memory.hold(index)) is not None:
+            try:
+                lock = prepared.resolved.memory.hold(index)
+            except GpuInUseError as error:
+                if not prepared.spec.options.share_gpu:
+                    raise
+                say(f"shares the card, as --share-gpu asks: {error}")
+                continue
+            if lock is not None:
                 held.callback(lock.release)
                 descriptors.append(lock.descriptor)
         yield tuple(descriptors)

@@ -154,7 +154,7 @@ def page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
 
         run = RunPaths(folder)
         run.logs.mkdir(exist_ok=True)
-        serving = live_page.beside(run, port, say)
+        serving = live_page.beside(run, port, say, to_terminal=sys.stderr.isatty())
     with serving as served:
         if served is None and needed:
             raise typer.Exit(Exit.BAD_CONFIG)

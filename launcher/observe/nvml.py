@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+import psutil
 import pynvml
 
 from contract.exits import Exit, ExitError
@@ -22,6 +23,7 @@ from launcher.observe.pools import Gpu
 
 SHARED = Path("/tmp")  # not TMPDIR or XDG_RUNTIME_DIR: each user has their own
 
+WAY_ON = "wait for its end, go on beside it with --share-gpu, or use --device cpu with a simulator that needs no GPU"
 Held = dict[int, float | None]
 """MiB by process id; None where the driver doesn't tell (WSL, WDDM, MIG, vGPU)."""
 
@@ -242,20 +244,28 @@ def lock_gpu(uuid: str, run: str, directory: Path = SHARED) -> Lock:
     """
     path = directory / f"carla-td3-{uuid}.lock"
     try:
-        return Lock(path, f"process {os.getpid()} of {_user()}, run {run}", of_all_users=True)
+        return Lock(path, f"process {os.getpid()} of {psutil.Process().username()}, run {run}", of_all_users=True)
     except HeldError as error:
-        raise GpuInUseError(
-            f"GPU {uuid} is held by another launcher ({error.holder}): wait for its end, or use --device cpu with a "
-            "simulator that needs no GPU."
-        ) from None
+        raise GpuInUseError(f"GPU {uuid} is held by {_holder(error)}: {WAY_ON}.") from None
     except OSError as error:
         raise GpuInUseError(
-            f"{path}, the lock of GPU {uuid}, can't be opened ({error.strerror}): remove it if no launcher runs."
+            f"{path}, the lock of GPU {uuid}, can't be opened ({error.strerror}): remove it if no launcher runs, "
+            "or have its owner do so; or go on without it with --share-gpu."
         ) from None
 
 
-def _user() -> str:
+def _holder(held: HeldError) -> str:
+    """Return who holds a lock by the kernel's word; what the file says counts only if it is that process's own.
+
+    Any user can hold the lock, and write into its file.
+    """
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"user {os.getuid()}"
+        process = psutil.Process(held.pid or 0)
+        age_min, user, program = (time.time() - process.create_time()) / 60, process.username(), process.name()
+    except psutil.Error:  # it is in another container, or has ended and left the lock to its shims
+        return f"another launcher ({held.holder})"
+    _, _, run = held.holder.partition(", run ")
+    whose = f"process {held.pid} of {user}, {''.join(filter(str.isprintable, program))}, {age_min:.0f} min old"
+    if run and held.holder.startswith(f"process {held.pid} of "):
+        return f"another launcher ({whose}, run {run})"
+    return f"a process that doesn't call itself a launcher ({whose})"

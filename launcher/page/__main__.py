@@ -1,4 +1,4 @@
-"""``python -m launcher.page RUN SOCKET``: serves the page on a socket that listens already, until its input ends.
+"""``python -m launcher.page RUN SOCKET CONFIG``: serves the page on a listening socket until its input ends.
 
 The first line of its input is the token.
 """
@@ -12,18 +12,20 @@ import sys
 from pathlib import Path
 
 from contract.paths import RunPaths
+from launcher import config
+from launcher.config import LauncherConfig
 from launcher.page.server import serve
 
 BESIDE_TRAINING = 10
 """Lower priority: looking must not slow down what is looked at."""
 
 
-def main(run: RunPaths, descriptor: int) -> None:
+def main(run: RunPaths, descriptor: int, limits: LauncherConfig) -> None:
     """Serve until the launcher closes its end of the pipe, or dies."""
     os.nice(BESIDE_TRAINING)
     token = sys.stdin.readline().strip()
-    asyncio.run(serve(run, socket.socket(fileno=descriptor), token, sys.stdin))
+    asyncio.run(serve(run, limits, socket.socket(fileno=descriptor), token, sys.stdin))
 
 
 if __name__ == "__main__":
-    main(RunPaths(Path(sys.argv[1])), int(sys.argv[2]))
+    main(RunPaths(Path(sys.argv[1])), int(sys.argv[2]), config.load(Path(sys.argv[3])))

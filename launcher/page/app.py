@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from contract.exits import ExitError
+from contract.files import read_whole
 from contract.paths import RunPaths
 from launcher.page.parts import Parts
 from launcher.page.viewers import Viewers
@@ -88,7 +89,7 @@ def application(run: RunPaths, parts: Parts, viewers: Viewers) -> Starlette:
 def _json(path: Path) -> Response:
     """Return a file that is JSON already; empty where it isn't there."""
     try:
-        return Response(path.read_bytes(), media_type="application/json")
+        return Response(read_whole(path), media_type="application/json")
     except OSError:
         return Response(status_code=204)
 
@@ -104,7 +105,7 @@ async def _pictures(path: Path, viewers: Viewers) -> AsyncIterator[bytes]:
             with contextlib.suppress(OSError):
                 written = path.stat().st_mtime_ns
                 if written != shown:
-                    picture, shown = path.read_bytes(), written
+                    picture, shown = read_whole(path), written
                     head = b"Content-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n" % len(picture)
                     yield head + picture + b"\r\n--" + BOUNDARY + b"\r\n"
             await asyncio.sleep(PICTURE_S)

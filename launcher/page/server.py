@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from contract.paths import RunPaths
-from launcher import config
+from launcher.config import LauncherConfig
 from launcher.page.guard import Guard
 from launcher.page.viewers import Viewers
 
@@ -84,8 +84,8 @@ class PunctualProtocol(H11Protocol):
 class AtFirstLook:
     """The page, made when it is first looked at: what draws it takes 60 MiB."""
 
-    def __init__(self, run: RunPaths, viewers: Viewers) -> None:
-        self._run, self._viewers = run, viewers
+    def __init__(self, run: RunPaths, limits: LauncherConfig, viewers: Viewers) -> None:
+        self._run, self._limits, self._viewers = run, limits, viewers
         self._making = asyncio.Lock()
         self._made: ASGIApp | None = None
 
@@ -101,16 +101,21 @@ class AtFirstLook:
         from launcher.page.buttons import Buttons
         from launcher.page.parts import Parts
 
-        return application(self._run, Parts(self._run, Buttons(self._run, config.load())), self._viewers)
+        return application(self._run, Parts(self._run, Buttons(self._run, self._limits)), self._viewers)
 
 
-async def serve(run: RunPaths, listening: socket.socket, token: str, lifeline: IO[Any] | None = None) -> None:
-    """Serve a run's page on a socket that listens, until ``lifeline`` ends; without one, until a signal."""
+async def serve(
+    run: RunPaths, limits: LauncherConfig, listening: socket.socket, token: str, lifeline: IO[Any] | None = None
+) -> None:
+    """Serve a run's page on a socket that listens, until ``lifeline`` ends; without one, until a signal.
+
+    ``limits`` are those by which its button stops the run.
+    """
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the streams that are cut off at the end
     viewers = Viewers(run)
     server = uvicorn.Server(
         uvicorn.Config(
-            Guard(AtFirstLook(run, viewers), token, listening.getsockname()[1]),
+            Guard(AtFirstLook(run, limits, viewers), token, listening.getsockname()[1]),
             http=PunctualProtocol,
             ws="none",
             lifespan="off",

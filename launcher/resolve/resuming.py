@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from contract.paths import RunPaths
+from launcher import config
 from launcher.act.launcher_state import LauncherState, Recalled, UnusableStateError, open_to, recall
+from launcher.config import LauncherConfig, LauncherConfigError
 from launcher.options import RefusedError, RunOptions, SimulatorKind
 from launcher.resolve import agent_args
 
@@ -79,6 +81,29 @@ def requested(run: RunPaths, given: RunOptions, resume: bool = False) -> Request
     if options.simulator is SimulatorKind.ELSEWHERE and options.simulator_host is None:
         raise RefusedError("--simulator elsewhere doesn't say where: name its machine with --simulator-host.")
     return found
+
+
+def believed(before: Recalled) -> RunOptions:
+    """Return what a run was asked for, without what isn't taken from files that others can write."""
+    withheld = _withheld(before.state.options, before.open_to)
+    return RunOptions(**{name: value for name, value in before.state.options.given().items() if name not in withheld})
+
+
+def limits_of(run: RunPaths) -> tuple[LauncherConfig, str]:
+    """Return the launcher's configuration by which a run goes; where that can't be used the shipped one, and why."""
+    recalled, problem = _recalled(run)
+    if recalled is None:
+        return config.load(), f"{problem}; the launcher's shipped configuration counts." if problem else ""
+    path = believed(recalled).launcher_config
+    why = f"for {recalled.open_to}" if path != recalled.state.options.launcher_config else ""
+    try:
+        limits = config.load(path)
+    except LauncherConfigError as error:
+        limits, why = config.load(), str(error).rstrip(".")
+    note = (
+        f"The run's own --launcher-config isn't taken, {why}: the shipped one counts, or give it again." if why else ""
+    )
+    return limits, note
 
 
 def _recalled(run: RunPaths) -> tuple[Recalled | None, str]:

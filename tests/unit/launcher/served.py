@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contract.paths import RunPaths
+from launcher import config
 from launcher.page import server
 from tests.crowd import PATIENCE_S
 
@@ -57,8 +58,8 @@ def row(event: str, **fields: Any) -> str:
 class Page:
     """The page of a run, served by a thread."""
 
-    def __init__(self, run: RunPaths) -> None:
-        self.run = run
+    def __init__(self, run: RunPaths, limits: config.LauncherConfig | None = None) -> None:
+        self.run, self._limits = run, limits or config.load()
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = int(self._listening.getsockname()[1])
         lifeline, self._end = os.pipe()
@@ -67,7 +68,7 @@ class Page:
         self._thread.start()
 
     def _serve(self) -> None:
-        asyncio.run(server.serve(self.run, self._listening, TOKEN, self._lifeline))
+        asyncio.run(server.serve(self.run, self._limits, self._listening, TOKEN, self._lifeline))
 
     def close(self) -> None:
         os.close(self._end)

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from contract.locks import is_held
 from launcher.observe.nvml import GpuInUseError, lock_gpu
 from tests.conftest import REPOSITORY
+from tests.crowd import until
 
 HOLD = """
 import os, sys
@@ -70,7 +72,7 @@ def test_a_second_launcher_is_told_who_holds_the_gpu(shared: Path) -> None:
     first.end()
     said = str(refused.value)
     assert said.startswith(f"GPU GPU-1 is held by another launcher (process {first.process.pid} of ")
-    assert "run night): wait for its end" in said
+    assert " min old, run night): wait for its end, go on beside it with --share-gpu, or " in said
 
 
 def test_two_gpus_are_held_by_two_launchers(shared: Path) -> None:
@@ -84,7 +86,8 @@ def test_a_launcher_that_has_ended_however_is_in_no_one_s_way(shared: Path, how:
     Launcher("a long name that the next one is shorter than", shared).end(how)
     lock = lock_gpu("GPU-1", "day", shared)
     second = Launcher("night", shared)
-    assert second.said.endswith("run day): wait for its end, or use --device cpu with a simulator that needs no GPU.")
+    assert second.said.endswith("or use --device cpu with a simulator that needs no GPU.")
+    assert "run day): wait" in second.said
     lock.release()
     second.end()
 
@@ -149,14 +152,28 @@ def test_what_somebody_laid_in_its_place_is_refused_and_left_alone(shared: Path,
         os.mkfifo(place)
     else:
         place.mkdir()
-    with pytest.raises(GpuInUseError, match=r"can't be opened \(.+\): remove it if no launcher runs"):
+    with pytest.raises(GpuInUseError, match=r"can't be opened \(.+\): remove it if no launcher runs.*--share-gpu"):
         lock_gpu("GPU-1", "night", shared)
     assert precious.read_text() == "keep me"
 
 
+def test_whoever_holds_the_lock_without_a_word_is_named_by_the_kernel_s(shared: Path) -> None:
+    """Any user can, for ever; what the file says is the last launcher's, or whatever a user wrote there."""
+    lock_gpu("GPU-1", "night", shared).release()
+    (place,) = shared.iterdir()
+    program = "import fcntl, sys, time; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", program, str(place)]) as other:
+        until(lambda: is_held(place))
+        with pytest.raises(GpuInUseError) as refused:
+            lock_gpu("GPU-1", "day", shared)
+        assert f"held by a process that doesn't call itself a launcher (process {other.pid} of " in str(refused.value)
+        assert " min old): wait for its end, go on beside it with --share-gpu" in str(refused.value)
+        other.kill()
+
+
 def test_control_characters_of_another_user_don_t_reach_the_terminal(shared: Path) -> None:
     lock = lock_gpu("GPU-1", "night", shared)
-    os.pwrite(lock.descriptor, b"\x1b[2Jboo\x07\n" + b"x" * 5000, 0)
+    os.pwrite(lock.descriptor, b"process %d of me, run \x1b[2Jboo\x07\n" % os.getpid() + b"x" * 5000, 0)
     with pytest.raises(GpuInUseError) as refused:
         lock_gpu("GPU-1", "day", shared)
     lock.release()

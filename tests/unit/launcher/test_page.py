@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from contract.exits import ExitError
@@ -160,7 +162,7 @@ def test_a_port_that_is_taken_is_one_sentence_and_the_run_goes_on(run: RunPaths)
         with live_page.beside(run, port, said.append) as process:
             assert process is None
         with pytest.raises(live_page.NoPageError, match=f"Port {port} is taken by"):
-            live_page.serve(run, port, said.append)
+            live_page.serve(run, port, config.load(), said.append)
     assert len(said) == 1
     assert said[0].startswith(f"Port {port} is taken by python")
     assert "The run goes on without its page" in said[0]
@@ -182,15 +184,22 @@ def test_without_a_port_nothing_is_started(run: RunPaths) -> None:
 def opened(said: list[str]) -> urllib.request.OpenerDirector:
     """Return what has shown the token once."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    opener.open(said[0].split()[-1], timeout=PATIENCE_S).read()
+    opener.open(address_of(said[0]), timeout=PATIENCE_S).read()
     return opener
+
+
+def address_of(said: str) -> str:
+    """Return the page's address as its user finds it: in the file that the sentence names."""
+    found = re.search(r"its address is in (\S+), for you only", said)
+    assert found
+    return Path(found[1]).read_text().strip()
 
 
 def test_the_page_lives_beside_the_run_and_shows_who_looks_how_it_ended(run: RunPaths) -> None:
     said: list[str] = []
     with live_page.beside(run, 0, said.append) as process:
         assert process is not None
-        url = said[0].split()[-1].partition("?")[0]
+        url = address_of(said[0]).partition("?")[0]
         opener = opened(said)
         assert json.load(opener.open(f"{url}parts", timeout=PATIENCE_S))["parts"]
         with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -198,6 +207,41 @@ def test_the_page_lives_beside_the_run_and_shows_who_looks_how_it_ended(run: Run
     with pytest.raises(urllib.error.URLError, match="refused"):
         opener.open(url, timeout=PATIENCE_S)
     assert (run.logs / "page.log").read_text() == ""
+    assert not run.page_address.exists()
+
+
+@pytest.mark.parametrize("to_terminal", [True, False])
+def test_the_token_is_said_on_a_terminal_only_and_lies_in_a_file_of_its_user_s(
+    run: RunPaths, to_terminal: bool
+) -> None:
+    """A job's log, or a file that output goes to, may be open to other users of the machine."""
+    said: list[str] = []
+    before = os.umask(0)
+    try:
+        with live_page.beside(run, 0, said.append, to_terminal=to_terminal):
+            address = run.page_address.read_text().strip()
+            assert run.page_address.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=\S+", address)
+    assert (address.partition("token=")[2] in said[0]) is to_terminal
+
+
+def test_where_its_address_can_neither_be_said_nor_written_there_is_no_page(run: RunPaths) -> None:
+    said: list[str] = []
+    run.page_address.mkdir()
+    with live_page.beside(run, 0, said.append) as process:
+        assert process is None
+    assert "page.url: can't be written (Is a directory)" in said[0]
+    with live_page.beside(run, 0, said.append, to_terminal=True) as process:
+        assert process is not None
+    assert "/?token=" in said[1]
+
+
+def test_another_page_s_address_is_left_where_it_is(run: RunPaths) -> None:
+    with live_page.beside(run, 0, lambda _: None):
+        run.page_address.write_text("http://127.0.0.1:1/?token=later")
+    assert run.page_address.exists()
 
 
 def test_the_page_ends_with_a_launcher_that_is_killed(run: RunPaths) -> None:
@@ -248,3 +292,27 @@ def test_a_stop_that_fails_however_is_said_and_the_button_is_open_again(
     until(lambda: "LookupError" in buttons.said())
     assert buttons.open("updating")["stop"]
     lock.release()
+
+
+def test_the_button_stops_the_run_by_its_own_launcher_configuration(
+    run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(config.SHIPPED.read_text().replace("stop_grace_s: 60", "stop_grace_s: 600"))
+    with live_page.beside(run, 0, lambda _: None, own) as process:
+        assert psutil.Process(process).cmdline()[-1] == str(own)
+    asked: list[config.LauncherConfig] = []
+
+    def stop(_: RunPaths, limits: config.LauncherConfig) -> str:
+        asked.append(limits)
+        return "It is down."
+
+    monkeypatch.setattr(down, "run", stop)
+    lock, page = Lock(run.launcher_lock), Page(run, config.load(own))
+    try:
+        assert page.ask("/do/stop", "POST", **page.own).status == 200
+        until(lambda: asked)
+    finally:
+        page.close()
+        lock.release()
+    assert asked == [config.load(own)]

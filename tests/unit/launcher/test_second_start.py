@@ -23,11 +23,12 @@ from contract.readers import read_object
 from launcher import config, down
 from launcher import up as up_command
 from launcher.act.journal import Journal
-from launcher.act.launcher_state import LauncherState
+from launcher.act.launcher_state import LauncherState, recall
 from launcher.cli import app
 from launcher.decide.decisions import Ending
 from launcher.observe.pools import Cards
 from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from launcher.page import live_page
 from launcher.resolve import agent_args, resuming
 from launcher.resolve.resuming import Requested
 from launcher.up import locked
@@ -61,6 +62,7 @@ GIVEN: dict[str, tuple[Value, Value]] = {
     "simulator_host": ((("--simulator-host", "gpu-box"), "gpu-box"), (("--simulator-host", ""), None)),
     "port": ((("--port", "2100"), 2100), (("--port", "2200"), 2200)),
     "gpu": ((("--gpu", "0,1"), Cards(0, 1)), (("--gpu", "1"), Cards(1, 1))),
+    "share_gpu": ((("--share-gpu",), True), (("--no-share-gpu",), False)),
     "collectors": ((("--collectors", "4"), 4), (("--collectors", "2"), 2)),
     "cluster": ((("--cluster", "auto"), "auto"), (("--cluster", ""), None)),
     "max_timesteps": ((("--max-timesteps", "6000"), 6000), (("--max-timesteps", "8000"), 8000)),
@@ -295,6 +297,73 @@ def test_a_launcher_configuration_of_one_s_own_is_taken_all_the_same(up: Up) -> 
     assert requested(up()).options.launcher_config == Path("l.yaml").absolute()
     Path("l.yaml").chmod(0o666)
     assert requested(up()).options.launcher_config == config.SHIPPED
+
+
+def stopped_by(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[config.LauncherConfig, str]:
+    """Return the launcher's configuration by which ``down`` and ``dashboard`` go, and what they say of it."""
+    found: list[config.LauncherConfig] = []
+
+    def stop(_: RunPaths, limits: config.LauncherConfig) -> str:
+        found.append(limits)
+        return "It is down."
+
+    monkeypatch.setattr(down, "run", stop)
+    monkeypatch.setattr(live_page, "serve", lambda _run, _port, limits, *_, **__: found.append(limits))
+    said = [CliRunner().invoke(app, [each, "r1", *words]).output for each in ("down", "dashboard")]
+    assert found[0] == found[1], "both stop a run"
+    return found[0], said[1]
+
+
+def opened_to_all(*paths: Path) -> None:
+    for path in paths:
+        path.chmod(0o666)
+
+
+def own_limits(poll_s: float) -> None:
+    text = Path("l.yaml").read_text(encoding="utf-8")
+    Path("l.yaml").write_text(text.replace("poll_s: 0.2", f"poll_s: {poll_s}"), encoding="utf-8")
+
+
+def test_a_run_is_stopped_by_the_launchers_configuration_that_it_goes_by(
+    up: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_limits(0.3)
+    begun(up("--launcher-config", "l.yaml"))
+    assert stopped_by(monkeypatch) == (config.load(Path("l.yaml")), "")
+    assert stopped_by(monkeypatch, "--launcher-config", "m.yaml")[0] == config.load(Path("m.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda _: Path("l.yaml").unlink(), "l.yaml: can't be read"),
+        (lambda run: opened_to_all(run.launcher_state, Path("l.yaml")), "others can write"),
+        (lambda run: spoiled(run, "port", value=WRONG), "`port` is"),
+    ],
+    ids=["gone", "open", "unusable"],
+)
+def test_where_that_cant_be_used_or_believed_the_shipped_one_counts_and_why_is_said(
+    up: Up, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[RunPaths], object], why: str
+) -> None:
+    own_limits(0.3)
+    run = begun(up("--launcher-config", "l.yaml"))
+    spoil(run)
+    limits, said = stopped_by(monkeypatch)
+    assert limits == config.load()
+    assert why in said
+    assert "the shipped one counts" in said or "shipped configuration counts" in said
+
+
+def test_a_stack_of_others_isnt_taken_down_by_their_files(up: Up) -> None:
+    run = begun(up("--stack", "elsewhere", "--runtime", "compose"))
+    before = recall(run)
+    assert before is not None
+    assert resuming.believed(before).stack == Path("elsewhere").absolute()
+    run.launcher_state.chmod(0o666)
+    before = recall(run)
+    assert before is not None
+    assert resuming.believed(before).stack == RunOptions().stack
+    assert resuming.believed(before).runtime == "compose"
 
 
 def test_what_a_launcher_writes_is_open_to_nobody_else_whatever_the_umask(up: Up) -> None:

@@ -80,7 +80,13 @@ CATALOGUE: dict[str, Blueprint] = {}
 
 
 def register(blueprint: Blueprint) -> None:
-    """Add a blueprint to the catalogue; its uid is its place there."""
+    """Add a blueprint to the catalogue; its uid is its place there.
+
+    Raises:
+        ValueError: there is another one of that id.
+    """
+    if blueprint.id in CATALOGUE:
+        raise ValueError(f"blueprint {blueprint.id} is in the catalogue already: give one of the two another id.")
     CATALOGUE[blueprint.id] = replace(blueprint, uid=len(CATALOGUE) + 1)
 
 

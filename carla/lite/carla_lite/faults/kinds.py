@@ -233,6 +233,17 @@ class Grow(Memory):
             self.take(due_mib - self.held_mib)
 
 
-KINDS: dict[str, type[Fault]] = {
-    kind.kind: kind for kind in (Crash, Exit, SlowStart, Log, Hang, IgnoreSigterm, DeadRpc, Drop, Black, Hold, Grow)
-}
+def by_kind(faults: Iterable[type[Fault]]) -> dict[str, type[Fault]]:
+    """Return the faults by what they are asked for as.
+
+    Raises:
+        ValueError: two are of one kind.
+    """
+    found: dict[str, type[Fault]] = {}
+    for each in faults:
+        if (other := found.setdefault(each.kind, each)) is not each:
+            raise ValueError(f"{each.__name__} and {other.__name__} are both of the kind {each.kind}: rename one.")
+    return found
+
+
+KINDS = by_kind((Crash, Exit, SlowStart, Log, Hang, IgnoreSigterm, DeadRpc, Drop, Black, Hold, Grow))

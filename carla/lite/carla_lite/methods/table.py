@@ -28,8 +28,13 @@ def method(function: F) -> F:
     """Enter ``function(world, *args)`` as the RPC method of its name.
 
     It returns the result, or None for void, and raises ``RpcError`` with a sentence for the caller.
+
+    Raises:
+        ValueError: there is another one of that name.
     """
-    _METHODS[function.__name__] = function
+    name = function.__name__
+    if (other := _METHODS.setdefault(name, function)) is not function:
+        raise ValueError(f"RPC method {name} of {function.__module__} is in {other.__module__} already: name one anew.")
     return function
 
 

@@ -1,0 +1,43 @@
+"""Methods, blueprints, sensors and faults are found by name: a second one of a name is an error when it is imported."""
+
+from __future__ import annotations
+
+import pytest
+
+from carla_lite.actors.sensors import SENSORS, CollisionSensor, enter
+from carla_lite.blueprints.catalogue import CATALOGUE, Blueprint, register
+from carla_lite.faults.kinds import Crash, Hang, by_kind
+from carla_lite.methods import table
+from carla_lite.methods.episode import version
+from carla_lite.world import World
+
+
+def test_a_second_method_of_a_name_is_refused_and_the_first_stays() -> None:
+    def another(_: World) -> str:
+        return "another"
+
+    another.__name__ = "version"
+    with pytest.raises(ValueError, match=r"RPC method version of .* is in carla_lite.methods.episode already"):
+        table.method(another)
+    assert table._METHODS["version"] is version
+    assert table.method(version) is version
+
+
+def test_a_second_blueprint_or_sensor_of_an_id_is_refused_and_the_first_stays() -> None:
+    name = "sensor.camera.rgb"
+    blueprint, sensor = CATALOGUE[name], SENSORS[name]
+    with pytest.raises(ValueError, match=r"blueprint sensor\.camera\.rgb is in the catalogue already"):
+        register(Blueprint(name))
+    with pytest.raises(ValueError, match="already"):
+        enter(CollisionSensor, name)
+    assert CATALOGUE[name] is blueprint
+    assert SENSORS[name] is sensor
+
+
+def test_two_faults_of_one_kind_are_refused() -> None:
+    class Again(Hang):
+        """One more that hangs."""
+
+    assert by_kind((Crash, Hang)) == {"crash": Crash, "hang": Hang}
+    with pytest.raises(ValueError, match="Again and Hang are both of the kind hang"):
+        by_kind((Crash, Hang, Again))

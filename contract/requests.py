@@ -163,7 +163,13 @@ def send(run: RunPaths, kind: str, values: Mapping[str, Any]) -> int:
         raise ExitError(
             f"{run.path}: request {_id(_read(run.request))} isn't answered yet; wait for it.", Exit.BAD_CONFIG
         )
-    return write_request(run, kind, values)
+    try:
+        return write_request(run, kind, values)
+    except OSError as error:
+        raise ExitError(
+            f"{run.request}: can't be written ({error.strerror}): only the run's owner can ask it for something.",
+            Exit.BAD_CONFIG,
+        ) from None
 
 
 def is_open(run: RunPaths) -> bool:

@@ -5,13 +5,16 @@ The process is forked with everything imported: another account may not be allow
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import pytest
+
+from contract.exits import ExitError
 
 ALICE, BOB = 65_533, 65_532
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two accounts")
@@ -19,21 +22,57 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for
 
 def as_user(user: int, act: Callable[[], Any]) -> Any:
     """Return what an account gets for it, as JSON has it."""
-    source, sink = os.pipe()
+    with meanwhile(user, act) as (_, found):
+        return found
+
+
+@contextlib.contextmanager
+def meanwhile(user: int, act: Callable[[], Any]) -> Iterator[tuple[int, Any]]:
+    """Have an account do something, and keep what it got by it until the block ends; give its process and the answer.
+
+    What JSON hasn't is given as None.
+    """
+    (source, sink), (lifeline, end) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        try:
-            os.close(source)
-            os.setgroups([])
-            os.setgid(user)
-            os.setuid(user)
-            os.write(sink, json.dumps(act()).encode())
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    os.close(sink)
-    with os.fdopen(source, "rb") as answer:
-        found = answer.read()
-    assert os.waitpid(child, 0)[1] == 0, "it failed, as printed above"
-    return json.loads(found)
+        _live(user, act, sink, lifeline, (source, end))
+    for theirs in (sink, lifeline):
+        os.close(theirs)
+    try:
+        with os.fdopen(source, "rb") as answer:
+            line = answer.readline()
+        assert line, "it failed, as printed above"
+        yield child, json.loads(line)
+    finally:
+        os.close(end)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def refusal(act: Callable[[], object]) -> str:
+    """Return what it says that it refuses, or with which error it fails."""
+    try:
+        act()
+    except ExitError as error:
+        return str(error)
+    except OSError as error:
+        return type(error).__name__
+    return ""
+
+
+def _live(user: int, act: Callable[[], Any], sink: int, lifeline: int, others: tuple[int, ...]) -> NoReturn:
+    code = 1
+    try:
+        for end in others:
+            os.close(end)
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+        kept = act()
+        os.write(sink, (json.dumps(kept, default=lambda _: None) + "\n").encode())
+        os.close(sink)
+        os.read(lifeline, 1)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)

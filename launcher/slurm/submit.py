@@ -105,14 +105,16 @@ def submit(run: RunPaths, text: str) -> str:
     """Write the script, hand it to Slurm, and return the job's number.
 
     Raises:
-        SubmitError: Slurm doesn't take it, or there is none.
-        OSError: the run's folder can't be written.
+        SubmitError: Slurm doesn't take it, there is none, or the run's folder can't be written.
     """
-    run.path.parent.mkdir(parents=True, exist_ok=True)
-    run.path.mkdir(mode=0o755, exist_ok=True)
-    record.folder(run).mkdir(mode=0o755, exist_ok=True)
     path = record.folder(run) / "job.sh"
-    write_whole(path, text)
+    try:
+        run.path.parent.mkdir(parents=True, exist_ok=True)
+        run.path.mkdir(mode=0o755, exist_ok=True)
+        record.folder(run).mkdir(mode=0o755, exist_ok=True)
+        write_whole(path, text)
+    except OSError as error:
+        raise SubmitError(f"{run.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
     try:
         done = subprocess.run(
             ("sbatch", "--parsable", str(path)), capture_output=True, text=True, timeout=SUBMIT_S, check=False

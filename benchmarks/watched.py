@@ -136,7 +136,9 @@ def run(steps: int, seconds: float | None, read: bool) -> Used:
 def looked_at(process: subprocess.Popen[str], paths: RunPaths, seconds: float | None, read: bool) -> Used:
     """Look at a run until it ends, or for so many seconds of its training."""
     assert process.stdout is not None
-    address = next((found[1] for line in process.stdout if (found := re.search(r"live page: (\S+)", line))), None)
+    address = next(
+        (found[1] for line in process.stdout if (found := re.search(r"address is in (.+), for", line))), None
+    )
     if address is None:
         raise SystemExit("The launcher served no page: its words are above.")
     threading.Thread(target=process.stdout.read, daemon=True).start()  # a full pipe would hold it up

@@ -41,12 +41,12 @@ def elsewhere(tmp_path: Path) -> Iterator[str]:
 
 
 def address_of(run: Launched) -> str:
-    """Return the page's address, as the launcher prints it."""
+    """Return the page's address, as its user finds it: in the file that the launcher names."""
     assert run.process.stdout is not None
     for line in run.process.stdout:
-        if found := re.search(r"live page: (\S+)", line):
+        if found := re.search(r"live page: its address is in (.+), for you only", line):
             threading.Thread(target=run.process.stdout.read, daemon=True).start()  # a full pipe would hold it up
-            return found[1]
+            return Path(found[1]).read_text(encoding="utf-8").strip()
     raise AssertionError("it said nothing of a page")
 
 

@@ -24,6 +24,7 @@ from launcher.act.runtime import Role, Start, StartError
 from launcher.observe.container_engine import ContainerEngine, Product
 from launcher.observe.observation import Ended
 from launcher.options import RunOptions, SimulatorKind
+from tests.accounts import ALICE, needs_root
 from tests.conftest import REPOSITORY
 from tests.crowd import until
 
@@ -510,3 +511,30 @@ def test_a_container_that_somebody_removed_has_ended_nobody_knows_how(run: RunPa
     engine.answers = [None]
     removed.look()
     assert removed.poll() == Ended(LOST)
+
+
+@needs_root
+def test_root_gives_the_run_to_the_agent_and_nothing_beyond_it(run: RunPaths, runtime: ComposeRuntime) -> None:
+    outside = run.path.parent.parent / "etc"
+    outside.mkdir()
+    (outside / "shadow").touch()
+    (run.logs / "agent.log").touch()
+    (run.path / "videos").symlink_to(outside)
+    (run.path / "config.yaml").symlink_to(outside / "shadow")
+    os.chown(run.path, ALICE, ALICE)
+    runtime._give_the_run_to_the_agent()
+    own = (run.path, run.logs, run.logs / "agent.log", run.path / "videos", run.path / "config.yaml")
+    assert [path.lstat().st_uid for path in own] == [ALICE] * len(own)
+    assert [path.stat().st_uid for path in (outside, outside / "shadow")] == [0, 0]
+
+
+@needs_root
+def test_root_doesnt_follow_a_run_s_folder_that_became_a_link(run: RunPaths, runtime: ComposeRuntime) -> None:
+    outside = run.path.parent.parent / "etc"
+    outside.mkdir()
+    run.path.rename(run.path.with_name("aside"))
+    run.path.symlink_to(outside)
+    os.lchown(run.path, ALICE, ALICE)
+    with pytest.raises(OSError, match="a link on the way that isn't root's"):
+        runtime._give_the_run_to_the_agent()
+    assert outside.stat().st_uid == 0

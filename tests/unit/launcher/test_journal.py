@@ -34,6 +34,18 @@ def journal(run: RunPaths, now: float = 1000.0) -> Journal:
     return Journal(run, LauncherState("run", RunOptions(map="Lite01"), "127.0.0.1", 2000), lambda: now)
 
 
+def test_nothing_is_written_through_links_that_a_container_laid_in_the_run_s_folder(run: RunPaths) -> None:
+    precious = run.path.parent / "precious"
+    precious.write_text("keep me")
+    for path in (run.launcher_events, run.launcher_memory, run.path / f".launcher.json.{os.getpid()}"):
+        path.symlink_to(precious)
+    written = journal(run)
+    written.event(LauncherEvent.SIMULATOR_FAILED, "signal 11")
+    written.memory({"pools": {}})
+    assert precious.read_text() == "keep me"
+    assert read_object(run.launcher_state)["run"] == "run"
+
+
 def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPaths) -> None:
     written = journal(run)
     written.state = replace(written.state, simulator=ProcessState(7, "python", "log"))

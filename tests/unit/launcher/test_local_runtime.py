@@ -22,7 +22,7 @@ from launcher import config
 from launcher.act.leftovers import await_leftovers
 from launcher.act.local.runtime import LocalRuntime
 from launcher.act.run_spec import RunSpec
-from launcher.act.runtime import Child, Role, Start
+from launcher.act.runtime import Child, Role, Start, StartError
 from launcher.observe.observation import Ended
 from launcher.observe.pools import Cards
 from launcher.options import RunOptions, SimulatorKind
@@ -196,6 +196,21 @@ def test_a_command_that_cannot_be_filled_in_is_refused_with_the_file(command: st
         config.LauncherConfigError, match=re.escape(f"simulator.command is `{command}`; expected words")
     ):
         config.load(own)
+
+
+def test_a_link_or_a_pipe_in_a_log_s_place_is_named_and_nothing_is_started(make: Make, run: RunPaths) -> None:
+    precious = run.path / "precious"
+    precious.write_text("keep me")
+    (run.logs / "agent.log").symlink_to(precious)
+    os.mkfifo(run.logs / "simulator.log")
+    runtime = make("print('started')")
+    with pytest.raises(
+        StartError, match=r"can't be started \(it is a link, expected a file\); its log is .*agent\.log"
+    ):
+        runtime.start(AGENT)
+    with pytest.raises(StartError, match=r"its log is .*simulator\.log"):
+        runtime.start(SIMULATOR)
+    assert precious.read_text() == "keep me"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import re
 import signal
 import statistics
 import subprocess
@@ -136,12 +135,10 @@ def run(steps: int, seconds: float | None, read: bool) -> Used:
 def looked_at(process: subprocess.Popen[str], paths: RunPaths, seconds: float | None, read: bool) -> Used:
     """Look at a run until it ends, or for so many seconds of its training."""
     assert process.stdout is not None
-    address = next(
-        (found[1] for line in process.stdout if (found := re.search(r"address is in (.+), for", line))), None
-    )
-    if address is None:
+    if not any("live page: its address is in" in line for line in process.stdout):
         raise SystemExit("The launcher served no page: its words are above.")
     threading.Thread(target=process.stdout.read, daemon=True).start()  # a full pipe would hold it up
+    address = paths.page_address.read_text(encoding="utf-8").strip()
     used, deadline_s, began_s = Used(), time.monotonic() + RUN_S, 0.0
     with reading(address, used.reads) if read else contextlib.nullcontext():
         while process.poll() is None and time.monotonic() < deadline_s:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import carla
@@ -21,7 +22,8 @@ from tests.browser import browsing, needs_chromium
 from tests.conftest import REPOSITORY, port_pair
 from tests.crowd import PATIENCE_S, until
 
-ADDRESS = re.compile(r"window at http://127\.0\.0\.1:(\d+)/\?token=(\S+)")
+PLACE = re.compile(r"window: its address is in (.+), for you only")
+ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)")
 
 
 class Reply(NamedTuple):
@@ -41,9 +43,14 @@ class Viewed:
         )
         assert self.process.stdout is not None
         said = ""
-        while not (found := ADDRESS.search(said)):
+        while not (place := PLACE.search(said)):
             said += (line := self.process.stdout.readline())
             assert line, said
+        self.place = Path(place[1])
+        assert self.place.stat().st_mode & 0o777 == 0o600
+        found = ADDRESS.match(self.place.read_text(encoding="utf-8"))
+        assert found
+        assert found[2] not in said, "a log may be open to others"
         self.window, self.token = int(found[1]), found[2]
         self.address = f"http://127.0.0.1:{self.window}/?token={self.token}"
 
@@ -187,6 +194,7 @@ def test_another_map_is_shown_once_it_is_loaded() -> None:
     server.until(lambda state: (state.get("town") or {}).get("name") == "Lite02")
     server.process.terminate()
     assert server.process.wait(PATIENCE_S) == 0
+    assert not server.place.exists()
 
 
 def test_a_port_that_is_taken_is_one_sentence(viewed: Viewed) -> None:

@@ -123,7 +123,7 @@ def main(
         print(f"carla-lite: runs {compiled.running}", flush=True)
         if window_socket is not None:
             address = ends.enter_context(launch.window(window_socket, (host, port), seed))
-            print(f"carla-lite: window at {address}", flush=True)
+            print(f"carla-lite: {ends.enter_context(launch.told(address, sys.stdout.isatty()))}", flush=True)
         server.serve()
 
 

@@ -8,6 +8,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +64,23 @@ def window(listening: socket.socket, server: tuple[str, int], seed: int) -> Iter
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextlib.contextmanager
+def told(address: str, to_terminal: bool) -> Iterator[str]:
+    """Give what is said of the window's address while the block lasts.
+
+    On a terminal the address itself. A log may be open to other users, so there it is the name of a file that is not.
+    """
+    if to_terminal:
+        yield f"window at {address}"
+        return
+    with contextlib.ExitStack() as kept:
+        try:  # made for its user only
+            file = kept.enter_context(tempfile.NamedTemporaryFile("w", prefix="carla-lite-window-", suffix=".url"))
+        except OSError as error:
+            yield f"window: no file can hold its address ({error.strerror}): set TMPDIR, or start it in a terminal"
+            return
+        file.write(f"{address}\n")
+        file.flush()
+        yield f"window: its address is in {file.name}, for you only"

@@ -16,6 +16,7 @@ import pytest
 from agent import config
 from agent.cluster.chunks import UNACKNOWLEDGED, Received
 from agent.cluster.node import Ask, Begin, Node, Told
+from agent.cluster.simulator import Simulator
 from agent.exchange.messages import EpisodeEnded, Ready, Stop
 from agent.exchange.weights import flatten
 from agent.td3.networks import Policy
@@ -25,6 +26,7 @@ from agent.td3.replay.ring import Ring
 from agent.trainer.shares import settings_of
 from contract.events import CollectorEnd
 from tests.crowd import until
+from tests.wire.launched import own_limits
 from tests.wire.trainee import SMALL, running
 
 LIMIT_S = 120.0
@@ -157,3 +159,16 @@ def test_a_simulator_that_is_killed_is_started_again_and_the_collector_drives_on
             learner.begin(f"life {learner.turn}")
     assert learner.received.head.steps == 60
     assert node.exchange(learner.question(60)).simulator["restarts"] == 1
+
+
+def test_a_node_starts_the_simulator_that_was_chosen_though_a_carla_is_installed(tmp_path: Path) -> None:
+    own = own_limits(tmp_path, {"simulator.command": "sh -c 'echo CARLA; sleep 600'"})
+    folder = tmp_path / "node"
+    folder.mkdir()
+    simulator = Simulator(folder, ("--simulator", "carla-lite", *own))
+    try:
+        simulator.start()
+        until(lambda: simulator.seen["state"] == "healthy", LIMIT_S)
+        assert (folder / "logs" / "simulator.log").read_text().startswith("carla-lite: Lite01 on ")
+    finally:
+        simulator.close()

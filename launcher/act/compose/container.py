@@ -47,9 +47,12 @@ class Creation:
 
     def words(self) -> str:
         """Return the last line that the command said, and what it means."""
-        with open_to_read(self.log) as file:
-            file.seek(self.log_begin)
-            return explained(file.read().decode(errors="replace"))
+        try:
+            with open_to_read(self.log) as file:
+                file.seek(self.log_begin)
+                return explained(file.read().decode(errors="replace"))
+        except OSError as error:
+            return f"{self.log} can't be read ({error.strerror})"
 
 
 class ComposeChild:
@@ -157,7 +160,7 @@ class ComposeChild:
         code = creation.command.poll()
         if code is None:
             return None
-        with open_to_append(self._log) as file:
+        with contextlib.suppress(OSError), open_to_append(self._log) as file:
             file.write(f"launcher: docker compose up {self._service}: {creation.words()}\n".encode())
         return Ended(code or LOST)
 

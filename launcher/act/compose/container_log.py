@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from contract.files import open_to_append, open_to_read, write_whole
-from contract.readers import read_object
+from contract.readers import number, read_object
 from launcher.act.compose.engine import Engine, EngineError
 from launcher.act.local.process_shim import plain
 
@@ -54,7 +54,7 @@ class ContainerLog:
         if saved.get("container") != self._container:
             self._save("")
             return 0, ""
-        return _lines_after(self._path, int(saved["size"])), str(saved["time"])
+        return _lines_after(self._path, int(number(saved.get("size")) or 0)), str(saved.get("time", ""))
 
     def _follow(self) -> None:
         while not self._closed.is_set() and self._goes_on():

@@ -184,7 +184,10 @@ class ComposeRuntime:
             self._project.write(self._variables())
         else:
             self.check()
-        self._give_the_run_to_the_agent()
+        try:
+            self._give_the_run_to_the_agent()
+        except OSError as error:
+            raise StartError(f"{self._spec.run.path}: can't be given to the agent ({error.strerror}).") from None
         service, log = SERVICES[start.role], self._log_of(start.role)
         creation = self._create(start.role, service)
         self._children[start.role] = ComposeChild(self._engine, self.project, service, log, creation)

@@ -494,6 +494,18 @@ def test_a_command_that_made_no_container_is_a_failure_with_its_last_words_in_th
     assert (run.logs / "agent.log").read_text() == f"launcher: docker compose up agent: {reason}\n"
 
 
+def test_links_in_the_place_of_its_logs_cost_the_words_only(run: RunPaths) -> None:
+    precious = run.path / "precious"
+    precious.write_text("keep me")
+    made = created(run, Engine(created=["c0"]), Command(17))
+    (run.logs / "compose.log").unlink()
+    for name in ("agent.log", "compose.log"):
+        (run.logs / name).symlink_to(precious)
+    made.look()
+    assert made.poll() == Ended(17)
+    assert precious.read_text() == "keep me"
+
+
 def test_a_start_that_is_stopped_creates_no_container_any_more(run: RunPaths) -> None:
     command = Command()
     made = created(run, Engine(created=["c0"]), command)
@@ -529,12 +541,15 @@ def test_root_gives_the_run_to_the_agent_and_nothing_beyond_it(run: RunPaths, ru
 
 
 @needs_root
-def test_root_doesnt_follow_a_run_s_folder_that_became_a_link(run: RunPaths, runtime: ComposeRuntime) -> None:
+def test_root_doesnt_follow_a_run_s_folder_that_became_a_link(
+    run: RunPaths, runtime: ComposeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "check", lambda: None)
     outside = run.path.parent.parent / "etc"
     outside.mkdir()
     run.path.rename(run.path.with_name("aside"))
     run.path.symlink_to(outside)
     os.lchown(run.path, ALICE, ALICE)
-    with pytest.raises(OSError, match="a link on the way that isn't root's"):
-        runtime._give_the_run_to_the_agent()
+    with pytest.raises(StartError, match=r"can't be given to the agent \(a link on the way that isn't root's\)"):
+        runtime.start(Start(Role.AGENT))
     assert outside.stat().st_uid == 0

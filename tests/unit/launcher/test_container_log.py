@@ -138,3 +138,11 @@ def test_a_file_that_cant_be_opened_yet_is_tried_again(path: Path) -> None:
     path.rmdir()
     log.finish(PATIENCE_S)
     assert path.read_text(encoding="utf-8") == "one\n"
+
+
+@pytest.mark.parametrize("place", ['{"container": "c1"}', '{"container": "c1", "size": "x", "time": 3}'])
+def test_a_place_that_others_wrote_is_none(path: Path, place: str) -> None:
+    path.with_name(f"{path.name}.position").write_text(place)
+    log = follow(Engine(printed("one")), path)
+    log._closed.set()
+    log.finish(PATIENCE_S)

@@ -39,7 +39,7 @@ def test_it_is_started_once_and_its_state_says_what_is_missing(tmp_path: Path) -
         stderr=subprocess.STDOUT,
         text=True,
     ) as node:
-        until(lambda: "Vulkan" in str(read_object(tmp_path / "simulator.json").get("cause")), 120)
+        until(lambda: "Vulkan" in str(read_object(tmp_path / "simulator.json").get("cause")))
         said, _ = node.communicate(timeout=120)
     assert "no Vulkan driver that it can use" in said
     assert "started again" not in said

@@ -1,6 +1,7 @@
 """Steps a second of the gymnasium environment, image observation, against a carla-lite of its own.
 
-The PID driver drives, so that the car moves and episodes end as they do; resets are counted in. Run:
+The PID driver drives, so that the car moves and episodes end as they do; resets are counted in. On a machine that
+others use, the processor time of a step says more than its rate. Run:
 ``python benchmarks/env_steps.py --steps 2000 --repeats 5 --json``.
 """
 
@@ -12,8 +13,9 @@ import sys
 import time
 from typing import Annotated, Any
 
+import psutil
 import typer
-from lite_server import lite_server
+from lite_server import lite_process
 from measuring import counted, machine, spread
 
 from agent.config import EnvironmentConfig, SimulatorConfig
@@ -27,15 +29,19 @@ def main(
     repeats: Annotated[int, typer.Option(min=1, help="Repeats; the figure is their median.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    with lite_server(map) as port:
+    with lite_process(map) as (port, server):
         env = DrivingEnv(EnvironmentConfig(), SimulatorConfig(host="127.0.0.1", port=port))
         _rate(env, 200)  # caches of server and client fill
+        before = _processor_s(os.getpid()), _processor_s(server)
         rates = [_rate(env, steps) for _ in counted(range(repeats), "turn")]
+        after = _processor_s(os.getpid()), _processor_s(server)
         env.close()
+    taken_us = [round((late - early) / (steps * repeats) * 1e6) for early, late in zip(before, after, strict=True)]
     report: dict[str, Any] = {
         "what": "environment steps a second, 4×84×84 image and vector, resets included",
         "map": map,
         "steps_per_s": spread(rates),
+        "processor_us_a_step": dict(zip(("client", "server"), taken_us, strict=True)),
         "steps": steps,
         "repeats": repeats,
         "machine": machine("carla", "gymnasium", "numpy", "opencv-python-headless"),
@@ -45,6 +51,11 @@ def main(
         if as_json
         else f"{report['steps_per_s']['median']} steps/s on {map}"
     )
+
+
+def _processor_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def _rate(env: DrivingEnv, steps: int) -> float:

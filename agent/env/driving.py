@@ -6,6 +6,7 @@ environment a simulator: evaluation shares it, because a second one would destro
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from agent.env.session import BlockedStart, NoSimulator, Session, SimulatorLost
 from agent.env.stop_signs import Hold, StopWatch, stop_signs
 from agent.env.surroundings import Surroundings
 from agent.env.traffic import Traffic
-from agent.env.traffic_lights import LightCycles, LightWatch
+from agent.env.traffic_lights import LightAhead, LightCycles, LightWatch
 from agent.env.walkers import Walkers
 
 Action = NDArray[np.float32]
@@ -84,6 +85,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self.observation_space = observation.space(self.config.camera, extra)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.car: Car | None = None
+        self._anyone = self.config.traffic.anyone
         self._seed: int = seed
         self._seeded = False
         self._replaced = False
@@ -122,7 +124,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     @property
     def state(self) -> DriverState:
         """The car on its route, for drivers that aren't networks."""
-        return replace(self._running().state, wheel=self._actuators.applied[0])
+        return self._running().state
 
     @property
     def around(self) -> World:
@@ -180,7 +182,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             raise gymnasium.error.ResetNeeded("The episode has ended: call reset() before step().")
         applied = self._actuators.follow(*_checked(action))
         # What the action could know of: a reward that went by what only came after it would be no fault of its.
-        ahead = self.hazards if self.config.traffic.anyone else hazards.NOTHING
+        ahead = self.hazards if self._anyone else hazards.NOTHING
         try:
             whole_second = episode.steps % self._second == 0
             if self._walkers is not None and whole_second:
@@ -195,7 +197,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             self._lose()
             self.loss = str(loss)
             self._around, self._hazards = World(), hazards.NOTHING
-            episode.lose()
+            episode.lose(applied[0])
             return self._observation(), 0.0, False, True, episode.info()
         reward = episode.advance(motion, applied, events)
         terminated = episode.terminated
@@ -255,7 +257,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             target_mps = self.config.reward.target_speed_mps
             delta_s, lag_s = self.session.config.fixed_delta_s, self.config.action_rate.lag_s
             self._expert = Expert(target_mps, delta_s, lambda: self.hazards, lag_s)
-        self._lights = LightWatch(self.session, self.car.actor)
+        self._lights = LightWatch(self.session, self.car.actor) if self.config.traffic.lights else None
         self._signs = stop_signs(self.session) if self._signs is None else self._signs
         self._stops = StopWatch(self._signs)
         self._events(self.car, self._episode, motion, hazards.NOTHING)
@@ -305,17 +307,23 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             self._stack.add(picture)
 
     def _events(self, car: Car, episode: Episode, motion: Motion, ahead: Hazards) -> Events:
-        assert self._lights is not None
         assert self._stops is not None
         after = episode.start_frame
-        compared = self._traffic if episode.rules.goes_on else None
-        return Events(
+        own = Events(
             collisions=tuple(car.sensors.collisions(after)),
             lane_invasions=car.sensors.lane_invasions(after),
-            light=self._lights.look(motion),
+            ran_stop_sign=self._stops.look(motion),
+        )
+        return self._meeting(own, episode, motion, ahead) if self._anyone else own
+
+    def _meeting(self, own: Events, episode: Episode, motion: Motion, ahead: Hazards) -> Events:
+        """Return the car's own events with what it had to do with lights, cars and people."""
+        compared = self._traffic if episode.rules.goes_on else None
+        return replace(
+            own,
+            light=LightAhead.NONE if self._lights is None else self._lights.look(motion),
             faced=traffic_lights.faced(ahead),
             line_gap_m=ahead.light_gap_m,
-            ran_stop_sign=self._stops.look(motion),
             traffic_mps=None if compared is None else compared.mean_speed_mps(),
             allowed_mps=hazards.target_speed(ahead, self.config.reward.target_speed_mps),
             ttc_s=hazards.time_to_collision(ahead, episode.state.speed_mps),
@@ -364,7 +372,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
 def _checked(action: Action) -> tuple[float, float]:
     steer, pedal = (float(value) for value in action)
-    if not (np.isfinite(steer) and np.isfinite(pedal)):
+    if not (math.isfinite(steer) and math.isfinite(pedal)):
         raise ValueError(f"The action is {action!r}; expected two finite numbers in [-1, 1].")
     return min(1.0, max(-1.0, steer)), min(1.0, max(-1.0, pedal))
 

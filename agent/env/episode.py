@@ -6,7 +6,7 @@ Pure bookkeeping over ``Motion`` values; owns no simulator, so that every rule c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from agent.config import EnvironmentConfig
@@ -104,7 +104,7 @@ class Episode:
         self._best_s_m = self._counted_s_m = 0.0
         self._got_on_step = 0
         self._motion = motion
-        self.state = self._state(motion, 0.0)
+        self.state = self._state(motion, 0.0, 0.0)
 
     @property
     def time_s(self) -> float:
@@ -124,7 +124,7 @@ class Episode:
     def advance(self, motion: Motion, action: tuple[float, float], events: Events) -> float:
         """Take in one step, set ``end`` if it was the last, and return its reward."""
         before, best_s_m = self.state, self._best_s_m
-        self.state = self._state(motion, before.place.s_m)
+        self.state = self._state(motion, before.place.s_m, action[0])
         self._measure(motion, events)
         hit, passed = self._hit(events), self._passes_red(events)
         self._judge_lights(events)
@@ -151,9 +151,10 @@ class Episode:
         self.terms = reward.terms(step, self._config.reward)
         return sum(self.terms.values())
 
-    def lose(self) -> None:
-        """End with the simulator: nothing of the step under way counts."""
+    def lose(self, wheel: float) -> None:
+        """End with the simulator: nothing of the step under way counts but where the wheel is by then."""
         self.end = "simulator_lost"
+        self.state = replace(self.state, wheel=wheel)
         self.terms = dict.fromkeys(self.terms, 0.0)
 
     def info(self) -> dict[str, Any]:
@@ -180,9 +181,9 @@ class Episode:
             "end": self.end,
         }
 
-    def _state(self, motion: Motion, hint_s_m: float) -> DriverState:
+    def _state(self, motion: Motion, hint_s_m: float, wheel: float) -> DriverState:
         place = self.route.project(motion.x_m, motion.y_m, hint_s_m)
-        return DriverState(self.route, place, motion.x_m, motion.y_m, wrapped(motion.yaw), motion.speed_mps)
+        return DriverState(self.route, place, motion.x_m, motion.y_m, wrapped(motion.yaw), motion.speed_mps, wheel)
 
     def _measure(self, motion: Motion, events: Events) -> None:
         self.steps += 1
@@ -219,9 +220,10 @@ class Episode:
         """Record the lights and signs run in this step."""
         ran = self._light is LightAhead.RED and events.light is LightAhead.NONE
         self._light = events.light
-        faced = {events.light, events.faced}
-        self.red_lights_met += LightAhead.RED in faced and not self._met_red
-        self._met_red = LightAhead.RED in faced or (self._met_red and faced != {LightAhead.NONE})
+        before_one = events.light is not LightAhead.NONE or events.faced is not LightAhead.NONE
+        before_red = events.light is LightAhead.RED or events.faced is LightAhead.RED
+        self.red_lights_met += before_red and not self._met_red
+        self._met_red = before_red or (self._met_red and before_one)
         if ran:
             self.record.add("red_light", self.state.place.s_m, self.time_s)
         if events.ran_stop_sign:

@@ -107,8 +107,7 @@ class PidPurePursuit:
     def allowed(self, state: DriverState) -> float:
         """Return the speed, m/s, from which every curve ahead can still be slowed down for."""
         route, s_m = state.route, state.place.s_m
-        first = int(np.searchsorted(route.s, s_m))
-        last = int(np.searchsorted(route.s, s_m + 5.0 + self._target**2 / (2.0 * self._braking)))
+        first, last = route.s.searchsorted((s_m, s_m + 5.0 + self._target**2 / (2.0 * self._braking)))
         bends = np.abs(route.curvature[first:last])
         distance = np.maximum(route.s[first:last] - s_m - 1.0, 0.0)
         square = self._lateral / np.maximum(bends, 1e-3) + 2.0 * self._braking * distance

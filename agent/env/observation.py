@@ -110,7 +110,8 @@ def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] | 
     values[4::2] = (cos * dy - sin * dx) / distances
     if applied is not None:
         values[-2:] = applied
-    return np.clip(values, -BOUND, BOUND, out=values)
+    np.maximum(values, -BOUND, out=values)
+    return np.minimum(values, BOUND, out=values)
 
 
 class Stack:

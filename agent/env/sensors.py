@@ -124,7 +124,8 @@ class SensorRig:
 
     def picture(self, frame: int) -> Planes:
         """Return the (planes, height, width) picture of ``frame``, all views' planes one behind the other."""
-        return np.concatenate([camera.planes(frame, channels) for camera, channels in self._views])
+        views = [camera.planes(frame, channels) for camera, channels in self._views]
+        return views[0] if len(views) == 1 else np.concatenate(views)
 
     @property
     def newest(self) -> NDArray[np.uint8] | None:

@@ -72,6 +72,7 @@ class Session:
         self.waiting_for = ""
         """Why no ticks happen just now; empty while all is well."""
         self._traffic = traffic
+        self._slice_s = config.timeout_s if traffic else min(SLICE_S, config.timeout_s)
         self._on_lost = on_lost
         self._lifeline: Lifeline | None = None
         self._client: Any = None
@@ -143,11 +144,12 @@ class Session:
             time.sleep(max(0.0, self._tick_ended_s + TRAFFIC_PAUSE_S - time.monotonic()))
         self.tick_started_s = time.monotonic()
         try:
-            with self._sliced():
-                self._frame = self._world.tick(self.config.timeout_s)
+            self._client.set_timeout(self._slice_s)
+            self._frame = self._world.tick(self.config.timeout_s)
         except RuntimeError:
             self._frame = self._late_frame()
         finally:
+            self._client.set_timeout(self.config.timeout_s)
             self._tick_ended_s = time.monotonic()
             self.tick_started_s = 0.0
         self.ticks += 1
@@ -229,18 +231,6 @@ class Session:
         self._set_synchronous(True)
         self._remove_leftovers()
         self._frame = self._world.get_snapshot().frame
-
-    @contextlib.contextmanager
-    def _sliced(self) -> Iterator[None]:
-        """Have the client give up a call after a slice; never with a Traffic Manager, which would abort."""
-        if self._traffic:
-            yield
-            return
-        self._client.set_timeout(min(SLICE_S, self.config.timeout_s))
-        try:
-            yield
-        finally:
-            self._client.set_timeout(self.config.timeout_s)
 
     def _check_version(self) -> None:
         ours, theirs = self._client.get_client_version(), self._client.get_server_version()

@@ -31,6 +31,8 @@ class Hold:
     def holds(self, motion: Motion) -> bool:
         """Return whether a car is in it that goes its way."""
         dx, dy = motion.x_m - self.x_m, motion.y_m - self.y_m
+        if abs(dx) > (reach_m := self.half_x_m + self.half_y_m) or abs(dy) > reach_m:
+            return False
         cos, sin = math.cos(self.yaw), math.sin(self.yaw)
         inside = abs(cos * dx + sin * dy) <= self.half_x_m and abs(cos * dy - sin * dx) <= self.half_y_m
         return inside and math.cos(motion.yaw - self.travel) > 0.0

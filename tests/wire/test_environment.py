@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import carla
 import gymnasium
@@ -16,10 +16,13 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agent.collector.warm_up import warmup_action
-from agent.config import ActionRateConfig, EnvironmentConfig, SimulatorConfig, TimeLimitConfig
+from agent.config import ActionRateConfig, EnvironmentConfig, RewardConfig, SimulatorConfig, TimeLimitConfig
+from agent.env import hazards
 from agent.env.driving import DrivingEnv
 from agent.env.expert import PidPurePursuit
 from agent.env.route import Route, held_out_routes
+from agent.env.surroundings import Surroundings
+from agent.env.traffic_lights import LightWatch
 from agent.evaluation.drivers import Driver, RandomDriver, Stop
 from agent.evaluation.routes import completed
 from agent.evaluation.video import record
@@ -99,6 +102,32 @@ def test_drivers_by_rules_are_told_where_a_wheel_that_lags_is(module_server: Ser
         assert env.state.wheel == 0.0
         env.step(action(0.5, 0.0))
         assert env.state.wheel == pytest.approx(0.5 * (1.0 - math.exp(-env.session.config.fixed_delta_s / 0.4)))
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("form", ["sum", "product"])
+def test_a_task_without_cars_people_and_lights_looks_for_none(
+    module_server: Server, monkeypatch: pytest.MonkeyPatch, form: Literal["sum", "product"]
+) -> None:
+    def looked(*_: object) -> NoReturn:
+        raise AssertionError("the step looked for what the task doesn't have")
+
+    for owner, name in (
+        (hazards, "hazards"),
+        (hazards, "target_speed"),
+        (hazards, "time_to_collision"),
+        (Surroundings, "world"),
+        (LightWatch, "look"),
+    ):
+        monkeypatch.setattr(owner, name, looked)
+    env = make(module_server.port, EnvironmentConfig(reward=RewardConfig(form=form)))
+    try:
+        env.reset(options={"route": routes(env, 1)[0]})
+        for _ in range(20):
+            *_, info = env.step(action(0.0, 0.6))
+        assert info["speed_mps"] > 1.0
+        assert info["reward_terms"]["progress"] > 0.0
     finally:
         env.close()
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from agent.config import EnvironmentConfig, RewardConfig, TimeLimitConfig
 from agent.env.car import Motion
 from agent.env.episode import Episode, Events
+from agent.env.hazards import NOTHING, target_speed, time_to_collision
 from agent.env.reward import Step, terms
 from agent.env.route import Route
 from agent.env.sensors import Collision
@@ -125,6 +126,15 @@ def test_waiting_where_it_is_right_costs_nothing_in_either_form() -> None:
         waits = replace(STANDING, allowed_mps=allowed_mps)
         assert total(waits) == total(waits, PRODUCT) == total(STANDING, PRODUCT) == 0.0
     assert total(STANDING) == -CONFIG.idle
+
+
+@given(st.floats(0.0, 30.0), st.sampled_from([CONFIG, PRODUCT]))
+def test_where_nothing_lies_ahead_a_step_is_worth_what_it_is_without_a_look(
+    speed_mps: float, config: RewardConfig
+) -> None:
+    unseen = replace(AT_TARGET, speed_mps=speed_mps)
+    allowed_mps, ttc_s = target_speed(NOTHING, config.target_speed_mps), time_to_collision(NOTHING, speed_mps)
+    assert terms(replace(unseen, allowed_mps=allowed_mps, ttc_s=ttc_s), config) == terms(unseen, config)
 
 
 def test_driving_badly_is_never_worth_less_than_standing_in_the_product_but_running_a_red_light_is() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.config import RouteConfig
 from agent.env.route import Planner, Route, RouteError, Split, held_out_routes
+from agent.env.route_line import WINDOW_AHEAD_M, WINDOW_BACK_M
 from carla_lite.roads import network
 
 MAPS = Path(__file__).resolve().parents[3].parent / "shared" / "maps"
@@ -25,6 +26,10 @@ def line(*corners: tuple[float, float]) -> Route:
         points.extend(np.linspace(points[-1], corner, metres + 1)[1:])
     flat = np.array(points)
     return Route.through("test", np.column_stack([flat, np.zeros(len(flat))]), np.full(len(flat), 2.0), 0)
+
+
+def winding() -> Route:
+    return line((0.0, 0.0), (40.0, 7.0), (60.0, 40.0), (100.0, 30.0), (110.0, 60.0))
 
 
 @pytest.fixture(scope="module", params=["Town01", "Town02", "Lite01", "Lite02"])
@@ -123,6 +128,37 @@ def test_points_past_the_end_go_straight_on() -> None:
     route = line((0, 0), (100, 0))
     ahead = route.ahead(90.0, 25, 2.0)
     np.testing.assert_allclose(ahead, np.stack((np.arange(92.0, 141.0, 2.0), np.zeros(25)), axis=1), atol=1e-9)
+
+
+@given(st.integers(0, 10_000))
+def test_a_projection_is_what_arrays_of_all_segments_give_to_the_last_bit(seed: int) -> None:
+    route, rng = winding(), np.random.default_rng(seed)
+    hint_s_m = float(rng.uniform(0.0, route.length_m))
+    x, y = (float(value) for value in rng.normal(route.points[int(hint_s_m)], 6.0))
+    starts, segments = route.points[:-1], np.diff(route.points, axis=0)
+    step = route.length_m / len(segments)
+    first, last = int((hint_s_m - WINDOW_BACK_M) / step), int((hint_s_m + WINDOW_AHEAD_M) / step) + 1
+    near = slice(max(0, first), last)
+    offsets = np.array((x, y)) - starts[near]
+    share = (offsets * segments[near]).sum(axis=1) / (segments[near] ** 2).sum(axis=1)
+    share = np.clip(share, 0.0, 1.0)
+    gaps = offsets - share[:, None] * segments[near]
+    best = int(np.argmin((gaps**2).sum(axis=1)))
+    found, i = route.project(x, y, hint_s_m), max(0, first) + best
+    assert found.s_m == route.s[i] + share[best] * (route.s[i + 1] - route.s[i])
+    assert abs(found.lateral_m) == math.hypot(*gaps[best])
+    assert found.yaw == route.yaw[i] + share[best] * (route.yaw[i + 1] - route.yaw[i])
+    assert found.half_lane_m == route.half_lane[i]
+
+
+@given(st.floats(0.0, 140.0), st.floats(0.5, 4.0))
+def test_points_ahead_are_interpolated_to_the_last_bit(s_m: float, spacing_m: float) -> None:
+    route = winding()
+    wanted = s_m + spacing_m * np.arange(1, 26)
+    before_end = wanted < route.length_m
+    by_axis = [np.interp(wanted, route.s, route.points[:, axis]) for axis in (0, 1)]
+    expected = np.stack(by_axis, axis=1)[before_end]
+    np.testing.assert_array_equal(route.ahead(s_m, 25, spacing_m)[before_end], expected)
 
 
 def test_two_points_are_no_route() -> None:

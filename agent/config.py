@@ -674,13 +674,22 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
     Raises:
         ConfigError: the file is missing, isn't YAML, or a key or value is wrong.
     """
-    values, given = layered_yaml.read(path), _given()
+    return laid_over(layered_yaml.read(path), str(path), overrides)
+
+
+def laid_over(values: dict[str, Any], source: str, overrides: Mapping[str, Any] | None = None) -> AgentConfig:
+    """Return the configuration of a file's values, the environment's and ``overrides``, see ``load``.
+
+    Raises:
+        ConfigError: a key or value is wrong; ``source`` is named in it.
+    """
+    given = _given()
     reported = {key: os.environ[name] for key, name in given.items()}
     if given.get("simulator.port") == "CARLA_PORTS":
         reported["simulator.port"] = reported["simulator.port"].partition("-")[0]
     for dotted, value in {**reported, **(overrides or {})}.items():
         layered_yaml.assign(values, dotted, value)
-    return validate(values, source=" with ".join([str(path), *given.values()]))
+    return validate(values, source=" with ".join([source, *given.values()]))
 
 
 def _given() -> dict[str, str]:

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import carla
 import psutil
 from rich.console import Console
 
 from agent.cli.evaluation import Outputs, Trained, environment
 from agent.collector.live import LiveView
-from agent.config import AgentConfig, CameraConfig
+from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
 from agent.env.expert import Action
 from agent.env.hazards import NOTHING
@@ -34,8 +33,9 @@ from agent.evaluation import overlay, video
 from agent.evaluation.contact_sheet import ContactSheet
 from agent.evaluation.drivers import TD3_DRIVER, Driver, driver
 from agent.evaluation.health import Health
-from agent.evaluation.overlay import FRONT, Heat, Lens, Picture, Seen, Town
+from agent.evaluation.overlay import Heat, Picture, Seen, Town
 from agent.evaluation.runner import EvaluationRunner
+from agent.evaluation.viewing import lens, viewing_camera
 from agent.evaluation.window import Window
 from agent.exits import AgentError
 from agent.telemetry.progress import ProgressLine
@@ -186,11 +186,11 @@ def _drive(env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording
     recording.facts["map"] = env.planner.name
     recording.facts["camera"] = "viewing" if asked.viewing else "own"
     town, live = Town(env.planner.lanes), LiveView(RunPaths(asked.video.parent))
-    lens, processes = _lens(config.environment.camera), _processes(config)
+    through, processes = lens(config.environment.camera), _processes(config)
     driven_m, began_s = 0.0, time.monotonic()
     with (
         ProgressLine(asked.steps, Console(stderr=True), f"{asked.driver} drives") as progress,
-        contextlib.closing(_Pictures(env, asked.viewing, lens)) as pictures,
+        contextlib.closing(_Pictures(env, asked.viewing)) as pictures,
     ):
         for step in _steps(env, chosen, routes, asked.steps, pictures.open):
             own, front = pictures.newest()
@@ -201,7 +201,7 @@ def _drive(env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording
             number = recording.health.steps + 1
             where = {"title": asked.driver, "step": number, "steps": asked.steps, "held_mib": held}
             seen = Seen.of(env, step.action, step.reward, info, **where)
-            picture = overlay.composed(front, lens, seen, town, _heats(trained, asked, step.observation))
+            picture = overlay.composed(front, through, seen, town, _heats(trained, asked, step.observation))
             label = f"step {number}, {3.6 * seen.state.speed_mps:.0f} km/h, reward {step.reward:+.2f}"
             recording.add(picture, label, own, came_m, held)
             if info["end"]:
@@ -251,20 +251,15 @@ def _steps(
 class _Pictures:
     """The front view of each frame: the agent's own camera's, or that of one more with its place and lens."""
 
-    def __init__(self, env: DrivingEnv, viewing: bool, lens: Lens) -> None:
-        self._env, self._viewing, self._lens = env, viewing, lens
+    def __init__(self, env: DrivingEnv, viewing: bool) -> None:
+        self._env, self._viewing = env, viewing
         self._camera: FrameCamera | None = None
 
     def open(self) -> bool:
         """Have the camera; return whether that took ticks."""
         if not self._viewing or self._camera is not None:
             return False
-        assert self._env.car is not None
-        lens, session, car = self._lens, self._env.session, self._env.car.actor
-        turned = carla.Rotation(pitch=lens.pitch_deg, yaw=lens.yaw_deg)
-        pose = carla.Transform(carla.Location(x=lens.x_m, z=lens.z_m), turned)
-        self._camera = FrameCamera(session, car, pose, width=FRONT, height=FRONT, fov_deg=lens.fov_deg)
-        self._camera.wait_for_first()
+        self._camera = viewing_camera(self._env)
         return True
 
     def newest(self) -> tuple[Picture, Picture]:
@@ -284,10 +279,6 @@ class _Pictures:
         if self._camera is not None and self._env.session.connected:
             with contextlib.suppress(SimulatorLost):
                 self._camera.destroy()
-
-
-def _lens(camera: CameraConfig) -> Lens:
-    return Lens(camera.x_m, camera.z_m, camera.pitch_deg, camera.fov_deg, camera.yaw_deg)
 
 
 def _heats(trained: Trained, asked: Asked, seen: Observation) -> dict[str, Heat] | None:

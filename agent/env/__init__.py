@@ -11,4 +11,4 @@ import gymnasium
 ENVIRONMENT_ID = "CarlaTD3/Driving-v0"
 
 if ENVIRONMENT_ID not in gymnasium.registry:
-    gymnasium.register(id=ENVIRONMENT_ID, entry_point="agent.env.driving:DrivingEnv")
+    gymnasium.register(id=ENVIRONMENT_ID, entry_point="agent.gym.driving:RegisteredEnv")

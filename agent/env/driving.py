@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         simulator: address, map and time-outs; the defaults if None.
         seed: of routes (until ``reset`` gives another) and of traffic.
         on_lost: see ``Session``; for a process that must leave when a Traffic Manager's simulator dies.
+        on_wait, ports: see ``Session``.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (gymnasium's own declaration)
@@ -76,10 +77,16 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         simulator: SimulatorConfig | None = None,
         seed: int = 0,
         on_lost: Callable[[], None] | None = None,
+        on_wait: Callable[[str], None] | None = None,
+        ports: Sequence[int] = (),
     ) -> None:
         self.config = config or EnvironmentConfig()
         self.session = Session(
-            simulator or SimulatorConfig(), traffic=most(self.config.traffic.vehicles) > 0, on_lost=on_lost
+            simulator or SimulatorConfig(),
+            traffic=most(self.config.traffic.vehicles) > 0,
+            on_lost=on_lost,
+            on_wait=on_wait,
+            ports=ports,
         )
         extra = privileged.SIZE if self.config.privileged else 0
         self.observation_space = observation.space(self.config.camera, extra)
@@ -162,7 +169,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
 
         Raises:
             BlockedStart: something stands where the given route starts, or where each of a few drawn ones does.
-            ConfigError: see ``Session.connect`` and ``Walkers``.
+            ConfigError, Occupied: see ``Session.connect`` and ``Walkers``.
             NoSimulator: no simulator within the patience, or it died at each of a few attempts.
         """
         super().reset(seed=self._seed if seed is None and not self._seeded else seed)

@@ -132,6 +132,10 @@ class SensorRig:
         """The front camera's newest image, (height, width, 4) BGRA; None before the first."""
         return self._views[0][0].last
 
+    def add(self, camera: FrameCamera) -> None:
+        """Have one more camera on the car stop and go with the others."""
+        self._all.append(camera.actor)
+
     def collisions(self, after_frame: int) -> list[Collision]:
         """Return the contacts since last asked that are later than ``after_frame``; ask after the frame's image."""
         return [_collision(event) for event in _drained(self._collisions) if event.frame > after_frame]

@@ -7,15 +7,17 @@ Never touches the spectator, and destroys only actors whose role name says that 
 from __future__ import annotations
 
 import contextlib
+import gc
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import carla
 
 from agent.config import ConfigError, SimulatorConfig
+from agent.env.claim import Claim, Occupied
 from agent.env.lifeline import Lifeline
 from contract.exits import Exit, ExitError
 
@@ -29,6 +31,8 @@ SLICE_S = 1.0
 # Back-to-back ticks can deadlock a synchronous Traffic Manager; 100 µs between them do not (facts, section 5).
 TRAFFIC_PAUSE_S = 150e-6
 RETRY_FIRST_S, RETRY_LONGEST_S = 0.1, 2.0
+# A process that was just killed may hold its simulator for a moment longer.
+OCCUPIED_S = 1.0
 
 
 class NoSimulator(ExitError):  # noqa: N818 (a state of the world, not a mistake)
@@ -59,10 +63,19 @@ class Session:
             because any time-out would abort the process (protocol section 5.5).
         on_lost: called from a watcher thread as soon as the simulator's connection ends. A process with a Traffic
             Manager has to leave (``os._exit``) from here: its tick can't be interrupted.
+        on_wait: called with a sentence as soon as it turns out that a simulator has to be waited for.
+        ports: of simulators on this host, of which the session takes the first that no other environment has; empty:
+            the configuration's port.
     """
 
     def __init__(
-        self, config: SimulatorConfig, *, traffic: bool = False, on_lost: Callable[[], None] | None = None
+        self,
+        config: SimulatorConfig,
+        *,
+        traffic: bool = False,
+        on_lost: Callable[[], None] | None = None,
+        on_wait: Callable[[str], None] | None = None,
+        ports: Sequence[int] = (),
     ) -> None:
         self.config = config
         self.ticks = 0
@@ -73,7 +86,9 @@ class Session:
         """Why no ticks happen just now; empty while all is well."""
         self._traffic = traffic
         self._slice_s = config.timeout_s if traffic else min(SLICE_S, config.timeout_s)
-        self._on_lost = on_lost
+        self._on_lost, self._on_wait = on_lost, on_wait
+        self._ports = ports
+        self._claim: Claim | None = None
         self._lifeline: Lifeline | None = None
         self._client: Any = None
         self._world: Any = None
@@ -111,10 +126,13 @@ class Session:
 
         Raises:
             NoSimulator: nothing usable answered within ``patience_s``.
+            Occupied: another environment has the simulator.
             ConfigError: the simulator answers but doesn't have the wanted map.
         """
+        self._claim = self._claim or self._claimed()
         deadline = time.monotonic() + self.config.patience_s
         pause_s = RETRY_FIRST_S
+        told = self._on_wait
         self.waiting_for = f"simulator at {self.address}"
         while True:
             self.abandon()
@@ -125,6 +143,9 @@ class Session:
                 self.abandon()
                 if time.monotonic() + pause_s >= deadline:
                     raise NoSimulator(self._nothing_there(error)) from None
+                if told is not None:
+                    told(f"Waiting up to {self.config.patience_s:g} s for a simulator at {self.address} ({error}).")
+                    told = None
             except (ConfigError, NoSimulator):
                 self.abandon()
                 raise
@@ -214,6 +235,26 @@ class Session:
             with contextlib.suppress(RuntimeError):
                 self._set_synchronous(False)
         self.abandon()
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    def _claimed(self) -> Claim:
+        """Have the configuration's simulator, or the first of ``ports`` that is free, for this session."""
+        deadline = time.monotonic() + OCCUPIED_S
+        while True:
+            for port in self._ports or (self.config.port,):
+                try:
+                    claim = Claim(self.config.host, port)
+                except Occupied as occupied:
+                    last = occupied
+                else:
+                    self.config = self.config.model_copy(update={"port": port})
+                    return claim
+            if time.monotonic() >= deadline:
+                raise last
+            gc.collect()  # an environment that was dropped without close() may refer to itself
+            time.sleep(RETRY_FIRST_S)
 
     def _open(self) -> None:
         self._lifeline = Lifeline(self.config.host, self.config.port, self._on_lost)
@@ -298,5 +339,6 @@ class Session:
     def _nothing_there(self, error: Exception) -> str:
         return (
             f"No simulator answered at {self.address} within {self.config.patience_s:g} s ({str(error).rstrip('.')}): "
-            f"start CARLA or `python -m carla_lite --port {self.config.port}` there, or set CARLA_HOST and CARLA_PORT."
+            f"start CARLA or `python -m carla_lite --port {self.config.port}` there, set CARLA_HOST and CARLA_PORT, or "
+            "wait longer with simulator.patience_s."
         )

@@ -1,0 +1,232 @@
+"""``gymnasium.make("CarlaTD3/Driving-v0")`` against real carla-lites: addresses, claims, pictures, vectors."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.utils.passive_env_checker import env_render_passive_checker
+
+from agent.config import ConfigError, EnvironmentConfig
+from agent.env import ENVIRONMENT_ID
+from agent.env.claim import Occupied
+from agent.env.driving import DrivingEnv
+from agent.env.session import NoSimulator
+from tests.conftest import Server, StartServer, port_pair
+
+ADDRESS = ("CARLA_HOST", "CARLA_PORT", "CARLA_PORTS", "CARLA_OTHERS")
+AHEAD = np.array((0.0, 0.6), np.float32)
+PATIENT = {"patience_s": 60.0}
+
+
+@pytest.fixture(autouse=True)
+def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ADDRESS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def filmed(module_server: Server) -> Iterator[gymnasium.Env[Any, Any]]:
+    env = make(module_server.port, render_mode="rgb_array")
+    yield env
+    env.close()
+
+
+def make(port: int, **arguments: Any) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make(ENVIRONMENT_ID, simulator={"port": port, **PATIENT}, **arguments)
+
+
+@pytest.mark.parametrize("variable", ["CARLA_PORT", "CARLA_PORTS"])
+def test_it_drives_in_the_simulator_that_the_environment_names(
+    module_server: Server, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv("CARLA_HOST", "localhost")
+    monkeypatch.setenv(variable, f"{module_server.port}-{module_server.port + 2}"[: None if variable[-1] == "S" else 5])
+    env = gymnasium.make(ENVIRONMENT_ID)
+    try:
+        env.reset()
+        driving = env.unwrapped
+        assert isinstance(driving, DrivingEnv)
+        assert driving.session.address == f"localhost:{module_server.port}"
+    finally:
+        env.close()
+
+
+def test_where_no_simulator_listens_it_says_at_once_what_it_waits_for_and_gives_up_soon() -> None:
+    port = port_pair()
+    env = gymnasium.make(ENVIRONMENT_ID, simulator={"port": port})
+    with (
+        pytest.warns(UserWarning, match=rf"Waiting up to 5 s for a simulator at 127\.0\.0\.1:{port}"),
+        pytest.raises(NoSimulator, match=r"within 5 s .*CARLA_HOST.*simulator\.patience_s"),
+    ):
+        env.reset()
+
+
+def test_the_task_comes_from_a_section_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "task.yaml"
+    file.write_text("environment: {reward: {form: product}}\nsimulator: {port: 2345, patience_s: 90}\n")
+    for task in (EnvironmentConfig(blocked_s=7), {"blocked_s": 7}):
+        made = gymnasium.make(ENVIRONMENT_ID, config=task).unwrapped
+        assert isinstance(made, DrivingEnv)
+        assert made.config.blocked_s == 7
+    read = gymnasium.make(ENVIRONMENT_ID, config=file).unwrapped
+    assert isinstance(read, DrivingEnv)
+    assert (read.config.reward.form, read.session.config.port, read.session.config.patience_s) == ("product", 2345, 90)
+    again = pickle.loads(pickle.dumps(gymnasium.make(ENVIRONMENT_ID, config={"blocked_s": 7}).spec)).make().unwrapped
+    assert isinstance(again, DrivingEnv)
+    assert again.config.blocked_s == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"config": {"blocked": 7}}, "gymnasium.make: unknown key `environment.blocked`"),
+        ({"simulator": {"port": 0}}, "gymnasium.make: `simulator.port` is 0"),
+        ({"config": "no.yaml"}, "no.yaml: can't be read"),
+        ({"render_mode": "ansi"}, "render_mode is 'ansi': expected rgb_array"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*possible render_modes")
+def test_wrong_arguments_are_refused_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        gymnasium.make(ENVIRONMENT_ID, **arguments)
+
+
+@pytest.mark.filterwarnings("error")
+def test_gymnasiums_checks_pass_with_pictures(filmed: gymnasium.Env[Any, Any]) -> None:
+    check_env(filmed.unwrapped, skip_render_check=True)  # it would make a second environment on the same simulator
+    filmed.reset()
+    env_render_passive_checker(filmed.unwrapped)
+    assert filmed.metadata["render_fps"] == 10
+
+
+def test_a_picture_shows_the_road_and_changes_as_the_car_drives(filmed: gymnasium.Env[Any, Any]) -> None:
+    filmed.reset(seed=3)
+    pictures = [filmed.render()]
+    for _ in range(20):
+        filmed.step(AHEAD)
+        pictures.append(filmed.render())
+    first, last = (np.asarray(picture) for picture in (pictures[0], pictures[-1]))
+    assert first.shape == last.shape == (480, 880, 3)
+    road = first[:, :480]
+    assert road.std() > 20.0
+    assert (first[:, :480] != last[:, :480]).mean() > 0.2
+    sky = road[:40].mean(axis=(0, 1))
+    assert sky[2] > sky[0]  # red comes first, and the sky is blue
+
+
+def test_pictures_change_nothing_of_the_drive(start_server: StartServer) -> None:
+    seen = []
+    for render_mode in (None, "rgb_array"):
+        env = make(start_server().port, render_mode=render_mode)
+        first, _ = env.reset(seed=5)
+        rows = [first["vector"], *(env.step(AHEAD)[0]["vector"] for _ in range(15))]
+        env.close()
+        seen.append(np.array(rows))
+    np.testing.assert_array_equal(*seen)
+
+
+def test_closing_it_removes_its_cameras_and_may_be_done_twice(module_server: Server) -> None:
+    env = make(module_server.port, render_mode="rgb_array")
+    env.reset()
+    env.close()
+    env.close()
+    after = make(module_server.port)
+    after.reset()
+    driving = after.unwrapped
+    assert isinstance(driving, DrivingEnv)
+    driving.session.tick()
+    assert len(driving.session.world.get_actors().filter("sensor.camera.rgb")) == 1
+    after.close()
+
+
+def test_gymnasium_records_a_video_of_it(filmed: gymnasium.Env[Any, Any], tmp_path: Path) -> None:
+    pytest.importorskip("moviepy")
+    recorded = gymnasium.wrappers.RecordVideo(filmed, str(tmp_path), episode_trigger=lambda _: True, video_length=5)
+    recorded.reset()
+    for _ in range(8):
+        recorded.step(AHEAD)
+    recorded.close()
+    (video,) = tmp_path.glob("*.mp4")
+    assert video.stat().st_size > 2_000
+
+
+def test_a_second_environment_on_a_simulator_is_refused_until_the_first_is_closed(module_server: Server) -> None:
+    first, second = make(module_server.port), make(module_server.port)
+    first.reset()
+    with pytest.raises(Occupied, match=rf"127\.0\.0\.1:{module_server.port} is driven by another .* this process"):
+        second.reset()
+    first.step(AHEAD)
+    first.close()
+    second.reset()
+    second.close()
+
+
+HOLDER = """
+import sys, time
+import gymnasium
+import agent.env
+env = gymnasium.make("CarlaTD3/Driving-v0", simulator={"port": int(sys.argv[1]), "patience_s": 60.0})
+env.reset()
+print("drives", flush=True)
+time.sleep(600)
+"""
+
+
+def test_another_process_is_named_and_when_it_is_killed_the_simulator_is_free(module_server: Server) -> None:
+    command = [sys.executable, "-c", HOLDER, str(module_server.port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "drives\n"
+            env = make(module_server.port)
+            with pytest.raises(Occupied, match=rf"in process {holder.pid}:"):
+                env.reset()
+        finally:
+            holder.send_signal(signal.SIGKILL)
+    env.reset()
+    env.close()
+
+
+def test_an_environment_that_is_forgotten_gives_its_simulator_back(module_server: Server) -> None:
+    make(module_server.port).reset()
+    env = make(module_server.port)
+    env.reset()
+    env.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_vector_environment_drives_each_of_its_simulators(start_server: StartServer, mode: str) -> None:
+    ports = [start_server().port for _ in range(2)]
+    before = set(multiprocessing.active_children())
+    envs = gymnasium.make_vec(ENVIRONMENT_ID, num_envs=2, vectorization_mode=mode, ports=ports, simulator=PATIENT)
+    workers = set(multiprocessing.active_children()) - before
+    observations, _ = envs.reset(seed=1)
+    assert observations["image"].shape == (2, 4, 84, 84)
+    assert (observations["vector"][0] != observations["vector"][1]).any()
+    for _ in range(10):
+        _, rewards, *_ = envs.step(np.stack((AHEAD, AHEAD)))
+    assert rewards.shape == (2,)
+    addresses = envs.call("session") if mode == "sync" else ()
+    assert {each.config.port for each in addresses} <= set(ports)
+    envs.close()
+    assert [worker.exitcode for worker in workers] == [0] * (2 if mode == "async" else 0)
+
+
+def test_more_environments_than_simulators_are_refused(module_server: Server) -> None:
+    envs = gymnasium.make_vec(
+        ENVIRONMENT_ID, num_envs=2, vectorization_mode="sync", ports=[module_server.port], simulator=PATIENT
+    )
+    with pytest.raises(Occupied):
+        envs.reset()
+    envs.close()

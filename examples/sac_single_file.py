@@ -71,7 +71,8 @@ class Actor(nn.Module):
         raw = normal.rsample()
         # log(1 - tanh²) in a form that doesn't overflow.
         squashed = 2.0 * (math.log(2.0) - raw - functional.softplus(-2.0 * raw))
-        return raw.tanh(), (normal.log_prob(raw) - squashed).sum(dim=1)
+        log_p: Tensor = normal.log_prob(raw) - squashed  # type: ignore[no-untyped-call]
+        return raw.tanh(), log_p.sum(dim=1)
 
 
 class Critics(nn.Module):
@@ -162,7 +163,7 @@ class Learner:
         with torch.no_grad():
             for target, online in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
                 target.lerp_(online, self.settings.tau)
-        return loss.item()
+        return float(loss.detach())
 
     def act(self, observation: Observation, device: torch.device) -> NDArray[np.float32]:
         """Return a drawn action."""
@@ -175,7 +176,7 @@ class Learner:
 def step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     """Follow the loss's gradient."""
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 

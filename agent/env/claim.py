@@ -13,6 +13,7 @@ import os
 import socket
 import tempfile
 import weakref
+from functools import partial
 from pathlib import Path
 
 from contract.exits import Exit, ExitError
@@ -43,13 +44,16 @@ class Claim:
 
     def __init__(self, host: str, port: int) -> None:
         try:
-            lock = Lock(_path(host, port), of_all_users=True)
+            lock: Lock | None = Lock(_path(host, port), of_all_users=True)
         except HeldError as held:
             raise Occupied(host, port, held.holder) from None
         except OSError:  # no such folder, or none that can be written: there is nothing to go by
-            self.release = weakref.finalize(self, lambda: None)
-            return
-        self.release = weakref.finalize(self, _release, lock, os.getpid())
+            lock = None
+        self._giving_back = weakref.finalize(self, partial(_release, lock, os.getpid()))
+
+    def release(self) -> None:
+        """Give it back; more than once does nothing."""
+        self._giving_back()
 
 
 def _path(host: str, port: int) -> Path:
@@ -59,8 +63,8 @@ def _path(host: str, port: int) -> Path:
     return Path(tempfile.gettempdir()) / FILE.format(host=host.replace("/", "_"), port=port)
 
 
-def _release(lock: Lock, owner: int) -> None:
+def _release(lock: Lock | None, owner: int) -> None:
     """Give the lock back, also where a child that was forked meanwhile has inherited its descriptor."""
-    if os.getpid() == owner:
+    if lock is not None and os.getpid() == owner:
         fcntl.flock(lock.descriptor, fcntl.LOCK_UN)
         lock.release()

@@ -89,7 +89,7 @@ class RegisteredEnv(DrivingEnv):
         self._last = action, reward, info
         return observation, reward, terminated, truncated, info
 
-    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]  # gymnasium's is generic in what it shows
+    def render(self) -> NDArray[np.uint8] | None:
         """Return the visual test's picture of the newest frame, (480, 880, 3) uint8, red first.
 
         Raises:

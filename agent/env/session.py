@@ -31,8 +31,8 @@ SLICE_S = 1.0
 # Back-to-back ticks can deadlock a synchronous Traffic Manager; 100 µs between them do not (facts, section 5).
 TRAFFIC_PAUSE_S = 150e-6
 RETRY_FIRST_S, RETRY_LONGEST_S = 0.1, 2.0
-# A process that was just killed may hold its simulator for a moment longer.
-OCCUPIED_S = 1.0
+# A process that was just killed may hold its simulator for a moment longer, on a busy machine for seconds.
+OCCUPIED_S = 10.0
 
 
 class NoSimulator(ExitError):  # noqa: N818 (a state of the world, not a mistake)
@@ -241,7 +241,7 @@ class Session:
 
     def _claimed(self) -> Claim:
         """Have the configuration's simulator, or the first of ``ports`` that is free, for this session."""
-        deadline = time.monotonic() + OCCUPIED_S
+        deadline = time.monotonic() + min(OCCUPIED_S, self.config.patience_s)
         while True:
             for port in self._ports or (self.config.port,):
                 try:

@@ -42,8 +42,8 @@ def filmed(module_server: Server) -> Iterator[gymnasium.Env[Any, Any]]:
     env.close()
 
 
-def make(port: int, **arguments: Any) -> gymnasium.Env[Any, Any]:
-    return gymnasium.make(ENVIRONMENT_ID, simulator={"port": port, **PATIENT}, **arguments)
+def make(port: int, patience_s: float = 60.0, **arguments: Any) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make(ENVIRONMENT_ID, simulator={"port": port, "patience_s": patience_s}, **arguments)
 
 
 @pytest.mark.parametrize("variable", ["CARLA_PORT", "CARLA_PORTS"])
@@ -162,7 +162,7 @@ def test_gymnasium_records_a_video_of_it(filmed: gymnasium.Env[Any, Any], tmp_pa
 
 
 def test_a_second_environment_on_a_simulator_is_refused_until_the_first_is_closed(module_server: Server) -> None:
-    first, second = make(module_server.port), make(module_server.port)
+    first, second = make(module_server.port), make(module_server.port, patience_s=3.0)
     first.reset()
     with pytest.raises(Occupied, match=rf"127\.0\.0\.1:{module_server.port} is driven by another .* this process"):
         second.reset()
@@ -189,7 +189,7 @@ def test_another_process_is_named_and_when_it_is_killed_the_simulator_is_free(mo
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "drives\n"
-            env = make(module_server.port)
+            env = make(module_server.port, patience_s=3.0)
             with pytest.raises(Occupied, match=rf"in process {holder.pid}:"):
                 env.reset()
         finally:
@@ -236,7 +236,7 @@ def test_stable_baselines3s_vectors_share_a_list_of_simulators(start_server: Sta
 
 def test_more_environments_than_simulators_are_refused(module_server: Server) -> None:
     envs = gymnasium.make_vec(
-        ENVIRONMENT_ID, num_envs=2, vectorization_mode="sync", ports=[module_server.port], simulator=PATIENT
+        ENVIRONMENT_ID, num_envs=2, vectorization_mode="sync", ports=[module_server.port], simulator={"patience_s": 3.0}
     )
     with pytest.raises(Occupied):
         envs.reset()

@@ -515,7 +515,7 @@ class TrainingConfig(Section):
         0,
         ge=0,
         description="After the last step the learner begins anew, with so many updates on all rows that are there; 0: "
-        "what it has learned by then is kept.",
+        "what it has learned by then is kept. A run that is made longer does so again at its new end.",
     )
     lockstep: bool = Field(False, description="Collector and learner take turns: bit for bit reproducible, and slower.")
     collectors: int = Field(1, ge=1, le=64, description="Processes that drive, each in a simulator of its own.")

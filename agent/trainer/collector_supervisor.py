@@ -269,6 +269,7 @@ class CollectorSupervisor:
         self._may_leave = True
         self._reporter.take_evaluation(report)
         self._events.append("evaluated", **report.model_dump(exclude={"kind", "score", "table"}))
-        self._store.note(evaluating=False, evaluated_at=report.step, finally_evaluated=report.final)
+        judged = self._store.counters.updates if report.final else -1
+        self._store.note(evaluating=False, evaluated_at=report.step, finally_evaluated=judged)
         # Nothing was updated meanwhile, so the score belongs to these very weights.
         self._store.save_if_possible("evaluated", report.score)

@@ -35,7 +35,7 @@ from agent.td3.td3 import TD3
 from agent.telemetry.events import EventLog
 from agent.trainer import checkpoint
 from agent.trainer.batches import Batches
-from agent.trainer.pacing import Counters, Pacing, is_reset_due, learning_rate_factor
+from agent.trainer.pacing import Counters, Pacing, resumed
 from contract.paths import RunPaths
 
 _SMOOTHING = 0.05
@@ -101,7 +101,8 @@ class Learner:
             # One that can't be opened yet was left half made; its collector makes it whole, or says what is wrong.
             with contextlib.suppress(ReplayError):
                 self.open_ring(collector)
-        self.pacing = Pacing.of(config, self._last_pacing, self.steps)
+        pacing = Pacing.of(config, self._last_pacing, self.steps)
+        self._counters, self.pacing = resumed(self.counters(), pacing, config.training.total_steps)
         """How updates follow steps; saved with each checkpoint."""
         self._losses = Means()
         self.update_ms: float | None = None
@@ -175,8 +176,17 @@ class Learner:
             "rehearsed", batch=self._config.td3.batch_size, micro_batch=self.micro_batch, **asdict(found)
         )
 
-    def update(self) -> None:
+    def begin_anew(self) -> None:
+        """Forget what was learned, for the final updates; before the first update there is nothing to forget."""
+        if self.updates:
+            self._td3.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
+            self._events.append("reset", updates=self.updates)
+
+    def update(self, rate: float = 1.0) -> None:
         """Sample one batch and make one update; where memory runs out, finish the same one in smaller parts.
+
+        Args:
+            rate: what the learning rates are multiplied by.
 
         Raises:
             AgentError: not even a micro-batch of 1 fits (exit 71).
@@ -185,12 +195,6 @@ class Learner:
         begun_s = time.perf_counter()
         batch = self._batches.draw(self._replay, self.updates)
         self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
-        training = self._config.training
-        total = self.pacing.in_all(training.total_steps, training.final_updates)
-        if is_reset_due(self.updates, total, training.final_updates):
-            self._td3.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
-            self._events.append("reset", updates=self.updates)
-        rate = learning_rate_factor(training.annealing, self.updates, total)
         self._losses.add(self._td3.update(batch, self._recovery.attempt, rate))
         took_ms = 1000 * (time.perf_counter() - begun_s)
         before = took_ms if self.update_ms is None else self.update_ms
@@ -230,7 +234,8 @@ class Learner:
             "steps": counters.steps,
             "updates": self.updates,
             "evaluated_at": counters.evaluated_at,
-            "finally_evaluated": counters.finally_evaluated,
+            "final_from": counters.final_from,
+            "finally_evaluated": counters.finally_evaluated == self.updates,
             "pacing": self.pacing.plain(),
             "td3.precision": self._config.td3.precision,
         }
@@ -296,14 +301,18 @@ class Learner:
             self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.stack.side)
         self._td3.load_state(tensors)
         self.checkpoint = found.path.name
-        self._last_pacing = Pacing.from_plain(found.values.get("pacing"))
+        updates, values = self._td3.updates, found.values
+        self._last_pacing = Pacing.from_plain(values.get("pacing"))
+        owed = Pacing.of(self._config, self._last_pacing, found.step).owed(found.step)
         self._counters = Counters(
             steps=found.step,
-            updates=self._td3.updates,
-            evaluated_at=int(found.values["evaluated_at"]),
-            saved_updates=self._td3.updates,
+            updates=updates,
+            evaluated_at=int(values["evaluated_at"]),
+            saved_updates=updates,
             saved_steps=found.step,
-            finally_evaluated=bool(found.values["finally_evaluated"]),
+            # A checkpoint that lacks it says it by updates that none of its steps called for.
+            final_from=int(values.get("final_from", owed if updates > owed else -1)),
+            finally_evaluated=updates if values["finally_evaluated"] else -1,
         )
 
 

@@ -18,7 +18,7 @@ from agent.trainer.announcement import announce
 from agent.trainer.checkpoint_store import CheckpointStore
 from agent.trainer.fleet import Fleet
 from agent.trainer.learner import Learner
-from agent.trainer.pacing import Action, Counters, Plan, decide, phase, step_limit
+from agent.trainer.pacing import Action, Counters, Plan, decide, learning_rate, phase, step_limit
 from agent.trainer.reporter import Reporter
 from agent.trainer.requests import Requests, Standing, patched
 from contract.events import Failed, MemoryPool
@@ -182,10 +182,13 @@ class TrainingLoop:
 
     def _perform(self, action: Action) -> None:
         if action is Action.UPDATE:
-            self._learner.update()
+            self._learner.update(learning_rate(self._plan, self._counters))
             every = 1 if self._plan.lockstep else self._config.training.publish_every_updates
             if self._learner.updates % every == 0:
                 self._learner.publish()
+        elif action is Action.RESET:
+            self._learner.begin_anew()
+            self._store.note(final_from=self._learner.updates)
         elif action is Action.SAVE:
             self._store.save_if_possible("interval")
         elif action is Action.SECURE:

@@ -8,7 +8,7 @@ Owns no clock, no file and no process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from math import ceil, floor
@@ -23,6 +23,8 @@ class Action(Enum):
 
     UPDATE = "update"
     WAIT = "wait"
+    RESET = "reset"
+    """Begin anew, for the final updates."""
     EVALUATE = "evaluate"
     EVALUATE_FINALLY = "evaluate finally"
     SAVE = "save"
@@ -41,6 +43,8 @@ class Pacing:
     """From here on: the warm-up's end, or where a learner began that was given another ratio."""
     updates: int = 0
     """Owed up to there."""
+    spent: int = 0
+    """Those of them that no step called for: the final updates of an end that the run has since gone beyond."""
 
     @classmethod
     def of(cls, config: AgentConfig, last: Pacing | None, steps: int) -> Pacing:
@@ -50,24 +54,29 @@ class Pacing:
 
     def continued(self, ratio: Fraction, steps: int) -> Pacing:
         """Return the pacing from ``steps`` on: what was owed stays owed, and the steps behind call for nothing else."""
-        return self if ratio == self.ratio else Pacing(ratio, max(steps, self.steps), self.owed(steps))
+        if ratio == self.ratio:
+            return self
+        return replace(self, ratio=ratio, steps=max(steps, self.steps), updates=self.owed(steps))
+
+    def beyond(self, final: int) -> Pacing:
+        """Return the pacing of a run that goes beyond an end for which it made so many final updates."""
+        return replace(self, updates=self.updates + final, spent=self.spent + final)
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any] | None) -> Pacing | None:
         """Return what :meth:`plain` gave; None of None."""
-        return None if plain is None else cls(Fraction(plain["ratio"]), int(plain["steps"]), int(plain["updates"]))
+        if plain is None:
+            return None
+        ratio, spent = Fraction(plain["ratio"]), int(plain.get("spent", 0))
+        return cls(ratio, int(plain["steps"]), int(plain["updates"]), spent)
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {"ratio": str(self.ratio), "steps": self.steps, "updates": self.updates}
+        return {"ratio": str(self.ratio), "steps": self.steps, "updates": self.updates, "spent": self.spent}
 
     def owed(self, steps: int) -> int:
         """Return how many updates so many steps call for."""
         return self.updates + floor(self.ratio * max(0, steps - self.steps))
-
-    def in_all(self, total_steps: int, final_updates: int) -> int:
-        """Return how many updates a run makes whose last step calls for the final ones, too."""
-        return self.owed(total_steps) + final_updates
 
     def covered(self, updates: int) -> Fraction:
         """Return how many steps so many updates are enough for."""
@@ -80,6 +89,7 @@ class Plan:
 
     total_steps: int
     final_updates: int
+    annealing: float
     warmup_steps: int
     pacing: Pacing
     max_lead_steps: int
@@ -95,6 +105,7 @@ class Plan:
         return cls(
             total_steps=training.total_steps,
             final_updates=training.final_updates,
+            annealing=training.annealing,
             warmup_steps=training.warmup_steps,
             pacing=pacing,
             max_lead_steps=training.max_lead_steps,
@@ -121,28 +132,44 @@ class Counters:
     """Updates when the disk last refused a checkpoint; -1 if it never did. What it refused is tried again later."""
     evaluating: bool = False
     """An evaluation is under way in the collector."""
-    finally_evaluated: bool = False
-    """The last evaluation, after the last update, is done."""
+    final_from: int = -1
+    """Updates at which the final ones began; -1 before."""
+    finally_evaluated: int = -1
+    """Updates at the evaluation after the last one; -1 before. Steps or updates that come later call for another."""
     drained: bool = False
     """The simulator was given back on request: no collector runs, and nothing is learned until one does again."""
 
 
-def updates_owed(plan: Plan, steps: int) -> int:
-    """Return how many updates so many steps call for; the last one calls for the final ones, too."""
-    if steps < plan.total_steps:
-        return plan.pacing.owed(steps)
-    return plan.pacing.in_all(plan.total_steps, plan.final_updates)
+def resumed(counters: Counters, pacing: Pacing, total_steps: int) -> tuple[Counters, Pacing]:
+    """Return where a run stands, and its pacing, as a learner takes it up that is to bring it to ``total_steps``.
+
+    Where that is beyond the end for which final updates were made, it has another end to come to. Whether it is, the
+    checkpoint's steps say: those on disk may all have been taken by a learner that was killed before it saved.
+    """
+    if counters.final_from < 0 or counters.saved_steps >= total_steps:
+        return counters, pacing
+    return replace(counters, final_from=-1), pacing.beyond(counters.updates - counters.final_from)
+
+
+def updates_owed(plan: Plan, counters: Counters) -> int:
+    """Return how many updates are called for by now: by the steps, and from the reset on by the end."""
+    if counters.final_from >= 0:
+        return counters.final_from + plan.final_updates
+    return plan.pacing.owed(min(counters.steps, plan.total_steps))
+
+
+def learning_rate(plan: Plan, counters: Counters) -> float:
+    """Return what the next update's learning rates are multiplied by."""
+    begun = counters.final_from >= 0
+    regular = counters.final_from if begun else max(counters.updates, plan.pacing.owed(plan.total_steps))
+    spent = plan.pacing.spent
+    return learning_rate_factor(plan.annealing, counters.updates - spent, regular + plan.final_updates - spent)
 
 
 def learning_rate_factor(annealing: float, updates: int, total: int) -> float:
     """Return what learning rates are multiplied by after so many updates: 1, and over the last share linearly to 0."""
     falling = annealing * total
     return min(1.0, max(0, total - updates) / falling) if falling else 1.0
-
-
-def is_reset_due(updates: int, total: int, final: int) -> bool:
-    """Return whether the learner begins anew before its next update: it is the first of the ``final`` of ``total``."""
-    return final > 0 and 0 < updates == total - final
 
 
 def next_evaluation(plan: Plan, evaluated_at: int) -> int | None:
@@ -178,9 +205,10 @@ def decide(plan: Plan, counters: Counters) -> Action:
         return Action.WAIT
     if _save_due(plan, counters):
         return Action.SAVE
-    behind = counters.updates < updates_owed(plan, counters.steps)
+    behind = counters.updates < updates_owed(plan, counters)
     evaluation = next_evaluation(plan, counters.evaluated_at)
-    if evaluation is not None and counters.steps >= evaluation and not (plan.lockstep and behind):
+    due = evaluation is not None and evaluation <= counters.steps < plan.total_steps
+    if due and not (plan.lockstep and behind):
         return Action.SECURE if _unsaved(counters) else Action.EVALUATE
     if behind:
         return Action.UPDATE
@@ -199,15 +227,21 @@ def phase(plan: Plan, counters: Counters, action: Action) -> Phase:
         return Phase.SAVING
     if counters.steps < plan.warmup_steps:
         return Phase.WARMING
-    return Phase.UPDATING if action is Action.UPDATE else Phase.COLLECTING
+    return Phase.UPDATING if action in (Action.UPDATE, Action.RESET) else Phase.COLLECTING
 
 
 def _last_actions(plan: Plan, counters: Counters) -> Action:
+    if plan.final_updates and counters.final_from < 0:
+        return Action.RESET
     if _unsaved(counters):
         return Action.SECURE
-    if plan.evaluate_finally and not counters.finally_evaluated:
+    if plan.evaluate_finally and not _is_judged(plan, counters):
         return Action.EVALUATE_FINALLY
     return Action.FINISH
+
+
+def _is_judged(plan: Plan, counters: Counters) -> bool:
+    return counters.finally_evaluated == counters.updates and counters.evaluated_at >= plan.total_steps
 
 
 def _unsaved(counters: Counters) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -73,3 +74,23 @@ def test_a_learner_killed_after_its_final_checkpoint_is_finished_at_the_next_sta
     reported = run.events("finished")
     assert "is finished" in run.train("--resume")
     assert run.events("finished") == reported
+
+
+def test_a_finished_run_that_is_made_longer_learns_begins_anew_is_evaluated_and_filmed_again(
+    start_server: StartServer, forked_run: NewRun
+) -> None:
+    run = forked_run("run", start_server())
+    final = ("--set", "training.final_updates=7", "--num-eval-episodes", "1", "--set", "evaluation.video=true")
+    options = (*final, "--set", "environment.time_limit.constant_s=3", "--set", "environment.blocked_s=2")
+    left = [run.path / name for name in ("evaluation.json", "evaluation.csv", "videos/td3.mp4")]
+    run.train(*options, "--max-timesteps", "60")
+    first = {path: path.stat().st_ino for path in left}
+    assert "is finished" in run.train(*options, "--max-timesteps", "40", "--resume"), "shorter than it is"
+    run.train(*options, "--max-timesteps", "100", "--resume")
+    assert all(path.stat().st_ino != first[path] for path in left), "written again"
+    assert "is finished" in run.train(*options, "--max-timesteps", "100", "--resume")
+    assert [event["updates"] for event in run.events("reset")] == [40, 40 + 7 + 40]
+    assert [(event["step"], event["final"]) for event in run.events("evaluated")] == [(60, True), (100, True)]
+    assert (run.beat["step"], run.beat["updates"]) == (100, 40 + 7 + 40 + 7)
+    newest = run.path / "checkpoints" / (run.path / "checkpoints" / "latest").read_text().strip()
+    assert json.loads((newest / "manifest.json").read_text())["score"] is not None

@@ -116,19 +116,21 @@ def test_a_demonstrated_batch_is_counted_to_the_byte(tmp_path: Path, own: Replay
 
 def test_a_learner_goes_on_bit_for_bit_with_all_of_it(tmp_path: Path) -> None:
     td3 = {"n_step": 3, "random_erasing": 3}
-    training = {"warmup_steps": 0, "total_steps": 4, "annealing": 0.5, "final_updates": 4}  # anew before the fifth
+    training = {"warmup_steps": 0, "total_steps": 4, "annealing": 0.5, "final_updates": 4}
     values = settings_of(recorded(tmp_path / "shown"), td3=td3, training=training, device="cpu")
     run = RunPaths(tmp_path / "run")
     with prepare(run, resume=False):
         driven(Replay.create(run.replay, 1000), 60)
         straight = Learner(values, run)
         for _ in range(3):
-            straight.update()
+            straight.update(rate=0.5)
         straight.save(straight.counters(), score=None)
         resumed = Learner(values, run)
-        for _ in range(3):
-            straight.update()
-            resumed.update()
+        for learner in (straight, resumed):
+            learner.update(rate=0.5)
+            learner.begin_anew()
+            learner.update(rate=0.5)
+            learner.update(rate=0.5)
     ours, theirs = straight._td3.state(), resumed._td3.state()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert [json.loads(line)["event"] for line in run.agent_events.read_text().splitlines()].count("reset") == 2

@@ -16,10 +16,11 @@ from agent.trainer.pacing import (
     Pacing,
     Plan,
     decide,
-    is_reset_due,
+    learning_rate,
     learning_rate_factor,
     next_evaluation,
     phase,
+    resumed,
     step_limit,
     updates_owed,
 )
@@ -27,6 +28,7 @@ from agent.trainer.pacing import (
 PLAN = Plan(
     total_steps=1000,
     final_updates=0,
+    annealing=0.0,
     warmup_steps=100,
     pacing=Pacing(Fraction(1), 100),
     max_lead_steps=50,
@@ -42,7 +44,7 @@ PLAN = Plan(
     [("1", 99, 0), ("1", 100, 0), ("1", 101, 1), ("0.5", 103, 1), ("1.5", 102, 3), ("0.1", 110, 1), ("1", 5000, 900)],
 )
 def test_updates_owed_is_the_ratio_of_the_steps_after_warm_up(ratio: str, steps: int, owed: int) -> None:
-    assert updates_owed(replace(PLAN, pacing=Pacing(Fraction(ratio), 100)), steps) == owed
+    assert updates_owed(replace(PLAN, pacing=Pacing(Fraction(ratio), 100)), Counters(steps, 0)) == owed
 
 
 @pytest.mark.parametrize(
@@ -63,18 +65,114 @@ def test_learning_rates_fall_to_0_over_the_last_share_of_all_updates(
     assert learning_rate_factor(annealing, updates, 1000) == pytest.approx(factor)
 
 
-def test_a_learner_begins_anew_once_and_never_before_it_has_begun() -> None:
-    assert [n for n in range(12) if is_reset_due(n, 10, 4)] == [6]
-    assert not any(is_reset_due(n, 10, final) for n in range(12) for final in (0, 10))
-
-
-def test_final_updates_are_owed_once_the_last_step_is_taken() -> None:
+def test_final_updates_are_owed_once_the_learner_has_begun_anew_after_the_last_step() -> None:
     plan = replace(PLAN, final_updates=50)
-    assert [updates_owed(plan, steps) for steps in (999, 1000, 1001)] == [899, 950, 950]
+    assert [updates_owed(plan, Counters(steps, 0)) for steps in (999, 1000, 1001)] == [899, 900, 900]
     counters = Counters(steps=1000, updates=900, saved_updates=900)
-    assert decide(plan, counters) is Action.UPDATE
-    assert step_limit(plan, counters) == 1000
-    assert decide(plan, replace(counters, updates=950, saved_updates=950)) is Action.EVALUATE_FINALLY
+    assert decide(plan, counters) is Action.RESET
+    begun = replace(counters, final_from=900)
+    assert decide(plan, begun) is Action.UPDATE
+    assert step_limit(plan, begun) == 1000
+    ended = replace(begun, updates=950, saved_updates=950)
+    assert decide(plan, ended) is Action.EVALUATE_FINALLY
+    assert decide(replace(plan, final_updates=60), ended) is Action.UPDATE, "more of them: the reset isn't repeated"
+
+
+FINISHED = Counters(1000, 950, evaluated_at=1000, saved_updates=950, saved_steps=1000, finally_evaluated=950)
+
+
+def test_a_finished_run_that_is_made_longer_learns_from_the_new_steps_and_comes_to_another_end() -> None:
+    plan, finished = replace(PLAN, final_updates=50), replace(FINISHED, final_from=900)
+    assert decide(plan, finished) is Action.FINISH
+    assert resumed(finished, plan.pacing, 1000) == (finished, plan.pacing)
+
+    counters, pacing = resumed(finished, plan.pacing, 1200)
+    assert Pacing.from_plain(json.loads(json.dumps(pacing.plain()))) == pacing
+    longer = replace(plan, total_steps=1200, pacing=pacing)
+    assert step_limit(longer, counters) == 1050
+    assert decide(longer, counters) is Action.WAIT
+    assert decide(longer, replace(counters, steps=1001)) is Action.UPDATE
+    taken = replace(counters, steps=1200, updates=1150, saved_updates=1150)
+    assert decide(longer, taken) is Action.RESET
+    done = replace(taken, final_from=1150, updates=1200, saved_updates=1200)
+    assert decide(longer, done) is Action.EVALUATE_FINALLY
+    judged = replace(done, evaluated_at=1200, finally_evaluated=1200)
+    assert decide(longer, judged) is Action.FINISH
+    assert resumed(replace(judged, saved_steps=1200), pacing, 1300)[1].spent == 100
+
+
+def test_steps_that_a_killed_learner_took_beyond_an_end_are_learned_from() -> None:
+    counters, pacing = resumed(replace(FINISHED, final_from=900, steps=1200), PLAN.pacing, 1200)
+    longer = replace(PLAN, total_steps=1200, final_updates=50, pacing=pacing)
+    assert decide(longer, counters) is Action.UPDATE
+    assert updates_owed(longer, counters) == 950 + 200
+
+
+def test_a_run_that_is_made_longer_within_its_final_updates_leaves_them() -> None:
+    counters, pacing = resumed(Counters(1000, 920, saved_steps=1000, final_from=900), PLAN.pacing, 1100)
+    assert (counters.final_from, pacing.owed(1000), pacing.owed(1100)) == (-1, 920, 1020)
+
+
+@pytest.mark.parametrize(
+    ("plan", "counters", "action"),
+    [
+        pytest.param(replace(PLAN, total_steps=1200), FINISHED, Action.WAIT, id="more steps"),
+        pytest.param(
+            replace(PLAN, total_steps=1200),
+            replace(FINISHED, steps=1200, updates=1100, saved_updates=1100),
+            Action.EVALUATE_FINALLY,
+            id="more steps taken",
+        ),
+        pytest.param(
+            replace(PLAN, total_steps=1200, pacing=Pacing(Fraction(1, 1000), 1000, 950)),
+            replace(FINISHED, steps=1200),
+            Action.EVALUATE_FINALLY,
+            id="more steps that call for no update",
+        ),
+        pytest.param(replace(PLAN, final_updates=100), FINISHED, Action.RESET, id="final updates"),
+        pytest.param(replace(PLAN, total_steps=600), FINISHED, Action.FINISH, id="fewer steps than were taken"),
+        pytest.param(
+            replace(PLAN, total_steps=600, final_updates=50, evaluate_every_steps=200),
+            Counters(800, 650, saved_updates=650),
+            Action.RESET,
+            id="fewer steps than an unfinished run has taken",
+        ),
+        pytest.param(
+            replace(PLAN, total_steps=600, final_updates=50, evaluate_every_steps=200),
+            Counters(800, 700, saved_updates=700, final_from=650),
+            Action.EVALUATE_FINALLY,
+            id="fewer steps, and the final updates made",
+        ),
+    ],
+)
+def test_what_a_second_start_with_another_end_does(plan: Plan, counters: Counters, action: Action) -> None:
+    assert decide(plan, counters) is action
+
+
+ANNEALED = replace(PLAN, final_updates=100, annealing=0.1)
+LONGER = replace(ANNEALED, total_steps=1200, pacing=PLAN.pacing.beyond(100))
+
+
+@pytest.mark.parametrize(
+    ("plan", "counters", "rate"),
+    [
+        (ANNEALED, Counters(400, 300), 1.0),
+        (ANNEALED, Counters(1000, 900), 1.0),
+        (ANNEALED, Counters(1000, 900, final_from=900), 1.0),
+        (ANNEALED, Counters(1000, 950, final_from=900), 0.5),
+        # Made longer: 1200 - 100 + 100 updates of one run, and 100 of the end that it has gone beyond.
+        (LONGER, Counters(1000, 1000), 1.0),
+        (
+            LONGER,
+            Counters(1200, 1240, final_from=1200),
+            0.5,
+        ),
+        # Made shorter than it was by then.
+        (replace(ANNEALED, total_steps=600), Counters(800, 650, final_from=650), 1.0),
+    ],
+)
+def test_the_rate_falls_towards_the_end_that_the_run_comes_to(plan: Plan, counters: Counters, rate: float) -> None:
+    assert learning_rate(plan, counters) == pytest.approx(rate)
 
 
 def test_another_ratio_holds_from_where_it_was_given_and_leaves_debts_as_they_are() -> None:
@@ -121,14 +219,14 @@ def test_step_limit(plan: Plan, counters: Counters, limit: int) -> None:
         (PLAN, Counters(101, 1), Action.WAIT),
         (PLAN, Counters(1000, 899), Action.UPDATE),
         (PLAN, Counters(1000, 900, tried_updates=900), Action.EVALUATE_FINALLY),
-        (PLAN, Counters(1000, 900, tried_updates=900, finally_evaluated=True), Action.FINISH),
+        (PLAN, Counters(1000, 900, tried_updates=900, evaluated_at=1000, finally_evaluated=900), Action.FINISH),
         (replace(PLAN, checkpoint_every_steps=50), Counters(160, 50), Action.SAVE),
         (replace(PLAN, checkpoint_every_steps=50), Counters(160, 50, tried_updates=50), Action.UPDATE),
         (replace(PLAN, checkpoint_every_steps=50), Counters(210, 100, tried_updates=50), Action.SAVE),
         (PLAN, Counters(1000, 900), Action.SECURE),
         (PLAN, Counters(1000, 900, saved_updates=900), Action.EVALUATE_FINALLY),
         (PLAN, Counters(1000, 900, saved_updates=900, evaluating=True), Action.WAIT),
-        (PLAN, Counters(1000, 900, saved_updates=900, finally_evaluated=True), Action.FINISH),
+        (PLAN, Counters(1000, 900, saved_updates=900, evaluated_at=1000, finally_evaluated=900), Action.FINISH),
         (replace(PLAN, evaluate_finally=False), Counters(1000, 900, saved_updates=900), Action.FINISH),
         (replace(PLAN, checkpoint_every_steps=100), Counters(250, 100), Action.SAVE),
         (replace(PLAN, checkpoint_every_steps=100), Counters(250, 150, saved_updates=100), Action.WAIT),
@@ -182,6 +280,7 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(
         total_steps=total,
         final_updates=draw(st.integers(0, 5)),
+        annealing=0.0,
         warmup_steps=warmup,
         pacing=Pacing(draw(RATIOS), warmup),
         max_lead_steps=draw(st.integers(1, 20)),
@@ -193,12 +292,40 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 @settings(max_examples=300)
-@given(plans(), st.randoms(use_true_random=False), st.one_of(st.none(), RATIOS))
+@given(
+    plans(),
+    st.randoms(use_true_random=False),
+    st.one_of(st.none(), RATIOS),
+    st.lists(st.integers(-20, 20), max_size=2),
+)
 def test_every_plan_comes_to_its_end_with_the_ratio_kept(
-    plan: Plan, chance: object, other_ratio: Fraction | None
+    plan: Plan, chance: object, other_ratio: Fraction | None, more_steps: list[int]
 ) -> None:
-    counters = Counters(0, 0)
-    taken: list[tuple[int, int]] = []
+    counters, ends = Counters(0, 0), 0
+    for more in (0, *more_steps):
+        plan = replace(plan, total_steps=max(plan.warmup_steps + 1, plan.total_steps + more))
+        before, (counters, pacing) = counters, resumed(counters, plan.pacing, plan.total_steps)
+        plan = replace(plan, pacing=pacing)
+        plan, counters, resets = brought_to_its_end(plan, counters, chance, other_ratio)
+        assert counters.steps == max(before.steps, plan.total_steps)
+        if counters.steps > before.steps:
+            ends += 1
+            assert resets == (1 if plan.final_updates else 0)
+            regular = Pacing(plan.pacing.ratio, plan.warmup_steps).owed(counters.steps)
+            assert other_ratio is not None or counters.updates == regular + ends * plan.final_updates
+            assert counters.evaluated_at == (counters.steps if plan.evaluate_finally else counters.evaluated_at)
+        else:
+            assert (resets, counters.updates) == (0, before.updates), "nothing is left to do"
+        assert counters.saved_updates == counters.updates
+        assert (counters.finally_evaluated == counters.updates) == plan.evaluate_finally
+
+
+def brought_to_its_end(
+    plan: Plan, counters: Counters, chance: object, other_ratio: Fraction | None
+) -> tuple[Plan, Counters, int]:
+    """Return the plan as its ratio is at the end, the counters there, and how often the learner began anew."""
+    resets = 0
+    taken: list[tuple[Plan, Counters]] = []
     for _ in range(10_000):
         if chance.random() < 0.05:  # type: ignore[attr-defined]
             counters = replace(counters, drained=not counters.drained)
@@ -206,7 +333,7 @@ def test_every_plan_comes_to_its_end_with_the_ratio_kept(
             plan = replace(plan, pacing=plan.pacing.continued(other_ratio, counters.steps))
         allowed = step_limit(plan, counters)
         if counters.steps < allowed and not counters.evaluating and chance.random() < 0.5:  # type: ignore[attr-defined]
-            taken.append((counters.steps, counters.updates))
+            taken.append((plan, counters))
             counters = replace(counters, steps=counters.steps + 1)
             continue
         action = decide(plan, counters)
@@ -214,24 +341,25 @@ def test_every_plan_comes_to_its_end_with_the_ratio_kept(
             break
         if action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
             assert counters.saved_updates == counters.updates, "what was learned is saved before an evaluation"
+            assert (action is Action.EVALUATE_FINALLY) == (counters.steps >= plan.total_steps)
+        resets += action is Action.RESET
         counters = _after(action, counters, plan)
-    assert counters.steps == plan.total_steps
-    assert counters.updates == updates_owed(plan, plan.total_steps)
-    assert counters.saved_updates == counters.updates
-    assert counters.finally_evaluated == plan.evaluate_finally
     if plan.lockstep and other_ratio is None:
         # Whatever the order of events, a step is taken at one number of updates only.
-        assert all(updates == updates_owed(plan, steps) for steps, updates in taken)
+        assert all(then.updates == updates_owed(by, then) for by, then in taken)
+    return plan, replace(counters, drained=False), resets
 
 
 def _after(action: Action, counters: Counters, plan: Plan) -> Counters:
     if action is Action.UPDATE:
         return replace(counters, updates=counters.updates + 1)
+    if action is Action.RESET:
+        return replace(counters, final_from=counters.updates)
     if action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
         return replace(counters, evaluating=True)
     if action in (Action.SAVE, Action.SECURE):
-        return replace(counters, saved_updates=counters.updates)
+        return replace(counters, saved_updates=counters.updates, saved_steps=counters.steps)
     if counters.evaluating and not counters.drained:
-        final = counters.steps == plan.total_steps
-        return replace(counters, evaluating=False, evaluated_at=counters.steps, finally_evaluated=final)
+        judged = counters.updates if counters.steps >= plan.total_steps else -1
+        return replace(counters, evaluating=False, evaluated_at=counters.steps, finally_evaluated=judged)
     return counters

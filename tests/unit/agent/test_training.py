@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +23,7 @@ from agent.exchange.weights import WeightsError
 from agent.exits import AgentError, exit_code
 from agent.run_directory import prepare, save_config
 from agent.seeding import Purpose, derived_seed, generator
-from agent.td3.replay.replay import ReplayError
+from agent.td3.replay.replay import Replay, ReplayError
 from agent.trainer.checkpoint import CheckpointError
 from agent.trainer.learner import Learner, architecture
 from agent.trainer.pacing import Counters
@@ -30,6 +32,7 @@ from contract.exits import Exit
 from contract.paths import RunPaths
 from contract.signals import SAME_REQUEST_S, StoppedAtOnce, StopRequests
 from tests.crowd import PATIENCE_S, until
+from tests.unit.agent.test_batches import driven
 from tests.wire.trainee import running
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -177,12 +180,45 @@ def test_a_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     with prepare(run, resume=False):
         first = Learner(small, run)
-        first.save(Counters(steps=5, updates=0, evaluated_at=3, finally_evaluated=True), score=None)
+        first.save(Counters(steps=5, updates=0, evaluated_at=3, finally_evaluated=0), score=None)
         second = Learner(small, run)
     assert second.counters() == Counters(
-        steps=0, updates=0, evaluated_at=3, saved_updates=0, saved_steps=5, finally_evaluated=True
+        steps=0, updates=0, evaluated_at=3, saved_updates=0, saved_steps=5, finally_evaluated=0
     )  # steps are counted on disk, and there is no replay
     assert architecture(small)["td3.network.features"] == 16
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["says where they began", "of before that was kept"])
+def test_the_final_updates_of_a_checkpoint_are_known_and_over_once_the_run_is_made_longer(
+    tmp_path: Path, kept: bool
+) -> None:
+    def settings(steps: int) -> config.AgentConfig:
+        training = {"total_steps": steps, "warmup_steps": 20, "final_updates": 3}
+        td3 = {"network": SMALL, "batch_size": 8}
+        return config.validate({"td3": td3, "replay": {"capacity": 1000}, "training": training}, source="test")
+
+    run = RunPaths(tmp_path)
+    with prepare(run, resume=False):
+        driven(Replay.create(run.replay, 1000), 22)
+        first = Learner(settings(22), run)
+        for _ in range(2 + 3):
+            first.update()
+        ended = replace(first.counters(), evaluated_at=22, final_from=2, finally_evaluated=5)
+        first.save(ended, score=None)
+        if not kept:
+            drop(run.checkpoints / "step-000000022", "final_from")
+        again, longer = Learner(settings(22), run), Learner(settings(30), run)
+    assert again.counters() == replace(ended, saved_updates=5, saved_steps=22)
+    assert (longer.counters().final_from, longer.pacing.owed(23)) == (-1, 5 + 1)
+
+
+def drop(checkpoint: Path, value: str) -> None:
+    """Leave a value out, as earlier versions did."""
+    values, manifest = (json.loads((checkpoint / f"{name}.json").read_text()) for name in ("values", "manifest"))
+    del values[value]
+    (checkpoint / "values.json").write_text(json.dumps(values))
+    manifest["sha256"]["values.json"] = hashlib.sha256((checkpoint / "values.json").read_bytes()).hexdigest()
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class WatchdogEnv(DrivingEnv):
     ) -> None:
         super().__init__(config.environment, config.simulator, config.seed, on_lost)
         self._status, self._live = status, live
-        self._ticks_before = status.ticks
+        self.session.on_tick = self._ticked
         self._call_limit_s = config.simulator.timeout_s + config.collector.hang_margin_s
         self._connect_limit_s = config.simulator.patience_s + self._call_limit_s
 
@@ -64,7 +64,6 @@ class WatchdogEnv(DrivingEnv):
             result = super().step(action)
             if self._live is not None:  # it may ask the simulator, and so hang
                 self._live.show(self, action, result[1], result[4])
-        self._status.ticks = self._ticks_before + self.session.ticks
         return result
 
     def _connected(self) -> None:
@@ -72,6 +71,11 @@ class WatchdogEnv(DrivingEnv):
         if not self.session.connected:
             with self._reaching():
                 super()._connected()
+
+    def _ticked(self) -> None:
+        """Count a tick. A call of many, as a reset among slow pictures, is none that hangs."""
+        self._status.ticks += 1
+        self._status.alive()
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -85,4 +89,3 @@ class WatchdogEnv(DrivingEnv):
                 yield
         finally:
             self._status.state = before
-            self._status.ticks = self._ticks_before + self.session.ticks

@@ -84,6 +84,8 @@ class Session:
         """``time.monotonic()`` at which the outstanding tick began; 0 when none is in flight."""
         self.waiting_for = ""
         """Why no ticks happen just now; empty while all is well."""
+        self.on_tick: Callable[[], None] | None = None
+        """Called after each tick."""
         self._traffic = traffic
         self._slice_s = config.timeout_s if traffic else min(SLICE_S, config.timeout_s)
         self._on_lost, self._on_wait = on_lost, on_wait
@@ -174,6 +176,8 @@ class Session:
             self._tick_ended_s = time.monotonic()
             self.tick_started_s = 0.0
         self.ticks += 1
+        if self.on_tick is not None:
+            self.on_tick()
         return self._frame
 
     def receive(self, arrivals: queue.SimpleQueue[Any], frame: int) -> Any:

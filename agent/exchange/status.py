@@ -88,8 +88,8 @@ class Status:
         self._block["in_call"] = 0
 
     def alive(self) -> None:
-        """Give a sign of life."""
-        self._sign(float(self._block["idle_limit_s"][0]))
+        """Give a sign of life; within a call its limit begins again."""
+        self._sign(float(self._block["limit_s" if self._block["in_call"][0] else "idle_limit_s"][0]))
 
     @property
     def state(self) -> CollectorState:
@@ -120,14 +120,18 @@ class Status:
 
     @contextlib.contextmanager
     def calling(self, limit_s: float) -> Iterator[None]:
-        """Mark a call that the client library may never return from."""
+        """Mark a call that the client library may never return from; within another one, that one goes on after it."""
+        around, around_limit_s = int(self._block["in_call"][0]), float(self._block["limit_s"][0])
         self._sign(limit_s)
         self._block["in_call"] = 1
         try:
             yield
         finally:
-            self._block["in_call"] = 0
-            self.alive()
+            self._block["in_call"] = around
+            if around:
+                self._sign(around_limit_s)
+            else:
+                self.alive()
 
     def read(self) -> Snapshot:
         """Return what the block says now."""

@@ -7,8 +7,11 @@ from pathlib import Path
 
 from agent.collector.watchdog import WatchdogEnv
 from agent.config import validate
+from agent.env.conditions import Conditions
+from agent.env.route import Route
 from agent.exchange.status import Status
 from contract.heartbeat import CollectorState
+from tests.conftest import Server
 from tests.crowd import until
 from tests.faults import Faulty
 from tests.wire.trainee import SMALL
@@ -31,4 +34,28 @@ def test_a_simulator_that_hangs_as_an_episode_begins_is_waited_for_as_any_other(
     faulty.tell("clear")
     beginning.join()
     assert status.state is CollectorState.STEPPING
+    env.close()
+
+
+class Looked(WatchdogEnv):
+    """Notes its marks in the middle of a reset."""
+
+    def _people(self, route: Route, wanted: Conditions) -> None:
+        self.seen = [self._status.read()]
+        super()._people(route, wanted)
+        self.seen.append(self._status.read())
+
+
+def test_a_reset_that_has_reached_its_simulator_is_still_a_call_with_that_limit(
+    module_server: Server, tmp_path: Path
+) -> None:
+    simulator = {"port": module_server.port, "timeout_s": 20.0, "patience_s": 120.0}
+    env = Looked(validate({**SMALL, "simulator": simulator}, source="test"), Status(tmp_path / "status.bin"))
+    env.reset(seed=5)
+    reached, populated = env.seen
+    assert (reached.in_call, reached.limit_s) == (True, 120.0 + 20.0 + 5.0)
+    assert populated.limit_s == reached.limit_s
+    assert populated.ticks > reached.ticks, "each of its ticks is a sign of life"
+    env.reset(seed=6)
+    assert env.seen[0].limit_s == 20.0 + 5.0, "a simulator that is there answers sooner"
     env.close()

@@ -119,10 +119,16 @@ class Car:
         return self.motion(self._session.tick())
 
     def motion(self, frame: int) -> Motion:
-        """Return the motion in the newest frame, which must be ``frame``."""
-        seen = self._session.world.get_snapshot().find(self.actor.id)
-        if seen is None:
-            raise SimulatorLost("The car is gone from the simulator: another client destroyed it.")
+        """Return the motion in the newest frame, which must be ``frame``.
+
+        Raises:
+            SimulatorLost: the car isn't in it, or one of its sensors.
+        """
+        snapshot = self._session.world.get_snapshot()
+        seen = snapshot.find(self.actor.id)
+        if seen is None or not self.sensors.are_in(snapshot):
+            what = "The car" if seen is None else "A sensor of the car"
+            raise SimulatorLost(f"{what} is gone from the simulator: another client destroyed it.")
         pose, velocity = seen.get_transform(), seen.get_velocity()
         return Motion(frame, pose.location.x, pose.location.y, math.radians(pose.rotation.yaw), velocity.x, velocity.y)
 

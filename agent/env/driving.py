@@ -246,7 +246,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
             except SimulatorLost as loss:
                 self._lose()
                 last = loss
-        raise NoSimulator(f"The simulator at {self.session.address} died {LOSSES_A_RESET} times in a row: {last}")
+        raise NoSimulator(f"The simulator at {self.session.address} was lost {LOSSES_A_RESET} times in a row: {last}")
 
     def _begin(self, route: Route, drive: Drive) -> tuple[Observation, dict[str, Any]]:
         self._connected()

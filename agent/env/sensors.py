@@ -32,6 +32,9 @@ class FrameCamera:
     Args:
         transform: pose in the car's frame.
         width, height: pixels, asked of the simulator; nothing is resized.
+
+    Raises:
+        SimulatorLost: the simulator doesn't answer, or has no such car any more.
     """
 
     def __init__(
@@ -45,7 +48,8 @@ class FrameCamera:
         blueprint = _blueprint(session.world, "sensor.camera.rgb")
         for key, value in (("image_size_x", width), ("image_size_y", height), ("fov", fov_deg)):
             blueprint.set_attribute(key, str(value))
-        self.actor = session.world.spawn_actor(blueprint, transform, attach_to=car)
+        with session.answered():
+            self.actor = session.world.spawn_actor(blueprint, transform, attach_to=car)
         self.actor.listen(self._arrivals.put)
 
     def image(self, frame: int) -> NDArray[np.uint8]:
@@ -126,6 +130,10 @@ class SensorRig:
         """Return the (planes, height, width) picture of ``frame``, all views' planes one behind the other."""
         views = [camera.planes(frame, channels) for camera, channels in self._views]
         return views[0] if len(views) == 1 else np.concatenate(views)
+
+    def are_in(self, snapshot: Any) -> bool:
+        """Return whether a frame has them all: without its sensor a collision would be none."""
+        return all(snapshot.find(sensor.id) for sensor in self._all)
 
     @property
     def newest(self) -> NDArray[np.uint8] | None:

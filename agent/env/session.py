@@ -210,10 +210,16 @@ class Session:
             (reply,) = self._client.apply_batch_sync([carla.command.SpawnActor(blueprint, pose)], False)
             if reply.has_error():
                 raise BlockedStart(pose.location)
-            return self._world.get_actor(reply.actor_id)
+            car = self._world.get_actor(reply.actor_id)
+        if car is None:
+            raise SimulatorLost("The new car is gone from the simulator: another client destroyed it.")
+        return car
 
     def destroy(self, actors: list[Any]) -> None:
-        """Destroy actors in the given order (sensors belong before what carries them)."""
+        """Destroy actors, or those with these ids, in the given order (sensors belong before what carries them).
+
+        One that is gone already is none the less.
+        """
         if actors and self.connected:
             with self.answered():
                 self._client.apply_batch_sync([carla.command.DestroyActor(actor) for actor in actors], False)
@@ -315,7 +321,7 @@ class Session:
     def _remove_leftovers(self) -> None:
         actors = list(self._world.get_actors())
         ours = {a.id for a in actors if a.attributes.get("role_name", "").startswith(ROLE_PREFIX)}
-        riding = [a for a in actors if a.type_id.startswith(RIDERS) and a.parent and a.parent.id in ours]
+        riding = [a for a in actors if a.type_id.startswith(RIDERS) and (on := a.parent) and on.id in ours]
         ids = {a.id for a in riding}
         self.destroy([*riding, *(a for a in actors if a.id in ours - ids)])
 

@@ -136,16 +136,18 @@ class Walkers:
         self._session.destroy([controller for _, controller in pairs] + [person for person, _ in pairs])
 
     def _spawned(self, count: int) -> list[tuple[int, int]]:
-        """Return the ids of new people and of their controllers; fewer where the mesh is full."""
+        """Return the ids of new people and of their controllers; fewer where the mesh is full, or one was refused."""
         library = self._session.world.get_blueprint_library()
         looks = sorted(library.filter("walker.pedestrian.*"), key=lambda blueprint: str(blueprint.id))
         people: list[int] = []
         for _ in range(ROUNDS):
             batch = [self._newcomer(looks) for _ in range(count - len(people))]
-            people += self._applied(batch)
+            people += [person for person in self._applied(batch) if person is not None]
         brain = library.find(CONTROLLER)
         brains = self._applied([carla.command.SpawnActor(brain, carla.Transform(), person) for person in people])
-        return list(zip(people, brains, strict=True))
+        pairs = list(zip(people, brains, strict=True))
+        self._session.destroy([person for person, controller in pairs if controller is None])
+        return [(person, controller) for person, controller in pairs if controller is not None]
 
     def _newcomer(self, looks: list[Any]) -> Any:
         blueprint = looks[self._rng.integers(len(looks))]
@@ -173,16 +175,21 @@ class Walkers:
             "has no navigation mesh for people to walk on: take another map, or set it to 0."
         )
 
-    def _applied(self, batch: list[Any]) -> list[int]:
+    def _applied(self, batch: list[Any]) -> list[int | None]:
+        """Return the id that each command of a batch of spawns gave; None where it was refused."""
         with self._session.answered():
             replies = self._session.client.apply_batch_sync(batch, False) if batch else []
-        return [reply.actor_id for reply in replies if not reply.has_error()]
+        return [None if reply.has_error() else int(reply.actor_id) for reply in replies]
 
     def _start(self, ids: list[tuple[int, int]]) -> None:
         self._session.tick()  # only a snapshot tells the client where they are
+        snapshot = self._session.world.get_snapshot()
         with self._session.answered():
             actors = {actor.id: actor for actor in self._session.world.get_actors([i for pair in ids for i in pair])}
-            for person, brain in ids:
+            # Another client may have destroyed one since, or a car run over it.
+            there = [pair for pair in ids if all(i in actors and snapshot.find(i) for i in pair)]
+            self._session.destroy([i for pair in ids if pair not in there for i in reversed(pair)])
+            for person, brain in there:
                 walker, controller = actors[person], actors[brain]
                 controller.start()
                 controller.go_to_location(self._place())

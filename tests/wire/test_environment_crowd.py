@@ -18,6 +18,7 @@ from agent.env.driving import DrivingEnv
 from agent.env.expert import PidPurePursuit
 from agent.env.hazards import Ahead
 from agent.env.route import held_out_routes
+from agent.env.walkers import Walkers
 from tests.conftest import REPOSITORY, Server, serve
 from tests.crowd import PATIENCE_S
 from tests.wire.crowd_process import NEAR_M
@@ -117,6 +118,40 @@ def crossings(server: Server, step_out: float) -> int:
 
 def test_people_step_out_before_the_car_where_that_is_asked_for(town: Server) -> None:
     assert crossings(town, 1.0) >= crossings(town, 0.0) + 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "after"), [("walker", "walker"), ("walker", "controller"), ("controller", "controller")]
+)
+def test_people_who_lose_their_controller_or_vanish_before_they_set_out_are_left_out_and_come_with_the_next_drive(
+    town: Server, monkeypatch: pytest.MonkeyPatch, kind: str, after: str
+) -> None:
+    other = carla.Client("127.0.0.1", town.port)
+    applied, newest = Walkers._applied, dict[str, int]()
+
+    def destroyed_by_another(walkers: Walkers, batch: list[object]) -> list[int | None]:
+        ids = applied(walkers, batch)
+        if ids and "gone" not in newest:
+            spawned = other.get_world().get_actor(ids[0]).type_id.split(".")[0]
+            newest[spawned] = ids[0]
+            if spawned == after:
+                newest["gone"] = newest[kind]
+                (reply,) = other.apply_batch_sync([carla.command.DestroyActor(newest[kind])], False)
+                assert not reply.has_error()
+        return ids
+
+    monkeypatch.setattr(Walkers, "_applied", destroyed_by_another)
+    env = make(town, walkers=6)
+    env.reset(seed=1)
+    assert newest.keys() >= {"gone"}
+    assert env._walkers is not None
+    assert len(env._walkers.people) == 5
+    env.session.tick()
+    assert sorted(actor.type_id.split(".")[0] for actor in of_a_crowd(env)) == ["controller"] * 5 + ["walker"] * 5
+    assert env.step(np.zeros(2, np.float32))[4]["end"] is None
+    env.reset()
+    assert len(env._walkers.people) == 6
+    env.close()
 
 
 def test_people_and_controllers_that_a_dead_process_left_are_removed(town: Server) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import carla
@@ -19,7 +20,8 @@ from agent.env.driving import DrivingEnv
 from agent.env.expert import PidPurePursuit
 from agent.env.observation import DriverState, Observation
 from agent.env.route import held_out_routes
-from agent.env.session import NoSimulator, Session
+from agent.env.sensors import FrameCamera
+from agent.env.session import NoSimulator, Session, SimulatorLost
 from agent.evaluation.routes import completed, evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, port_pair
 from tests.crowd import PATIENCE_S, until
@@ -103,6 +105,53 @@ def test_the_loss_is_told_to_whoever_asked(start_server: StartServer) -> None:
     until(lambda: reported)
     assert len(reported) == 1
     assert not session.connected
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("vehicle.", "The car is gone"),
+        ("sensor.other.collision", "A sensor of the car is gone"),
+        ("sensor.other.lane_invasion", "A sensor of the car is gone"),
+        ("sensor.camera", "A sensor of the car is gone"),
+    ],
+)
+def test_a_drive_without_its_car_or_a_sensor_ends_and_the_next_one_has_them_all(
+    module_server: Server, kind: str, says: str
+) -> None:
+    """Without its sensor a collision would be none, and what is learned from the drive wrong."""
+    env = make(module_server.port, timeout_s=LONG_S)
+    env.reset(seed=1)
+    assert env.car is not None
+    car, other = env.car.actor, other_client(module_server)
+    (gone,) = (actor for actor in env.session.world.get_actors() if actor.type_id.startswith(kind))
+    other.apply_batch_sync([carla.command.DestroyActor(gone.id)], False)
+    assert env.step(GO)[4]["simulator_lost"]
+    assert says in env.loss
+    other.apply_batch_sync([carla.command.DestroyActor(car.id)], False)
+    env.reset()
+    with pytest.raises(SimulatorLost, match="does not exist"):
+        FrameCamera(env.session, car, carla.Transform(), width=84, height=84, fov_deg=90.0)
+    assert not env.step(GO)[4]["simulator_lost"]
+    assert env.car.sensors.are_in(env.session.world.get_snapshot())
+    env.close()
+
+
+def test_a_car_that_another_client_destroys_at_once_is_no_car(module_server: Server) -> None:
+    session, other = Session(SimulatorConfig(host="127.0.0.1", port=module_server.port)), other_client(module_server)
+    session.connect()
+    client = session.client
+
+    def spawned_and_destroyed(batch: list[Any], tick: bool) -> list[Any]:
+        replies = list(client.apply_batch_sync(batch, tick))
+        other.apply_batch_sync([carla.command.DestroyActor(reply.actor_id) for reply in replies], False)
+        return replies
+
+    session._client = SimpleNamespace(apply_batch_sync=spawned_and_destroyed)
+    blueprint = session.world.get_blueprint_library().find("vehicle.tesla.model3")
+    with pytest.raises(SimulatorLost, match="another client destroyed it"):
+        session.spawn_car(blueprint, session.map.get_spawn_points()[0])
     session.close()
 
 

@@ -16,6 +16,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import zlib
@@ -47,8 +48,12 @@ from agent.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, Drive
 from agent.evaluation.metrics import limit_s
 from agent.evaluation.routes import completed, drive_again_if_lost
 from agent.evaluation.video import VideoSummary, record, side_by_side
+from agent.telemetry.events import JsonLines
+from contract.exits import Exit
 from contract.files import write_whole
 from contract.paths import RunPaths
+from contract.readers import read_lines
+from contract.signals import StopRequests
 
 ROUTES = Path(__file__).parent / "nocrash"
 TEST_TOWN = "Lite:seed=800,size=400"
@@ -164,9 +169,11 @@ def main(
         film(filmed, video, out / "driving.mp4")
         return
     left = [g for g in (dataclasses.replace(g, routes=_left(g, done)) for g in groups) if g.routes]
-    failed = [] if figures_only else run(left, parallel)
+    stop = StopRequests(raise_second=True)
+    stop.install()
+    failed = [] if figures_only else run(left, parallel, stop)
     # By its key: a drive that was under way when a run of this program was killed may be there twice.
-    drives = list({_key(drive): drive for drive in _drives(lines)}.values())
+    drives = list({_key(drive): drive for drive in read_lines(lines)}.values())
     report = comparison.report([d for d in drives if d["town"] == town])
     report = {"machine": machine("torch", "carla", "numpy"), "command": "python " + " ".join(sys.argv), **report}
     write_whole(out / "driving.json", json.dumps(report, indent=2) + "\n")
@@ -175,6 +182,9 @@ def main(
     for group in failed:  # below the table, where it is seen
         who = f"{group.driver} (seed {group.seed})"
         print(f"Not finished: {who} in {group.traffic.name}, {group.weather}; run it again.", file=sys.stderr)
+    if stop.signal is not None:
+        print(f"Stopped by {stop.cause}: the same command goes on after what {lines} keeps.", file=sys.stderr)
+        raise typer.Exit(Exit.STOPPED)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -193,8 +203,11 @@ def map_of(town: str, map_dir: Path | None) -> str:
     return str(path)
 
 
-def run(groups: Sequence[Group], parallel: int) -> list[Group]:
-    """Drive the groups, so many at once, and what a lost process left of one again; return those never finished."""
+def run(groups: Sequence[Group], parallel: int, stop: StopRequests) -> list[Group]:
+    """Drive the groups, so many at once, and what a lost process left of one again; return those never finished.
+
+    A signal ends the drives under way, whose groups aren't among these.
+    """
     spawn = multiprocessing.get_context("spawn")  # a Traffic Manager's process can't be forked, and may abort
     waiting, failed = [(group, 1) for group in groups], list[Group]()
     running: list[tuple[Group, int, SpawnProcess]] = []
@@ -202,7 +215,7 @@ def run(groups: Sequence[Group], parallel: int) -> list[Group]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task("drives", total=total)
-        while waiting or running:
+        while (waiting or running) and stop.signal is None:
             while waiting and len(running) < parallel:
                 group, attempt = waiting.pop(0)
                 running.append((group, attempt, spawn.Process(target=work, args=(group,))))
@@ -219,6 +232,8 @@ def run(groups: Sequence[Group], parallel: int) -> list[Group]:
                 elif rest:
                     failed.append(group)
             progress.update(task, completed=total - sum(len(_left(group, done)) for group in groups))
+    for _, _, process in running:
+        process.kill()
     return failed
 
 
@@ -226,6 +241,7 @@ def work(group: Group) -> None:
     """Drive a group in this process, one line a drive, and leave it."""
     _end_with_parent()
     torch.set_num_threads(1)  # more gain nothing at batch 1
+    lines = JsonLines(group.lines)
     with _environment(group) as (env, own, kept):
         for number in group.routes:
             try:
@@ -234,8 +250,7 @@ def work(group: Group) -> None:
             except BlockedStart as blocked:
                 figures = {"end": None, "why": str(blocked)}
             figures["name"] = figures.pop("route", None)
-            with group.lines.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps({**group.key(number), **figures}) + "\n")
+            lines.append({**group.key(number), **figures})
     sys.stdout.flush()
     os._exit(0)
 
@@ -384,14 +399,8 @@ def _trained(path: Path) -> list[Path]:
     return runs
 
 
-def _drives(path: Path) -> list[dict[str, Any]]:
-    """Return those of whole lines: a kill can leave the last one short."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
 def _done(path: Path) -> set[tuple[Any, ...]]:
-    return {_key(drive) for drive in _drives(path)}
+    return {_key(drive) for drive in read_lines(path)}
 
 
 def _key(drive: dict[str, Any]) -> tuple[Any, ...]:
@@ -399,6 +408,7 @@ def _key(drive: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _end_with_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to all; the parent decides
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None

@@ -84,7 +84,7 @@ def main(
     """Show and record a driver on routes that it wasn't trained on.
 
     Exit codes: 0 the drive was healthy (every tick came, with its own picture, which shows something; memory under its
-    limit); 1 it wasn't; 2 usage, 65 bad configuration, 69 no simulator.
+    limit); 1 it wasn't; 2 usage, 65 bad configuration, 69 no simulator, 75 stopped on request, with what was driven.
     """
     with leaving(debug):
         from agent.cli import evaluation, visual

@@ -119,7 +119,13 @@ def evaluate(
     video: Annotated[Path | None, typer.Option(help="Record the first driver there, .mp4.")] = None,
     debug: options.Debug = False,
 ) -> None:
-    """Drive held-out routes and print success, completion, driving score and comfort, a line a driver."""
+    """Drive held-out routes and print success, completion, driving score and comfort, a line a driver.
+
+    Each drive is kept as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
+    all are driven: the same command goes on after them, whatever ended it. Ctrl-C and SIGTERM leave the table so far.
+
+    Exit codes: 0 all are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
+    """
     with leaving(debug):
         from agent.cli import evaluation
 
@@ -147,7 +153,12 @@ def record(
     resume: options.Resume = False,
     debug: options.Debug = False,
 ) -> None:
-    """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own."""
+    """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own.
+
+    Every step is kept as it is taken: --resume goes on after them, whatever ended it.
+
+    Exit codes: 0 all are taken, 65 bad configuration, 69 no simulator, 75 stopped on request.
+    """
     with leaving(debug):
         from agent.cli import recording
 
@@ -269,7 +280,7 @@ def sentences(debug: bool) -> Iterator[None]:
     try:
         yield
     except StoppedAtOnce:
-        typer.echo("Stopped at once; the last checkpoint stands.", err=True)
+        typer.echo("Stopped at once; what was kept by then stands.", err=True)
         raise typer.Exit(Exit.INTERRUPTED) from None
     except KeyboardInterrupt:  # before StopRequests, and in commands that have nothing to keep
         typer.echo("Interrupted.", err=True)

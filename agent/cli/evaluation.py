@@ -5,15 +5,17 @@ Owns finding a checkpoint and its configuration, and the outputs. The caller lea
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from rich.console import Console
 
@@ -21,12 +23,14 @@ from agent import places
 from agent.cli import options
 from agent.config import AgentConfig
 from agent.env.driving import DrivingEnv
+from agent.env.route import Route
 from agent.env.session import Session
 from agent.evaluation import video
 from agent.evaluation.drivers import BASELINES, TD3_DRIVER, compared
-from agent.evaluation.metrics import table, write_csv, write_json
+from agent.evaluation.kept import KeptDrives
+from agent.evaluation.metrics import Evaluation, table, write_csv, write_json
 from agent.evaluation.onlooker import Onlooker
-from agent.evaluation.routes import completed
+from agent.evaluation.routes import Steps
 from agent.evaluation.runner import EvaluationRunner
 from agent.exits import AgentError, sentence
 from agent.td3.networks import Policy
@@ -37,7 +41,9 @@ from agent.trainer import checkpoint
 from agent.trainer.learner import architecture
 from contract.exits import Exit
 from contract.paths import RunPaths
+from contract.signals import StopRequests
 
+T = TypeVar("T")
 ONLINE = "online."
 """Before the names of the driving policy's tensors, in a checkpoint."""
 LOOK_S = 0.5
@@ -54,6 +60,14 @@ class Trained:
     policy: Policy | None
 
     @property
+    def checkpoint(self) -> str | None:
+        """Digest of the policy's weights; None without one."""
+        if self.policy is None:
+            return None
+        weights = b"".join(tensor.numpy().tobytes() for tensor in self.policy.state_dict().values())
+        return hashlib.sha256(weights).hexdigest()[:16]
+
+    @property
     def drivers(self) -> tuple[str, ...]:
         """Names of the drivers that can drive."""
         return BASELINES if self.policy is None else (TD3_DRIVER, *compared(self.config))
@@ -67,6 +81,24 @@ class Outputs:
     json: Path | None = None
     video: Path | None = None
 
+    @property
+    def named(self) -> list[Path]:
+        """Those that were asked for."""
+        return [path for path in (self.json, self.csv, self.video) if path is not None]
+
+    @property
+    def beside(self) -> Path:
+        """The one beside which drives are kept until all are driven."""
+        return next(iter(self.named), options.RUNS / "evaluation")
+
+    def leave(self, found: Sequence[Evaluation], out: Console) -> None:
+        """Print the table, and write what was asked for of it."""
+        out.print(table(found))
+        if self.csv is not None:
+            write_csv(found, self.csv)
+        if self.json is not None:
+            write_json(found, self.json)
+
     def make_room(self) -> None:
         """Make their folders, and see that a video can be encoded, before anybody drives.
 
@@ -74,7 +106,7 @@ class Outputs:
             AgentError: one can't be written, or there is no encoder.
         """
         try:
-            for path in filter(None, (self.csv, self.json, self.video)):
+            for path in self.named:
                 places.make(path.parent)
         except OSError as error:
             raise AgentError(sentence(error), Exit.BAD_CONFIG) from None
@@ -107,26 +139,108 @@ def trained(
 def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console) -> None:
     """Let the drivers drive ``count`` held-out routes; print the table, write the outputs.
 
+    Each drive is kept as it ends, and one that is kept isn't driven again. Whatever ends this leaves the table so far.
+
     Raises:
-        NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
+        AgentError: a signal stopped it (exit 75), or a driver is unknown.
+        NoSimulator, ConfigError, RouteError: one sentence each.
     """
     outputs.make_room()
-    with environment(trained.config) as env:
-        runner = EvaluationRunner(trained.config, env, trained.policy, count, min_turns)
-        routes = runner.routes()
-        with ProgressLine(len(names) * len(routes), Console(stderr=True), "evaluation", "routes") as progress:
+    evaluating = _Evaluating(trained, names, outputs, out)
+    with environment(trained.config, evaluating.give_up) as env:
+        evaluating.run(env, EvaluationRunner(trained.config, env, trained.policy, count, min_turns))
 
-            def told(driver: str, route: int) -> None:
-                progress.move(names.index(driver) * len(routes) + route - 1, f"{driver}, route {route}")
 
-            found = completed(runner.compare(names, routes, lambda name, each: Onlooker(name, each, told)))
-        out.print(table(found))
-        if outputs.csv is not None:
-            write_csv(found, outputs.csv)
-        if outputs.json is not None:
-            write_json(found, outputs.json)
-        if outputs.video is not None:
-            completed(runner.film(names[0], routes, outputs.video))
+class _Evaluating:
+    """One evaluation, and the table of what it has come to, however it ends."""
+
+    def __init__(self, trained: Trained, names: Sequence[str], outputs: Outputs, out: Console) -> None:
+        self._trained, self._names, self._outputs, self._out = trained, names, outputs, out
+        self._so_far: Callable[[], list[Evaluation]] = list  # nothing yet
+
+    def give_up(self, why: str) -> NoReturn:
+        """Leave the table so far and the process, from whichever thread."""
+        self._leave(self._so_far())
+        _give_up(why)
+
+    def run(self, env: DrivingEnv, runner: EvaluationRunner) -> None:
+        """Drive what isn't driven yet; leave the table and the files."""
+        routes, seed = runner.routes(), self._trained.config.seed
+        kept = KeptDrives(self._outputs.beside, settings_of(self._trained, env))
+        self._so_far = partial(kept.so_far, self._names, routes, env.planner.name, seed)
+        wanted = len(self._names) * len(routes)
+        _say_what_is_kept(kept, self._count, wanted)
+        stop = StopRequests(raise_second=True)
+        stop.install()
+        if not self._compare(runner, routes, kept, stop) or not self._film(runner, routes, stop):
+            words = f"Stopped by {stop.cause} after {self._count} of {wanted} drives"
+            raise AgentError(f"{words}, which {kept.path} keeps: the same command goes on after them.", Exit.STOPPED)
+        kept.remove()
+
+    def _compare(self, runner: EvaluationRunner, routes: Sequence[Route], kept: KeptDrives, stop: StopRequests) -> bool:
+        """Let all drive; return whether they did, or a signal came first."""
+        found = None
+        with ProgressLine(len(self._names) * len(routes), Console(stderr=True), "evaluation", "routes") as progress:
+
+            def told(driver: str, _: int) -> None:
+                progress.move(self._count, f"{driver}, route {len(kept.of(driver)) + 1}")
+
+            try:
+                work = runner.compare(self._names, routes, lambda name, each: Onlooker(name, each, told), kept)
+                found = until_stopped(work, stop)
+            finally:
+                self._leave(found or self._so_far())
+        return found is not None
+
+    def _film(self, runner: EvaluationRunner, routes: Sequence[Route], stop: StopRequests) -> bool:
+        """Film the first driver if that was asked for; return whether no signal came first."""
+        video = self._outputs.video
+        return video is None or until_stopped(runner.film(self._names[0], routes, video), stop) is not None
+
+    @property
+    def _count(self) -> int:
+        return sum(len(each.routes) for each in self._so_far())
+
+    def _leave(self, found: Sequence[Evaluation]) -> None:
+        if found:
+            self._outputs.leave(found, self._out)
+
+
+def settings_of(trained: Trained, env: DrivingEnv) -> dict[str, Any]:
+    """Return all by which a drive of an evaluation would be another one, beside its driver and its route."""
+    config = trained.config
+    return {
+        "map": env.planner.name,
+        "roads": hashlib.sha256(env.session.map.to_opendrive().encode()).hexdigest()[:16],
+        "checkpoint": trained.checkpoint,
+        "seed": config.seed,
+        "environment": config.environment.model_dump(mode="json"),
+        "simulator": {"fixed_delta_s": config.simulator.fixed_delta_s},
+        "td3": {"exploration_noise": config.td3.exploration_noise},
+    }
+
+
+def _say_what_is_kept(kept: KeptDrives, count: int, wanted: int) -> None:
+    if count:
+        print(f"{kept.path} keeps {count} of {wanted} drives: goes on after them.", file=sys.stderr)
+    for path, drives, differing in kept.others():
+        others = f"another {', '.join(differing)}" if differing else "settings of another version"
+        print(
+            f"{path} keeps {drives} drives with {others}; they don't count here. Delete it once they are of no use.",
+            file=sys.stderr,
+        )
+
+
+def until_stopped(work: Steps[T], stop: StopRequests) -> T | None:
+    """Do all of it and return what it returns; None where a signal asked to stop between two of its steps."""
+    with closing(work):
+        while stop.signal is None:
+            try:
+                next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+    return None
 
 
 @contextmanager

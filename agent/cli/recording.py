@@ -17,6 +17,7 @@ from agent.collector.rollout import Rollout
 from agent.config import AgentConfig
 from agent.evaluation.drivers import driver
 from agent.exchange.messages import EpisodeEnded
+from agent.exits import AgentError
 from agent.run_directory import save_config
 from agent.td3.replay.frames import FrameStack
 from agent.td3.replay.layout import META, Layout, privileged_numbers
@@ -25,34 +26,41 @@ from agent.td3.replay.resize_replay import resize_replay
 from agent.telemetry.events import EventLog
 from agent.telemetry.progress import ProgressLine
 from agent.trainer.towns import Station, Towns
+from contract.exits import Exit
 from contract.paths import RunPaths
+from contract.signals import StopRequests
 
 
 def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Console) -> None:
     """Drive until the folder holds so many steps, from town to town as a training would; say how the drives ended.
 
     Raises:
+        AgentError: a signal stopped it (exit 75).
         ReplayError: the disk is too small, or the folder holds other rows.
-        NoSimulator, ConfigError, RouteError, AgentError: one sentence each.
+        NoSimulator, ConfigError, RouteError: one sentence each.
     """
     plain = config.td3.model_copy(update={"exploration_noise": 0.0})
     at_once = config.training.model_copy(update={"warmup_steps": 0})
     as_it_drives = config.model_copy(update={"td3": plain, "training": at_once})
     replay = _with_room(steps, config, run)
     save_config(run, config)
-    towns, ends = Towns.of(config), Counter[str]()
+    towns, ends, stop = Towns.of(config), Counter[str](), StopRequests(raise_second=True)
+    stop.install()
     with ProgressLine(steps, Console(stderr=True), f"{name} drives") as progress:
-        while replay.steps < steps:
+        while replay.steps < steps and stop.signal is None:
             with contextlib.closing(_driven(as_it_drives, towns.driving(replay.episodes), name, replay)) as drives:
                 for ended in drives:
                     progress.move(replay.steps)
                     if ended is not None:
                         ends[ended.end] += 1
-                    if replay.steps >= steps:
+                    if replay.steps >= steps or stop.signal is not None:
                         break
     told = ", ".join(f"{count} {end}" for end, count in ends.most_common()) or "none ended"
     words = f"{run.path}: {replay.steps} steps by {name}; drives: {told}."
     out.print(f"{words} To learn from them: replay.demonstrations={run.path}", highlight=False, soft_wrap=True)
+    if stop.signal is not None:
+        done = f"{replay.steps} of {steps} steps"
+        raise AgentError(f"Stopped by {stop.cause} after {done}: the same command with --resume goes on.", Exit.STOPPED)
 
 
 def _with_room(steps: int, config: AgentConfig, run: RunPaths) -> Replay:

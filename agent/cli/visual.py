@@ -43,6 +43,7 @@ from contract.exits import Exit
 from contract.files import write_whole
 from contract.paths import RunPaths
 from contract.processes import held_mib
+from contract.signals import StopRequests
 
 SHEET_WIDTH = 440
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -92,9 +93,10 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
     """Drive, show, record; say what was wrong and where what remains lies; return whether the drive was healthy.
 
     Raises:
-        NoSimulator, BlockedStart, ConfigError, RouteError, AgentError: one sentence each.
+        AgentError: a signal stopped it (exit 75).
+        NoSimulator, BlockedStart, ConfigError, RouteError: one sentence each.
     """
-    config = trained.config
+    config, stop = trained.config, StopRequests(raise_second=True)
     recording = Recording(asked, config)
 
     def give_up(why: str) -> NoReturn:
@@ -107,12 +109,15 @@ def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> 
             os._exit(Exit.CRASH)
 
     with environment(config, give_up) as env:
+        stop.install()
         try:
-            _drive(env, trained, asked, recording, window)
+            _drive(env, trained, asked, recording, window, stop)
         except SimulatorLost as loss:
             recording.health.lost = str(loss)
     found = recording.finish()
     out.print(_told(found, asked), highlight=False, soft_wrap=True)
+    if stop.signal is not None:
+        raise AgentError(f"Stopped by {stop.cause} after {found['steps']} of {asked.steps} steps.", Exit.STOPPED)
     healthy: bool = found["healthy"]
     return healthy
 
@@ -174,8 +179,10 @@ class _Step:
     info: dict[str, Any]
 
 
-def _drive(env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording, window: Window | None) -> None:
-    """Drive, show and record every step.
+def _drive(
+    env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording, window: Window | None, stop: StopRequests
+) -> None:
+    """Drive, show and record every step, until a signal asks to stop.
 
     Raises:
         SimulatorLost: the simulator is gone, or sent no picture of a frame.
@@ -211,6 +218,8 @@ def _drive(env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording
                 window.show(picture)
             recording.facts["steps_per_s"] = round(number / (time.monotonic() - began_s), 1)
             progress.move(number, f"{recording.facts['steps_per_s']} steps/s")
+            if stop.signal is not None:
+                return
 
 
 def _steps(

@@ -14,6 +14,7 @@ from agent.env.driving import DrivingEnv
 from agent.env.route import Route
 from agent.env.session import BlockedStart
 from agent.evaluation.drivers import Driver
+from agent.evaluation.kept import KeptDrives
 from agent.evaluation.metrics import Evaluation, RouteResult, Tally, limit_s
 from agent.seeding import Purpose, derived_seed
 
@@ -37,7 +38,14 @@ def completed(work: Steps[T]) -> T:
             return result
 
 
-def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str, seed: int = 0) -> Steps[Evaluation]:
+def evaluate(
+    env: DrivingEnv,
+    driver: Driver,
+    routes: Sequence[Route],
+    name: str,
+    seed: int = 0,
+    kept: KeptDrives | None = None,
+) -> Steps[Evaluation]:
     """Drive every route once and return the figures; a route lost with the simulator is repeated.
 
     A route whose start is taken comes once more after the others, and is named if it is taken each time. Cars, people
@@ -47,19 +55,22 @@ def evaluate(env: DrivingEnv, driver: Driver, routes: Sequence[Route], name: str
         env: the environment itself (``gymnasium.make(...).unwrapped``).
         name: of the driver, for tables.
         seed: that the routes were drawn with; of it and the route's name are the others whom its drive meets.
+        kept: gets each drive; a route that it has already isn't driven again.
 
     Raises:
         BlockedStart: of no route was the start ever free.
         NoSimulator: the simulator is gone for longer than its patience.
         RuntimeError: one route lost the simulator ``LOSSES_A_ROUTE`` times.
     """
-    results: dict[int, RouteResult] = {}
+    driven = {} if kept is None else kept.of(name)
+    results = {number: driven[route.name] for number, route in enumerate(routes) if route.name in driven}
     for _ in range(ROUNDS):
         for number in [number for number in range(len(routes)) if number not in results]:
             try:
-                results[number] = yield from drive_again_if_lost(
-                    env, driver, routes[number], met_seed(seed, routes[number])
-                )
+                met = met_seed(seed, routes[number])
+                results[number] = yield from drive_again_if_lost(env, driver, routes[number], met)
+                if kept is not None:
+                    kept.add(name, results[number])
             except BlockedStart as blocked:
                 last = blocked
     if routes and not results:

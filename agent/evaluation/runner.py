@@ -14,6 +14,7 @@ from agent.env.driving import DrivingEnv
 from agent.env.route import Planner, Route, held_out_routes
 from agent.evaluation import video
 from agent.evaluation.drivers import Driver, driver
+from agent.evaluation.kept import KeptDrives
 from agent.evaluation.metrics import Evaluation
 from agent.evaluation.routes import Steps, evaluate
 from agent.evaluation.video import VideoSummary
@@ -61,12 +62,17 @@ class EvaluationRunner:
         return self._routes
 
     def compare(
-        self, names: Sequence[str], routes: Sequence[Route], beside: Callable[[str, Driver], Driver] = _alone
+        self,
+        names: Sequence[str],
+        routes: Sequence[Route],
+        beside: Callable[[str, Driver], Driver] = _alone,
+        kept: KeptDrives | None = None,
     ) -> Steps[list[Evaluation]]:
         """Let each driver drive the same routes and return the figures, in the given order.
 
         Args:
             beside: has somebody look at a driver while it drives, see ``onlooker``.
+            kept: see ``evaluate``.
 
         Raises:
             AgentError: there is no such driver, or ``td3`` without a policy.
@@ -75,7 +81,7 @@ class EvaluationRunner:
         drivers = [(name, beside(name, self._driver(name))) for name in names]
         found = []
         for name, each in drivers:
-            found.append((yield from evaluate(self._env, each, routes, name, self._config.seed)))
+            found.append((yield from evaluate(self._env, each, routes, name, self._config.seed, kept)))
         return found
 
     def film(self, name: str, routes: Sequence[Route], path: Path, **limits: Any) -> Steps[VideoSummary]:

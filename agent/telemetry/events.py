@@ -34,16 +34,21 @@ class JsonLines:
             self._complain(error)
 
     def _write(self, line: bytes) -> None:
-        """Write the line in one call, or nothing: a filling disk takes a part, which would spoil the next line too."""
-        with self._path.open("ab", buffering=0) as file:
+        """Write the line in one call, or nothing: a filling disk takes a part, which would spoil the next line too.
+
+        So would one that a crash of the machine left unfinished: it is ended first.
+        """
+        with self._path.open("a+b", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
+            if before and os.pread(file.fileno(), 1, before - 1) != b"\n":
+                line = b"\n" + line
             if file.write(line) < len(line):
                 file.truncate(before)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _complain(self, error: OSError) -> None:
         if not self._complained:
-            print(f"{self._path}: lines are being lost ({error.strerror}); training goes on.", file=sys.stderr)
+            print(f"{self._path}: lines are being lost ({error.strerror}); the work goes on.", file=sys.stderr)
         self._complained = True
 
 

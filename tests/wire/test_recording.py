@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import carla
 import numpy as np
 import pytest
 import torch
@@ -21,9 +23,10 @@ from agent.td3.replay.layout import META
 from agent.td3.replay.replay import Replay
 from contract.exits import Exit
 from tests.conftest import REPOSITORY, StartServer
-from tests.crowd import PATIENCE_S
+from tests.crowd import PATIENCE_S, until
 from tests.faults import Faulty
 from tests.wire.conftest import NewRun
+from tests.wire.forked import ForkedAgent
 from tests.wire.trainee import SMALL, program
 
 STEPS, MORE = 40, 60
@@ -79,6 +82,28 @@ def test_a_simulator_lost_among_cars_ends_it_with_one_sentence_and_keeps_the_ste
         another = program(port, *command, *patient, "--steps", str(kept + more), "--resume")
         assert another.returncode == Exit.FINISHED, another.stderr
         assert Replay.open(shown / "replay").steps == kept + more
+
+
+def test_a_recording_that_is_stopped_gives_the_simulator_back_and_goes_on(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server, given, shown = start_server(), tmp_path / "given.yaml", tmp_path / "shown"
+    given.write_text(yaml.safe_dump(SMALL))
+    words = ["record", "--config", str(given), "--out", str(shown)]
+    environment = {**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(server.port)}
+    recording = ForkedAgent([*words, "--steps", "5000"], REPOSITORY, environment)
+    until(lambda: (shown / "replay" / META).exists() and Replay.open(shown / "replay").steps >= STEPS, 120.0)
+    recording.send_signal(signal.SIGTERM)
+    said, _ = recording.communicate(60)
+    assert recording.returncode == Exit.STOPPED, said
+    kept = Replay.open(shown / "replay").steps
+    assert f"{shown}: {kept} steps by expert; drives: " in said
+    assert f"Stopped by SIGTERM after {kept} of 5000 steps: the same command with --resume goes on." in said
+    world = carla.Client("127.0.0.1", server.port).get_world()
+    assert not world.get_settings().synchronous_mode
+    again = ForkedAgent([*words, "--steps", str(kept + 5), "--resume"], REPOSITORY, environment)
+    assert again.wait(120) == Exit.FINISHED
+    assert Replay.open(shown / "replay").steps == kept + 5
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 from agent.evaluation.overlay import size_of
+from contract.exits import Exit
 from tests.conftest import REPOSITORY, Server
 from tests.crowd import PATIENCE_S
 from tests.faults import Faulty
@@ -86,6 +88,19 @@ def test_a_healthy_drive_among_others_leaves_video_sheet_and_summary(module_serv
     sheet = cv2.imread(str(tmp_path / "seen.png"))
     assert sheet is not None
     assert sheet.std() > 20
+
+
+def test_a_visual_test_that_is_stopped_leaves_what_was_driven(module_server: Server, tmp_path: Path) -> None:
+    test = start(module_server.port, tmp_path, *QUICK, "--steps", "5000", "--camera", "own")
+    while not (tmp_path / ".unfinished-seen.mp4").exists():  # until the first picture
+        assert test.poll() is None, ended(test).stderr
+        time.sleep(0.02)
+    test.send_signal(signal.SIGTERM)
+    done = ended(test)
+    driven = summary(tmp_path)["steps"]
+    assert done.returncode == Exit.STOPPED, done.stderr
+    assert f"Stopped by SIGTERM after {driven} of 5000 steps." in done.stderr
+    assert len(frames(tmp_path / "seen.mp4")) == driven > 0
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from agent.env.infractions import Infraction
 from agent.evaluation.drivers import Stop
+from agent.evaluation.kept import KeptDrives
 from agent.evaluation.metrics import (
     IMPULSE_NS,
     Evaluation,
@@ -192,6 +193,17 @@ def test_an_evaluation_that_nobody_leaves_drives_every_route() -> None:
     assert road.asked == ["reset", "step", "step", "step"] * 2
     assert [(route.route, route.steps, route.reward) for route in found.routes] == [("a", 3, 3.0), ("b", 3, 3.0)]
     assert (found.map, found.seed, found.blocked) == ("Road", 3, ())
+
+
+def test_a_drive_that_is_kept_is_not_driven_again_and_each_that_is_driven_is_kept(tmp_path: Path) -> None:
+    road: Any = Road()
+    kept = KeptDrives(tmp_path / "e.json", {})
+    kept.add("stop", result(route="b", reward=7.0))
+    kept.add("pid", result(route="a"))
+    found = completed(evaluate(road, Stop(), ROUTES, "stop", kept=kept))
+    assert road.asked == ["reset", "step", "step", "step"]
+    assert [(route.route, route.reward) for route in found.routes] == [("a", 3.0), ("b", 7.0)]
+    assert kept.of("stop").keys() == {"a", "b"}
 
 
 def test_every_driver_meets_the_same_others_on_a_route_and_others_on_the_next_or_with_another_seed() -> None:

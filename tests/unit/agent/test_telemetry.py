@@ -25,6 +25,7 @@ from agent.telemetry.progress import ProgressLine
 from contract.heartbeat import CollectorState, Phase
 from contract.paths import RunPaths
 from contract.processes import held_mib
+from contract.readers import read_lines
 from tests.crowd import until
 from tests.disks import fill, small_disk
 
@@ -262,3 +263,10 @@ def test_what_a_dead_side_said_is_still_heard() -> None:
         learner.receive(1.0)
     with pytest.raises(ChannelClosedError):
         learner.send(Stop())
+
+
+def test_a_line_that_a_crash_of_the_machine_tore_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"number": 1}\n{"numb')
+    JsonLines(path).append({"number": 2})
+    assert read_lines(path) == [{"number": 1}, {"number": 2}]

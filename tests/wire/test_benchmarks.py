@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -20,11 +21,13 @@ from agent.run_directory import prepare, save_config
 from agent.td3.replay.replay import Replay
 from agent.trainer.learner import Learner
 from agent.trainer.pacing import Counters
+from contract.exits import Exit
 from contract.heartbeat import read_heartbeat
 from contract.paths import RunPaths
 from contract.processes import tree
+from contract.readers import read_lines
 from tests.conftest import REPOSITORY
-from tests.crowd import PATIENCE_S
+from tests.crowd import PATIENCE_S, until
 from tests.wire.trainee import SMALL, running
 
 DRIVING = ("benchmarks/driving.py",)
@@ -88,6 +91,20 @@ def test_a_group_whose_process_is_lost_is_driven_again_and_at_last_named(tmp_pat
     out, _ = process.communicate(timeout=PATIENCE_S)
     named = "Not finished: pid (seed 0) in empty, ClearNoon; run it again." in out
     assert (process.returncode, named) == ((0, False) if kills == 1 else (1, True)), out
+
+
+def test_a_benchmark_that_is_stopped_leaves_the_figures_of_what_was_driven_and_no_process(tmp_path: Path) -> None:
+    asked = ("--out", str(tmp_path), "--traffic", "empty", "--weathers", "ClearNoon", "--drivers", "stop")
+    process = command(*DRIVING, *asked)
+    until(lambda: read_lines(tmp_path / "drives.jsonl") != [] or process.poll() is not None, STARTED_S)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=100)
+    assert process.returncode == Exit.STOPPED, out
+    assert "Stopped by SIGTERM: the same command goes on after what" in " ".join(out.split())
+    report = json.loads((tmp_path / "driving.json").read_text())
+    assert report["drives"] == len(read_lines(tmp_path / "drives.jsonl")) >= 1
+    until(lambda: not any(running(child.pid) for child in children))
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_people_who_lose_their_controller_or_vanish_before_they_set_out_are_left
     town: Server, monkeypatch: pytest.MonkeyPatch, kind: str, after: str
 ) -> None:
     other = carla.Client("127.0.0.1", town.port)
-    applied, newest = Walkers._applied, dict[str, int]()
+    applied, newest = Walkers._applied, dict[str, int | None]()
 
     def destroyed_by_another(walkers: Walkers, batch: list[object]) -> list[int | None]:
         ids = applied(walkers, batch)

@@ -183,7 +183,7 @@ def main(
         who = f"{group.driver} (seed {group.seed})"
         print(f"Not finished: {who} in {group.traffic.name}, {group.weather}; run it again.", file=sys.stderr)
     if stop.signal is not None:
-        print(f"Stopped by {stop.cause}: the same command goes on after what {lines} keeps.", file=sys.stderr)
+        print(f"Stopped by {stop.cause}: run the same command to resume after what {lines} keeps.", file=sys.stderr)
         raise typer.Exit(Exit.STOPPED)
     raise typer.Exit(1 if failed else 0)
 

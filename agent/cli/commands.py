@@ -122,7 +122,7 @@ def evaluate(
     """Drive held-out routes and print success, completion, driving score and comfort, a line a driver.
 
     Each drive is kept as it ends, in a file NAME.drives-….jsonl beside --json or --csv (without these in runs/), until
-    all are driven: the same command goes on after them, whatever ended it. Ctrl-C and SIGTERM leave the table so far.
+    all are driven: the same command resumes after them, whatever ended it. Ctrl-C and SIGTERM leave the table so far.
 
     Exit codes: 0 all are driven, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """
@@ -155,7 +155,7 @@ def record(
 ) -> None:
     """Let a driver drive training routes and keep its steps as demonstrations, to learn from beside a run's own.
 
-    Every step is kept as it is taken: --resume goes on after them, whatever ended it.
+    Every step is kept as it is taken: --resume continues after them, whatever ended it.
 
     Exit codes: 0 all are taken, 65 bad configuration, 69 no simulator, 75 stopped on request.
     """

@@ -174,7 +174,7 @@ class _Evaluating:
         stop.install()
         if not self._compare(runner, routes, kept, stop) or not self._film(runner, routes, stop):
             words = f"Stopped by {stop.cause} after {self._count} of {wanted} drives"
-            raise AgentError(f"{words}, which {kept.path} keeps: the same command goes on after them.", Exit.STOPPED)
+            raise AgentError(f"{words}, which {kept.path} keeps: run the same command to resume.", Exit.STOPPED)
         kept.remove()
 
     def _compare(self, runner: EvaluationRunner, routes: Sequence[Route], kept: KeptDrives, stop: StopRequests) -> bool:
@@ -222,7 +222,7 @@ def settings_of(trained: Trained, env: DrivingEnv) -> dict[str, Any]:
 
 def _say_what_is_kept(kept: KeptDrives, count: int, wanted: int) -> None:
     if count:
-        print(f"{kept.path} keeps {count} of {wanted} drives: goes on after them.", file=sys.stderr)
+        print(f"{kept.path} keeps {count} of {wanted} drives: resumes after them.", file=sys.stderr)
     for path, drives, differing in kept.others():
         others = f"another {', '.join(differing)}" if differing else "settings of another version"
         print(

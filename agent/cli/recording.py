@@ -60,7 +60,9 @@ def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Conso
     out.print(f"{words} To learn from them: replay.demonstrations={run.path}", highlight=False, soft_wrap=True)
     if stop.signal is not None:
         done = f"{replay.steps} of {steps} steps"
-        raise AgentError(f"Stopped by {stop.cause} after {done}: the same command with --resume goes on.", Exit.STOPPED)
+        raise AgentError(
+            f"Stopped by {stop.cause} after {done}: run the same command with --resume to continue.", Exit.STOPPED
+        )
 
 
 def _with_room(steps: int, config: AgentConfig, run: RunPaths) -> Replay:

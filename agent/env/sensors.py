@@ -123,6 +123,7 @@ class SensorRig:
             pose = carla.Transform(where, carla.Rotation(pitch=view.pitch_deg, yaw=view.yaw_deg))
             self._views.append((FrameCamera(session, car, pose, **size, fov_deg=view.fov_deg), view.channels))
         self._all = [*events, *(camera.actor for camera, _ in self._views)]
+        self._ids = [sensor.id for sensor in self._all]
         for camera, _ in self._views:
             camera.wait_for_first()
 
@@ -133,7 +134,7 @@ class SensorRig:
 
     def are_in(self, snapshot: Any) -> bool:
         """Return whether a frame has them all: without its sensor a collision would be none."""
-        return all(snapshot.find(sensor.id) for sensor in self._all)
+        return all(map(snapshot.has_actor, self._ids))
 
     @property
     def newest(self) -> NDArray[np.uint8] | None:

@@ -1,4 +1,4 @@
-"""The drives of an evaluation, kept as they are driven, so that one that was stopped goes on after them.
+"""The drives of an evaluation, kept as they are driven, so that one that was stopped can resume.
 
 Owns their file: a line of the settings that they were driven with, then a line a drive. Drives nothing, says nothing.
 """
@@ -48,7 +48,7 @@ class KeptDrives:
         return {route: result for (who, route), result in self._driven.items() if who == driver}
 
     def add(self, driver: str, result: RouteResult) -> None:
-        """Keep a drive; where the disk refuses it, that is said once, and it counts in this process alone."""
+        """Keep a drive; where the disk refuses it, that is said once, and it counts only in this process."""
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():

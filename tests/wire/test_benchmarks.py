@@ -101,7 +101,7 @@ def test_a_benchmark_that_is_stopped_leaves_the_figures_of_what_was_driven_and_n
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=100)
     assert process.returncode == Exit.STOPPED, out
-    assert "Stopped by SIGTERM: the same command goes on after what" in " ".join(out.split())
+    assert "Stopped by SIGTERM: run the same command to resume after what" in " ".join(out.split())
     report = json.loads((tmp_path / "driving.json").read_text())
     assert report["drives"] == len(read_lines(tmp_path / "drives.jsonl")) >= 1
     until(lambda: not any(running(child.pid) for child in children))

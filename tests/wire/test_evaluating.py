@@ -85,7 +85,7 @@ def test_what_was_driven_before_a_signal_is_not_driven_again(evaluations: Evalua
         assert "driving score" in said, "the table so far"
         assert len(evaluations.rows()) == len(evaluations.csv.read_text().splitlines()) - 1 == kept
     route = marked(path)
-    assert f"{path} keeps {kept} of {2 * ROUTES} drives: goes on" in " ".join(evaluations.finish().split())
+    assert f"{path} keeps {kept} of {2 * ROUTES} drives: resumes" in " ".join(evaluations.finish().split())
     rows = evaluations.rows()
     assert len({(driver, route) for driver, route, _ in rows}) == len(rows) == 2 * ROUTES
     assert ("pid", route, MARK) in rows
@@ -103,7 +103,7 @@ def test_drives_with_other_settings_are_left_alone_and_named(evaluations: Evalua
     # More routes, and another driver beside: what is driven by now counts among these.
     said = " ".join(evaluations.finish("--routes", str(ROUTES + 1), "--drivers", "pid,random").split())
     assert f"{path} keeps" in said
-    assert "drives: goes on after them" in said
+    assert "drives: resumes after them" in said
     assert evaluations.kept() == []
 
 

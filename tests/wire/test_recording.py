@@ -98,7 +98,7 @@ def test_a_recording_that_is_stopped_gives_the_simulator_back_and_goes_on(
     assert recording.returncode == Exit.STOPPED, said
     kept = Replay.open(shown / "replay").steps
     assert f"{shown}: {kept} steps by expert; drives: " in said
-    assert f"Stopped by SIGTERM after {kept} of 5000 steps: the same command with --resume goes on." in said
+    assert f"Stopped by SIGTERM after {kept} of 5000 steps: run the same command with --resume to continue." in said
     world = carla.Client("127.0.0.1", server.port).get_world()
     assert not world.get_settings().synchronous_mode
     again = ForkedAgent([*words, "--steps", str(kept + 5), "--resume"], REPOSITORY, environment)

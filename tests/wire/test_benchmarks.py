@@ -96,7 +96,7 @@ def test_a_group_whose_process_is_lost_is_driven_again_and_at_last_named(tmp_pat
 def test_a_benchmark_that_is_stopped_leaves_the_figures_of_what_was_driven_and_no_process(tmp_path: Path) -> None:
     asked = ("--out", str(tmp_path), "--traffic", "empty", "--weathers", "ClearNoon", "--drivers", "stop")
     process = command(*DRIVING, *asked)
-    until(lambda: read_lines(tmp_path / "drives.jsonl") != [] or process.poll() is not None, STARTED_S)
+    until(lambda: read_lines(tmp_path / "drives.jsonl") != [] or process.poll() is not None)
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=100)

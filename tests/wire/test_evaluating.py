@@ -49,7 +49,7 @@ class Evaluations:
     def ended_by(self, number: signal.Signals, after: int) -> tuple[int | None, str]:
         """Start one, and end it by a signal once so many drives are kept; return its exit code and what it said."""
         process = self.start()
-        until(lambda: len(self.drives()) >= after, 120.0)
+        until(lambda: len(self.drives()) >= after)
         process.send_signal(number)
         said, _ = process.communicate(120)
         return process.returncode, said
@@ -116,7 +116,7 @@ def test_a_simulator_that_is_gone_for_good_leaves_the_table_so_far(
     process = evaluations.start(
         *("--set", f"environment.traffic.vehicles={cars}", "--set", "simulator.patience_s=1", "--drivers", "pid")
     )
-    until(lambda: evaluations.drives() != [], 120.0)
+    until(lambda: evaluations.drives() != [])
     server.kill()
     said, _ = process.communicate(120)
     assert process.returncode == Exit.NO_SIMULATOR, said

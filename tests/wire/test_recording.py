@@ -92,7 +92,7 @@ def test_a_recording_that_is_stopped_gives_the_simulator_back_and_goes_on(
     words = ["record", "--config", str(given), "--out", str(shown)]
     environment = {**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(server.port)}
     recording = ForkedAgent([*words, "--steps", "5000"], REPOSITORY, environment)
-    until(lambda: (shown / "replay" / META).exists() and Replay.open(shown / "replay").steps >= STEPS, 120.0)
+    until(lambda: (shown / "replay" / META).exists() and Replay.open(shown / "replay").steps >= STEPS)
     recording.send_signal(signal.SIGTERM)
     said, _ = recording.communicate(60)
     assert recording.returncode == Exit.STOPPED, said

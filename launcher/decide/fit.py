@@ -208,7 +208,7 @@ def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool:
 
 
 def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None) -> dict[BandKey, float]:
-    """Return the most that simulator and agent should hold of GPU and RAM, MiB by owner, pool and phase.
+    """Return the most that simulator and agent should hold, MiB by owner, pool and phase; of a disk, in all phases.
 
     Args:
         situation: of the plan.
@@ -221,11 +221,15 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
         if simulator is not None and lives_in(OwnerKind.SIMULATOR, pool.name, pool.kind, situation.cards):
             found[OwnerKind.SIMULATOR.value, pool.name, ""] = simulator.peak(quality or LITE, pool.kind).mib or 0.0
         if agent is not None and lives_in(OwnerKind.AGENT, pool.name, pool.kind, situation.cards):
-            phases = agent.by_phase.get(pool.kind, {}) if pool.kind is not PoolKind.DISK else {}
+            if pool.kind is PoolKind.DISK:
+                found[OwnerKind.AGENT.value, pool.name, ""] = agent.mib.get(pool.kind, 0.0)
+                continue
+            phases = agent.by_phase.get(pool.kind, {})
             for phase, mib in phases.items():
                 key = (OwnerKind.AGENT.value, pool.name, PHASES.get(phase, ""))
-                found[key] = max(mib, found.get(key, 0.0))
-    return {key: mib for key, mib in found.items() if mib > 0 and (key[0] == OwnerKind.SIMULATOR.value or key[2])}
+                if key[2]:
+                    found[key] = max(mib, found.get(key, 0.0))
+    return {key: mib for key, mib in found.items() if mib > 0}
 
 
 def _others(pool: Pool) -> list[Line]:

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from launcher.observe.pools import Owner, OwnerKind, Pool, Reading
+from launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, Reading
 
 SNAPSHOTS = 60
 """Kept of each pool, over the window of slopes."""
@@ -18,6 +18,9 @@ SNAPSHOTS = 60
 Who = tuple[str, OwnerKind]
 Holdings = Mapping[Who, float]
 """MiB by owner; those of one name are one."""
+OURS = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
+REST = {PoolKind.DISK: "other files", PoolKind.RAM: "others, unnamed", PoolKind.VRAM: "others, unnamed"}
+"""What is taken and has no owner, by name: it counts when a pool is short, and as no process."""
 
 
 @dataclass
@@ -27,7 +30,8 @@ class _Record:
     last: tuple[float, Holdings] = (0.0, {})
     least: Holdings | None = None
     usual_mib: float | None = None
-    snapshots: deque[tuple[float, Holdings]] = field(default_factory=lambda: deque(maxlen=SNAPSHOTS))
+    pids: dict[Who, frozenset[int]] = field(default_factory=dict)
+    snapshots: deque[tuple[float, dict[Who, float]]] = field(default_factory=lambda: deque(maxlen=SNAPSHOTS))
 
 
 class Holders:
@@ -47,10 +51,21 @@ class Holders:
             record, now = self._pools[pool.name], _holdings(pool)
             least = now if record.least is None else record.least
             record.least = {who: min(mib, now.get(who, 0.0)) for who, mib in least.items()}
+            self._forget_ended(record, pool)
             record.last = (record.now_s, record.now) if record.snapshots else (now_s, now)
             record.now_s, record.now = now_s, now
             if not record.snapshots or now_s - record.snapshots[-1][0] >= self._every_s:
                 record.snapshots.append((now_s, now))
+
+    @staticmethod
+    def _forget_ended(record: _Record, pool: Pool) -> None:
+        """Forget what a program of this run held that another process has followed."""
+        for owner in (each for each in pool.owners if each.kind in OURS and each.pids):
+            who, pids = (owner.name, owner.kind), frozenset(owner.pids)
+            if not pids & record.pids.get(who, pids):
+                for _, held in record.snapshots:
+                    held.pop(who, None)
+            record.pids[who] = pids
 
     def drives(self) -> None:
         """Take note that simulator and agent had what they need at the last look."""
@@ -91,12 +106,16 @@ class Holders:
 
 
 def _foreign(held: Holdings) -> Holdings:
-    return {who: mib for who, mib in held.items() if who[1] is OwnerKind.FOREIGN}
+    return {who: mib for who, mib in held.items() if who[1] is OwnerKind.FOREIGN and who[0] not in REST.values()}
 
 
-def _holdings(pool: Pool) -> Holdings:
+def _holdings(pool: Pool) -> dict[Who, float]:
     held: dict[Who, float] = {}
     for owner in pool.owners:
         who = (owner.name, owner.kind)
         held[who] = held.get(who, 0.0) + (owner.held.mib or 0.0)
+    unknown = any(owner.held.mib is None for owner in pool.owners)
+    if not unknown and pool.total.mib is not None and pool.free.mib is not None:
+        rest_mib = pool.total.mib - pool.free.mib - sum(held.values())
+        held[REST[pool.kind], OwnerKind.FOREIGN] = max(0.0, rest_mib)
     return held

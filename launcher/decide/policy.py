@@ -142,7 +142,7 @@ def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decis
 
 def _without_a_rung(finding: Finding, kind: PoolKind, soon: bool) -> Decision:
     if finding.cause is Cause.FOREIGN_PROCESS:
-        return Nothing(f"waits for the memory of {finding.owner}: it isn't ours to end, and no rung is left that helps")
+        return Nothing(f"waits for what {finding.owner} took: it isn't ours to end, and no rung is left that helps")
     if soon:
         return _no_rung_left(finding, kind)
     return Nothing(f"no rung is left that helps; {kind.value} is short, but it doesn't shrink")

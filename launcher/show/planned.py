@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from contract.readers import inner, number
 from launcher.decide.detectors.expectations import PHASES
+from launcher.observe.pools import PoolKind
 from launcher.show.timeline import Timeline
 
 
@@ -34,9 +35,10 @@ def planned_bands(launcher: Mapping[str, Any]) -> Iterator[Band]:
 def most_held(band: Band, timeline: Timeline) -> float | None:
     """Return the most that the band's owner was seen to hold there in that phase, MiB; None if it never was."""
     phases = {each.time_s: PHASES.get(each.phase) for each in timeline.progress} if band.phase else {}
+    on_disk = band.pool == PoolKind.DISK  # by folder there, all of them the agent's
     held = [
-        sample.owners[band.owner]
+        sum(sample.owners.values()) if on_disk else sample.owners[band.owner]
         for sample in timeline.pools.get(band.pool, [])
-        if band.owner in sample.owners and (not band.phase or phases.get(sample.time_s) == band.phase)
+        if (on_disk or band.owner in sample.owners) and (not band.phase or phases.get(sample.time_s) == band.phase)
     ]
     return max(held, default=None)

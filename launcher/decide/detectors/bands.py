@@ -14,7 +14,7 @@ from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.detectors.expectations import DRIVING, PHASES, BandKey
 from launcher.decide.detectors.series import Window
 from launcher.observe.observation import Observation
-from launcher.observe.pools import OwnerKind, Pool
+from launcher.observe.pools import OwnerKind, Pool, PoolKind
 
 Key = tuple[str, OwnerKind, str]
 
@@ -50,6 +50,14 @@ class Bands:
             band.window.clear()
         self._phase.clear()
 
+    def expected_mib(self, pool: str, owner: OwnerKind) -> float:
+        """Return what an owner should take now: as measured in this phase, else the most planned; 0 if unknown."""
+        band = self._bands.get((pool, owner, self._phase[owner])) if owner in self._phase else None
+        if band is not None and band.expected_mib is not None:
+            return band.expected_mib
+        planned = (mib for (name, of, _), mib in self._planned.items() if (name, of) == (owner.value, pool))
+        return max(planned, default=0.0)
+
     def look(self, seen: Observation) -> tuple[Finding, ...]:
         """Return who has left the band of its phase just now."""
         phases = self._phases(seen)
@@ -57,7 +65,8 @@ class Bands:
             self._judge(seen.time_s, pool, owner, phase, pool.held_by(owner))
             for pool in seen.memory.pools
             for owner, phase in phases.items()
-            if any(each.kind is owner and each.held.mib is not None for each in pool.owners)
+            if pool.kind is not PoolKind.DISK  # it fills up by design: what the plan says is for the run's whole life
+            and any(each.kind is owner and each.held.mib is not None for each in pool.owners)
         ]
         return tuple(finding for finding in found if finding is not None)
 

@@ -39,8 +39,9 @@ class Diagnostician:
         self._drive = Drive(config, expectations, self._kills)
         self._agent = Agent(config, self._kills)
         self.holders = Holders(config.memory.slope_window_s)
-        self._leaks, self._shortages = Leaks(config), Shortages(config, self.holders)
-        self._foreign_processes, self._bands = ForeignProcesses(config, self.holders), Bands(config)
+        self._leaks, self._bands = Leaks(config), Bands(config)
+        self._shortages = Shortages(config, self.holders, self._bands.expected_mib)
+        self._foreign_processes = ForeignProcesses(config, self.holders)
         self._looked_s: float | None = None
 
     def expect(self, planned: Mapping[BandKey, float]) -> None:
@@ -67,10 +68,11 @@ class Diagnostician:
             part.forget()
 
     def _memory(self, seen: Observation) -> list[Finding]:
+        outside = self._bands.look(seen)  # before the shortages, which go by what is expected
         short = self._shortages.look(seen)
         pools = {finding.pool for finding in short}
         named = (finding for finding in self._foreign_processes.look(seen) if finding.pool not in pools)
-        return [*self._leaks.look(seen), *short, *named, *self._bands.look(seen)]
+        return [*self._leaks.look(seen), *short, *named, *outside]
 
 
 def _gpu(seen: Observation) -> list[Finding]:

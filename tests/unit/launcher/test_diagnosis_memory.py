@@ -10,7 +10,7 @@ import pytest
 
 from launcher.decide.detectors.causes import Cause
 from launcher.observe.observation import AgentSeen, Observation
-from launcher.observe.pools import UNKNOWN, Gpu, Pool, PoolKind, Reading, measured
+from launcher.observe.pools import UNKNOWN, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.seen import (
     LIMITS,
     SIMULATOR,
@@ -23,6 +23,7 @@ from tests.unit.launcher.seen import (
     seconds,
     vram,
     with_beat,
+    with_simulator,
 )
 
 RESERVE_MIB = LIMITS.memory.reserve_mib[PoolKind.VRAM]
@@ -80,6 +81,109 @@ def test_nobody_is_blamed_for_a_pool_that_was_short_before() -> None:
     _, pressure = first(diagnosed(map(holding(simulator=FULL_MIB - 50), seconds(60))), Cause.PRESSURE)
     assert pressure.owner == ""
     assert pressure.deficit_mib == pytest.approx(RESERVE_MIB - 50)
+
+
+# What was planned is no growth
+
+PLANNED = {
+    ("simulator", "vram:0", ""): 3000.0,
+    ("agent", "vram:0", "updating"): 1200.0,
+    ("agent", "vram:0", "evaluating"): 1500.0,
+    ("agent", "disk", ""): 750.0,
+}
+
+
+def started(time_s: float, simulator: float = 3000.0, foreign: float = 85.0) -> Observation:
+    """Return a look at a run whose simulator started after 100 s, its agent after 130 s."""
+    memory = vram(simulator if time_s >= 100 else 0, 1200 if time_s >= 130 else 0, foreign, "blender")
+    seen = with_beat(replace(driving(time_s), memory=memory), phase="collecting" if time_s >= 140 else "starting")
+    return seen if time_s >= 130 else replace(seen, agent=AgentSeen(running=False))
+
+
+@pytest.mark.parametrize("at_s", [120, 150, 250])
+def test_the_foreign_process_that_took_the_rest_is_blamed_not_the_simulator_that_has_just_started(at_s: int) -> None:
+    looks = (started(time_s, foreign=1500 if time_s >= at_s else 85) for time_s in seconds(300))
+    short = [found for _, found in diagnosed(looks, planned=PLANNED) if found.deficit_mib > 0]
+    assert {(found.cause, found.owner) for found in short} == {(Cause.FOREIGN_PROCESS, "blender")}
+    assert "; blender, which isn't this run's, took 1415 MiB in the last " in short[0].sentence
+    assert all("simulator" not in found.sentence for found in short)
+
+
+def test_a_simulator_is_blamed_for_what_it_took_beyond_its_plan_and_a_foreign_process_beside_it() -> None:
+    looks = (started(t, simulator=3900, foreign=600 if t >= 110 else 85) for t in seconds(160))
+    _, pressure = first(diagnosed(looks, planned=PLANNED), Cause.PRESSURE)
+    assert (pressure.owner, pressure.numbers["grown_mib"]) == ("simulator", 900)
+    assert "simulator took 900 MiB beyond the 3000 that it was to take in the last " in pressure.sentence
+    assert " and blender, which isn't this run's, took 515 MiB" in pressure.sentence
+
+
+def test_once_measured_it_is_blamed_for_what_it_took_beyond_that_whatever_was_planned() -> None:
+    roomy = {**PLANNED, ("simulator", "vram:0", ""): 4500.0}
+    looks = (started(t, simulator=3000 if t < 250 else 4400) for t in seconds(300))
+    _, pressure = first(diagnosed(looks, planned=roomy), Cause.PRESSURE)
+    assert (pressure.owner, pressure.numbers["grown_mib"]) == ("simulator", 1400)
+
+
+def test_an_evaluation_that_was_planned_is_no_growth() -> None:
+    def look(time_s: float) -> Observation:
+        evaluating = time_s >= 400
+        foreign = 1200 if time_s >= 405 else 85
+        seen = holding(agent=1500 if evaluating else 1200, foreign=foreign, name="blender")(time_s)
+        return with_beat(seen, phase="evaluating" if evaluating else "collecting", state="evaluating")
+
+    short = [found for _, found in diagnosed(map(look, seconds(430)), planned=PLANNED) if found.deficit_mib > 0]
+    assert {(found.owner, found.numbers["grown_mib"]) for found in short} == {("blender", 1115)}
+
+
+def test_another_simulator_is_measured_by_its_own_plan_not_by_what_the_one_before_it_held() -> None:
+    def look(time_s: float) -> Observation:
+        second = time_s >= 200
+        held = 2900 if not second else 1500 if time_s < 240 else 2800
+        seen = holding(simulator=held, agent=lambda t: 2400 if t < 200 else 2800)(time_s)
+        owners = tuple(
+            replace(each, pids=(101,)) if second and each.name == "simulator" else each
+            for each in seen.memory.pools[0].owners
+        )
+        pool = replace(seen.memory.pools[0], owners=owners)
+        seen = replace(seen, memory=replace(seen.memory, pools=(pool,)))
+        return with_simulator(seen, pid=101 if second else 100)
+
+    planned = {("simulator", "vram:0", ""): 1600.0}
+    _, pressure = first(
+        [each for each in diagnosed(map(look, seconds(280)), planned=planned) if each[0] >= 240], Cause.PRESSURE
+    )
+    assert pressure.owner == "simulator"
+
+
+@pytest.mark.parametrize(
+    ("replay_mib", "replay"), [(750, ""), (1450, " and replay took 700 MiB beyond the 750 that it was to take")]
+)
+def test_on_a_disk_others_wrote_the_rest_and_what_replay_was_to_take_is_no_growth(
+    replay_mib: float, replay: str
+) -> None:
+    def look(time_s: float) -> Observation:
+        held, others = (replay_mib, 20_000) if time_s >= 50 else (0, 18_500)
+        owners = (Owner("replay", OwnerKind.AGENT, (), measured(held)),)
+        total = 20_400 + replay_mib
+        disk = Pool("disk", PoolKind.DISK, measured(total), measured(total - others - held), owners)
+        return replace(driving(time_s), memory=Reading((disk,), Gpu.NONE))
+
+    found = next(found for _, found in diagnosed(map(look, seconds(80)), planned=PLANNED) if found.deficit_mib > 0)
+    assert (found.cause, found.owner) == (Cause.FOREIGN_PROCESS, "other files")
+    assert "; other files took 1500 MiB in the last " in found.sentence
+    assert (replay in found.sentence) if replay else ("replay" not in found.sentence)
+
+
+def test_memory_that_no_process_is_seen_to_hold_is_named_as_that() -> None:
+    def look(time_s: float) -> Observation:
+        seen = holding()(time_s)
+        pool = seen.memory.pools[0]
+        taken = 1400 if time_s >= 50 else 0
+        unseen = replace(pool, free=measured((pool.free.mib or 0) - taken))
+        return replace(seen, memory=replace(seen.memory, pools=(unseen,)))
+
+    short = [found for _, found in diagnosed(map(look, seconds(80))) if found.deficit_mib > 0]
+    assert {(found.cause, found.owner) for found in short} == {(Cause.FOREIGN_PROCESS, "others, unnamed")}
 
 
 # Foreign processes

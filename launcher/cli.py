@@ -80,6 +80,10 @@ class AgentDevice(str, Enum):
     CUDA = "cuda"
 
 
+IgnoreMeasured = Annotated[
+    bool | None,
+    typer.Option("--ignore-measured", help="Plan by first figures, not by what earlier runs measured."),
+]
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where runs lie.")]
 RunName = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's name; default: the newest.")]
 
@@ -174,6 +178,7 @@ def up(
     quality: Quality = None,
     device: Device = None,
     policy: Policy = None,
+    ignore_measured: IgnoreMeasured = None,
     map_name: Map = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of simulator and agent.")] = None,
     simulator_host: Annotated[
@@ -234,6 +239,7 @@ def up(
         quality=quality,
         device=device,
         policy=policy,
+        ignore_measured=ignore_measured,
         map=map_name,
         seed=seed,
         simulator_host=simulator_host,
@@ -328,6 +334,7 @@ def plan(
     quality: Quality = None,
     device: Device = None,
     policy: Policy = None,
+    ignore_measured: IgnoreMeasured = None,
     map_name: Annotated[str | None, typer.Option("--map", help="Only watermarks of this map count.")] = None,
     gpu: Gpu = None,
     collectors: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that drive.")] = None,
@@ -361,6 +368,7 @@ def plan(
         quality=quality,
         device=device,
         policy=policy,
+        ignore_measured=ignore_measured,
         map=map_name,
         gpu=gpu,
         collectors=collectors,

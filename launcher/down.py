@@ -11,6 +11,7 @@ import psutil
 from contract.exits import Exit, ExitError
 from contract.locks import is_held
 from contract.paths import RunPaths
+from contract.readers import read_object
 from launcher.act.compose import project
 from launcher.act.launcher_state import UnusableStateError, recall
 from launcher.act.leftovers import await_leftovers, owner_of
@@ -18,10 +19,11 @@ from launcher.act.run_spec import RunSpec
 from launcher.config import LauncherConfig
 from launcher.options import RuntimeKind
 from launcher.resolve.resuming import believed
+from launcher.show.report_process import LIMIT_S, write_report
 
 LOOK_S = 0.2
 MARGIN_S = 15.0
-"""Beyond both graces: the report."""
+"""Beyond both graces and the report's limit."""
 
 
 class DownError(ExitError):
@@ -37,7 +39,7 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
         DownError: something of it is left.
         StartError: its containers can't be removed.
     """
-    patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + MARGIN_S
+    patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + LIMIT_S + MARGIN_S
     was_held = is_held(stopped.launcher_lock)
     pid = owner_of(stopped.launcher_lock)
     if pid is not None:
@@ -57,6 +59,8 @@ def run(stopped: RunPaths, limits: LauncherConfig) -> str:
     if is_held(stopped.launcher_lock):
         raise DownError(f"{stopped.path} is still in use after {patience_s:.0f} s: look with `status`, then try again.")
     _remove_containers(stopped, limits)
+    if was_held and read_object(stopped.launcher_state).get("state", "stopped") != "stopped":
+        write_report(stopped)  # a launcher that was killed has left none
     return f"{stopped.path} is down." if was_held else f"{stopped.path} was down already."
 
 

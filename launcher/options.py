@@ -72,6 +72,7 @@ class RunOptions(Section):
     )
     on_event: str = Field("", description="A shell command that gets each event; empty for none.")
     agent_args: tuple[str, ...] = Field((), description="Passed on to the agent as they are.")
+    ignore_measured: bool = Field(False, exclude=True, description="Plan by first figures; of this start only.")
     simulator_args: tuple[str, ...] = Field((), description="Passed on to the simulator as they are.")
 
     @field_validator("config", "launcher_config", "stack")

@@ -47,7 +47,7 @@ def run(
     """
     limits = config.load(options.launcher_config)
     said_mib = {kind: 1024.0 * gib for kind, gib in (node_gib or {}).items() if gib is not None}
-    resolved = resolve(run_, options, limits, node_mib=None if nodes is None else said_mib)
+    resolved = resolve(run_, options, limits, node_mib=None if nodes is None else said_mib, starts=False)
     found = resolved.options
     chosen = f"{found.simulator.value}, {found.runtime.value} ({resolved.reason})"
     if not as_json:
@@ -56,6 +56,8 @@ def run(
         print(f"launcher: {resolved.note}", file=sys.stderr)
     try:
         planned = make_plan(found, run_.path.parent, limits, resolved.reading, resolved.footprint)
+        for note in planned.notes:
+            print(f"launcher: {note}", file=sys.stderr)
         if nodes is not None:
             return _show_nodes(planned, nodes, cards, as_json)
     finally:

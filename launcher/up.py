@@ -52,8 +52,6 @@ def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
     """
     with contextlib.ExitStack() as open_page:  # until the report is written: who looks sees how it ended
         ending = _run(run_, options, resume, say, open_page)
-        if problem := write_report(run_):  # a full disk doesn't change how the run ended
-            say(problem)
         summary.tell(run_, ending, say)
     return ending
 
@@ -68,7 +66,7 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
         prepared = _prepared(asked, limits, stop)
         if before is not None and prepared.state.incident:  # the launcher before was killed with it
             prepared = replace(prepared, spec=replace(prepared.spec, step_before=before))
-        for note in (*asked.notes, *filter(None, [prepared.resolved.note])):
+        for note in (*asked.notes, *filter(None, [prepared.resolved.note]), *prepared.planned.notes):
             say(note)
         _refuse_taken_ports(prepared, asked)
         spec = prepared.spec.options
@@ -85,6 +83,8 @@ def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page:
                 _clear(runtime, say)
             finally:
                 runtime.close()
+        if problem := write_report(run_):  # a full disk doesn't change how the run ended
+            say(problem)  # the run is held until then: `down` waits for the report, too
     return ending
 
 

@@ -85,6 +85,8 @@ class LadderState:
         self._changed_s = float("-inf")
         self._fresh_mib: dict[PoolKind, float] = {}
         self._fresh_known = False
+        self._young_mib: dict[PoolKind, float] = {}
+        self._doubted = False
         self._foreseen_s = float("-inf")
 
     @property
@@ -244,9 +246,10 @@ class LadderState:
 
     # Measures
 
-    def simulator_is_new(self) -> None:
-        """Forget what the last simulator took when it was fresh."""
+    def simulator_is_new(self, fresh: bool = True) -> None:
+        """Forget what the last simulator took when it was fresh; one that was adopted isn't fresh."""
         self._fresh_known = False
+        self._young_mib, self._doubted = {}, not fresh
 
     def verified(self, seen: Observation, incident: str) -> None:
         """Record what all hold once the agent is warm: the reservation stands, and ``incident`` is mended."""
@@ -260,18 +263,33 @@ class LadderState:
         """Keep the simulator's watermark, and what it takes when it is fresh and the agent drives in it.
 
         The watermark is of its first minutes: what it grows by later leaks, and the next run shall not plan with that.
+        It is kept once a leak in them would have been found.
         """
         young = simulator_age_s <= self._config.simulator.restarts.stable_after_s
         for kind in (PoolKind.VRAM, PoolKind.RAM):
             held = max((pool.held_by(OwnerKind.SIMULATOR) for pool in seen.memory.of(kind)), default=0.0)
             if young:
-                self._run_state.simulator_held(kind, quality, held / self.simulators)
+                self._young_mib[kind] = max(held / self.simulators, self._young_mib.get(kind, 0.0))
             if not self._fresh_known and held > 0:
                 self._fresh_mib[kind] = held
         self._run_state.agent_context(context_mib(seen))
         beat = seen.agent.beat
         if not self._fresh_known and beat is not None and beat.phase in ("collecting", "updating"):
             self._fresh_known = True
+        if simulator_age_s > self._config.simulator.restarts.stable_after_s + self._config.memory.slope_window_s:
+            self.keep_simulator_peak(quality)
+
+    def doubt(self, findings: tuple[Finding, ...]) -> None:
+        """Have no later run plan by figures of a program that leaked, grew, or ran out of memory."""
+        self._doubted = self._doubted or any(policy.spoils(each, "simulator") for each in findings)
+        for finding in (each for each in findings if policy.spoils(each, "agent")):
+            self._run_state.doubt_agent(finding.sentence)
+
+    def keep_simulator_peak(self, quality: str | None) -> None:
+        """Keep the most that the simulator held in its first minutes, if it was driven in and nothing was amiss."""
+        if self._fresh_known and not self._doubted:
+            for kind, mib in self._young_mib.items():
+                self._run_state.simulator_held(kind, quality, mib)
 
     def foreign_process_in_the_way(self, seen: Observation, holders: Holders) -> Finding | None:
         """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""

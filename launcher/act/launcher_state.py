@@ -50,10 +50,13 @@ class LauncherState:
         taken: steps that last, in the order in which they were taken: the rung on which the run stands.
         leak_restarts: in a row, by program: before it was short of memory.
         hold_s: what a restore waits for; doubles with failed ones.
-        simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it.
+        simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it. It is written when the simulator's
+            first minutes are past without a leak, or at the run's orderly end, so what is there is valid.
         incidents: how many there were; their ids are ``i1``, ``i2``, …
         incident: the one that is being dealt with, or that ended the run; empty if none is.
         agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
+        agent_figures_doubted: why no later run shall plan by this agent's figures: it leaked, or grew until memory was
+            short; empty if they hold.
         planned_bands_mib: the most that the plan has simulator and agent hold, by owner, pool and phase (of the agent:
             warming, updating, evaluating; of the simulator, empty for any).
         rungs_free_mib: what each step that can be taken would free now, negative where it costs, by the kind of pool
@@ -83,6 +86,7 @@ class LauncherState:
     leak_restarts: Mapping[str, int] = field(default_factory=dict)
     simulator_peak_mib: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     agent_context_mib: float | None = None
+    agent_figures_doubted: str = ""
     incidents: int = 0
     incident: str = ""
     planned_bands_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)

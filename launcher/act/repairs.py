@@ -29,7 +29,7 @@ from launcher.decide.decisions import Decision, Degrade, Ending, RestartAgent, R
 from launcher.decide.detectors import vulkan
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.ladder import Step, laid_over
-from launcher.decide.room import missing_for_agent
+from launcher.decide.room import missing_for_agent, wait_command
 from launcher.observe.observation import Observation
 from launcher.observe.pools import PoolKind
 from launcher.options import SimulatorKind
@@ -102,13 +102,14 @@ class Repairs:
         before = self._run_state.now.incident
         while True:
             yield from self._let_foreign_processes_go()
+            fresh = self._processes.simulator is None
             try:
                 yield from self._processes.bring_simulator(delay_s)
             except SimulatorFailedError as failure:
                 delay_s = yield from self._start_failed(failure)
             else:
                 self._budgets.ever_healthy = True
-                self._ladder.simulator_is_new()
+                self._ladder.simulator_is_new(fresh)
                 seen = self._monitor.look()
                 self._monitor.fresh = False  # this look is spent, and the one before was of another simulator
                 for fatal in (each for each in self._monitor.findings if each.cause in policy.FATAL):
@@ -158,7 +159,7 @@ class Repairs:
             self._monitor.remark(finding, WAITS)
             first = self._run_state.now.agent_restarts == 0  # a run that is under way has all the time there is
             if first and self._processes.now_s - since_s >= self._config.memory.foreign_patience_s:
-                raise RunOverError(Ending(Exit.OUT_OF_MEMORY, finding.sentence))
+                raise RunOverError(Ending(Exit.OUT_OF_MEMORY, f"{finding.sentence}{_way_to_wait(finding, seen)}"))
             yield
             seen = self._monitor.last
         self._run_state.handle(before)
@@ -309,6 +310,13 @@ class Repairs:
     def _simulator_is_dead(self) -> bool:
         simulator = self._processes.simulator
         return self._spec.simulator_ours and (simulator is None or simulator.poll() is not None)
+
+
+def _way_to_wait(finding: Finding, seen: Observation) -> str:
+    pool = seen.memory.pool(finding.pool)
+    if pool is None or pool.free.mib is None or pool.kind is PoolKind.DISK:
+        return ""
+    return f"; `{wait_command(pool, pool.free.mib + finding.deficit_mib)}` waits until that is free"
 
 
 def _in_words(steps: Sequence[Step]) -> str:

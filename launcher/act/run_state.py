@@ -109,9 +109,15 @@ class RunState:
             self._change(simulator_peak_mib={**peaks, kind.value: {**of_kind, name: round(mib, 1)}})
 
     def agent_context(self, mib: float | None) -> None:
-        """Keep the CUDA context that was measured, if it was."""
-        if mib:
+        """Keep the CUDA context that was measured, if it was, of an agent whose figures hold."""
+        if mib and not self.now.agent_figures_doubted:
             self._change(agent_context_mib=mib)
+
+    def doubt_agent(self, why: str) -> None:
+        """Have no later run plan by the figures of the agent that runs now; write it."""
+        if not self.now.agent_figures_doubted:
+            self._change(agent_figures_doubted=why)
+            self._journal.save()
 
     # Incidents
 
@@ -135,6 +141,7 @@ class RunState:
     def agent_starts(self) -> None:
         """Take note that the agent is started again for the incident at hand, if one is."""
         self._unverified = self.now.incident
+        self._change(agent_figures_doubted="")
 
     def verified(self) -> str:
         """Return the incident after which the agent has come back; empty if there was none, and from now on."""

@@ -112,6 +112,7 @@ class Supervisor:
             yield
 
     def _decide_by(self, seen: Observation) -> Script:
+        self._ladder.doubt(self._monitor.findings)
         if seen.agent.ended is not None:
             yield from self._agent_ended(seen.agent.ended, seen)
             return
@@ -216,6 +217,9 @@ class Supervisor:
             yield from processes.stop_agent(ending.reason)
         if processes.agent is not None and (ended := processes.agent.poll()) is not None:
             self.ending = self._after(ended, ending, lived)
+        self._ladder.doubt(self._monitor.findings)
+        if ending.code != Exit.OUT_OF_MEMORY and processes.simulator is not None and processes.simulator.poll() is None:
+            self._ladder.keep_simulator_peak(processes.quality)
         yield from processes.further.stop(lambda: processes.now_s, lambda: self._effects.stop.count > 1)
         yield from processes.stop_simulator()
 

@@ -167,7 +167,7 @@ class Fits:
             else 0.0
         )
         reserve = [Line("reserve", estimated(kept))] if kept else []
-        return Sum(pool.name, pool.kind, (*simulator, *_others(pool), *agent, *reserve), pool.total)
+        return Sum(pool.name, pool.kind, (*simulator, *others_of(pool), *agent, *reserve), pool.total)
 
     def _simulator(self, pool: Pool, quality: str | None, steps: Sequence[Step]) -> list[Line]:
         simulator = self._situation.simulator
@@ -186,7 +186,7 @@ class Fits:
         peak = sizes.figure(pool.kind)
         context = sizes.context_mib if pool.kind is PoolKind.VRAM else 0.0
         own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - context - unseen), 1))
-        lines = [Line("CUDA context", Figure(context, sizes.context_provenance))] if context else []
+        lines = [Line("CUDA context", Figure(context, sizes.context_provenance, sizes.context_run))] if context else []
         return [*lines, Line("agent at its peak", own)] if own.mib else lines
 
     def _has(self, pool: Pool, owner: OwnerKind) -> bool:
@@ -232,7 +232,7 @@ def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None
     return {key: mib for key, mib in found.items() if mib > 0}
 
 
-def _others(pool: Pool) -> list[Line]:
+def others_of(pool: Pool) -> list[Line]:
     """Return what holds memory and isn't this run's: by name, and the rest that has none."""
     ours = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
     lines = [Line(owner.name, owner.held) for owner in pool.owners if owner.kind not in ours]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from launcher.decide.choose import Short, Way, choose
-from launcher.decide.fit import Candidate, Fits, Situation, Sum, lives_in
+from launcher.decide.fit import Candidate, Fits, Situation, Sum, lives_in, others_of
+from launcher.decide.room import wait_command, who_holds
 from launcher.decide.sizes import LITE, SizesOf
 from launcher.observe.pools import Gpu, OwnerKind, PoolKind, Provenance, Reading
 
@@ -111,7 +112,21 @@ def _why_not(shown: Sequence[Candidate], situation: Situation) -> str:
     if nearest.fits:
         return f"{wanting}; {nearest} would fit, but no rung that is allowed leads there"
     nearer = f"; the nearest, {nearest}, is {_short(nearest)}" if nearest.short_mib < asked.short_mib else ""
-    return f"{wanting}{nearer}; {_ways_out(nearest, situation)}{_resting_on(nearest, situation)}"
+    ways_out = f"{_held_by_others(nearest, situation)}{_ways_out(nearest, situation)}"
+    return f"{wanting}{nearer}; {ways_out}{_resting_on(nearest, situation)}"
+
+
+def _held_by_others(nearest: Candidate, situation: Situation) -> str:
+    """Return which foreign processes hold what is short, and what waits for that; empty if all of it wouldn't help."""
+    for each in nearest.sums:
+        pool = situation.reading.pool(each.pool)
+        if not each.short_mib or each.kind is PoolKind.DISK or pool is None:
+            continue
+        others_mib = sum(line.figure.mib or 0.0 for line in others_of(pool))
+        if others_mib >= each.short_mib:
+            held = who_holds(pool) or f"others, unnamed, hold {others_mib:.0f} MiB"
+            return f"in {each.pool} {held}: `{wait_command(pool, each.needed_mib - others_mib)}` waits for that; "
+    return ""
 
 
 def _ways_out(nearest: Candidate, situation: Situation) -> str:
@@ -140,12 +155,25 @@ def _resting_on(nearest: Candidate, situation: Situation) -> str:
         if peak.provenance is Provenance.ESTIMATED and (peak.mib or 0.0) >= short[kind]
     ]
     if not resting:
-        return ""
+        return _resting_on_runs(nearest)
     name = simulator.name if quality == LITE else f"{simulator.name} at {quality}"
     return (
         f". What {name} takes is an estimate, which the first run's measurement replaces: {', '.join(resting)}; if it "
         "takes less on this machine, change that in launcher/launcher.yaml"
     )
+
+
+def _resting_on_runs(nearest: Candidate) -> str:
+    """Return which measured figures the verdict rests on, the runs that they are of, and how to drop them."""
+    resting = [
+        f"{line.what} in {each.pool}, {line.figure.mib:.0f} MiB (run {line.figure.run})"
+        for each in nearest.sums
+        for line in each.lines
+        if each.short_mib and line.figure.run
+    ]
+    if not resting:
+        return ""
+    return f". Earlier runs measured: {', '.join(resting)}; --ignore-measured plans without such figures"
 
 
 def _comes_before(way: Candidate, start: Candidate, ways: Sequence[Candidate]) -> bool:

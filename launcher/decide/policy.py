@@ -8,6 +8,7 @@ from launcher.decide.choose import Ground, Lack
 from launcher.decide.decisions import Decision, Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.restarts import delay_s
+from launcher.decide.room import who_holds
 from launcher.observe.pools import OwnerKind, PoolKind
 
 FATAL = {Cause.GPU_LOST: Exit.NO_SIMULATOR, Cause.MISCONFIGURATION: Exit.BAD_CONFIG}
@@ -36,6 +37,7 @@ RAN_OUT = {
     Cause.AGENT_HOST_OOM: PoolKind.RAM,
     Cause.AGENT_DISK_FULL: PoolKind.DISK,
 }
+MEASURED = "measured before"
 TO_FREE = {
     PoolKind.VRAM: "the GPU's memory",
     PoolKind.RAM: "the host's memory",
@@ -99,7 +101,7 @@ def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherCo
         # An agent that stands still again, however fresh, may well stand for a simulator that looks healthy.
         return RestartAgent(finding.sentence, wait_s, simulator_too=finding.cause is Cause.AGENT_HANG and failures > 1)
     if kind is not None:
-        return _no_rung_left(finding, kind)
+        return _no_rung_left(finding, kind, ground)
     return _spent(finding.sentence, config.agent.restarts)
 
 
@@ -137,14 +139,14 @@ def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decis
     kind = PoolKind(finding.pool.partition(":")[0])
     if steps := ground.choose(Lack(kind, finding.deficit_mib, finding.pool)):
         return Degrade(steps, kind, finding.sentence)
-    return _without_a_rung(finding, kind, _soon(finding, config))
+    return _without_a_rung(finding, kind, ground, _soon(finding, config))
 
 
-def _without_a_rung(finding: Finding, kind: PoolKind, soon: bool) -> Decision:
+def _without_a_rung(finding: Finding, kind: PoolKind, ground: Ground, soon: bool) -> Decision:
     if finding.cause is Cause.FOREIGN_PROCESS:
         return Nothing(f"waits for what {finding.owner} took: it isn't ours to end, and no rung is left that helps")
     if soon:
-        return _no_rung_left(finding, kind)
+        return _no_rung_left(finding, kind, ground)
     return Nothing(f"no rung is left that helps; {kind.value} is short, but it doesn't shrink")
 
 
@@ -165,13 +167,28 @@ def decide(
     return Nothing()
 
 
+def spoils(finding: Finding, owner: str) -> bool:
+    """Return whether a finding says that a program's peak isn't what the next run needs: it leaked, grew or failed."""
+    if owner == "simulator" and finding.cause in SIMULATOR_FAILED:
+        return True
+    if finding.owner != owner:
+        return False
+    numbers = finding.numbers
+    grew = numbers.get("expected") == MEASURED and (numbers.get("held_mib") or 0) > (numbers.get("expected_mib") or 0)  # type: ignore[operator]
+    ran_out = finding.cause in (Cause.AGENT_CUDA_OOM, Cause.AGENT_HOST_OOM)
+    return ran_out or finding.cause in (Cause.LEAK, Cause.PRESSURE) or (finding.cause is Cause.OUT_OF_BAND and grew)
+
+
 def gravest(findings: tuple[Finding, ...]) -> list[Finding]:
     """Return the findings that something can be done about, the gravest first."""
     return sorted((each for each in findings if each.cause in ORDER), key=lambda each: ORDER.index(each.cause))
 
 
-def _no_rung_left(finding: Finding, kind: PoolKind) -> Stop:
+def _no_rung_left(finding: Finding, kind: PoolKind, ground: Ground) -> Stop:
+    pools = (pool for pool in ground.reading.of(kind) if finding.pool in ("", pool.name))
+    held = "; ".join(f"in {pool.name} {held}" for pool in pools if (held := who_holds(pool)))
     words = f"{finding.sentence}, and no rung of the ladder is left that helps: free some of {TO_FREE[kind]}"
+    words += f" ({held}), or let `bash scripts/wait_and_run.sh` wait for it" if held else ""
     return Stop(Ending(Exit.OUT_OF_MEMORY, words))
 
 

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from launcher.decide.detectors.causes import Cause, Finding
 from launcher.decide.fit import lives_in
 from launcher.decide.holders import Holders
 from launcher.observe.pools import Cards, Owner, OwnerKind, Pool, PoolKind, Reading
+
+NAMED = 3
+"""Holders of a full pool are named, no more than these."""
+
+
+def who_holds(pool: Pool) -> str:
+    """Return which foreign processes hold most of a pool, a clause; empty if none is seen."""
+    foreign = [each for each in pool.owners if each.kind is OwnerKind.FOREIGN and each.held.mib]
+    return ", ".join(str(each) for each in sorted(foreign, key=lambda each: -(each.held.mib or 0.0))[:NAMED])
+
+
+def wait_command(pool: Pool, mib: float) -> str:
+    """Return the command that waits until so much of a pool is free."""
+    where = f"--gpu {pool.name.partition(':')[2]}" if pool.kind is PoolKind.VRAM else f"--pool {pool.kind.value}"
+    return f"bash scripts/wait_and_run.sh {where} --min-free {math.ceil(mib)} -- true"
 
 
 def taken_from_simulator(
@@ -23,7 +39,7 @@ def taken_from_simulator(
             if missing <= 0 or holders.taken_mib(pool) < missing or owner is None:
                 continue
             free = f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB"
-            sentence = f"{free}; {owner.name} holds {owner.held}"
+            sentence = f"{free}; {owner}"
             return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=missing)
     return None
 
@@ -49,7 +65,7 @@ def missing_for_agent(
 
 
 def _short_for_agent(pool: Pool, needed: float, reserve: float, deficit: float, taker: Owner | None) -> Finding:
-    held = "" if taker is None else f"; {taker.name} holds {taker.held}"
+    held = "" if taker is None else f"; {taker}"
     sentence = (
         f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of {reserve:.0f}{held}"
     )

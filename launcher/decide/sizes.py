@@ -29,6 +29,7 @@ class Sizes:
         context_mib: of the VRAM, the CUDA context.
         context_provenance: whether that was measured.
         by_phase: by pool and phase.
+        run: the earlier run by whose peak these are corrected; ``context_run`` the one that measured the context.
         refusal: why no such configuration can be, a sentence; empty if it can.
         refused_key: the key that the refusal is of; empty for several, and without one.
     """
@@ -41,10 +42,12 @@ class Sizes:
     by_phase: Mapping[PoolKind, Mapping[str, float]] = field(default_factory=dict)
     refusal: str = ""
     refused_key: str = ""
+    run: str = field(default="", compare=False)
+    context_run: str = field(default="", compare=False)
 
     def figure(self, kind: PoolKind) -> Figure:
         """Return the peak in a pool."""
-        return Figure(self.mib.get(kind, 0.0), self.provenance.get(kind, Provenance.ESTIMATED))
+        return Figure(self.mib.get(kind, 0.0), self.provenance.get(kind, Provenance.ESTIMATED), self.run)
 
 
 SizesOf = Callable[[Sequence[Values]], Sequence[Sizes]]

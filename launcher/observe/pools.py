@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -36,10 +36,11 @@ class OwnerKind(str, Enum):
 
 @dataclass(frozen=True)
 class Figure:
-    """An amount in MiB and how it is known; None where it isn't."""
+    """An amount in MiB, None where it is unknown, and how it is known; ``run``: the earlier one that measured it."""
 
     mib: float | None
     provenance: Provenance
+    run: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         if self.mib is None:
@@ -75,6 +76,10 @@ class Owner:
     kind: OwnerKind
     pids: tuple[int, ...]
     held: Figure
+
+    def __str__(self) -> str:
+        processes = f" (process {', '.join(map(str, self.pids))})" if self.pids else ""
+        return f"{self.name}{processes} holds {self.held}"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,11 @@ def docker_here() -> Docker:
 
 
 def choose(
-    options: RunOptions, reading: Reading, installed: bool, docker: Callable[[], Docker] = docker_here
+    options: RunOptions,
+    reading: Reading,
+    installed: bool,
+    docker: Callable[[], Docker] = docker_here,
+    starts: bool = True,
 ) -> tuple[RunOptions, str]:
     """Return the options with simulator and runtime as they are on this machine, and why; flags win.
 
@@ -48,6 +52,7 @@ def choose(
         reading: what the driver says.
         installed: the launcher's configuration knows how to start a CARLA of this machine.
         docker: asked only where it decides something.
+        starts: the simulator is to be started; False for a plan, which needs nothing that starts it.
 
     Raises:
         RefusedError: the driver or the engine fails, so that what the machine has is unknown; or CARLA was asked for
@@ -56,14 +61,14 @@ def choose(
     _refuse_a_failing_driver(options, reading)
     if options.cluster is not None:
         return cluster.options_of(options), f"each node of the cluster at {options.cluster} runs its own"
-    runtime, simulator, reason = _choice(options, reading, installed, docker)
+    runtime, simulator, reason = _choice(options, reading, installed, docker, starts)
     if runtime is RuntimeKind.AUTO:
         runtime = RuntimeKind.PROCESS
     return options.model_copy(update={"runtime": runtime, "simulator": simulator}), reason
 
 
 def _choice(
-    options: RunOptions, reading: Reading, installed: bool, docker: Callable[[], Docker]
+    options: RunOptions, reading: Reading, installed: bool, docker: Callable[[], Docker], starts: bool
 ) -> tuple[RuntimeKind, SimulatorKind, str]:
     runtime, simulator = options.runtime, options.simulator
     if options.simulator_host is not None:
@@ -77,7 +82,17 @@ def _choice(
     found = docker() if runtime is not RuntimeKind.PROCESS else Docker.ABSENT
     if found is Docker.ANSWERS:
         return RuntimeKind.COMPOSE, SimulatorKind.CARLA, "there is a GPU"
-    if found is Docker.SILENT:
+    return _without_an_engine(runtime, simulator, found, starts)
+
+
+def _without_an_engine(
+    runtime: RuntimeKind, simulator: SimulatorKind, found: Docker, starts: bool
+) -> tuple[RuntimeKind, SimulatorKind, str]:
+    silent = found is Docker.SILENT
+    if not starts and (silent or simulator is SimulatorKind.CARLA):
+        why = "Docker's engine doesn't answer: `up` needs it" if silent else "nothing here starts CARLA yet"
+        return RuntimeKind.PROCESS, SimulatorKind.CARLA, f"there is a GPU; {why}; containers' limits are left out"
+    if silent:
         raise RefusedError(
             "Docker is installed, but its engine doesn't answer `docker info`: start it (sudo systemctl start docker) "
             f"or join its group (sudo usermod -aG docker $USER), or {WITHOUT_CARLA}."

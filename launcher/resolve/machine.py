@@ -70,6 +70,7 @@ def resolve(
     limits: LauncherConfig,
     remembered: tuple[str, str] = ("", ""),
     node_mib: Mapping[PoolKind, float] | None = None,
+    starts: bool = True,
 ) -> Resolved:
     """Return what the options come to; Docker may be asked.
 
@@ -80,6 +81,7 @@ def resolve(
         remembered: UUIDs of the cards that simulator and agent have had; empty for none, or where others are named.
         node_mib: for a cluster's node that has this instead of what this machine has, and starts its simulators by
             itself; None for this machine.
+        starts: the run is to be started; False for a plan, which needs nothing that starts a simulator.
 
     Raises:
         RefusedError: the machine isn't what the options need.
@@ -93,9 +95,10 @@ def resolve(
     if node_mib is not None:
         reading, installed = node_reading(reading, node_mib), True
         asked = asked.model_copy(update={"runtime": RuntimeKind.PROCESS})
-    options, reason = choosing.choose(asked, reading, installed)
+    options, reason = choosing.choose(asked, reading, installed, starts=starts)
     options = options.model_copy(update={"gpu": picked})
-    _refuse_another_card(options, picked.simulator, limits)
+    if starts:
+        _refuse_another_card(options, picked.simulator, limits)
     stack = None
     if options.runtime is RuntimeKind.COMPOSE:
         stack = compose_of(RunSpec(run, options, CARLA_PORT), limits)

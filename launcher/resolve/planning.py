@@ -24,18 +24,21 @@ from launcher.resolve.footprint import Footprint
 
 SOMEWHERE = "127.0.0.1:6379"
 """A cluster's address, for the question what an agent takes that has one."""
+NO_RUNS = Path("/nonexistent")
+"""Where no run has measured anything."""
 OF_TIME = ("simulator.", "collector.")
 """Keys that the watch needs and no memory depends on."""
 
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A plan, what it was made of, and what else of the agent can be asked."""
+    """A plan, what it was made of, what else of the agent can be asked, and which measured figures were left out."""
 
     situation: Situation
     plan: Plan
     sizes_of: SizesOf
     rungs: Rungs
+    notes: tuple[str, ...] = ()
 
 
 def make_plan(
@@ -59,18 +62,19 @@ def make_plan(
     rungs = picked_rungs(limits.ladder, asked.policy)
     config = footprint.config()
     device = _device(asked.device or str(config["device"]), reading)
-    simulator = _simulator(asked, runs, limits, reading, count_of(config))
+    measuring = NO_RUNS if asked.ignore_measured else runs
+    simulator, notes = _simulator(asked, measuring, limits, reading, count_of(config))
     if lost := plan.lost_gpu(reading, device, simulator.quality if simulator else None):
         raise RefusedError(lost, Exit.OUT_OF_MEMORY)
     base = {**config, "device": device}
     sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
-    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context_mib(runs))
-    sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(runs, sized), sized)
+    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context(measuring))
+    sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(measuring, sized), sized)
     rung_values.check(rungs, base, sizes_of)
     ladder = build_ladder(rungs, base, simulator, sizes_of)
     cards = asked.gpu or Cards()
     situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, cards, str(runs))
-    return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs)
+    return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs, notes)
 
 
 def cpu_base(found: PlanResult) -> Values:
@@ -125,14 +129,17 @@ def count_of(config: Values) -> int:
     return int(config.get("training.collectors") or 1)
 
 
-def _simulator(asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading, count: int) -> Simulator | None:
+def _simulator(
+    asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading, count: int
+) -> tuple[Simulator | None, tuple[str, ...]]:
     if asked.simulator is SimulatorKind.ELSEWHERE:
-        return None
+        return None, ()
     lite = asked.simulator is SimulatorKind.LITE
     if not lite and reading.gpu is Gpu.NONE:
         raise RefusedError(
             "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver. (Of a cluster's "
             "nodes, say what their cards have: plan --nodes N --node-vram GIB.)"
         )
-    peaks = watermarks.simulator_peaks(runs, asked.map, watermarks.first_figures(limits.sizes))
-    return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks, count)
+    first = watermarks.first_figures(limits.sizes)
+    peaks, notes = watermarks.plausible(watermarks.simulator_peaks(runs, asked.map, first), first)
+    return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks, count), () if lite else notes

@@ -32,10 +32,12 @@ class Mark:
     """The agent's watermark in one run.
 
     Attributes:
+        run: its name.
         values: of its configuration, by dotted key; ``device`` is cuda or cpu.
         mib: its peak, in RAM without the video's encoder and in VRAM without the context.
     """
 
+    run: str
     values: Values
     mib: Mapping[PoolKind, float]
 
@@ -65,37 +67,70 @@ def simulator_peaks(
             found = inner(inner(state, "simulator_peak_mib"), kind.value)
             for quality, by_kind in peaks.items():
                 if (mib := number(found.get(quality))) is not None:
-                    by_kind[kind] = measured(mib)
+                    by_kind[kind] = replace(measured(mib), run=run.path.name)
     return peaks
+
+
+def plausible(
+    peaks: Mapping[str, Mapping[PoolKind, Figure]], first: Mapping[str, Mapping[PoolKind, Figure]]
+) -> tuple[dict[str, dict[PoolKind, Figure]], tuple[str, ...]]:
+    """Return the peaks without a measured Low above Epic, and a sentence for each that is left out.
+
+    A first figure of Low above what was measured at Epic counts as that much: Low takes no more.
+    """
+    kept, notes = {quality: dict(by_kind) for quality, by_kind in peaks.items()}, []
+    for kind in (PoolKind.VRAM, PoolKind.RAM):
+        low, epic = (kept.get(quality, {}).get(kind) for quality in ("Low", "Epic"))
+        if low is None or epic is None or (low.mib or 0.0) <= (epic.mib or 0.0):
+            continue
+        if low.run:
+            kept["Low"][kind] = first["Low"][kind]
+            notes.append(
+                f"run {low.run} measured {low.mib:.0f} MiB of {kind.value} for CARLA at Low, more than at Epic "
+                f"({epic.mib:.0f}): left out, {kept['Low'][kind].mib:.0f} are planned"
+            )
+            low = kept["Low"][kind]
+        if epic.run and (low.mib or 0.0) > (epic.mib or 0.0):
+            kept["Low"][kind] = replace(epic, provenance=Provenance.ESTIMATED)
+    return kept, tuple(notes)
+
+
+def _doubted(run: RunPaths) -> bool:
+    """Return whether the run's launcher has found that its agent leaked, or grew until memory was short."""
+    return bool(read_object(run.launcher_state).get("agent_figures_doubted"))
 
 
 def agent_marks(runs: Path, config: Values) -> list[Mark]:
     """Return the newest watermark on each device of runs with networks like ``config``'s; empty if there are none."""
     marks: dict[str, Mark] = {}
     for run in _newest_first(runs, "agent.json"):
-        mark = _mark(run, config)
+        mark = None if _doubted(run) else _mark(run, config)
         if mark is not None and mark.values["device"] not in marks:
             marks[mark.values["device"]] = mark
     return list(marks.values())
 
 
-def agent_context_mib(runs: Path) -> float | None:
+def agent_context(runs: Path) -> Figure | None:
     """Return the CUDA context that the newest run's launcher measured; None if none has."""
-    states = (read_object(run.launcher_state) for run in _newest_first(runs, "launcher.json"))
-    found = (number(state.get("agent_context_mib")) for state in states)
-    return next((mib for mib in found if mib), None)
+    for run in _newest_first(runs, "launcher.json"):
+        mib = number(read_object(run.launcher_state).get("agent_context_mib"))
+        if mib and mib > 0 and not _doubted(run):
+            return replace(measured(mib), run=run.path.name)
+    return None
 
 
-def with_context(sizes_of: SizesOf, context_mib: float | None) -> SizesOf:
+def with_context(sizes_of: SizesOf, context: Figure | None) -> SizesOf:
     """Return a function that answers like ``sizes_of``, with a CUDA context of this size wherever there is one."""
 
     def answer(variants: Sequence[Values]) -> list[Sizes]:
-        return [each if not each.context_mib else _with_context(each, context_mib or 0) for each in sizes_of(variants)]
+        assert context is not None
+        return [each if not each.context_mib else _with_context(each, context) for each in sizes_of(variants)]
 
-    return sizes_of if context_mib is None else answer
+    return sizes_of if context is None else answer
 
 
-def _with_context(sizes: Sizes, context_mib: float) -> Sizes:
+def _with_context(sizes: Sizes, context: Figure) -> Sizes:
+    context_mib = context.mib or 0.0
     more = context_mib - sizes.context_mib
     phases = {phase: round(mib + more, 1) for phase, mib in sizes.by_phase.get(PoolKind.VRAM, {}).items()}
     return replace(
@@ -104,6 +139,7 @@ def _with_context(sizes: Sizes, context_mib: float) -> Sizes:
         by_phase={**sizes.by_phase, PoolKind.VRAM: phases},
         context_mib=context_mib,
         context_provenance=Provenance.MEASURED,
+        context_run=context.run,
     )
 
 
@@ -118,7 +154,7 @@ def _mark(run: RunPaths, config: Values) -> Mark | None:
         return None  # it never got as far as its peak, or is of other networks
     ram, vram = (_highest(beat.peaks_mib, kind) for kind in ("host", "device_reserved"))
     mib = {PoolKind.RAM: ram, PoolKind.VRAM: vram if values["device"] == "cuda" else 0.0}
-    return Mark(values, {kind: peak for kind, peak in mib.items() if peak is not None})
+    return Mark(run.path.name, values, {kind: peak for kind, peak in mib.items() if peak is not None})
 
 
 def _alike(measured: Any, wanted: Any) -> bool:
@@ -162,6 +198,7 @@ def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, M
     return replace(
         sizes,
         mib={kind: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for kind, mib in sizes.mib.items()},
+        run=mark.run,
         provenance=dict.fromkeys(corrections, Provenance.MEASURED) if same else {},
         by_phase={
             kind: {phase: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for phase, mib in phases.items()}

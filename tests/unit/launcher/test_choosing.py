@@ -141,9 +141,8 @@ def launch(
     )
 
 
-@pytest.mark.parametrize("command", ["plan", "up"])
-@pytest.mark.parametrize("broken", ["driver", "engine"])
-def test_plan_and_up_refuse_a_failing_driver_and_a_silent_engine_alike(
+@pytest.mark.parametrize(("command", "broken"), [("plan", "driver"), ("up", "driver"), ("up", "engine")])
+def test_a_failing_driver_is_refused_and_a_silent_engine_where_something_is_started(
     figures: Figures, put_docker: Callable[[str], None], command: str, broken: str
 ) -> None:
     put_docker("exit 1" if broken == "engine" else "exit 0")
@@ -157,6 +156,26 @@ def test_plan_and_up_refuse_a_failing_driver_and_a_silent_engine_alike(
     if command == "plan":
         onward = launch(figures, "plan", "--simulator", "carla-lite", "--device", "cpu")
         assert onward.returncode == 0, onward.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "Docker's engine doesn't answer: `up` needs it"),
+        (("--runtime", "compose"), "Docker's engine doesn't answer: `up` needs it"),
+        (("--runtime", "process", "--simulator", "carla"), "nothing here starts CARLA yet"),
+    ],
+)
+def test_a_plan_needs_nothing_that_starts_carla(
+    figures: Figures, put_docker: Callable[[str], None], options: tuple[str, ...], said: str
+) -> None:
+    put_docker("exit 1")
+    figures.write()
+    ended = launch(figures, "plan", "--json", "--quality", "Low", "--device", "cpu", *options)
+    assert ended.returncode in (0, 71), ended.stderr
+    assert json.loads(ended.stdout)["simulator"] == "CARLA"
+    shown = launch(figures, "plan", "--quality", "Low", "--device", "cpu", *options)
+    assert said in shown.stderr
 
 
 def test_a_node_whose_driver_and_engine_fail_plans_carla_for_others_whose_cards_are_said(

@@ -68,20 +68,21 @@ def test_a_run_keeps_what_was_measured_and_the_next_plan_counts_with_it(
     world.last(Role.AGENT).end(0)
     world.steps_until(State.STOPPED)
     assert json.loads(world.run.launcher_state.read_text())["agent_context_mib"] == 270.0
-    assert watermarks.agent_context_mib(tmp_path / "runs") == 270.0
-    sizes_of = watermarks.with_context(RULE, watermarks.agent_context_mib(tmp_path / "runs"))
+    assert watermarks.agent_context(tmp_path / "runs") == measured(270.0)
+    sizes_of = watermarks.with_context(RULE, watermarks.agent_context(tmp_path / "runs"))
     found = plan.make_plan(situation(reading(vram=8192), sizes_of), sizes_of).asked
     (line,) = [line for line in found.sum_of("vram:0").lines if line.what == "CUDA context"]
     assert line.figure == measured(270.0)
-    assert watermarks.agent_context_mib(tmp_path / "none") is None
+    assert watermarks.agent_context(tmp_path / "none") is None
 
 
 @given(st.floats(1, 2000), PHASES, st.sampled_from(["cuda", "cpu"]))
 def test_a_measured_context_replaces_the_estimate_and_nothing_that_comes_beside_it(
     context: float, values: dict[str, Any], device: str
 ) -> None:
+    context = round(context, 1)
     asked = {"device": device, **values}
-    (before,), (after,) = RULE([asked]), watermarks.with_context(RULE, context)([asked])
+    (before,), (after,) = RULE([asked]), watermarks.with_context(RULE, measured(context))([asked])
     if device == "cpu":
         assert after == before
         return
@@ -100,7 +101,7 @@ def test_once_a_context_is_there_the_verdict_does_not_depend_on_its_size(
     """Need and room both hold it: a card that is larger by the context's size judges the same."""
 
     def fits(size: float) -> bool:
-        sizes_of = watermarks.with_context(RULE, size)
+        sizes_of = watermarks.with_context(RULE, measured(size))
         beside = RULE.one({"device": "cuda"}).mib[PoolKind.VRAM] - CONTEXT_MIB
         total = 4813 + 85 + LIMITS.memory.reserve_mib[PoolKind.VRAM] + beside + size + round(room) + 0.5
         seen = reading()

@@ -365,7 +365,7 @@ def test_the_foreign_process_that_took_the_memory_before_the_start_is_named_and_
     world.launch()
     world.steps_for(30)
     assert not world.living(Role.AGENT)
-    assert any("Xorg holds 885 MiB" in line for line in world.said)
+    assert any("Xorg (process 7) holds 885 MiB" in line for line in world.said)
     world.foreign_mib = 0
     world.steps_until(State.RUNNING)
     assert world.supervisor.ending is None
@@ -380,7 +380,7 @@ def test_of_two_foreign_processes_the_one_is_named_who_came_after_the_launchers_
     world.newcomer_mib = 500
     world.health = lambda: HEALTHY
     world.steps_for(30)
-    assert any("game holds 500 MiB" in line for line in world.said)
+    assert any("game (process 8) holds 500 MiB" in line for line in world.said)
     assert not any("Xorg" in line for line in world.said)
 
 

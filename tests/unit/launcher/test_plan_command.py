@@ -138,6 +138,18 @@ def test_where_nothing_fits_the_exit_code_says_so(reported: Any) -> None:
     assert "short in vram:0" in plan["reason"]
 
 
+def test_on_a_full_card_the_holder_is_named_and_the_command_that_waits_for_it(reported: Any) -> None:
+    code, plan = reported(reading(vram=5745, xorg=4000))
+    assert code == Exit.OUT_OF_MEMORY
+    assert (
+        "; in vram:0 Xorg (process 99) holds 4000 MiB: `bash scripts/wait_and_run.sh --gpu 0 --min-free "
+        in plan["reason"]
+    )
+    wanted_mib = float(plan["reason"].split("--min-free ")[1].split()[0])
+    assert reported(reading(vram=5745, xorg=5744 - wanted_mib))[0] == Exit.FINISHED, "then it fits"
+    assert "wait_and_run" not in reported(reading(vram=4000))[1]["reason"], "waiting for Xorg wouldn't help"
+
+
 @pytest.mark.parametrize(
     ("config", "asked", "said"),
     [
@@ -258,6 +270,18 @@ def test_a_run_of_other_networks_or_that_never_updated_says_nothing(reported: An
     (runs / "torn").mkdir()
     (runs / "torn" / "agent.json").write_text('{"memory": {"peak_by')
     assert agent_line(reported(reading())[1], "vram:0") == estimated
+
+
+def test_a_refusal_by_a_measured_figure_names_its_run_and_how_to_drop_it(reported: Any, runs: Path) -> None:
+    (runs / "night").mkdir(parents=True)
+    leaked = {"simulator_peak_mib": {"vram": {"Low": 5700.0, "Epic": 5725.0}}}
+    (runs / "night" / "launcher.json").write_text(json.dumps(leaked))
+    code, plan = reported(reading(), quality="Low")
+    assert code == Exit.OUT_OF_MEMORY
+    assert "CARLA at Low in vram:0, 5700 MiB (run night)" in plan["reason"]
+    assert plan["reason"].endswith("; --ignore-measured plans without such figures")
+    code, plan = reported(reading(), quality="Low", ignore_measured=True)
+    assert code == Exit.FINISHED
 
 
 def test_the_simulator_s_measured_peak_on_this_map_replaces_the_first_figure(reported: Any, runs: Path) -> None:

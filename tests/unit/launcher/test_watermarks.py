@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from agent import config
 from agent.memory import estimate
 from contract.heartbeat import MemoryFigures
 from contract.paths import RunPaths
+from launcher.observe import pools
+from launcher.observe.pools import PoolKind, estimated
 from launcher.resolve import watermarks
 from tests.unit.beats import BEAT
 
@@ -53,6 +56,42 @@ def test_a_run_that_learned_otherwise_is_passed_over(tmp_path: Path, other: dict
     measured(tmp_path, given())
     assert len(marks(tmp_path, given())) == 1
     assert not marks(tmp_path, given(**other))
+
+
+def test_a_run_whose_agent_leaked_says_nothing_of_the_agent_nor_of_its_context(tmp_path: Path) -> None:
+    measured(tmp_path, given())
+    state = tmp_path / "earlier" / "launcher.json"
+    state.write_text(json.dumps({"agent_context_mib": 300.0}))
+    assert [mark.run for mark in marks(tmp_path, given())] == ["earlier"]
+    assert watermarks.agent_context(tmp_path) == pools.measured(300.0)
+    state.write_text(json.dumps({"agent_context_mib": 300.0, "agent_figures_doubted": "the agent leaks"}))
+    assert not marks(tmp_path, given())
+    assert watermarks.agent_context(tmp_path) is None
+
+
+FIRST = {"Low": {PoolKind.VRAM: estimated(4813)}, "Epic": {PoolKind.VRAM: estimated(5530)}}
+
+
+@pytest.mark.parametrize(
+    ("low", "epic", "planned", "said"),
+    [
+        (5713, None, (4813, 5530), "run night measured 5713 MiB of vram for CARLA at Low, more than at Epic (5530)"),
+        (5200, 5100, (4813, 5100), "run night measured 5200 MiB of vram for CARLA at Low, more than at Epic (5100)"),
+        (None, 4300, (4300, 4300), ""),
+        (4000, 4300, (4000, 4300), ""),
+    ],
+)
+def test_a_low_above_epic_is_said_and_not_used(
+    low: float | None, epic: float | None, planned: tuple[float, float], said: str
+) -> None:
+    found = {quality: dict(by_kind) for quality, by_kind in FIRST.items()}
+    for quality, mib in (("Low", low), ("Epic", epic)):
+        if mib is not None:
+            found[quality][PoolKind.VRAM] = replace(pools.measured(mib), run="night")
+    peaks, notes = watermarks.plausible(found, FIRST)
+    assert tuple(peaks[quality][PoolKind.VRAM].mib for quality in ("Low", "Epic")) == planned
+    assert len(notes) == bool(said)
+    assert all(note.startswith(said) for note in notes)
 
 
 def test_one_with_another_batch_ring_or_traffic_is_corrected_for(tmp_path: Path) -> None:

@@ -371,6 +371,17 @@ def test_the_foreign_process_that_took_the_memory_before_the_start_is_named_and_
     assert world.supervisor.ending is None
 
 
+def test_a_start_that_others_memory_prevents_ends_with_71_the_holder_and_the_command_that_waits(tmp_path: Path) -> None:
+    world = World(RunPaths(tmp_path / "run"), free_mib=1000, agent_mib=600, foreign_mib=800)
+    world.ladder = {}
+    world.launch()
+    world.steps_until(State.STOPPED)
+    assert world.code() == 71
+    assert world.supervisor.ending is not None
+    reason = world.supervisor.ending.reason
+    assert "; Xorg (process 7) holds 885 MiB; `bash scripts/wait_and_run.sh --gpu 0 --min-free 700 -- true`" in reason
+
+
 def test_of_two_foreign_processes_the_one_is_named_who_came_after_the_launchers_first_look(tmp_path: Path) -> None:
     world = World(RunPaths(tmp_path / "run"), free_mib=1800, agent_mib=600, foreign_mib=800)
     world.ladder = {}

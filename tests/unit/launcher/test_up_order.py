@@ -1,0 +1,61 @@
+"""``up`` lets a run go only when its report exists, so that ``down`` doesn't say more than is so."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from contract.locks import is_held
+from contract.paths import RunPaths
+from launcher import down, up
+from launcher.config import load
+from launcher.decide.decisions import Ending
+from launcher.options import RunOptions
+
+LIMITS = load()
+
+
+def test_the_run_is_held_until_its_report_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunPaths(tmp_path / "runs" / "night")
+    held: list[bool] = []
+
+    def report(written: RunPaths) -> str:
+        held.append(is_held(written.launcher_lock))
+        return ""
+
+    prepared: Any = SimpleNamespace(
+        state=SimpleNamespace(incident=""),
+        planned=SimpleNamespace(notes=()),
+        spec=SimpleNamespace(options=RunOptions()),
+    )
+    runtime = SimpleNamespace(clear=lambda: None, close=lambda: None)
+    monkeypatch.setattr(up, "prepare", lambda *_: prepared)
+    monkeypatch.setattr(up, "_refuse_taken_ports", lambda *_: None)
+    monkeypatch.setattr(up, "_cards_held", lambda *_: contextlib.nullcontext(()))
+    monkeypatch.setattr(up, "_runtime", lambda *_: runtime)
+    monkeypatch.setattr(up, "_supervise", lambda *_: Ending(0, "the agent finished"))
+    monkeypatch.setattr(up, "write_report", report)
+    assert up.run(run, RunOptions(), False, lambda _: None).code == 0
+    assert held == [True]
+    assert not is_held(run.launcher_lock)
+
+
+@pytest.mark.parametrize(("was", "written"), [("running", 1), ("stopped", 0)])
+def test_down_writes_the_report_that_a_killed_launcher_left_unwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was: str, written: int
+) -> None:
+    run = RunPaths(tmp_path / "night")
+    run.path.mkdir()
+    run.launcher_state.write_text(f'{{"state": "{was}"}}')
+    looks = iter((True, False, False))
+    reports: list[RunPaths] = []
+    monkeypatch.setattr(down, "is_held", lambda _: next(looks, False))
+    monkeypatch.setattr(down, "owner_of", lambda _: None)
+    monkeypatch.setattr(down, "_remove_containers", lambda *_: None)
+    monkeypatch.setattr(down, "write_report", reports.append)
+    assert down.run(run, LIMITS) == f"{run.path} is down."
+    assert len(reports) == written

@@ -85,6 +85,7 @@ def test_a_launcher_that_doesnt_stop_is_given_both_graces_and_then_named(
     run: RunPaths, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(down, "MARGIN_S", 0.5)
+    monkeypatch.setattr(down, "LIMIT_S", 0.0)
     short = {"stop_grace_s": 0.25}
     limits = LIMITS.model_copy(
         update={"agent": LIMITS.agent.model_copy(update=short), "simulator": LIMITS.simulator.model_copy(update=short)}

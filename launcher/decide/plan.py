@@ -113,7 +113,7 @@ def _why_not(shown: Sequence[Candidate], situation: Situation) -> str:
         return f"{wanting}; {nearest} would fit, but no rung that is allowed leads there"
     nearer = f"; the nearest, {nearest}, is {_short(nearest)}" if nearest.short_mib < asked.short_mib else ""
     ways_out = f"{_held_by_others(nearest, situation)}{_ways_out(nearest, situation)}"
-    return f"{wanting}{nearer}; {ways_out}{_resting_on(nearest, situation)}"
+    return f"{wanting}{nearer}; {ways_out}{_resting_on_estimates(nearest, situation)}{_resting_on_runs(nearest)}"
 
 
 def _held_by_others(nearest: Candidate, situation: Situation) -> str:
@@ -138,7 +138,7 @@ def _ways_out(nearest: Candidate, situation: Situation) -> str:
     return f"free some {' and some '.join([*memory, *disk])}, or choose {smaller}"
 
 
-def _resting_on(nearest: Candidate, situation: Situation) -> str:
+def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:
     """Return which of the simulator's figures the verdict rests on, if they weren't measured here yet."""
     simulator, quality = situation.simulator, nearest.quality
     if simulator is None or quality is None:
@@ -155,7 +155,7 @@ def _resting_on(nearest: Candidate, situation: Situation) -> str:
         if peak.provenance is Provenance.ESTIMATED and (peak.mib or 0.0) >= short[kind]
     ]
     if not resting:
-        return _resting_on_runs(nearest)
+        return ""
     name = simulator.name if quality == LITE else f"{simulator.name} at {quality}"
     return (
         f". What {name} takes is an estimate, which the first run's measurement replaces: {', '.join(resting)}; if it "

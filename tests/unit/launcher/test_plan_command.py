@@ -284,6 +284,15 @@ def test_a_refusal_by_a_measured_figure_names_its_run_and_how_to_drop_it(reporte
     assert code == Exit.FINISHED
 
 
+def test_a_refusal_by_an_estimate_and_by_a_measured_figure_names_both(reported: Any, runs: Path) -> None:
+    beat(runs / "night", "cpu", host=30_000.0, reserved=None)
+    code, plan = reported(reading(vram=4096), quality="Low", device="cpu")
+    assert code == Exit.OUT_OF_MEMORY
+    assert "What CARLA at Low takes is an estimate" in plan["reason"]
+    assert "agent at its peak in ram" in plan["reason"].partition("Earlier runs measured: ")[2]
+    assert "(run night)" in plan["reason"]
+
+
 def test_the_simulator_s_measured_peak_on_this_map_replaces_the_first_figure(reported: Any, runs: Path) -> None:
     for name, town, peak in (("old", "Town01", 5000.0), ("new", "Town01", 5100.0), ("elsewhere", "Town12", 5700.0)):
         (runs / name).mkdir(parents=True)

@@ -1,6 +1,6 @@
 """Writing files so that a reader, or the disk after a power cut, has the old one or the new one, never a part.
 
-A run's folder may belong to a container, or to another user than the one who writes: no link that others may have laid
+A run's folder may belong to a container, or to another user than the writer: no link that others may have laid
 there is followed, and nothing is waited for.
 """
 
@@ -28,7 +28,7 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True, priva
         path: of the file.
         content: all of it.
         durable: wait until it is on the disk; else a crash of the machine may leave an older one, or an empty one.
-        private: nobody but its owner can read it, either.
+        private: only its owner can read it, too.
 
     Raises:
         OSError: it can't be written; the old file stands.

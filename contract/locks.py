@@ -31,7 +31,7 @@ class HeldError(Exception):
 class Lock:
     """The only holder of a file. A child that inherits ``descriptor`` holds it, too: it is free when both have gone.
 
-    Each user who can open a file, if only to read it, can hold its lock for ever: so its owner alone can, unless it is
+    Each user who can open a file, if only to read it, can hold its lock for ever: so only its owner can, unless it is
     ``of_all_users``. The file stays when the lock is released: deleting it would let two processes hold two files of
     one name. One that was deleted by others is made again.
     """

@@ -24,7 +24,7 @@ class Action(Enum):
     UPDATE = "update"
     WAIT = "wait"
     RESET = "reset"
-    """Begin anew, for the final updates."""
+    """Forget what was learned and start over, for the final updates."""
     EVALUATE = "evaluate"
     EVALUATE_FINALLY = "evaluate finally"
     SAVE = "save"

@@ -87,7 +87,7 @@ def _asked(address: Address, timeout_s: float, further: Callable[[Rpc, str], Hea
 
 def _ticking(rpc: Rpc, version: str, address: Address, timeout_s: float, may_tick: bool) -> Health:
     try:
-        # CARLA answers this on the thread that simulates: a hung one doesn't, whoever ticks it.
+        # CARLA answers this on the thread that simulates: a hung one doesn't, whichever client ticks it.
         synchronous = bool(rpc.call("get_episode_settings")[0])
         if synchronous and not may_tick:
             return Health(version)

@@ -34,7 +34,9 @@ def method(function: F) -> F:
     """
     name = function.__name__
     if (other := _METHODS.setdefault(name, function)) is not function:
-        raise ValueError(f"RPC method {name} of {function.__module__} is in {other.__module__} already: name one anew.")
+        raise ValueError(
+            f"RPC method {name} of {function.__module__} is in {other.__module__} already: give one of them another name."
+        )
     return function
 
 

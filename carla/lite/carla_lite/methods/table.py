@@ -35,7 +35,7 @@ def method(function: F) -> F:
     name = function.__name__
     if (other := _METHODS.setdefault(name, function)) is not function:
         raise ValueError(
-            f"RPC method {name} of {function.__module__} is in {other.__module__} already: give one of them another name."
+            f"RPC method {name} of {function.__module__} is in {other.__module__} already: rename one of them."
         )
     return function
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import tempfile
 from pathlib import Path
+
+from contract.files import user_name
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
@@ -48,13 +49,13 @@ def _barrier(path: Path) -> Path | None:
 def _whose(place: Path) -> str:
     there, own = place.stat(), os.getuid()
     if there.st_uid == own:
-        return f"{place} is {_name(own)}'s own, but closed to writing: chmod u+w {place}, or choose another place."
+        return f"{place} is {user_name(own)}'s own, but closed to writing: chmod u+w {place}, or choose another place."
     outside = f"{on_host(own, _map('uid'))}:{on_host(os.getgid(), _map('gid'))}"
     named = outside != f"{own}:{os.getgid()}" or there.st_uid != 0  # only another namespace's root is a person
     settings = f"RUN_UID={there.st_uid} and RUN_GID={there.st_gid}" if named else "RUN_UID and RUN_GID"
     return (
-        f"{place} belongs to {_name(there.st_uid)} and this runs as {_name(own)}: `sudo chown -R {outside} {place}`, "
-        f"run as its owner (for containers {settings} in .env), or choose another place."
+        f"{place} belongs to {user_name(there.st_uid)} and this runs as {user_name(own)}: `sudo chown -R {outside} "
+        f"{place}`, run as its owner (for containers {settings} in .env), or choose another place."
     )
 
 
@@ -77,10 +78,3 @@ def _map(kind: str) -> str:
         return Path(f"/proc/self/{kind}_map").read_text(encoding="utf-8")
     except OSError:
         return ""
-
-
-def _name(user: int) -> str:
-    try:
-        return f"{pwd.getpwuid(user).pw_name} ({user})"
-    except KeyError:
-        return f"user {user}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,3 +151,11 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def user_name(user: int) -> str:
+    """Return a user's name and number, for a sentence; the number only where the machine knows no name."""
+    try:
+        return f"{pwd.getpwuid(user).pw_name} ({user})"
+    except KeyError:
+        return f"user {user}"

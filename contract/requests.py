@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pydantic import Field, ValidationError, model_validator
 from contract import refusal
 from contract.enums import StrEnum
 from contract.exits import Exit, ExitError
-from contract.files import read_whole, write_whole
+from contract.files import read_whole, user_name, write_whole
 from contract.locks import is_held
 from contract.paths import RunPaths
 from contract.section import Section
@@ -165,11 +166,15 @@ def send(run: RunPaths, kind: str, values: Mapping[str, Any]) -> int:
         )
     try:
         return write_request(run, kind, values)
-    except OSError as error:
+    except PermissionError as error:
+        owner, own = user_name(run.path.stat().st_uid), user_name(os.getuid())
         raise ExitError(
-            f"{run.request}: can't be written ({error.strerror}): only the run's owner can ask it for something.",
+            f"{run.request}: can't be written ({error.strerror}): {run.path} belongs to {owner} and this runs as "
+            f"{own}; have its owner ask for it.",
             Exit.BAD_CONFIG,
         ) from None
+    except OSError as error:
+        raise ExitError(f"{run.request}: can't be written ({error.strerror}).", Exit.BAD_CONFIG) from None
 
 
 def is_open(run: RunPaths) -> bool:

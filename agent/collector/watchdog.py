@@ -73,9 +73,12 @@ class WatchdogEnv(DrivingEnv):
                 super()._connected()
 
     def _ticked(self) -> None:
-        """Count a tick. A call of many, as a reset among slow pictures, is none that hangs."""
+        """Count a tick, after which the simulator is there: from now on the limit is that of one call, not of a wait.
+
+        A reset of many ticks, each of them slow, so isn't killed as hung, and one that hangs is found soon.
+        """
         self._status.ticks += 1
-        self._status.alive()
+        self._status.alive(self._call_limit_s)
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:

@@ -87,9 +87,10 @@ class Status:
         self.state = CollectorState.ABSENT
         self._block["in_call"] = 0
 
-    def alive(self) -> None:
-        """Give a sign of life; within a call its limit begins again."""
-        self._sign(float(self._block["limit_s" if self._block["in_call"][0] else "idle_limit_s"][0]))
+    def alive(self, limit_s: float | None = None) -> None:
+        """Give a sign of life; within a call its limit begins again, as ``limit_s`` if that is given."""
+        current_s = float(self._block["limit_s" if self._block["in_call"][0] else "idle_limit_s"][0])
+        self._sign(current_s if limit_s is None else limit_s)
 
     @property
     def state(self) -> CollectorState:

@@ -160,6 +160,8 @@ def test_people_and_controllers_that_a_dead_process_left_are_removed(town: Serve
     assert gone.car is not None
     gone.car.abandon()
     gone.session.abandon()
+    assert gone.session._claim is not None
+    gone.session._claim.release()  # as the kernel does
     env = make(town)
     env.reset(seed=1)
     assert not of_a_crowd(env)

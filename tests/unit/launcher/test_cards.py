@@ -50,7 +50,7 @@ limits = config.load()
 installed = limits.simulator.model_copy(update={"command": "carla -graphicsadapter={gpu}"})
 try:
     found = prepare(requested(run, options), limits.model_copy(update={"simulator": installed}))
-    with up._cards_held(found) as held:
+    with up._cards_held(found, lambda _: None) as held:
         locks = len(held)
 except ExitError as error:
     sys.exit(f"{int(error.code)}: {error}")

@@ -14,9 +14,9 @@ CONTROL_PORT = 2099  # of the container's own loopback
 
 
 def tell(stack: Stack, line: str) -> str:
-    """Say a line to the control port, from inside the container as it must be."""
+    """Say a line to the control port, from inside the container as it must be; return the answer, if there was time."""
     ask = f"exec 3<>/dev/tcp/127.0.0.1/{CONTROL_PORT}; echo '{line}' >&3; head -n 1 <&3"
-    return docker("exec", stack.container("carla"), "bash", "-c", ask).stdout.strip()
+    return docker("exec", stack.container("carla"), "bash", "-c", ask, check=False).stdout.strip()
 
 
 def ended(stack: Stack) -> bool:
@@ -47,7 +47,7 @@ def test_a_running_container_is_told_how_to_end(start_stack: StartStack, fault: 
     stack = start_stack(SMALL, LITE_CONTROL_PORT=str(CONTROL_PORT), RESTART="no")
     stack.up("carla")
     assert tell(stack, "status").startswith("ok frame=")
-    assert tell(stack, f"fault {fault}") == "ok"
+    assert tell(stack, f"fault {fault}") in ("ok", ""), "the container's end can end this command before its answer"
     stack.wait(lambda: ended(stack))
     assert (stack.state("carla")["ExitCode"], stack.state("carla")["OOMKilled"]) == (code, False)
 

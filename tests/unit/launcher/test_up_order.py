@@ -11,6 +11,7 @@ import pytest
 
 from contract.locks import is_held
 from contract.paths import RunPaths
+from contract.signals import StopRequests
 from launcher import down, up
 from launcher.config import load
 from launcher.decide.decisions import Ending
@@ -34,7 +35,7 @@ def test_the_run_is_held_until_its_report_is_written(tmp_path: Path, monkeypatch
         spec=SimpleNamespace(options=RunOptions()),
     )
     runtime = SimpleNamespace(clear=lambda: None, close=lambda: None)
-    monkeypatch.setattr(up.StopRequests, "install", lambda *_, **__: None)  # this process's signals are pytest's
+    monkeypatch.setattr(StopRequests, "install", lambda *_, **__: None)  # this process's signals are pytest's
     monkeypatch.setattr(up, "prepare", lambda *_: prepared)
     monkeypatch.setattr(up, "_refuse_taken_ports", lambda *_: None)
     monkeypatch.setattr(up, "_cards_held", lambda *_: contextlib.nullcontext(()))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,15 +51,6 @@ class Launcher:
     def end(self, how: signal.Signals = signal.SIGKILL) -> None:
         self.process.send_signal(how)
         self.process.communicate()
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """Return a directory like /tmp, which all users reach."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o1777)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def test_a_second_launcher_is_told_who_holds_the_gpu(shared: Path) -> None:

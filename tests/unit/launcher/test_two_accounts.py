@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,15 +26,6 @@ from tests.accounts import ALICE, BOB, as_user, meanwhile, needs_root, refusal
 
 pytestmark = needs_root
 LIMITS = config.load()
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """Return a folder as /tmp is, and as a lab's folder of runs may be."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o1777)
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 # run · test: each makes what it needs (an environment in .venv, dependencies at the versions of constraints.txt).
 # PYTHON=python3.12 picks an interpreter; PIP_FLAGS=… reaches pip (another index for torch, say); PARTS="unit wire" picks
-# parts of the tests. verify-gpu CARLA=no makes nothing: it takes PYTHON as it is.
+# parts of the tests; RUN_FLAGS="--seed 1" adds options to `run`. verify-gpu CARLA=no makes nothing: it takes PYTHON as it is.
 
 PYTHON ?= python3
 PIP_FLAGS ?=
@@ -23,6 +23,7 @@ test_NEEDS := $(run_NEEDS),view,benchmark,test
 lint_NEEDS := $(test_NEEDS),lint
 long_NEEDS := $(test_NEEDS),ray
 compiled_NEEDS := $(run_NEEDS),compiled
+comma := ,
 READY_FOR := $(VENV)/ready-for-
 PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 
@@ -31,7 +32,7 @@ PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 .NOTPARALLEL:
 
 run: $(READY_FOR)run  ## train a short run against carla-lite, evaluate it, leave a video and a report
-	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml --dashboard-port 0
+	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml --dashboard-port 0 $(RUN_FLAGS)
 
 compiled: $(READY_FOR)compiled  ## carla-lite's inner modules as machine code; wants a C compiler and a minute or two
 	$(BIN)/python -m carla_lite.compiled
@@ -86,5 +87,6 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(READY_FOR)%: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q $(PIP_FLAGS) -c constraints.txt -e '.[$($*_NEEDS)]'
+	@echo "make: installs $(subst $(comma), ,$($*_NEEDS)) and what they need into $(VENV), a few minutes"
+	$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[$($*_NEEDS)]'
 	@touch $@ $(addprefix $(READY_FOR),$(foreach purpose,run test,$(if $(findstring $($(purpose)_NEEDS),$($*_NEEDS)),$(purpose))))

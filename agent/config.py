@@ -154,7 +154,7 @@ class RouteConfig(Section):
     min_length_m: float = Field(120.0, gt=0, description="Shortest route.")
     max_length_m: float = Field(350.0, gt=0, description="Longest route.")
     min_turns: int = Field(0, ge=0, description="Junction turns (heading change > 45°) a route must have.")
-    point_spacing_m: float = Field(2.0, gt=0, description="Distance between the 25 route points of the observation.")
+    point_spacing_m: float = Field(2.0, gt=0, description="Distance between the 24 route points of the observation.")
     held_out_fraction: float = Field(0.2, ge=0, lt=1, description="Share of routes that training never drives.")
     before_signs: float = Field(
         0.0,
@@ -184,10 +184,10 @@ class RewardConfig(Section):
         0.1, ge=0, description="Standing still: whole at 0 m/s, nothing from 1 m/s on or where waiting is right. Sum."
     )
     overspeed: float = Field(
-        0.5, ge=0, description="Speed above the target, or (product) above what the road ahead allows; relative."
+        2.0, ge=0, description="Speed above the target, or (product) above what the road ahead allows; relative."
     )
-    lateral: float = Field(0.5, ge=0, description="Distance from the route's line, relative to half a lane, × speed.")
-    heading: float = Field(0.5, ge=0, description="Heading error against the route's tangent, per 90°, × speed.")
+    lateral: float = Field(2.0, ge=0, description="Distance from the route's line, relative to half a lane, × speed.")
+    heading: float = Field(1.0, ge=0, description="Heading error against the route's tangent, per 90°, × speed.")
     comfort: float = Field(0.05, ge=0, description="Change of steering and throttle from step to step.")
     time_to_collision: float = Field(0.5, ge=0, description="Whole at 0 s, nothing from 2 s on. Product.")
     collision: float = Field(10.0, ge=0, description="Once, at a collision.")
@@ -296,24 +296,26 @@ class TimeLimitConfig(Section):
 
 
 class ActionRateConfig(Section):
-    """How fast wheel and pedal follow what is asked of them: whole units of the action a second, null = at once.
+    """How wheel and pedals follow an action, which the observation's last two numbers tell.
 
-    With any of it, the observation's last two numbers are what wheel and pedal have come to.
+    Rates are whole units of the action a second, null = at once.
     """
 
+    steer_range: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Share of the front wheels' whole turn that a steering of 1 asks for. Half of CARLA's 70° is what "
+        "a passenger car has.",
+    )
     steer_per_s: float | None = Field(None, gt=0, description="Of steering.")
     pedal_per_s: float | None = Field(None, gt=0, description="Of throttle and brake.")
     lag_s: float = Field(
-        0.0,
+        0.2,
         ge=0,
         description="Time constant of both: each step they come nearer to what is asked by 1 - exp(-step / lag_s), so "
         "that a policy's trembling isn't the car's; 0 = none.",
     )
-
-    @property
-    def limited(self) -> bool:
-        """Whether anything is."""
-        return self.steer_per_s is not None or self.pedal_per_s is not None or self.lag_s > 0.0
 
 
 class EnvironmentConfig(Section):
@@ -362,14 +364,20 @@ Width = Annotated[int, Field(gt=0)]
 
 
 class NetworkConfig(Section):
-    """Widths. The defaults are those of Stable-Baselines3's CnnPolicy (NatureCNN), so that figures compare."""
+    """Widths. Those of Stable-Baselines3's CnnPolicy (NatureCNN) are the defaults with whole channels."""
 
     channels: tuple[Width, Width, Width] = Field(
-        CHANNELS["whole"],
-        description="Output channels of the three convolutions; whole = [32, 64, 64], half = [16, 32, 32]: 1.6 to "
-        "1.8 times the updates a second on a CPU.",
+        CHANNELS["half"],
+        description="Output channels of the three convolutions; half = [16, 32, 32], whole = [32, 64, 64], which takes "
+        "1.6 to 1.8 times as long on a CPU.",
     )
     features: int = Field(512, gt=0, description="Width of the image features.")
+    picture_weight: float = Field(
+        0.2,
+        gt=0,
+        description="Size of all image features together beside the vector. The smaller, the sooner the few numbers "
+        "that steer are learned from, and the later the picture.",
+    )
     hidden: tuple[Width, ...] = Field((256, 256), min_length=1, description="Hidden layers of actor and critics.")
     sees: Literal["image", "vector", "privileged"] = Field(
         "image",
@@ -396,8 +404,8 @@ class TD3Config(Section):
     policy_delay: int = Field(2, ge=1, description="Critic updates an actor update (d).")
     target_noise: float = Field(0.2, ge=0, description="Standard deviation σ̃ of target smoothing.")
     target_noise_clip: float = Field(0.5, ge=0, description="Clip c of target smoothing.")
-    actor_learning_rate: float = Field(3e-4, gt=0, description="Adam.")
-    critic_learning_rate: float = Field(3e-4, gt=0, description="Adam, encoder included.")
+    actor_learning_rate: float = Field(1e-3, gt=0, description="Adam.")
+    critic_learning_rate: float = Field(1e-3, gt=0, description="Adam, encoder included.")
     batch_size: int = Field(256, ge=1, description="Effective batch; AGENT_BATCH.")
     micro_batch: int | None = Field(
         None, ge=1, description="Rows computed at once, their gradients added up; null = batch_size. Costs no learning."
@@ -424,6 +432,12 @@ class TD3Config(Section):
     )
     imitation: float = Field(
         0.0, ge=0, description="Weight β of a loss that draws the actor to what the expert would do; 0 = none."
+    )
+    smoothness: float = Field(
+        0.2,
+        ge=0,
+        description="Weight κ of a loss that draws the actor to where wheel and pedal are, so that a young critic "
+        "doesn't send them from one end to the other; 0 = none.",
     )
     critic_sees: Literal["observation", "privileged"] = Field(
         "observation", description="What critics read: what the actor does, or the privileged numbers beside it."
@@ -505,7 +519,7 @@ class TrainingConfig(Section):
     )
     updates_per_step: float = Field(1.0, gt=0, le=20, description="Ratio of updates to environment steps.")
     annealing: float = Field(
-        0.0,
+        0.4,
         ge=0,
         le=1,
         description="Share of all updates, the last ones, in which the learning rates fall linearly to 0; a run that "

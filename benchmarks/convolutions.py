@@ -68,7 +68,7 @@ def _ways(batch: int, threads: int) -> dict[str, tuple[Callable[[], object], flo
 
     torch.set_num_threads(threads)
     heap.keep()  # as the learner does
-    encoder = Encoder(NetworkConfig())
+    encoder = Encoder(NetworkConfig(channels=CHANNELS[1:]))
     layers = (encoder.conv1, encoder.conv2, encoder.conv3)
     frames = torch.randint(0, 256, (batch, *FRAMES), dtype=torch.uint8)
     weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]

@@ -33,7 +33,7 @@ from agent.td3.replay.frames import ACTION, SIDE, VECTOR
 from agent.td3.replay.replay import Replay
 from agent.td3.td3 import TD3
 
-FULL = NetworkConfig()
+FULL = NetworkConfig.model_validate({"channels": "whole"})
 BATCH, PART, TRANSITIONS, EPISODE = 64, 20, 2_000, 150
 NARROW = NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))
 

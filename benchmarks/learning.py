@@ -43,7 +43,8 @@ from agent import config as configuration
 from agent.cli.evaluation import ONLINE, trained
 from agent.cli.options import parsed
 from agent.config import AgentConfig, ConfigError
-from agent.evaluation.comparison import bootstrap, in_columns, interval, mean
+from agent.evaluation.columns import in_columns
+from agent.evaluation.comparison import bootstrap, interval, mean
 from agent.run_directory import save_config
 from agent.td3.networks import Policy
 from agent.trainer import checkpoint
@@ -62,7 +63,10 @@ TRAINED = "td3"
 FIGURES_FILE = "figures.json"
 ARRIVES = 0.9
 """Route completion; when a run first had it is among its figures."""
-FIGURES = ("success_rate", "route_completion", "driving_score", "red_lights_run", "collisions_per_km", "jerk_mps3")
+FIGURES = (
+    *("success_rate", "route_completion", "driving_score", "red_lights_run", "collisions_per_km"),
+    *("lane_invasions_per_km", "mean_speed_mps", "jerk_mps3"),
+)
 
 
 @dataclass(frozen=True)
@@ -390,7 +394,7 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             found[name] = {
                 "seeds": [run["seed"] for run in own],
                 "updates": own[0]["updates"],
-                **{figure: float(np.mean([point[figure] for point in last])) for figure in FIGURES},
+                **{figure: _mean([point[figure] for point in last if figure in point]) for figure in FIGURES},
                 "success_by_seed": [point["success_rate"] for point in last],
                 "success_95": _interval(own),
                 "minutes_to_completion": [arrival(run["curve"]) for run in own],
@@ -400,6 +404,11 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 },
             }
     return found
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """Return None of none: runs kept from before a figure was."""
+    return float(np.mean(values)) if values else None
 
 
 def _interval(runs: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
@@ -434,11 +443,17 @@ def _shown(figures: Mapping[str, Any]) -> dict[str, str]:
         "driving score": f"{figures['driving_score']:.0f}",
         "red run": f"{figures['red_lights_run']:.0%}",
         "collisions/km": f"{figures['collisions_per_km']:.1f}",
-        "jerk, m/s³": f"{figures['jerk_mps3']:.1f}",
+        "lane inv./km": _figure(figures["lane_invasions_per_km"]),
+        "m/s": _figure(figures["mean_speed_mps"]),
+        "jerk, m/s³": _figure(figures["jerk_mps3"]),
         f"min to {ARRIVES:.0%} compl.": " ".join(
             "–" if each is None else f"{each:.1f}" for each in figures["minutes_to_completion"]
         ),
     }
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from contract.paths import RunPaths
 from contract.processes import held_mib
 
 WATCHABLE_M = 50.0
-TABLE_COLUMNS = 120
+TABLE_COLUMNS = 80
 
 
 class RunEvaluations:

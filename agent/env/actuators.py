@@ -22,18 +22,19 @@ class Actuators:
     def __init__(self, config: ActionRateConfig, seconds: float) -> None:
         self._most = [None if rate is None else rate * seconds for rate in (config.steer_per_s, config.pedal_per_s)]
         self._left = math.exp(-seconds / config.lag_s) if config.lag_s > 0.0 else 0.0
+        self._range = config.steer_range
         self.applied = (0.0, 0.0)
-        """Where they are: steering and pedal, -1 to 1."""
+        """Where they are, as actions: steering and pedal, -1 to 1."""
 
     def rest(self) -> None:
         """Straight ahead, no foot on a pedal: how a drive begins."""
         self.applied = (0.0, 0.0)
 
     def follow(self, steer: float, pedal: float) -> tuple[float, float]:
-        """Return what a step applies of what is asked for."""
+        """Return what a step applies of what is asked for: the wheels' share of their whole turn, and the pedal."""
         (before_steer, before_pedal), (most_steer, most_pedal) = self.applied, self._most
         self.applied = self._toward(before_steer, steer, most_steer), self._toward(before_pedal, pedal, most_pedal)
-        return self.applied
+        return self.applied[0] * self._range, self.applied[1]
 
     def _toward(self, before: float, asked: float, most: float | None) -> float:
         nearer = asked + self._left * (before - asked)

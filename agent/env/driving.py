@@ -262,8 +262,8 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
         self._episode = Episode(route, self.config, self.session.config.fixed_delta_s, motion, drive.rules)
         if self.config.privileged:
             target_mps = self.config.reward.target_speed_mps
-            delta_s, lag_s = self.session.config.fixed_delta_s, self.config.action_rate.lag_s
-            self._expert = Expert(target_mps, delta_s, lambda: self.hazards, lag_s)
+            delta_s, actuators = self.session.config.fixed_delta_s, self.config.action_rate
+            self._expert = Expert(target_mps, delta_s, lambda: self.hazards, actuators)
         self._lights = LightWatch(self.session, self.car.actor) if self.config.traffic.lights else None
         self._signs = stop_signs(self.session) if self._signs is None else self._signs
         self._stops = StopWatch(self._signs)
@@ -339,8 +339,7 @@ class DrivingEnv(gymnasium.Env[Observation, Action]):
     def _observation(self) -> Observation:
         assert self._stack is not None
         state = self.state
-        applied = self._actuators.applied if self.config.action_rate.limited else None
-        vector = observation.vector(state, self.config.route.point_spacing_m, applied)
+        vector = observation.vector(state, self.config.route.point_spacing_m, self._actuators.applied)
         seen: Observation = {"image": self._stack.image, "vector": vector}
         if self._expert is not None:
             assert self._motion is not None

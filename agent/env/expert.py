@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.config import ActionRateConfig
 from agent.env.hazards import (
     FRONT_M,
     HALF_WIDTH_M,
@@ -56,13 +57,19 @@ class PidPurePursuit:
         target_mps: speed on straight road.
         lateral_mps2: comfortable acceleration in curves.
         braking_mps2: comfortable deceleration before them.
-        lag_s: with which wheel and pedals follow.
+        actuators: how wheel and pedals follow; the defaults if None.
     """
 
     def __init__(
-        self, target_mps: float = 8.0, lateral_mps2: float = 2.0, braking_mps2: float = 2.0, lag_s: float = 0.0
+        self,
+        target_mps: float = 8.0,
+        lateral_mps2: float = 2.0,
+        braking_mps2: float = 2.0,
+        actuators: ActionRateConfig | None = None,
     ) -> None:
-        self._ahead_s = PREVIEW * lag_s
+        actuators = actuators or ActionRateConfig()
+        self._ahead_s = PREVIEW * actuators.lag_s
+        self._range = actuators.steer_range
         self._target = target_mps
         self._lateral = lateral_mps2
         self._braking = braking_mps2
@@ -96,7 +103,7 @@ class PidPurePursuit:
         if state.route.length_m - state.place.s_m < reach:
             bearing = state.place.yaw - state.yaw  # past the end there is no point to pursue
         angle = math.atan2(2.0 * WHEELBASE_M * math.sin(bearing), distance)
-        return min(1.0, max(-1.0, angle / MAX_STEER_RAD))
+        return min(1.0, max(-1.0, angle / (self._range * MAX_STEER_RAD)))
 
     def _pedal(self, state: DriverState) -> float:
         error = self.allowed(state) - state.speed_mps
@@ -124,11 +131,17 @@ class Expert:
         target_mps: speed on straight road.
         step_s: simulated seconds between two actions.
         ahead: returns the hazards in the newest frame.
-        lag_s: with which wheel and pedals follow.
+        actuators: how wheel and pedals follow; the defaults if None.
     """
 
-    def __init__(self, target_mps: float, step_s: float, ahead: Callable[[], Hazards], lag_s: float = 0.0) -> None:
-        self._line = PidPurePursuit(target_mps, lag_s=lag_s)
+    def __init__(
+        self,
+        target_mps: float,
+        step_s: float,
+        ahead: Callable[[], Hazards],
+        actuators: ActionRateConfig | None = None,
+    ) -> None:
+        self._line = PidPurePursuit(target_mps, actuators=actuators)
         self._step_s = step_s
         self._ahead = ahead
         self._mps2 = 0.0

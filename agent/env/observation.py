@@ -16,11 +16,9 @@ index   what                                                         scale
         when it points to the right
 3 + 2k  k-th route point ahead: metres forward of the car            (k + 1) × ``point_spacing_m``
 4 + 2k  k-th route point ahead: metres right of the car              (k + 1) × ``point_spacing_m``
+51      where the wheel is, on which depends what an action comes to a steering of 1
+52      where the pedal is (``agent.env.actuators``)                 full throttle
 ======= ============================================================ =====================================
-
-Where ``environment.action_rate`` limits wheel or pedal, entries 51 and 52 aren't the farthest point but where steering
-and pedal are (-1 to 1): what an action comes to depends on it, so that without them a critic couldn't know what it has
-to. The size, which networks and replays have, stays.
 
 Each point is measured by its own distance along the route, so that its second entry is the sine of its bearing where
 the road is straight: the near points, which decide the steering, weigh as much as the far ones.
@@ -41,8 +39,8 @@ from numpy.typing import NDArray
 from agent.config import CameraConfig, StackConfig
 from agent.env.route_line import Projection, Route, wrapped
 
-ROUTE_POINTS = 25
-VECTOR_SIZE = 3 + 2 * ROUTE_POINTS
+ROUTE_POINTS = 24
+VECTOR_SIZE = 3 + 2 * ROUTE_POINTS + 2
 SPEED_SCALE_MPS = 10.0
 BOUND = 2.0
 _NUMBERS = np.arange(1.0, ROUTE_POINTS + 1.0)
@@ -92,11 +90,11 @@ def space(camera: CameraConfig, privileged: int = 0) -> spaces.Space[Observation
     return spaces.Dict(keys)
 
 
-def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] | None = None) -> Vector:
+def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] = (0.0, 0.0)) -> Vector:
     """Return the (53,) float32 vector of this module's table.
 
     Args:
-        applied: steering and pedal, where the environment limits their rates.
+        applied: where steering and pedal are, -1 to 1.
     """
     values = np.empty(VECTOR_SIZE, np.float32)
     values[0] = state.speed_mps / SPEED_SCALE_MPS
@@ -106,10 +104,9 @@ def vector(state: DriverState, spacing_m: float, applied: tuple[float, float] | 
     dx, dy = ahead[:, 0] - state.x_m, ahead[:, 1] - state.y_m
     cos, sin = math.cos(state.yaw), math.sin(state.yaw)
     distances = spacing_m * _NUMBERS
-    values[3::2] = (cos * dx + sin * dy) / distances
-    values[4::2] = (cos * dy - sin * dx) / distances
-    if applied is not None:
-        values[-2:] = applied
+    values[3:-2:2] = (cos * dx + sin * dy) / distances
+    values[4:-2:2] = (cos * dy - sin * dx) / distances
+    values[-2:] = applied
     np.maximum(values, -BOUND, out=values)
     return np.minimum(values, BOUND, out=values)
 

@@ -7,12 +7,14 @@ training seeds are drawn anew, then routes, each with all its weathers, for thos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
+
+from agent.evaluation.columns import in_columns
 
 Drive = dict[str, Any]
 Values = NDArray[np.float64]
@@ -158,26 +160,6 @@ def table(report: dict[str, Any]) -> Table:
     title = f"{report['drives']} drives; floors are judged in {', '.join(report['floors_are_judged_in']) or 'none'}"
     traffic = report["traffic"].items()
     return in_columns(title, {name: {who: _shown(figures) for who, figures in by.items()} for name, by in traffic})
-
-
-def in_columns(title: str, groups: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Table:
-    """Return what each group's members have to show, a column a member: there are few of them, and many figures.
-
-    Args:
-        groups: by its heading, which is left out where it is empty, members by name, figures by name.
-    """
-    names = sorted({name for members in groups.values() for name in members})
-    view = Table(title=title, title_justify="left")
-    view.add_column()
-    for name in names:
-        view.add_column(name, justify="right")
-    for heading, members in groups.items():
-        if heading:
-            view.add_row(heading, style="bold")
-        for figure in dict.fromkeys(figure for figures in members.values() for figure in figures):
-            view.add_row(figure, *(members.get(name, {}).get(figure, "") for name in names))
-        view.add_section()
-    return view
 
 
 def _shown(figures: dict[str, Any]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from agent.config import AgentConfig
+from agent.config import ActionRateConfig, AgentConfig
 from agent.env.expert import Action, Expert, PidPurePursuit
 from agent.env.hazards import Hazards
 from agent.env.observation import DriverState, Frames, Observation
@@ -130,10 +130,19 @@ class Shoved:
 
     Args:
         blind: has the pedal meanwhile, as long as the car moves.
+        actuators: of the car; the defaults if None.
     """
 
-    def __init__(self, other: Driver, blind: Driver, delta_s: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        other: Driver,
+        blind: Driver,
+        delta_s: float,
+        rng: np.random.Generator,
+        actuators: ActionRateConfig | None = None,
+    ) -> None:
         self._other, self._blind = other, blind
+        self._range = (actuators or ActionRateConfig()).steer_range
         self._wheel, self._foot, self._lapse = (_Pull(delta_s, rng, *of) for of in (SHOVED_WHEEL, SHOVED_FOOT, LAPSE))
 
     def act(self, observation: Observation, state: DriverState) -> Action:
@@ -144,7 +153,7 @@ class Shoved:
             foot = 0.0
         elif lapse:
             pedal = self._blind.act(observation, state)[1]
-        pulled = np.array((steer + wheel, pedal + foot), np.float32)
+        pulled = np.array((steer + wheel / self._range, pedal + foot), np.float32)
         return pulled.clip(-1.0, 1.0)
 
 
@@ -180,7 +189,7 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     Raises:
         AgentError: there is no such driver, or one by a policy without any.
     """
-    target_mps, lag_s = config.environment.reward.target_speed_mps, config.environment.action_rate.lag_s
+    target_mps, actuators = config.environment.reward.target_speed_mps, config.environment.action_rate
     rng = generator(config.seed, Purpose.EVALUATION, 0)
     if policy is not None and name in BY_POLICY:
         own = PolicyDriver(policy)
@@ -191,15 +200,15 @@ def driver(name: str, policy: Policy | None, config: AgentConfig, ahead: Callabl
     if name == "random":
         return RandomDriver(rng)
     if name == "pid":
-        return PidPurePursuit(target_mps, lag_s=lag_s)
+        return PidPurePursuit(target_mps, actuators=actuators)
     if name in EXPERTS:
         delta_s = config.simulator.fixed_delta_s
-        expert = Expert(target_mps, delta_s, ahead, lag_s)
+        expert = Expert(target_mps, delta_s, ahead, actuators)
         noise = GaussianNoise(config.td3.exploration_noise, derived_seed(config.seed, Purpose.EVALUATION, 0))
         experts: dict[str, Driver] = {
             EXPERT: expert,
             EXPERT_NOISY: Noisy(expert, noise),
-            EXPERT_SHOVED: Shoved(expert, PidPurePursuit(target_mps, lag_s=lag_s), delta_s, rng),
+            EXPERT_SHOVED: Shoved(expert, PidPurePursuit(target_mps, actuators=actuators), delta_s, rng, actuators),
         }
         return experts[name]
     known = ", ".join((*BY_POLICY, *BASELINES, *EXPERTS))

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from agent.env.infractions import Infraction
 from agent.env.route import Route
+from agent.evaluation.columns import in_columns
 from contract.files import write_whole
 
 # NoCrash (Codevilla et al. 2019, section 4): a drive succeeds that comes to its goal in the time that this speed needs,
@@ -207,38 +208,25 @@ class Evaluation:
 
 
 def table(evaluations: Sequence[Evaluation]) -> Table:
-    """Return the drivers side by side, a line each, for ``rich``."""
-    town = ", ".join(sorted({e.map for e in evaluations}))
+    """Return the drivers side by side, a column each, for ``rich``."""
+    towns = sorted({e.map for e in evaluations})
     most = max((len(e.routes) for e in evaluations), default=0)
-    view = Table(title=f"{most} routes on {town}", caption=_not_driven(evaluations))
-    view.add_column("driver")
-    for column in (
-        "success",
-        "completion",
-        "driving score",
-        "collisions/km",
-        "red run",
-        "lane inv./km",
-        "m/s",
-        "jerk",
-        "reward",
-    ):
-        view.add_column(column, justify="right")
-    for evaluation in evaluations:
-        t = evaluation.totals()
-        view.add_row(
-            evaluation.name,
-            f"{t['success']:.0%}",
-            f"{t['route_completion']:.1%}",
-            f"{t['driving_score']:.1f}",
-            f"{t['collisions_per_km']:.2f}",
-            f"{t['red_lights_run']:.0%}",
-            f"{t['lane_invasions_per_km']:.1f}",
-            f"{t['mean_speed_mps']:.1f}",
-            f"{t['jerk_mps3']:.1f}",
-            f"{t['reward']:.1f}",
-        )
-    return view
+    figures = {evaluation.name: _shown(evaluation.totals()) for evaluation in evaluations}
+    return in_columns(f"{most} routes on {', '.join(towns)}", {"": figures}, _not_driven(evaluations))
+
+
+def _shown(totals: Mapping[str, float]) -> dict[str, str]:
+    return {
+        "success": f"{totals['success']:.0%}",
+        "completion": f"{totals['route_completion']:.1%}",
+        "driving score": f"{totals['driving_score']:.1f}",
+        "collisions/km": f"{totals['collisions_per_km']:.2f}",
+        "red lights run": f"{totals['red_lights_run']:.0%}",
+        "lane inv./km": f"{totals['lane_invasions_per_km']:.1f}",
+        "m/s": f"{totals['mean_speed_mps']:.1f}",
+        "jerk, m/s³": f"{totals['jerk_mps3']:.1f}",
+        "reward": f"{totals['reward']:.1f}",
+    }
 
 
 def _not_driven(evaluations: Sequence[Evaluation]) -> str | None:

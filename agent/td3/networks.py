@@ -56,8 +56,8 @@ class Encoder(nn.Module):
         for layer in (self.conv1, self.conv2, self.conv3):
             _orthogonal(layer, _RELU_GAIN)
         _orthogonal(self.trunk, 1.0)
-        # All features together weigh as much as the vector: 512 untrained ones would drown the few numbers that steer.
-        self._weight = (VECTOR / config.features) ** 0.5
+        # With 1, all features together weigh as much as the vector: 512 untrained ones would drown what steers.
+        self._weight = config.picture_weight * (VECTOR / config.features) ** 0.5
         for layer in (self.conv1, self.conv2, self.conv3):
             layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
 

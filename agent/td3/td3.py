@@ -8,15 +8,19 @@ Q_θ2 the critics, a prime for targets; f the encoder, which belongs to θ. One 
     y ← r + γ (1 - d') min_i Q_θ'i(f'(s'), clip(π_φ'(f'(s')) + ε, -1, 1))           bellman_target
     θ ← θ - Adam(∇θ N⁻¹ Σ (Σ_i (y - Q_θi(f(s), a))² + λ |h(f(s)) - p|²))            critic_loss, auxiliary_loss
     every d-th round:
-        φ ← φ + Adam(∇φ N⁻¹ Σ (Q_θ1(f(s), π_φ(f(s))) - β w |π_φ(f(s)) - p_a|²))     actor_loss
+        φ ← φ + Adam(∇φ N⁻¹ Σ (Q_θ1(f(s), π_φ(f(s))) - κ |π_φ(f(s)) - u|² - β w |π_φ(f(s)) - p_a|²))  actor_loss
         θ', φ' ← τ (θ, φ) + (1 - τ) (θ', φ')                                        polyak_update
 
-Not the paper's, and off by default: p, what the simulator knows of s beside the observation, which a head h learns to
-tell from f(s) (weight λ; with ``encoder_learns_from: auxiliary`` f learns from nothing else), and which critics may
-read beside f(s) (``critic_sees``); π_φ never does; p_a, the last two of p, what the expert would do in s, to which the
-actor is drawn (weight β; TD3+BC, Fujimoto & Gu 2021, but with the labels of DAgger, Ross et al. 2011: wherever the
-driver itself comes to; w is ``STARTING`` where the expert starts, else 1). Two controls have no f: there f(s) is
-nothing (a driver by its vector alone), or what p has before p_a (``network.sees``).
+Not the paper's: u, where wheel and pedal are, the last two numbers of s, to which the actor is drawn (weight κ; CAPS,
+Mysore et al. 2021, draws it to its action in the next state). Without that a critic of a few hundred updates, which
+can't tell yet what a change of the action costs, sends the actor to its bounds, from one to the other at every step.
+
+Not the paper's either, and off by default: p, what the simulator knows of s beside the observation, which a head h
+learns to tell from f(s) (weight λ; with ``encoder_learns_from: auxiliary`` f learns from nothing else), and which
+critics may read beside f(s) (``critic_sees``); π_φ never does; p_a, the last two of p, what the expert would do in s,
+to which the actor is drawn (weight β; TD3+BC, Fujimoto & Gu 2021, but with the labels of DAgger, Ross et al. 2011:
+wherever the driver itself comes to; w is ``STARTING`` where the expert starts, else 1). Two controls have no f: there
+f(s) is nothing (a driver by its vector alone), or what p has before p_a (``network.sees``).
 
 Owns the losses, their order, the smoothing noise and the count of updates. How a gradient is computed in the memory
 there is, and where everything lives, is ``accumulate``'s. Never touches files, processes, the environment or global
@@ -84,15 +88,19 @@ def actor_loss(
     vector: Tensor,
     privileged: Tensor,
     imitation: float = 0.0,
+    smoothness: float = 0.0,
 ) -> Loss:
-    """Return -Σ Q_θ1(f(s), π_φ(f(s))), and β Σ w |π_φ(f(s)) - p_a|²; no gradient reaches θ.
+    """Return -Σ Q_θ1(f(s), π_φ(f(s))), κ Σ |π_φ(f(s)) - u|² and β Σ w |π_φ(f(s)) - p_a|²; no gradient reaches θ.
 
-    β is ``imitation``; in |…|² the steering's square counts ``STEERING`` times.
+    κ is ``smoothness``. β is ``imitation``; in its |…|² the steering's square counts ``STEERING`` times.
     """
     with frozen(online.critic):
         acted = online.actor(f, vector)
         loss = -online.critic.q1(online.critic.joined(f, vector, acted, privileged)).sum()
     sums = {"q_policy": -loss.detach()}
+    if smoothness:
+        change = (acted - vector[:, -ACTION:]).square().sum()
+        loss, sums = loss + smoothness * change, {**sums, "smoothness_loss": change.detach()}
     if imitation:
         advised = privileged[:, -ACTION:]
         starts = (vector[:, 0] < STANDING) & (advised[:, 1] > 0)
@@ -166,7 +174,7 @@ class TD3(Accumulator):
         Returns:
             0-dimensional tensors on the device, nothing waited for: ``critic_loss``, ``q_buffer`` = E[Q₁(s, a)],
             ``q_target`` = E[y], with a head ``auxiliary_loss``, and after an actor's update ``actor_loss``,
-            ``q_policy`` = E[Q₁(s, π(s))] and, if it imitates, ``imitation_loss``.
+            ``q_policy`` = E[Q₁(s, π(s))] and, by their weights, ``smoothness_loss`` and ``imitation_loss``.
             Watch the last beside ``q_buffer``: overestimation shows there, not on replayed actions.
         """
         y = partial(bellman_target, self.target, self.config.gamma)
@@ -176,7 +184,8 @@ class TD3(Accumulator):
         (f,), metrics = self.minimise("critic", loss, [batch], attempt, y, [noise], rate=rate)
         self.updates += 1
         if self.updates % self.config.policy_delay == 0:
-            loss = partial(actor_loss, self.online, imitation=self.config.imitation)
+            imitation, smoothness = self.config.imitation, self.config.smoothness
+            loss = partial(actor_loss, self.online, imitation=imitation, smoothness=smoothness)
             _, means = self.minimise("actor", loss, [f, batch.vector, batch.privileged], attempt, rate=rate)
             self.update_targets(polyak_update, self.config.tau, attempt)
             metrics |= means

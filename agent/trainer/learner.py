@@ -326,7 +326,9 @@ def _use_threads(config: AgentConfig) -> None:
 def architecture(config: AgentConfig) -> dict[str, Any]:
     """Return what a checkpoint's loader must share, under the configuration's own keys."""
     td3 = config.td3
-    network = td3.network.model_dump(mode="json", exclude={"sees"} if td3.network.sees == "image" else None)
+    seen = {"sees"} if td3.network.sees == "image" else set()
+    whole = {"picture_weight"} if td3.network.picture_weight == 1.0 else set()  # what checkpoints without the key have
+    network = td3.network.model_dump(mode="json", exclude=seen | whole)
     widths = {f"td3.network.{name}": value for name, value in network.items()}
     head = {"td3.auxiliary": td3.auxiliary} if td3.predicted(1) else {}
     camera = config.environment.camera.model_dump(mode="json", include={"channels", "narrow", "stack"})

@@ -1,14 +1,17 @@
-"""The last lines of ``up``: how the run ended, and where what it left lies."""
+"""The last lines of ``up``: how the run ended, where what it left lies, and what its driver has learned."""
 
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from contract.exits import Exit
 from contract.paths import RunPaths
+from contract.readers import read_objects
 from launcher.decide.decisions import Ending
+from launcher.show.lessons import lessons
 
 
 def tell(run: RunPaths, ending: Ending, say: Callable[[str], None]) -> None:
@@ -24,6 +27,15 @@ def tell(run: RunPaths, ending: Ending, say: Callable[[str], None]) -> None:
     for label, paths in found:
         if paths:
             say(f"  {label:<14}{', '.join(str(path) for path in paths)}")
+    if ending.code == Exit.FINISHED:
+        for label, sentence in lessons(read_objects(run.evaluation_json), run.path.name, _program()):
+            say(f"  {label:<14}{sentence}")
     if ending.code == Exit.STOPPED:
         words = ("up", "--runs-dir", str(run.path.parent), "--run-name", run.path.name, "--resume")
         say(f"  go on with    {shlex.join(words)}")
+
+
+def _program() -> str:
+    """Return the words that call this launcher from the folder that it was called in."""
+    python, here = Path(sys.executable), Path.cwd()
+    return shlex.join((str(python.relative_to(here)) if python.is_relative_to(here) else "python", sys.argv[0]))

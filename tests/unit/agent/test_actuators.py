@@ -16,14 +16,28 @@ from tests.unit.agent.test_reward import circuit
 SECONDS = 0.1
 
 
+AT_ONCE = ActionRateConfig(steer_range=1.0, lag_s=0.0)
+
+
+def changed(**values: float) -> ActionRateConfig:
+    return AT_ONCE.model_copy(update=values)
+
+
+def test_a_steering_of_one_turns_the_wheels_by_their_range() -> None:
+    actuators = Actuators(changed(steer_range=0.4), SECONDS)
+    assert actuators.follow(1.0, 1.0) == (0.4, 1.0)
+    assert actuators.applied == (1.0, 1.0)
+    assert actuators.follow(-0.5, -1.0) == (-0.2, -1.0)
+
+
 def test_without_a_limit_the_action_is_applied_as_it_is() -> None:
-    actuators = Actuators(ActionRateConfig(), SECONDS)
+    actuators = Actuators(AT_ONCE, SECONDS)
     assert actuators.follow(-1.0, 1.0) == (-1.0, 1.0)
     assert actuators.follow(0.3, -0.7) == (0.3, -0.7)
 
 
 def test_each_moves_no_faster_than_its_rate_and_stops_where_it_is_asked_to() -> None:
-    actuators = Actuators(ActionRateConfig(steer_per_s=2.0, pedal_per_s=5.0), SECONDS)
+    actuators = Actuators(changed(steer_per_s=2.0, pedal_per_s=5.0), SECONDS)
     applied = [actuators.follow(0.5, -1.0) for _ in range(4)]
     assert [steer for steer, _ in applied] == pytest.approx([0.2, 0.4, 0.5, 0.5])
     assert [pedal for _, pedal in applied] == pytest.approx([-0.5, -1.0, -1.0, -1.0])
@@ -32,7 +46,7 @@ def test_each_moves_no_faster_than_its_rate_and_stops_where_it_is_asked_to() -> 
 
 
 def test_a_lag_takes_the_trembling_off_and_comes_to_what_is_asked() -> None:
-    lagging = Actuators(ActionRateConfig(lag_s=0.3), SECONDS)
+    lagging = Actuators(changed(lag_s=0.3), SECONDS)
     share = 1.0 - math.exp(-SECONDS / 0.3)
     assert lagging.follow(0.5, -1.0) == pytest.approx((0.5 * share, -share))
     for _ in range(30):
@@ -44,16 +58,14 @@ def test_a_lag_takes_the_trembling_off_and_comes_to_what_is_asked() -> None:
 
 
 def test_what_lags_keeps_to_its_limit_and_is_told_to_the_driver() -> None:
-    both = Actuators(ActionRateConfig(pedal_per_s=2.0, lag_s=0.3), SECONDS)
+    both = Actuators(changed(pedal_per_s=2.0, lag_s=0.3), SECONDS)
     assert both.follow(0.0, -1.0)[1] == pytest.approx(-0.2)
-    assert ActionRateConfig(lag_s=0.3).limited
-    assert not ActionRateConfig().limited
 
 
-def test_a_limited_cars_vector_ends_with_wheel_and_pedal_in_the_same_size() -> None:
+def test_the_vector_ends_with_wheel_and_pedal() -> None:
     route = circuit()
     state = DriverState(route, route.project(0.0, 0.0), 0.0, 0.0, 0.0, 5.0)
-    plain, limited = vector(state, 2.0), vector(state, 2.0, (0.25, -0.5))
-    assert plain.shape == limited.shape
-    np.testing.assert_array_equal(plain[:-2], limited[:-2])
-    assert limited[-2:].tolist() == [0.25, -0.5]
+    rests, drives = vector(state, 2.0), vector(state, 2.0, (0.25, -0.5))
+    np.testing.assert_array_equal(rests[:-2], drives[:-2])
+    assert rests[-2:].tolist() == [0.0, 0.0]
+    assert drives[-2:].tolist() == [0.25, -0.5]

@@ -73,10 +73,10 @@ def test_what_was_not_driven_counts_for_nobody():
     assert (report["drives"], report["not_driven"]) == (79, 1)
     assert report["traffic"]["regular"]["stop"]["red_lights_run"] == 0.25
     view = comparison.table(report)
-    assert [column.header for column in view.columns] == ["", "pid", "stop"]
+    assert [column.header for column in view.columns] == ["", "stop", "pid"]
     shown = list(zip(*(column.cells for column in view.columns), strict=True))
-    assert ("drives", "", "39") in shown, "stop in regular, where pid didn't drive"
-    assert ("drives", "40", "") in shown
+    assert ("drives", "39", "") in shown, "stop in regular, where pid didn't drive"
+    assert ("drives", "", "40") in shown
 
 
 def test_a_driver_that_drove_few_routes_is_compared_on_these_alone():

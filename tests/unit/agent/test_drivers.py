@@ -24,10 +24,11 @@ STEP_S = 0.1
 
 
 class Bicycle:
-    """A car without slip: throttle and brake give 4 and 8 m/s²; wheel and pedals follow within ``lag_s``."""
+    """A car without slip: throttle and brake give 4 and 8 m/s²; wheel and pedals follow as ``actuators`` say."""
 
-    def __init__(self, route: Route, lag_s: float = 0.0) -> None:
-        self.actuators = Actuators(ActionRateConfig(lag_s=lag_s), STEP_S)
+    def __init__(self, route: Route, actuators: ActionRateConfig | None = None) -> None:
+        self.actuators = Actuators(actuators or ActionRateConfig(), STEP_S)
+        self.wheel = 0.0
         self.route, self.s_m = route, 0.0
         (self.x, self.y), self.yaw, self.speed = route.points[0], float(route.yaw[0]), 0.0
 
@@ -35,12 +36,12 @@ class Bicycle:
     def state(self) -> DriverState:
         place = self.route.project(self.x, self.y, self.s_m)
         self.s_m = place.s_m
-        return DriverState(self.route, place, self.x, self.y, self.yaw, self.speed, self.actuators.applied[0])
+        return DriverState(self.route, place, self.x, self.y, self.yaw, self.speed, self.wheel)
 
     def move(self, action: np.ndarray) -> None:
-        steer, pedal = self.actuators.follow(*(float(value) for value in action))
+        self.wheel, pedal = self.actuators.follow(*(float(value) for value in action))
         self.speed = max(0.0, self.speed + STEP_S * (4.0 * pedal if pedal > 0 else 8.0 * pedal))
-        self.yaw += STEP_S * self.speed * math.tan(steer * MAX_STEER_RAD) / WHEELBASE_M
+        self.yaw += STEP_S * self.speed * math.tan(self.wheel * MAX_STEER_RAD) / WHEELBASE_M
         self.x += STEP_S * self.speed * math.cos(self.yaw)
         self.y += STEP_S * self.speed * math.sin(self.yaw)
 
@@ -90,7 +91,11 @@ def test_from_one_bend_to_the_next_a_wheel_that_lags_is_turned_earlier(radius_m:
     winding = road("winding", (30, 0.0), (25, 1 / radius_m), (25, -1 / radius_m), (25, 1 / radius_m), (30, 0.0))
 
     def apart(lag_s: float, known_s: float) -> float:
-        states = drive(PidPurePursuit(lag_s=known_s), Bicycle(winding, lag_s), 500)
+        states = drive(
+            PidPurePursuit(actuators=ActionRateConfig(lag_s=known_s)),
+            Bicycle(winding, ActionRateConfig(lag_s=lag_s)),
+            500,
+        )
         assert states[-1].place.s_m > winding.length_m - 2.0
         return max(abs(state.place.lateral_m) for state in states)
 

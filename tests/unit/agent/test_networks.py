@@ -37,12 +37,12 @@ def test_first_convolution_equals_8x8_stride_4_over_scaled_pixels(images: np.nda
 
 
 def test_encoder_equals_nature_cnn_with_a_normalised_trunk(images: np.ndarray) -> None:
-    encoder = Encoder(NetworkConfig())
+    encoder = Encoder(NetworkConfig(picture_weight=0.3))
     pixels = torch.from_numpy(images).float() / 255
     x = functional.conv2d(pixels, _pixel_kernel(encoder.conv1.weight), encoder.conv1.bias, stride=4).relu()
     x = functional.conv2d(x, encoder.conv2.weight, encoder.conv2.bias, stride=2).relu()
     x = functional.conv2d(x, encoder.conv3.weight, encoder.conv3.bias).relu()
-    plain = encoder.norm(encoder.trunk(x.permute(0, 2, 3, 1).flatten(1))).tanh() * (53 / 512) ** 0.5
+    plain = encoder.norm(encoder.trunk(x.permute(0, 2, 3, 1).flatten(1))).tanh() * 0.3 * (53 / 512) ** 0.5
     torch.testing.assert_close(encoder(torch.from_numpy(space_to_depth(images))), plain, rtol=1e-4, atol=1e-5)
 
 

@@ -116,6 +116,34 @@ def test_where_the_expert_starts_a_row_weighs_more_and_steering_more_than_the_pe
     torch.testing.assert_close(torch.stack([each["imitation_loss"] for each in found]), expected)
 
 
+def test_the_actor_is_drawn_to_where_wheel_and_pedal_are() -> None:
+    """That is all there is where the critic says nothing: each action has its row's own place to go to."""
+    td3 = TD3(SMALL.model_copy(update={"smoothness": 1e4, "actor_learning_rate": 1e-2}), CPU, seed=0)
+    batch = random_batch(8, 0)
+    applied = batch.vector[:, -2:].clamp_(-0.5, 0.5)
+
+    def apart() -> Tensor:
+        with torch.no_grad():
+            acted = td3.online.actor(td3.online.encoder(batch.frames[:, :4]), batch.vector)
+            distance: Tensor = (acted - applied).square().sum(1)
+        return distance
+
+    before = apart().mean()
+    losses = [metrics["smoothness_loss"] for _ in range(120) if "smoothness_loss" in (metrics := td3.update(batch))]
+    torch.testing.assert_close(losses[0], before, rtol=0.05, atol=0)
+    assert apart().mean() < 0.1 * before
+
+
+def test_its_weight_is_what_a_change_costs() -> None:
+    td3 = TD3(SMALL, CPU, seed=0)
+    batch = random_batch(4, 0)
+    f = td3.online.encoder(batch.frames[:, :4]).detach()
+    plain, smooth = (actor_loss(td3.online, f, batch.vector, batch.privileged, 0.0, kappa) for kappa in (0.0, 2.0))
+    change = (td3.online.actor(f, batch.vector) - batch.vector[:, -2:]).square().sum()
+    torch.testing.assert_close(smooth.total - plain.total, 2.0 * change)
+    assert "smoothness_loss" not in plain.sums
+
+
 def test_targets_follow_by_tau() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     td3.update(_batch(0))
@@ -160,7 +188,7 @@ def test_metrics_show_q_on_replayed_and_on_own_actions() -> None:
     td3 = TD3(SMALL, CPU, seed=0)
     first, second = td3.update(_batch(0)), td3.update(_batch(1))
     assert first.keys() == {"critic_loss", "q_buffer", "q_target"}
-    assert second.keys() == first.keys() | {"actor_loss", "q_policy"}
+    assert second.keys() == first.keys() | {"actor_loss", "q_policy", "smoothness_loss"}
     assert all(isinstance(value, Tensor) and value.shape == () for value in second.values())
 
 
@@ -212,7 +240,9 @@ def test_state_is_a_copy_that_later_updates_do_not_touch() -> None:
 
 def test_adam_with_its_state_in_place_steps_like_a_fresh_one(monkeypatch: pytest.MonkeyPatch) -> None:
     td3 = TD3(SMALL, CPU, seed=0)
-    fresh = torch.optim.Adam([*td3.online.encoder.parameters(), *td3.online.critic.parameters()], lr=3e-4, fused=True)
+    fresh = torch.optim.Adam(
+        [*td3.online.encoder.parameters(), *td3.online.critic.parameters()], lr=SMALL.critic_learning_rate, fused=True
+    )
     twin = TD3(SMALL, CPU, seed=0)
     monkeypatch.setattr(td3._optimizers["critic"], "_adam", lambda *_: fresh.step())
     td3.update(_batch(0))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+BAR_WIDTH = 12
 PLAIN_LINE_S = 10.0
 """Between two lines where there is no terminal."""
 
@@ -36,6 +37,13 @@ class Shown:
             parts.append(f"route {100 * self.mean_completion:3.0f} %")
         return " · ".join([*parts, self.phase])
 
+    def beside_bar(self) -> tuple[str, str]:
+        """Return what stands before and after a bar: less than ``text``, so that they fit 80 columns with it."""
+        doing, _, where = self.phase.partition(": ")
+        speeds = f"{self.steps_per_s:.0f} steps/s · {self.updates_per_s:.0f} updates/s"
+        route = "" if self.mean_completion is None else f" · route {100 * self.mean_completion:.0f} %"
+        return doing, where or speeds + route
+
 
 class ProgressLine:
     """The bar, or the lines. Use as a context manager.
@@ -52,7 +60,8 @@ class ProgressLine:
         self._last_line_s = time.monotonic()
         columns = (MofNCompleteColumn(), TimeRemainingColumn()) if total is not None else ()
         figures = TextColumn("{task.fields[figures]}")
-        self._bar = Progress(TextColumn(what), BarColumn(), *columns, figures, console=console, transient=True)
+        bar = BarColumn(BAR_WIDTH)
+        self._bar = Progress(TextColumn("{task.description}"), bar, *columns, figures, console=console, transient=True)
         self._task = self._bar.add_task(what, total=total, figures="")
 
     def __enter__(self) -> ProgressLine:
@@ -66,7 +75,11 @@ class ProgressLine:
 
     def show(self, shown: Shown) -> None:
         """Show a training's figures; call as often as you like."""
-        self.move(shown.steps, shown.text())
+        if self._console.is_terminal:
+            doing, figures = shown.beside_bar()
+            self._bar.update(self._task, completed=shown.steps, description=doing, figures=figures)
+        else:
+            self.move(shown.steps, shown.text())
 
     def move(self, done: int, text: str = "") -> None:
         """Show how much is done, and some words beside it; call as often as you like."""

@@ -21,7 +21,7 @@ from agent.telemetry import heartbeat
 from agent.telemetry.events import EventLog, JsonLines
 from agent.telemetry.heartbeat import Pulse, Vitals
 from agent.telemetry.metrics import Episodes, Metrics
-from agent.telemetry.progress import ProgressLine
+from agent.telemetry.progress import ProgressLine, Shown
 from contract.heartbeat import CollectorState, Phase
 from contract.paths import RunPaths
 from contract.processes import held_mib
@@ -141,6 +141,26 @@ def test_pictures_and_hyperparameters_stand_beside_the_scalars(tmp_path: Path) -
     }
     shown = next(data for tag, data in told.items() if "experiment" in tag).experiment.metric_infos
     assert "eval/mean_reward" in [metric.name.tag for metric in shown]
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("updating", ["updating", "7250/8000", "137 steps/s · 43 updates/s · route 100 %"]),
+        ("evaluating: td3-greyed, route 8 of 8", ["evaluating", "7250/8000", "td3-greyed, route 8 of 8"]),
+    ],
+)
+def test_on_a_terminal_of_80_columns_bar_count_and_figures_are_whole(phase: str, words: list[str]) -> None:
+    page = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    with ProgressLine(8000, page) as progress:
+        progress.show(Shown(7250, 136.6, 43.2, -12.3, 1.0, phase))
+        progress._bar.refresh()
+    assert isinstance(page.file, io.StringIO)
+    shown = page.file.getvalue()
+    assert "━━━━" in shown
+    assert "…" not in shown.splitlines()[-1].replace("-:--:--", "")
+    for word in words:
+        assert word in shown
 
 
 def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,5 +88,5 @@ $(BIN)/python:
 
 $(READY_FOR)%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "make: installs $(subst $(comma), ,$($*_NEEDS)) and what they need into $(VENV), a few minutes"
-	$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[$($*_NEEDS)]'
+	$(BIN)/python -m pip install $(if $(MAKE_TERMOUT),,-q) $(PIP_FLAGS) -c constraints.txt -e '.[$($*_NEEDS)]'
 	@touch $@ $(addprefix $(READY_FOR),$(foreach purpose,run test,$(if $(findstring $($(purpose)_NEEDS),$($*_NEEDS)),$(purpose))))

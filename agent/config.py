@@ -181,7 +181,7 @@ class RewardConfig(Section):
     target_speed_mps: float = Field(8.0, gt=0, description="Progress above this speed is not paid.")
     progress: float = Field(1.0, ge=0, description="Arc length along the route, 1 a step at the target speed.")
     idle: float = Field(
-        0.1, ge=0, description="Standing still: whole at 0 m/s, nothing from 1 m/s on or where waiting is right. Sum."
+        0.2, ge=0, description="Standing still: whole at 0 m/s, nothing from 1 m/s on or where waiting is right. Sum."
     )
     overspeed: float = Field(
         2.0, ge=0, description="Speed above the target, or (product) above what the road ahead allows; relative."

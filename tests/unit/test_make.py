@@ -91,7 +91,9 @@ def test_one_installation_is_enough_for_the_linters_and_the_tests_after_them(tmp
     stand_ins(tmp_path)
     assert make(tmp_path, "test").returncode == 0
     called = (tmp_path / "called").read_text(encoding="ascii").splitlines()
-    assert [line for line in called if "install" in line] == [f"python -m pip install -q -c constraints.txt -e .[{LINT}]"]
+    assert [line for line in called if "install" in line] == [
+        f"python -m pip install -q -c constraints.txt -e .[{LINT}]"
+    ]
 
 
 def test_ci_runs_each_part_but_the_long_tests() -> None:

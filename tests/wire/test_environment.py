@@ -101,7 +101,7 @@ def test_drivers_by_rules_are_told_where_a_wheel_that_lags_is(module_server: Ser
         env.reset()
         assert env.state.wheel == 0.0
         env.step(action(0.5, 0.0))
-        assert env.state.wheel == pytest.approx(0.5 * (1.0 - math.exp(-env.session.config.fixed_delta_s / 0.4)))
+        assert env.state.wheel == pytest.approx(0.5 * 0.5 * (1.0 - math.exp(-env.session.config.fixed_delta_s / 0.4)))
     finally:
         env.close()
 

@@ -19,6 +19,7 @@ CONFIG = TD3Config(
     batch_size=32,
     gamma=0.9,
     tau=0.02,
+    smoothness=0.0,
     actor_learning_rate=1e-3,
     critic_learning_rate=1e-3,
 )

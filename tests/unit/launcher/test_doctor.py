@@ -105,7 +105,7 @@ def test_a_free_port_is_free(machine: Machine, taken_port: int) -> None:
 
 def test_the_disk_is_held_against_what_the_configuration_takes(machine: Machine, monkeypatch: Any) -> None:
     found = places.disk(machine)
-    assert "a run of td3_config.yaml takes 873" in found.found
+    assert "a run of td3_config.yaml takes 808" in found.found
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, 1000, 1000, 1000, 1, 1, 1, 0, 255)))
     assert places.disk(machine).verdict is Verdict.PROBLEM
 

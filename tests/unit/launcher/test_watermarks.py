@@ -43,7 +43,7 @@ def marks(runs: Path, settings: config.AgentConfig) -> list[watermarks.Mark]:
         {"td3": {"auxiliary": 0.1}},
         {"td3": {"critic_sees": "privileged"}},
         {"td3": {"network": {"sees": "vector"}}},
-        {"td3": {"network": {"channels": "half"}}},
+        {"td3": {"network": {"channels": "whole"}}},
         {"replay": {"demonstrations": "runs/shown"}},
         {"environment": {"privileged": False}},
         {"environment": {"privileged": True, "camera": {"channels": "rgb"}}},

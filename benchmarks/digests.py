@@ -27,13 +27,13 @@ import torch
 import typer
 from torch.profiler import ProfilerActivity, profile
 
-from agent.config import NetworkConfig, Offload, TD3Config
+from agent.config import CHANNELS, NetworkConfig, Offload, TD3Config
 from agent.memory.recovery import Recovery
 from agent.td3.replay.frames import ACTION, SIDE, VECTOR
 from agent.td3.replay.replay import Replay
 from agent.td3.td3 import TD3
 
-FULL = NetworkConfig.model_validate({"channels": "whole"})
+FULL = NetworkConfig(channels=CHANNELS["whole"])
 BATCH, PART, TRANSITIONS, EPISODE = 64, 20, 2_000, 150
 NARROW = NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))
 

@@ -446,9 +446,7 @@ def _shown(figures: Mapping[str, Any]) -> dict[str, str]:
         "lane inv./km": _figure(figures["lane_invasions_per_km"]),
         "m/s": _figure(figures["mean_speed_mps"]),
         "jerk, m/s³": _figure(figures["jerk_mps3"]),
-        f"min to {ARRIVES:.0%} compl.": " ".join(
-            "–" if each is None else f"{each:.1f}" for each in figures["minutes_to_completion"]
-        ),
+        f"min to {ARRIVES:.0%} compl.": " ".join(map(_figure, figures["minutes_to_completion"])),
     }
 
 

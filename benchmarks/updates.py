@@ -31,7 +31,7 @@ from measuring import Cap, counted, hold_to, machine, spread
 from numpy.typing import NDArray
 from stable_baselines3.common.logger import configure
 
-from agent.config import NetworkConfig, TD3Config
+from agent.config import CHANNELS, NetworkConfig, TD3Config
 from agent.memory import heap
 from agent.td3.replay.frames import ACTION, SIDE, STACK, VECTOR
 from agent.td3.replay.replay import Replay
@@ -61,9 +61,7 @@ def main(
 ) -> None:
     """Measure updates a second beside Stable-Baselines3."""
     hold_to(isa)  # the two processes read it when they import torch
-    config = TD3Config(
-        batch_size=batch, precision=precision, network=NetworkConfig.model_validate({"channels": "whole"})
-    )
+    config = TD3Config(batch_size=batch, precision=precision, network=NetworkConfig(channels=CHANNELS["whole"]))
     sides = {
         "ours": Side(partial(_ours, config, device), threads, keeps_heap=True),
         "stable_baselines3": Side(partial(_stable_baselines, config, device), threads, peer_keeps_heap),

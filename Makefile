@@ -17,7 +17,7 @@ wire_TAKES := about 15 minutes on two cores
 stack_TAKES := about 10 minutes on two cores, and the time that a first build of the images takes
 long_TAKES := about 40 minutes on two cores
 
-# What each purpose installs: extras of pyproject.toml. mypy reads the tests too, so lint has theirs.
+# What each purpose installs beside carla-lite: extras of pyproject.toml. mypy reads the tests too, so lint has theirs.
 run_NEEDS := agent,lite,launcher,web
 test_NEEDS := $(run_NEEDS),view,benchmark,test
 lint_NEEDS := $(test_NEEDS),lint
@@ -32,7 +32,7 @@ PYTEST := $(BIN)/python -m pytest --durations=15 --durations-min=5
 .NOTPARALLEL:
 
 run: $(READY_FOR)run  ## train a short run against carla-lite, evaluate it, leave a video and a report
-	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config config/td3_config_quick.yaml --dashboard-port 0 $(RUN_FLAGS)
+	$(BIN)/python scripts/launch.py up --runtime process --simulator carla-lite --config quick --dashboard-port 0 $(RUN_FLAGS)
 
 compiled: $(READY_FOR)compiled  ## carla-lite's inner modules as machine code; wants a C compiler and a minute or two
 	$(BIN)/python -m carla_lite.compiled
@@ -79,14 +79,14 @@ lint: lint-takes $(READY_FOR)lint
 	$(BIN)/python -m codespell_lib
 
 clean:  ## the environment and caches, never a run
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info */*.egg-info carla/lite/*.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v < (3, 13) else \
 	f"Python {v[0]}.{v[1]} found, 3.10 to 3.12 needed (the carla client has no other wheels): make $(MAKECMDGOALS) PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 
-$(READY_FOR)%: pyproject.toml constraints.txt | $(BIN)/python
+$(READY_FOR)%: pyproject.toml carla/lite/pyproject.toml constraints.txt | $(BIN)/python
 	@echo "make: installs $(subst $(comma), ,$($*_NEEDS)) and what they need into $(VENV), a few minutes"
-	$(BIN)/python -m pip install $(if $(MAKE_TERMOUT),,-q) $(PIP_FLAGS) -c constraints.txt -e '.[$($*_NEEDS)]'
+	$(BIN)/python -m pip install $(if $(MAKE_TERMOUT),,-q) $(PIP_FLAGS) -c constraints.txt -e carla/lite -e '.[$($*_NEEDS)]'
 	@touch $@ $(addprefix $(READY_FOR),$(foreach purpose,run test,$(if $(findstring $($(purpose)_NEEDS),$($*_NEEDS)),$(purpose))))

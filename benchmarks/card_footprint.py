@@ -19,7 +19,7 @@ import typer
 from measuring import machine
 from ways import MIB, PRECISIONS, Way, estimated, measured
 
-from agent.memory.estimate import CUDA_CONTEXT
+from carla_td3.memory.estimate import CUDA_CONTEXT
 
 BATCHES = (32, 64, 256)
 _HOLD = "import torch; print(*torch.cuda.mem_get_info(), flush=True); input()"

@@ -61,10 +61,10 @@ def _ways(batch: int, threads: int) -> dict[str, tuple[Callable[[], object], flo
     """Return what is timed, and its operations: a product and a sum are two."""
     import torch
 
-    from agent.config import NetworkConfig
-    from agent.memory import heap
-    from agent.td3.kernels.convolutions import convolved
-    from agent.td3.networks import Encoder
+    from carla_td3.config import NetworkConfig
+    from carla_td3.memory import heap
+    from carla_td3.td3.kernels.convolutions import convolved
+    from carla_td3.td3.networks import Encoder
 
     torch.set_num_threads(threads)
     heap.keep()  # as the learner does

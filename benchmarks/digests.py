@@ -27,11 +27,11 @@ import torch
 import typer
 from torch.profiler import ProfilerActivity, profile
 
-from agent.config import CHANNELS, NetworkConfig, Offload, TD3Config
-from agent.memory.recovery import Recovery
-from agent.td3.replay.frames import ACTION, SIDE, VECTOR
-from agent.td3.replay.replay import Replay
-from agent.td3.td3 import TD3
+from carla_td3.config import CHANNELS, NetworkConfig, Offload, TD3Config
+from carla_td3.memory.recovery import Recovery
+from carla_td3.td3.replay.frames import ACTION, SIDE, VECTOR
+from carla_td3.td3.replay.replay import Replay
+from carla_td3.td3.td3 import TD3
 
 FULL = NetworkConfig(channels=CHANNELS["whole"])
 BATCH, PART, TRANSITIONS, EPISODE = 64, 20, 2_000, 150

@@ -36,24 +36,24 @@ from measuring import machine
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from agent import config as configuration
-from agent.cli.evaluation import environment, trained
-from agent.collector.parent import die_with
-from agent.config import AgentConfig, SimulatorConfig
-from agent.env.driving import DrivingEnv
-from agent.env.route import Planner, Route
-from agent.env.session import BlockedStart, Session
-from agent.evaluation import comparison, nocrash
-from agent.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, Driver, driver
-from agent.evaluation.metrics import limit_s
-from agent.evaluation.routes import completed, drive_again_if_lost
-from agent.evaluation.video import VideoSummary, record, side_by_side
-from agent.telemetry.events import JsonLines
-from contract.exits import Exit
-from contract.files import write_whole
-from contract.paths import RunPaths
-from contract.readers import read_lines
-from contract.signals import StopRequests
+from carla_run.exits import Exit
+from carla_run.files import write_whole
+from carla_run.paths import RunPaths
+from carla_run.readers import read_lines
+from carla_run.signals import StopRequests
+from carla_td3 import config as configuration
+from carla_td3.cli.evaluation import environment, trained
+from carla_td3.collector.parent import die_with
+from carla_td3.config import AgentConfig, SimulatorConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.route import Planner, Route
+from carla_td3.env.session import BlockedStart, Session
+from carla_td3.evaluation import comparison, nocrash
+from carla_td3.evaluation.drivers import TD3_DRIVER, TD3_GREYED, TD3_SHUFFLED, Driver, driver
+from carla_td3.evaluation.metrics import limit_s
+from carla_td3.evaluation.routes import completed, drive_again_if_lost
+from carla_td3.evaluation.video import VideoSummary, record, side_by_side
+from carla_td3.telemetry.events import JsonLines
 
 ROUTES = Path(__file__).parent / "nocrash"
 TEST_TOWN = "Lite:seed=800,size=400"

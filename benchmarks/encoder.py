@@ -1,6 +1,6 @@
 """What does an encoder tell of towns that it hasn't seen? On recorded rows, without driving.
 
-A row holds what the simulator knew beside the picture. ``python -m agent record --driver expert-shoved --seed 77
+A row holds what the simulator knew beside the picture. ``python -m carla_td3 record --driver expert-shoved --seed 77
 --set 'training.towns.maps=["Lite:seed=900,size=400"]' --out runs/judged`` records rows of another town; then
 ``python benchmarks/encoder.py --judged runs/judged --run runs/learning/td3/seed-0`` says what that run's newest
 checkpoint tells of them, and of its own rows. With ``--updates 1000,5000`` a learner is trained from nothing on the
@@ -31,20 +31,20 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from agent import config as configuration
-from agent.cli.options import parsed
-from agent.config import AgentConfig
-from agent.env import privileged
-from agent.memory import heap
-from agent.td3.replay.frames import FrameStack
-from agent.td3.replay.layout import privileged_numbers
-from agent.td3.replay.sampling import Source
-from agent.td3.td3 import TD3
-from agent.trainer import checkpoint
-from agent.trainer.batches import Batches, demonstrations
-from agent.trainer.learner import architecture
-from agent.trainer.pacing import learning_rate_factor
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3 import config as configuration
+from carla_td3.cli.options import parsed
+from carla_td3.config import AgentConfig
+from carla_td3.env import privileged
+from carla_td3.memory import heap
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.layout import privileged_numbers
+from carla_td3.td3.replay.sampling import Source
+from carla_td3.td3.td3 import TD3
+from carla_td3.trainer import checkpoint
+from carla_td3.trainer.batches import Batches, demonstrations
+from carla_td3.trainer.learner import architecture
+from carla_td3.trainer.pacing import learning_rate_factor
 
 TOLD = ("lead_near", "light_red", "light_green", "walker_near", "target_speed")
 BATCH, BATCHES = 128, 24
@@ -66,7 +66,7 @@ class Seen:
 
 
 def main(
-    judged: Annotated[Path, typer.Option(help="Folder of `python -m agent record`, in towns that nobody trained in.")],
+    judged: Annotated[Path, typer.Option(help="Folder of `carla-td3 record`, in towns that nobody trained in.")],
     run: Annotated[Path, typer.Option(help="A run, whose rows and configuration are taken.")],
     updates: Annotated[
         str, typer.Option(help="After how many updates a learner that is trained anew is judged; commas between.")

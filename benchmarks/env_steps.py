@@ -18,9 +18,9 @@ import typer
 from lite_server import lite_process
 from measuring import counted, machine, spread
 
-from agent.config import EnvironmentConfig, SimulatorConfig
-from agent.env.driving import DrivingEnv
-from agent.env.expert import PidPurePursuit
+from carla_td3.config import EnvironmentConfig, SimulatorConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.expert import PidPurePursuit
 
 
 def main(

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from contract.heartbeat import read_heartbeat
-from contract.paths import RunPaths
-from contract.readers import inner, read_object
+from carla_run.heartbeat import read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.readers import inner, read_object
 
 FOREIGN_S = 30.0
 LEAK_MIB_PER_MIN = 1_200

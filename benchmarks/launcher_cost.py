@@ -25,7 +25,7 @@ from measuring import machine, spread
 from rich.console import Console
 from rich.table import Table
 
-from contract.readers import read_object
+from carla_run.readers import read_object
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MOST_OF_A_CORE_PERCENT, MOST_MIB = 1.0, 100.0

@@ -1,9 +1,9 @@
 """What is worth learning with? Variants × seeds, each trained in a folder of its own, and what came of them.
 
 Run: ``python benchmarks/learning.py --parallel 2`` for the driver with eyes, its twin without a picture, and four
-ablations; ``python benchmarks/learning.py --config config/td3_config_50k.yaml --variants td3 --updates 12000
+ablations; ``python benchmarks/learning.py --config 50k --variants td3 --updates 12000
 --demonstrations 0`` for the empty task. First the expert drives the demonstrations, once for all. Then every run is
-``python -m agent train`` beside a carla-lite of its own, in ``RUNS/VARIANT/seed-N``, and judged on its configuration's
+``carla-td3 train`` beside a carla-lite of its own, in ``RUNS/VARIANT/seed-N``, and judged on its configuration's
 ``training.towns.evaluation_map``, in which no run is trained. Stopped or killed at any moment, the command goes on
 where it was when it is started again with the same arguments: finished runs are left alone, a begun one is resumed.
 
@@ -39,19 +39,19 @@ from measuring import machine
 from rich.console import Console
 from rich.table import Table
 
-from agent import config as configuration
-from agent.cli.evaluation import ONLINE, trained
-from agent.cli.options import parsed
-from agent.config import AgentConfig, ConfigError
-from agent.evaluation.columns import in_columns
-from agent.evaluation.comparison import bootstrap, interval, mean
-from agent.run_directory import save_config
-from agent.td3.networks import Policy
-from agent.trainer import checkpoint
-from agent.trainer.learner import architecture
-from contract.files import write_whole
-from contract.heartbeat import read_heartbeat
-from contract.paths import RunPaths
+from carla_run.files import write_whole
+from carla_run.heartbeat import read_heartbeat
+from carla_run.paths import RunPaths
+from carla_td3 import config as configuration
+from carla_td3.cli.evaluation import ONLINE, trained
+from carla_td3.cli.options import parsed
+from carla_td3.config import AgentConfig, ConfigError
+from carla_td3.evaluation.columns import in_columns
+from carla_td3.evaluation.comparison import bootstrap, interval, mean
+from carla_td3.run_directory import save_config
+from carla_td3.td3.networks import Policy
+from carla_td3.trainer import checkpoint
+from carla_td3.trainer.learner import architecture
 
 POLL_S, TOLD_EVERY_S = 1.0, 60.0
 STOP_S = 120.0
@@ -151,7 +151,7 @@ def main(
     variants: Annotated[str, typer.Option(help=f"Of {', '.join(VARIANTS)}; commas between.")] = ",".join(BY_DEFAULT),
     seeds: Annotated[str | None, typer.Option(help="Instead of each variant's own; commas between.")] = None,
     updates: Annotated[int | None, typer.Option(min=1, help="Instead of each variant's own.")] = None,
-    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config_traffic.yaml"),
+    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("traffic"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE over it; repeat it.")] = None,
     demonstrations: Annotated[int, typer.Option(min=0, help="Steps that the expert shows.")] = 200_000,
     shown_by: Annotated[str, typer.Option(help="Or expert: who shows them.")] = "expert-shoved",
@@ -256,7 +256,7 @@ def agent(port: int, command: Sequence[str], settings: Mapping[str, Any]) -> sub
     """Start one of the agent's commands against the server on ``port``; what it prints goes to stderr."""
     environment = {**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(port)}
     assigned = [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    words = [*mortal("agent"), *command, *assigned]
+    words = [*mortal("carla_td3"), *command, *assigned]
     return subprocess.Popen(words, env=environment, stdout=sys.stderr, start_new_session=True)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import carla
 
-from launcher.ports import free_port_pair
+from carla_launcher.ports import free_port_pair
 
 START_S, STOP_S = 60.0, 10.0
 
@@ -54,9 +54,10 @@ def lite_process(map: str, seed: int = 0, tick_ms: float = 0.0, compiled: bool =
 
 
 def mortal(module: str) -> list[str]:
-    """Return a command as ``python -m module``, whose process ends with this one, whatever ends this one."""
-    ends = f"import sys; sys.argv[0] = {module!r}; from agent.collector.parent import die_with; die_with({os.getpid()})"
-    return [sys.executable, "-c", f"{ends}\nfrom {module}.__main__ import app\napp()"]
+    """Return a command as ``python -m MODULE``, whose process ends with this one, whatever ends this one."""
+    ends = f"from carla_td3.collector.parent import die_with; die_with({os.getpid()})"
+    run = f"import sys; sys.argv[0] = {module!r}\nfrom {module}.__main__ import main\nmain()"
+    return [sys.executable, "-c", f"{ends}\n{run}"]
 
 
 def synchronous(port: int, delta_s: float, timeout_s: float) -> tuple[carla.Client, carla.World]:

@@ -26,11 +26,11 @@ from fault_injection import FAULTS, NotRunningError, Scene, instants
 from measuring import machine, spread
 from progress import Peaks, Rows
 
-from contract.heartbeat import read_heartbeat
-from contract.paths import RunPaths
-from contract.readers import inner, read_lines, read_object
-from launcher import config
-from launcher.ports import free_port_pair
+from carla_launcher import config
+from carla_launcher.ports import free_port_pair
+from carla_run.heartbeat import read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.readers import inner, read_lines, read_object
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOM_MIB = 5_000

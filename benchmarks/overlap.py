@@ -32,7 +32,7 @@ def main(
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 5,
     warm_up: Annotated[float, typer.Option(min=1, help="Seconds of each before the first turn.")] = 5.0,
     map: Annotated[str, typer.Option(help="Map name or .xodr path.")] = "Lite01",
-    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("config/td3_config.yaml"),
+    config: Annotated[Path, typer.Option(help="Agent configuration.")] = Path("full"),
     cores: Annotated[str, typer.Option(help="Of simulation and learner.")] = "0,1",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -24,7 +24,7 @@ import typer
 from lite_server import lite_process, synchronous
 from numpy.typing import NDArray
 
-from agent.evaluation import overlay
+from carla_td3.evaluation import overlay
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 IMAGES = REPOSITORY / "docs" / "images"

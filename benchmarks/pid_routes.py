@@ -17,14 +17,14 @@ from lite_server import lite_server
 from measuring import machine
 from rich.console import Console
 
-from agent.config import EnvironmentConfig, SimulatorConfig, TimeLimitConfig
-from agent.env.driving import DrivingEnv
-from agent.env.expert import PidPurePursuit
-from agent.env.route import Route
-from agent.evaluation.metrics import Evaluation, table
-from agent.evaluation.onlooker import Onlooker
-from agent.evaluation.routes import completed, evaluate
-from agent.telemetry.progress import ProgressLine
+from carla_td3.config import EnvironmentConfig, SimulatorConfig, TimeLimitConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.expert import PidPurePursuit
+from carla_td3.env.route import Route
+from carla_td3.evaluation.metrics import Evaluation, table
+from carla_td3.evaluation.onlooker import Onlooker
+from carla_td3.evaluation.routes import completed, evaluate
+from carla_td3.telemetry.progress import ProgressLine
 
 
 def main(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.td3.replay.layout import ROW
+from carla_td3.td3.replay.layout import ROW
 
 LOOK_S = 0.05
 PAUSE_S = 1.0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from contract.paths import RunPaths
-from contract.readers import read_objects
+from carla_run.paths import RunPaths
+from carla_run.readers import read_objects
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster

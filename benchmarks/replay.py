@@ -16,9 +16,9 @@ import numpy as np
 import typer
 from measuring import counted, machine, spread
 
-from agent.td3.replay.frames import ACTION, SIDE, VECTOR
-from agent.td3.replay.layout import bytes_for
-from agent.td3.replay.replay import Replay
+from carla_td3.td3.replay.frames import ACTION, SIDE, VECTOR
+from carla_td3.td3.replay.layout import bytes_for
+from carla_td3.td3.replay.replay import Replay
 
 _EPISODE = 500
 

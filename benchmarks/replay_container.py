@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 import typer
 from measuring import machine, spread
 
-from agent.td3.replay.layout import bytes_for
+from carla_td3.td3.replay.layout import bytes_for
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 _PER_TURN = ("updates_per_s", "processor_share", "major_faults", "mib_read")

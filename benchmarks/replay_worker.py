@@ -15,10 +15,10 @@ from typing import Any
 
 from replay import fill
 
-from agent.config import AgentConfig, ReplayConfig, TD3Config, TrainingConfig
-from agent.td3.replay.replay import Replay
-from agent.trainer.learner import Learner
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3.config import AgentConfig, ReplayConfig, TD3Config, TrainingConfig
+from carla_td3.td3.replay.replay import Replay
+from carla_td3.trainer.learner import Learner
 
 _EVENTS = (Path("/sys/fs/cgroup/memory/memory.oom_control"), Path("/sys/fs/cgroup/memory.events"))
 _STAT = (Path("/sys/fs/cgroup/memory/memory.stat"), Path("/sys/fs/cgroup/memory.stat"))

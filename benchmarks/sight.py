@@ -34,14 +34,14 @@ from lite_server import lite_process
 from measuring import machine
 from numpy.typing import NDArray
 
-from agent.config import NetworkConfig, SimulatorConfig, TD3Config
-from agent.env.car import BLUEPRINT, ROLE
-from agent.env.sensors import FrameCamera
-from agent.env.session import ROLE_PREFIX, Session
-from agent.td3.dry_run import throw_away
-from agent.td3.replay.frames import FrameStack
-from agent.td3.replay.layout import bytes_for
-from agent.td3.td3 import TD3
+from carla_td3.config import NetworkConfig, SimulatorConfig, TD3Config
+from carla_td3.env.car import BLUEPRINT, ROLE
+from carla_td3.env.sensors import FrameCamera
+from carla_td3.env.session import ROLE_PREFIX, Session
+from carla_td3.td3.dry_run import throw_away
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.layout import bytes_for
+from carla_td3.td3.td3 import TD3
 
 DISTANCES_M = (0, 3, 5, 8, 12, 16, 20, 25, 30, 40, 60)
 """From the front bumper: to the stop line, to the walker, to the other car's rear."""

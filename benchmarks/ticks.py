@@ -31,7 +31,7 @@ from measuring import machine, rss_mib, spread
 from rich.console import Console
 from rich.table import Table
 
-from launcher.ports import free_port_pair
+from carla_launcher.ports import free_port_pair
 
 _DELTA_S = 0.1
 _WAIT_S = 20.0

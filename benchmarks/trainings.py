@@ -22,10 +22,10 @@ from measuring import counted
 from ray_nodes import actors_of
 from replay import fill
 
-from agent.td3.replay.replay import Replay
-from contract.heartbeat import CollectorState, Heartbeat, read_heartbeat
-from contract.paths import RunPaths
-from contract.processes import tree
+from carla_run.heartbeat import CollectorState, Heartbeat, read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.processes import tree
+from carla_td3.td3.replay.replay import Replay
 
 FILLED = 5_000
 """Transitions that lie in the replay before the first step."""
@@ -231,7 +231,17 @@ def training(
             fleet |= {"cluster.address": cluster, "cluster.simulator": simulator, "simulator.patience_s": _START_S}
         assignments = [f"{key}={value}" for key, value in {**_SETTINGS, **fleet, **settings}.items()]
         options = [word for assignment in assignments for word in ("--set", assignment)]
-        command = [sys.executable, "-m", "agent", "train", "--resume", "--run-dir", str(run.path), "--device", "cpu"]
+        command = [
+            sys.executable,
+            "-m",
+            "carla_td3",
+            "train",
+            "--resume",
+            "--run-dir",
+            str(run.path),
+            "--device",
+            "cpu",
+        ]
         learner = subprocess.Popen(
             [*command, "--config", str(config), *options],
             env={**os.environ, "CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(ports[0])},

@@ -2,7 +2,7 @@
 
 Each runs in a process of its own, as its users run it, in turns with the other, on the same episodes; the figure is the
 median of the turns' ratios. Ours also takes the vector of 53 numbers, which CnnPolicy does not, and keeps its heap as
-the learner does (``agent.memory.heap``; ``--peer-keeps-heap`` gives the peer the same).
+the learner does (``carla_td3.memory.heap``; ``--peer-keeps-heap`` gives the peer the same).
 ``--isa`` holds both to the instructions of another processor; the row names the kernels that took hold.
 Run: ``python benchmarks/updates.py --batch 256 --json``.
 """
@@ -31,11 +31,11 @@ from measuring import Cap, counted, hold_to, machine, spread
 from numpy.typing import NDArray
 from stable_baselines3.common.logger import configure
 
-from agent.config import CHANNELS, NetworkConfig, TD3Config
-from agent.memory import heap
-from agent.td3.replay.frames import ACTION, SIDE, STACK, VECTOR
-from agent.td3.replay.replay import Replay
-from agent.td3.td3 import TD3
+from carla_td3.config import CHANNELS, NetworkConfig, TD3Config
+from carla_td3.memory import heap
+from carla_td3.td3.replay.frames import ACTION, SIDE, STACK, VECTOR
+from carla_td3.td3.replay.replay import Replay
+from carla_td3.td3.td3 import TD3
 
 _TRANSITIONS = 5_000
 _EPISODE = 500

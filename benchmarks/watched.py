@@ -33,15 +33,20 @@ from measuring import counted, machine, spread
 from rich.console import Console
 from rich.table import Table
 
-from contract.heartbeat import Phase, read_heartbeat
-from contract.paths import RunPaths
-from contract.processes import held_mib
+from carla_run.heartbeat import Phase, read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.processes import held_mib
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MOST_MORE_PERCENT, MOST_GROWN_MIB = 5.0, 5.0
 LOOK_S, READ_S = 0.2, 0.1
 RUN_S, FIRST_MINUTE_S = 1800.0, 60.0
-PROGRAMS = {"agent.collector": "collector", "agent": "learner", "launcher.page": "page", "carla_lite": "simulator"}
+PROGRAMS = {
+    "carla_td3.collector": "collector",
+    "carla_td3": "learner",
+    "carla_launcher.page": "page",
+    "carla_lite": "simulator",
+}
 """By the module that a command line names."""
 COUNTED = ("launcher", "learner", "collector")
 _SETTINGS: dict[str, Any] = {

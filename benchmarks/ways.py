@@ -8,7 +8,7 @@ them by /proc/self/clear_refs) less pages of files, less what the process held w
 learned from by the smallest networks, so that libraries are loaded. What is left: networks, Adam, gradients,
 activations, oneDNN's code and scratch, and what the heap keeps of what was freed, as the learner's does. On a GPU it is
 the most that PyTorch's allocator gave out and the most that it held, from before the networks are made. Beside it
-stands what ``agent.memory.estimate`` says of the same items. Run: ``python benchmarks/ways.py --json``.
+stands what ``carla_td3.memory.estimate`` says of the same items. Run: ``python benchmarks/ways.py --json``.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from measuring import counted, machine
 from rich.console import Console
 from rich.table import Table
 
-from agent import config
-from agent.config import AgentConfig, NetworkConfig, Offload
-from agent.memory import heap
-from agent.memory.estimate import estimate
-from agent.memory.recovery import Recovery
-from agent.td3.replay.frames import ACTION, SIDE, STACK, VECTOR, space_to_depth
-from agent.td3.replay.replay import Batch
-from agent.td3.td3 import TD3
-from contract.processes import held_mib
+from carla_run.processes import held_mib
+from carla_td3 import config
+from carla_td3.config import AgentConfig, NetworkConfig, Offload
+from carla_td3.memory import heap
+from carla_td3.memory.estimate import estimate
+from carla_td3.memory.recovery import Recovery
+from carla_td3.td3.replay.frames import ACTION, SIDE, STACK, VECTOR, space_to_depth
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import TD3
 
 MIB = 2**20
 CORES = os.cpu_count() or 1

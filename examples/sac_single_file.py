@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-import agent.env  # noqa: F401 (registers the environment)
+import carla_td3.env  # noqa: F401 (registers the environment)
 
 Observation = dict[str, NDArray[Any]]
 

@@ -15,7 +15,7 @@ from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
 from stable_baselines3.common.monitor import Monitor
 
-import agent.env  # noqa: F401 (registers the environment)
+import carla_td3.env  # noqa: F401 (registers the environment)
 
 ALGORITHMS = {"td3": TD3, "sac": SAC}
 

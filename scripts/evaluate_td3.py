@@ -1,13 +1,13 @@
-"""Evaluate drivers on held-out routes: ``python -m agent evaluate`` under the name that users know."""
+"""Evaluate drivers on held-out routes: ``python -m carla_td3 evaluate`` under the name that users know."""
 
 from __future__ import annotations
 
 import typer
 
-from contract.program import program
+from carla_run.program import program
 
 if __name__ == "__main__":
-    with program("agent"):
-        from agent.cli.commands import evaluate
+    with program("agent", extra="agent"):
+        from carla_td3.cli.commands import evaluate
 
         typer.run(evaluate)

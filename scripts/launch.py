@@ -1,6 +1,6 @@
 """The launcher's command line: ``python scripts/launch.py up | status | report``."""
 
-from launcher.__main__ import main
+from carla_launcher.__main__ import main
 
 if __name__ == "__main__":
     main()

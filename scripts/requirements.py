@@ -1,11 +1,13 @@
 """Print what pip must install for some of the optional dependencies: ``requirements.py pyproject.toml agent``.
 
-For the Dockerfiles, whose layer of dependencies so stands before the code. On Python 3.10 it needs tomli.
+For the Dockerfiles, whose layer of dependencies so stands before the code. On Python 3.10 it needs tomli. In the place
+of carla-lite, which is built from this repository, stands what that needs.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 if sys.version_info >= (3, 11):
@@ -13,13 +15,21 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+LITE = "carla-lite"
+
 
 def main() -> None:
     """Print one requirement a line: those of the project, then those of the named extras."""
     file, *extras = sys.argv[1:]
-    project = tomllib.loads(Path(file).read_text(encoding="utf-8"))["project"]
-    named = [requirement for extra in extras for requirement in project["optional-dependencies"][extra]]
-    print(*project["dependencies"], *named, sep="\n")
+    print(*needed(Path(file), extras), sep="\n")
+
+
+def needed(file: Path, extras: Sequence[str]) -> list[str]:
+    """Return what a project file asks for."""
+    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
+    others = [each for each in asked if each != LITE]
+    return others if LITE not in asked else [*others, *needed(file.parent / "carla" / "lite" / file.name, ())]
 
 
 if __name__ == "__main__":

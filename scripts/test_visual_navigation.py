@@ -6,7 +6,6 @@ The picture comes in a window where there is a display, else by the live page, w
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -17,19 +16,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.cli import options
-from agent.cli.commands import console, leaving
-from contract.exits import Exit
-from contract.paths import RunPaths
-from contract.program import program
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.program import program
+from carla_td3.cli import options
+from carla_td3.cli.commands import console, leaving
 
 if TYPE_CHECKING:
-    from agent.evaluation.window import Window
+    from carla_td3.evaluation.window import Window
 
 LAUNCH = Path(__file__).with_name("launch.py")
 VIEWING_MIB = 128.0
 """An estimate of what one more camera of 480×480 takes of CARLA's card; not measured."""
 PLAN_LIMIT_S = 60.0
+IN_A_CONTAINER = Path("/.dockerenv")
 
 
 class Show(str, Enum):
@@ -87,9 +87,9 @@ def main(
     limit); 1 it wasn't; 2 usage, 65 bad configuration, 69 no simulator, 75 stopped on request, with what was driven.
     """
     with leaving(debug):
-        from agent.cli import evaluation, visual
-        from agent.evaluation import overlay
-        from agent.evaluation.drivers import TD3_DRIVER
+        from carla_td3.cli import evaluation, visual
+        from carla_td3.evaluation import overlay
+        from carla_td3.evaluation.drivers import TD3_DRIVER
 
         named = {
             "simulator.map": map,
@@ -122,7 +122,7 @@ def shown(show: Show, port: int, folder: Path, size: tuple[int, int]) -> Iterato
     Raises:
         NoWindowError, Exit: what was asked for can't be had.
     """
-    from agent.evaluation.window import NoWindowError, Window
+    from carla_td3.evaluation.window import NoWindowError, Window
 
     if show in (Show.AUTO, Show.WINDOW):
         try:
@@ -146,16 +146,11 @@ def page(folder: Path, port: int, *, needed: bool) -> Iterator[None]:
     Raises:
         Exit: it is ``needed``.
     """
-    serving: contextlib.AbstractContextManager[int | None] = contextlib.nullcontext()
-    if importlib.util.find_spec("launcher") is None:  # as in the agent's image
-        say("No live page: the launcher isn't installed here.")
-    else:
-        from launcher.page import live_page
+    from carla_launcher.page import live_page
 
-        run = RunPaths(folder)
-        run.logs.mkdir(exist_ok=True)
-        serving = live_page.beside(run, port, say, to_terminal=sys.stderr.isatty())
-    with serving as served:
+    run = RunPaths(folder)
+    run.logs.mkdir(exist_ok=True)
+    with live_page.beside(run, port, say, to_terminal=sys.stderr.isatty()) as served:
         if served is None and needed:
             raise typer.Exit(Exit.BAD_CONFIG)
         yield
@@ -170,7 +165,7 @@ def room_for_a_camera() -> bool:
     """Return whether one more camera fits: there is no card at all, or the launcher's plan has so much left on each."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return True
-    if importlib.util.find_spec("launcher") is None:
+    if IN_A_CONTAINER.exists():  # it sees no process but its own
         return False
     with contextlib.suppress(subprocess.TimeoutExpired, ValueError, LookupError, TypeError):
         asked = subprocess.run(
@@ -187,5 +182,5 @@ def room_for_a_camera() -> bool:
 
 
 if __name__ == "__main__":
-    with program("agent"):
+    with program("agent", extra="agent"):
         typer.run(main)

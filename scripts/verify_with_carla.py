@@ -23,14 +23,14 @@ import verification
 import vulkan_devices
 from verification import REPOSITORY, Step, Verification
 
-from contract.exits import Exit
-from launcher import config
-from launcher.config import LauncherConfig, LauncherConfigError
-from launcher.observe.health import Address, check
-from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import Nvml
-from launcher.observe.pools import Cards
-from launcher.ports import free_ports
+from carla_launcher import config
+from carla_launcher.config import LauncherConfig, LauncherConfigError
+from carla_launcher.observe.health import Address, check
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.nvml import Nvml
+from carla_launcher.observe.pools import Cards
+from carla_launcher.ports import free_ports
+from carla_run.exits import Exit
 
 QUICK = {"evaluation.final_episodes": 2, "evaluation.baselines": False, "environment.traffic.vehicles": 3}
 DRIVER = "benchmarks/results/learning/td3/seed-0"
@@ -117,13 +117,13 @@ def verify(held: Verification, where: Where, port: int, steps: int) -> None:
             held.run("plan-with-carla", *_launch(*plan))
             empty = {**EMPTY, "simulator.host": address.host, "simulator.port": address.port}
             evaluate = ("evaluate", "--checkpoint", DRIVER, "--routes", "3", "--drivers", "td3,expert")
-            held.run("drives", sys.executable, "-m", "agent", *evaluate, *_assigned(empty))
+            held.run("drives", sys.executable, "-m", "carla_td3", *evaluate, *_assigned(empty))
             wire = ("-m", "any_simulator", "--simulator", f"{address.host}:{address.port}")
             held.run("wire-tests", *PYTEST, "tests/wire", *wire)
             _read_card(held, where, "after_wire_tests")
     there = where.there
     given = ["--simulator-host", there.host, "--port", str(there.port)] if there else ["--simulator", "carla"]
-    up = ["up", "--config", "config/td3_config_lowmem.yaml", "--max-timesteps", str(steps), "--run-name", "run"]
+    up = ["up", "--config", "lowmem", "--max-timesteps", str(steps), "--run-name", "run"]
     folders = ["--runs-dir", str(held.folder), *plan[2:]]
     settings = {**QUICK, "training.warmup_steps": steps // 5}
     held.run("run", *_launch(*up, *given, *folders, "--", *_assigned(settings)))
@@ -177,7 +177,7 @@ def what_is_missing(limits: LauncherConfig, there: Address | None, gpu: int) -> 
     words = limits.simulator.installed("Low", USUAL_PORT)
     if there is None and shutil.which(words[0] if words else "docker") is None:
         missing.append(
-            "CARLA 0.9.16 (set CARLA_HOST, or simulator.command in launcher/launcher.yaml, or install Docker; "
+            "CARLA 0.9.16 (set CARLA_HOST, or simulator.command of --launcher-config, or install Docker; "
             "--no-carla does without)"
         )
     return missing

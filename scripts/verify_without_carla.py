@@ -31,7 +31,7 @@ TORCH = ("torch", "numpy", "pydantic", "yaml", "typer", "rich", "safetensors", "
 """Modules that the agent's networks and memory need."""
 STACK = (*TORCH, "carla.libcarla", "gymnasium", "networkx", "cv2", "tensorboard", "msgpack", "pynvml")
 PIP_NAMES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "pynvml": "nvidia-ml-py", "carla.libcarla": "carla"}
-FOLDERS = ("", "benchmarks", "carla/lite")
+FOLDERS = ("agent", "launcher", "contract", "carla/lite", "benchmarks")
 """Of the repository, which isn't installed, on the path of Python's modules."""
 SEES_THE_CARD = "import torch; torch.cuda.init(); print(torch.cuda.get_device_name(0))"
 BATCH = {"cuda": 2048, "cpu": 32}

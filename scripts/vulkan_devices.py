@@ -16,7 +16,7 @@ import uuid
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_uint8, c_uint32, c_void_p
 from pathlib import Path
 
-FILE = Path(__file__).resolve().parents[1] / "carla" / "nvidia_icd.json"
+FILE = Path(__file__).resolve().parents[1] / "launcher" / "carla_launcher" / "nvidia_icd.json"
 LOADER = "libvulkan.so.1"
 API_1_1 = 1 << 22 | 1 << 12
 NVIDIA = 0x10DE

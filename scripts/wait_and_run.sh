@@ -22,7 +22,7 @@ python=$root/.venv/bin/python
     echo "wait_and_run: $("$python" --version) is too old: install Python 3.10 or newer, as python3 or in $root/.venv" >&2
     exit 65
 }
-# Not -m: the caller's folder is the command's own, and may hold a `launcher` of its own.
-exec "$python" -c 'import sys; sys.path[0] = sys.argv.pop(1)
-from launcher.reserve.__main__ import main
+# Not -m: the caller's folder is the command's own. Not installed: any Python will do.
+exec "$python" -c 'import sys; sys.path[:1] = [f"{sys.argv[1]}/launcher", f"{sys.argv.pop(1)}/contract"]
+from carla_launcher.reserve.__main__ import main
 sys.exit(main())' "$root" "$@"

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from contract.exits import ExitError
+from carla_run.exits import ExitError
 
 ALICE, BOB = 65_533, 65_532
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two accounts")

@@ -17,7 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from launcher.ports import free_ports
+from carla_launcher.ports import free_ports
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -85,7 +85,7 @@ def serve(
 ) -> Server:
     """Start carla-lite and return once it listens; ``prelude`` is Python that its process runs first."""
     port = port or port_pair()
-    program = ["-c", f"{prelude}\nfrom carla_lite.__main__ import app\napp()"] if prelude else ["-m", "carla_lite"]
+    program = ["-c", f"{prelude}\nfrom carla_lite.__main__ import main\nmain()"] if prelude else ["-m", "carla_lite"]
     command = [sys.executable, *program, "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(
         [*command, "--map", map, "--seed", str(seed), *extra],

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.observe.health import Address, check
+from carla_launcher.observe.health import Address, check
 from tests.conftest import Server, port_pair
 from tests.crowd import PATIENCE_S
 

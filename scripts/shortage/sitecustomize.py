@@ -1,7 +1,7 @@
 """Takes memory from a learner's updates: for verifications and tests alone, on the path of Python's modules.
 
 With this folder in PYTHONPATH each Python process imports this file at its start. It does nothing until a process
-imports ``agent.td3.td3``; the rehearsal's update there is number 1. One of two variables says what is taken:
+imports ``carla_td3.td3.td3``; the rehearsal's update there is number 1. One of two variables says what is taken:
 
 SHORTAGE_AT_UPDATE: before the update of this number the card's allocator is held to what it has, and room for a quarter
 of the batch. On the CPU, which has no such limit, rows beyond that quarter are refused in the words of its allocator.
@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 AT_UPDATE, ROOM_MIB, UPDATES = "SHORTAGE_AT_UPDATE", "SHORTAGE_ROOM_MIB", "SHORTAGE_UPDATES"
-PATCHED = "agent.td3.td3"
+PATCHED = "carla_td3.td3.td3"
 LIBRARIES_MIB = 96
 """For cuBLAS and cuDNN, which take their room at the first update."""
 CPU_FORM = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4194304 bytes. Error code 12"
@@ -66,7 +66,7 @@ def take_at_once(td3: Any) -> None:
 
 def take_by_update(td3: Any) -> None:
     """Have a class ``TD3``'s first updates fail where they take more than so much."""
-    from agent.memory import heap
+    from carla_td3.memory import heap
 
     whole, done = td3.update, 0
     room_mib, updates = float(os.environ[ROOM_MIB]), int(os.environ[UPDATES])
@@ -95,7 +95,7 @@ def limit_card(td3: Any, rows: int) -> None:
     """Leave the allocator room for so many rows of an update, gradients included, beyond what it holds."""
     import torch
 
-    from agent.memory.sizes import update_bytes
+    from carla_td3.memory.sizes import update_bytes
 
     td3.release()
     torch.cuda.empty_cache()

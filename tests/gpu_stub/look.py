@@ -11,8 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from launcher.observe.memory import MemoryReader
-from launcher.observe.pools import Cards
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.pools import Cards
 
 
 def main(run: str, simulator: str, agent: str) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from contract.paths import RunPaths
-from launcher.config import SHIPPED
-from launcher.slurm import record
-from launcher.slurm.answers import End
+from carla_launcher.config import SHIPPED
+from carla_launcher.slurm import record
+from carla_launcher.slurm.answers import End
+from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY, ports
 from tests.faults import tell
 from tests.slurm.cluster import Cluster, Memory, missing
@@ -190,9 +190,9 @@ ASKED = {"--mem=900": 900.0, "--mem-per-cpu=450": 900.0, "--mem=0": None}
 
 
 def test_a_step_knows_what_it_may_take_of_its_node_however_the_job_asked_for_it(tmp_path: Path) -> None:
-    ask = "import os; from launcher.observe.allotment import allotted_mib; print(allotted_mib(os.environ))"
+    ask = "import os; from carla_launcher.observe.allotment import allotted_mib; print(allotted_mib(os.environ))"
     with submitting(tmp_path, nodes=1, memory=Memory.POLLED) as job:
-        job.cluster.environment |= {"PYTHONPATH": str(REPOSITORY)}
+        job.cluster.environment |= {"PYTHONPATH": OURS}
         said = {}
         for option in ASKED:
             log = tmp_path / f"job{option}.log"

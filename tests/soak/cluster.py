@@ -19,13 +19,13 @@ import numpy as np
 import psutil
 from ray_nodes import actors_of, add_node
 
-from agent.cluster.chunks import ROWS, UNACKNOWLEDGED
-from agent.cluster.node import PREFIX
-from agent.td3.replay.ring import Ring
-from contract.exits import Exit
-from contract.paths import RunPaths
-from contract.processes import tree
-from contract.readers import read_objects
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.processes import tree
+from carla_run.readers import read_objects
+from carla_td3.cluster.chunks import ROWS, UNACKNOWLEDGED
+from carla_td3.cluster.node import PREFIX
+from carla_td3.td3.replay.ring import Ring
 from tests.soak.settings import LONG, TRAFFIC, settings
 from tests.soak.sweep import Outcome, SweepError, until, vehicles
 from tests.soak.witness import Witness, raw

@@ -9,9 +9,9 @@ import json
 
 import psutil
 
-from agent.exchange.status import Status
-from agent.exchange.weights import WeightsFile
-from contract.heartbeat import CollectorState
+from carla_run.heartbeat import CollectorState
+from carla_td3.exchange.status import Status
+from carla_td3.exchange.weights import WeightsFile
 from tests.wire.trainee import Run
 
 
@@ -64,6 +64,6 @@ class RunMonitor:
 
 def _is_collector(process: psutil.Process) -> bool:
     try:
-        return "agent.collector" in process.cmdline()
+        return "carla_td3.collector" in process.cmdline()
     except psutil.Error:  # it has just ended
         return False

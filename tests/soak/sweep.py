@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contract.exits import Exit
-from contract.heartbeat import CollectorState
+from carla_run.exits import Exit
+from carla_run.heartbeat import CollectorState
 from tests.conftest import serve
 from tests.soak import census
 from tests.soak.instants import Instant, Moment, Victim, chain

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.td3.replay.replay import Replay
+from carla_td3.td3.replay.replay import Replay
 from tests.soak.instants import CHAIN, Moment, Victim, chain
 from tests.soak.sweep import sweep, undisturbed
 from tests.soak.witness import Witness

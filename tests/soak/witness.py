@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.td3.replay.layout import ROW, Layout
+from carla_td3.td3.replay.layout import ROW, Layout
 
 FRAME_BYTES = Layout(1).frame_bytes
 
@@ -74,7 +74,7 @@ def raw(rows: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _broken(rows: NDArray[Any], frames: NDArray[np.uint8]) -> list[str]:
-    """Return which rows break the rules of ``agent.td3.replay.replay``'s docstring, the first few of each kind."""
+    """Return which rows break the rules of ``carla_td3.td3.replay.replay``'s docstring, the first few of each kind."""
     if len(rows) == 0:
         return []
     step, episode_step = rows["step"].astype(np.int64), rows["episode_step"].astype(np.int64)

@@ -13,15 +13,15 @@ from typing import Any
 
 import yaml
 
-from contract.paths import RunPaths
-from contract.readers import read_object
-from launcher import config
-from launcher.act.compose.container import ComposeChild
-from launcher.act.compose.runtime import ComposeRuntime
-from launcher.act.run_spec import RunSpec
-from launcher.act.runtime import Role, Start
-from launcher.observe.observation import Ended
-from launcher.options import RunOptions, SimulatorKind
+from carla_launcher import config
+from carla_launcher.act.compose.container import ComposeChild
+from carla_launcher.act.compose.runtime import ComposeRuntime
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.runtime import Role, Start
+from carla_launcher.observe.observation import Ended
+from carla_launcher.options import RunOptions, SimulatorKind
+from carla_run.paths import RunPaths
+from carla_run.readers import read_object
 from tests.conftest import REPOSITORY, ports
 from tests.crowd import until
 from tests.stack.stack import docker
@@ -32,14 +32,14 @@ SIMULATOR, AGENT = Start(Role.SIMULATOR, "Low"), Start(Role.AGENT)
 LAUNCHER = """
 import sys, time
 from pathlib import Path
-from launcher import config
-from contract.locks import Lock
-from contract.paths import RunPaths
-from contract.readers import read_object
-from launcher.act.compose.runtime import ComposeRuntime
-from launcher.act.runtime import Role, Start
-from launcher.act.run_spec import RunSpec
-from launcher.options import RunOptions, SimulatorKind
+from carla_launcher import config
+from carla_run.locks import Lock
+from carla_run.paths import RunPaths
+from carla_run.readers import read_object
+from carla_launcher.act.compose.runtime import ComposeRuntime
+from carla_launcher.act.runtime import Role, Start
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.options import RunOptions, SimulatorKind
 run = RunPaths(Path(sys.argv[1]))
 options = RunOptions(config=sys.argv[2], simulator=SimulatorKind.LITE)
 spec = RunSpec(run, options, int(sys.argv[3]), inherited=(Lock(run.launcher_lock).descriptor,))

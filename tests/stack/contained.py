@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from contract.paths import RunPaths
-from launcher.act.compose import project
+from carla_launcher.act.compose import project
+from carla_run.paths import RunPaths
 from tests.stack.stack import docker
 from tests.wire.launched import Launched, own_limits
 
@@ -22,9 +22,9 @@ from tests.wire.launched import Launched, own_limits
 WITH_ANOTHER_PROGRAM = """
 import sys
 from pathlib import Path
-from launcher import cli, up
-from launcher.resolve import machine
-from launcher.act.compose.runtime import ComposeRuntime
+from carla_launcher import cli, up
+from carla_launcher.resolve import machine
+from carla_launcher.act.compose.runtime import ComposeRuntime
 sys.modules["torch"] = None
 over = (Path(sys.argv.pop(1)),)
 def compose_of(spec, limits):

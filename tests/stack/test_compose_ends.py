@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from contract.paths import RunPaths
-from launcher.act.compose.container import LOST
-from launcher.act.compose.runtime import ComposeRuntime
-from launcher.act.run_spec import RunSpec
-from launcher.act.runtime import Role, StartError
-from launcher.observe.observation import Ended
-from launcher.options import RunOptions, SimulatorKind
+from carla_launcher.act.compose.container import LOST
+from carla_launcher.act.compose.runtime import ComposeRuntime
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.runtime import Role, StartError
+from carla_launcher.observe.observation import Ended
+from carla_launcher.options import RunOptions, SimulatorKind
+from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.stack.compose_run import AGENT, LIMITS, SIMULATOR, end_of, running

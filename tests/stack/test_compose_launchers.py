@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from contract.exits import Exit
-from launcher.act.compose.container import LOST
-from launcher.act.leftovers import await_leftovers
-from launcher.act.runtime import Role, Start, StartError
-from launcher.observe.observation import Ended
+from carla_launcher.act.compose.container import LOST
+from carla_launcher.act.leftovers import await_leftovers
+from carla_launcher.act.runtime import Role, Start, StartError
+from carla_launcher.observe.observation import Ended
+from carla_run.exits import Exit
 from tests.crowd import until
 from tests.stack.compose_run import AGENT, SIMULATOR, end_of, running
 from tests.stack.conftest import Launch

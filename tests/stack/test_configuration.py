@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.memory.allocator import SHIPPED
+from carla_td3.memory.allocator import SHIPPED
 from tests.conftest import REPOSITORY
 from tests.stack.stack import GPU, LITE, compose
 

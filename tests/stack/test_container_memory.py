@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.cgroups import Cgroups
-from launcher.observe.memory import MemoryReader
-from launcher.observe.pools import Cards, OwnerKind, Pool, Reading
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.pools import Cards, OwnerKind, Pool, Reading
+from carla_run.cgroups import Cgroups
 from tests import memory_hog
 from tests.memory_hog import Hog
 from tests.stack.stack import docker

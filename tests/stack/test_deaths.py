@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from contract.exits import Exit
+from carla_run.exits import Exit
 from tests.soak.witness import Witness
 from tests.stack.conftest import StartStack
 from tests.stack.stack import Stack, docker
@@ -145,7 +145,7 @@ def test_a_learner_killed_for_memory_comes_back_with_less_and_loses_nothing(star
 
 def request(stack: Stack, kind: str, *values: str) -> None:
     """Ask the learner in the container from outside, as a person would, and wait until it is done."""
-    asked = program(0, "-m", "agent", "request", kind, "--run-dir", str(stack.run.path), "--wait", *values)
+    asked = program(0, "-m", "carla_td3", "request", kind, "--run-dir", str(stack.run.path), "--wait", *values)
     assert asked.returncode == Exit.FINISHED, asked.stderr
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.observe.container_engine import HOOKS
+from carla_launcher.observe.container_engine import HOOKS
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 from tests.stack.stack import docker
 from tests.wire.launched import own_limits
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
-QUICK = "config/td3_config_quick.yaml"
+QUICK = "quick"
 TAG = "none"
 
 

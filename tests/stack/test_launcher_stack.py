@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from launcher.observe.memory import MemoryReader
-from launcher.observe.pools import Cards, Pool
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.pools import Cards, Pool
 from tests import memory_hog
 from tests.crowd import until
 from tests.memory_hog import Hog
@@ -27,7 +27,7 @@ Command = Callable[..., Contained]
 ENDLESS = 100_000
 CONTROL_PORT = 2099  # of the container's own loopback
 STEPS = 120
-RESERVE_MIB = 256  # launcher/launcher.yaml
+RESERVE_MIB = 256  # launcher/carla_launcher/launcher.yaml
 # As the agent says of it: 593 MiB whole, 537 in halves, 509 in quarters.
 BATCH = 1024
 WIDE = {
@@ -153,7 +153,7 @@ def test_a_child_killed_for_memory_is_no_success_though_the_container_exits_0(co
 
     settings["training"] = {**settings["training"], "total_steps": witness.look() + 200}  # for the next agent
     run.configure(settings)
-    ask = ("-m", "agent", "request", "apply", "--run-dir", str(run.run), "--set", f"td3.micro_batch={BATCH}")
+    ask = ("-m", "carla_td3", "request", "apply", "--run-dir", str(run.run), "--set", f"td3.micro_batch={BATCH}")
     assert program(0, *ask, "--wait").returncode == 0
     run.until(lambda: run.events("agent_ended"))
     ended = run.events("agent_ended")[0]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from agent import config
-from agent.td3.td3 import TD3
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3 import config
+from carla_td3.td3.td3 import TD3
 from tests.stack.conftest import StartStack
 from tests.stack.stack import CALLER, Stack, docker
 from tests.wire.trainee import SMALL

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from agent.memory.allocator import SHIPPED, VARIABLES
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.memory.allocator import SHIPPED, VARIABLES
 from tests.stack.conftest import StartStack
 from tests.stack.stack import CALLER
 from tests.wire.trainee import SMALL

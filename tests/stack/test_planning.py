@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from contract.paths import RunPaths
-from launcher.act.compose.project import name_of
+from carla_launcher.act.compose.project import name_of
+from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.stack.stack import CALLER, docker
 
-QUICK = str(REPOSITORY / "config" / "td3_config_quick.yaml")
+QUICK = "quick"
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def runs(tmp_path: Path) -> Path:
 
 def plan(runs: Path, **environment: str) -> dict[str, Any]:
     """Return the plan; whatever is told of its project afterwards is under ``left``."""
-    command = [sys.executable, "-m", "launcher", "plan", "--json", "--config", QUICK, "--runs-dir", str(runs)]
+    command = [sys.executable, "-m", "carla_launcher", "plan", "--json", "--config", QUICK, "--runs-dir", str(runs)]
     planner = subprocess.Popen(
         [*command, "--runtime", "compose", "--simulator", "carla-lite"],
         stdout=subprocess.PIPE,

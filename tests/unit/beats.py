@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
+from carla_run.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
 
 BEAT = Heartbeat(
     time=0.0,

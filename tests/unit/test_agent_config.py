@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent import config
-from agent.memory import estimate
-from agent.memory.estimate import MIB
+from carla_td3 import config
+from carla_td3.layered_yaml import presets
+from carla_td3.memory import estimate
+from carla_td3.memory.estimate import MIB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CONFIGS = sorted((REPOSITORY / "config").glob("td3_config*.yaml"))
+CONFIGS = [*sorted((REPOSITORY / "config").glob("*.yaml")), *map(Path, presets())]
 
 
 def write(path: Path, text: str) -> Path:
@@ -40,15 +41,11 @@ def test_every_shipped_configuration_loads_and_survives_a_round_trip(path: Path)
     assert config.validate(yaml.safe_load(yaml.safe_dump(config.dump(loaded))), "dump") == loaded
 
 
-PRESETS = ["lowmem", "offload", "hostram"]
-
-
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ["lowmem", "offload", "hostram"])
 def test_a_preset_states_only_what_differs(preset: str) -> None:
-    full = config.dump(config.load(REPOSITORY / "config" / "td3_config.yaml"))
-    text = (REPOSITORY / "config" / f"td3_config_{preset}.yaml").read_text(encoding="utf-8")
-    stated = yaml.safe_load(text)
-    assert stated.pop("extends") == "td3_config.yaml"
+    full = config.dump(config.load(Path("full")))
+    stated = yaml.safe_load(presets()[preset].read_text(encoding="utf-8"))
+    assert stated.pop("extends") == "full"
     for section, values in stated.items():
         for key, value in values.items():
             assert full[section][key] != value, f"{section}.{key} repeats the first file"
@@ -56,12 +53,27 @@ def test_a_preset_states_only_what_differs(preset: str) -> None:
 
 @pytest.mark.parametrize(("preset", "batch"), [("lowmem", 64), ("offload", 256), ("hostram", 256)])
 def test_a_preset_needs_less_where_it_says_so(preset: str, batch: int) -> None:
-    full, chosen = (config.load(REPOSITORY / "config" / f"td3_config{name}.yaml") for name in ("", f"_{preset}"))
+    full, chosen = (config.load(Path(name)) for name in ("full", preset))
     assert chosen.td3.batch_size == batch  # the effective one, which learning depends on
     on_gpu, on_cpu = ([estimate.estimate(each, cuda=cuda) for each in (full, chosen)] for cuda in (True, False))
     device_mib, host_mib = {"lowmem": (45, 20), "offload": (70, 22), "hostram": (50, 65)}[preset]
     assert on_gpu[0].total("device") - on_gpu[1].total("device") >= device_mib * MIB
     assert on_cpu[0].total("host") - on_cpu[1].total("host") >= host_mib * MIB
+
+
+def test_a_preset_is_found_by_its_name_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = write(tmp_path / "own.yaml", "extends: lowmem\nseed: 7")
+    assert config.load(own) == config.load(Path("lowmem"), {"seed": 7})
+    with pytest.raises(config.ConfigError, match="lowmen: neither a file nor a preset; the presets are 50k, full,"):
+        config.load(Path("lowmen"))
+
+
+def test_a_file_wins_over_a_preset_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "lowmem", "td3: {batch_size: 2}")
+    assert config.load(Path("lowmem")).td3.batch_size == 2
+    assert config.load(write(tmp_path / "own.yaml", "extends: lowmem")).td3.batch_size == 2
 
 
 def test_overrides_win_over_files_and_files_over_defaults(tmp_path: Path) -> None:

@@ -14,18 +14,18 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from agent import config
-from agent.__main__ import app as agent_app
-from agent.trainer.requests import APPLICABLE
+from carla_launcher.cli import app as launcher_app
+from carla_launcher.config import SHIPPED
 from carla_lite.blueprints.listed import LISTED_ONLY
 from carla_lite.command import app as lite_app
-from contract.events import AgentEvent, CannotFit, CollectorEnd, CollectorRestarted, Failed, LauncherEvent, NoCuda
-from contract.exits import Exit
-from contract.heartbeat import Cuda, Phase
-from contract.paths import RunPaths
-from contract.requests import RequestKind
-from launcher.cli import app as launcher_app
-from launcher.config import SHIPPED
+from carla_run.events import AgentEvent, CannotFit, CollectorEnd, CollectorRestarted, Failed, LauncherEvent, NoCuda
+from carla_run.exits import Exit
+from carla_run.heartbeat import Cuda, Phase
+from carla_run.paths import RunPaths
+from carla_run.requests import RequestKind
+from carla_td3 import config
+from carla_td3.__main__ import app as agent_app
+from carla_td3.trainer.requests import APPLICABLE
 from tests.conftest import REPOSITORY
 
 RUN_DIRECTORY = (REPOSITORY / "docs" / "run-directory.md").read_text(encoding="utf-8")
@@ -162,9 +162,9 @@ def test_each_key_that_is_named_is_one() -> None:
 PROGRAMS: dict[str, Any] = {
     "scripts/launch.py": get_command(launcher_app),
     "launch.py": get_command(launcher_app),
-    "td3-launch": get_command(launcher_app),
-    "agent": get_command(agent_app),
-    "carla_lite": get_command(lite_app),
+    "carla-launcher": get_command(launcher_app),
+    "carla-td3": get_command(agent_app),
+    "carla-lite": get_command(lite_app),
 }
 
 
@@ -175,7 +175,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
         fenced = [line for block in re.findall(r"```bash\n(.*?)```", text, re.S) for line in block.splitlines()]
         for line in [*fenced, *(line.replace("\n", " ") for line in named(re.sub(r"```.*?```", "", text, flags=re.S)))]:
             found = re.search(
-                r"(?:python3? (?:-m )?|^)(td3-launch|launch\.py|agent|carla_lite|(?:scripts|benchmarks)/\w+\.py) ", line
+                r"(?:python3? |^)(carla-(?:launcher|td3|lite)|launch\.py|(?:scripts|benchmarks)/\w+\.py) ", line
             )
             if found:
                 words = re.split(r" #|\|| && | > | & |&$|;", line[found.end() :])[0]
@@ -189,7 +189,7 @@ def options(command: Any) -> set[str]:
 def known_options(program: str, words: list[str]) -> set[str]:
     """Return the options of a program, or of the command of it that the words begin with."""
     if program in ("scripts/train_td3.py", "scripts/evaluate_td3.py"):
-        return options(PROGRAMS["agent"].commands[program[8:].partition("_")[0]])
+        return options(PROGRAMS["carla-td3"].commands[program[8:].partition("_")[0]])
     found = PROGRAMS.get(program)
     if found is not None:
         return options(found.commands[words[0]] if hasattr(found, "commands") else found)

@@ -14,10 +14,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from agent import config as agent
-from contract.exits import Exit
-from contract.section import LARGEST, keys_of, model_in
-from launcher import config as launcher
+from carla_launcher import config as launcher
+from carla_run.exits import Exit
+from carla_run.section import LARGEST, keys_of, model_in
+from carla_td3 import config as agent
 
 PATH = tuple[str | int, ...]
 NUMBERS = {"nan": math.nan, "infinity": math.inf, "minus one": -1, "zero": 0, "too large": LARGEST + 1, "1e30": 1e30}

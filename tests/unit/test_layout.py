@@ -1,11 +1,9 @@
-"""The rules that keep the rooms apart, and the folder ``carla/`` from shadowing the client of the same name."""
+"""The rules that keep the packages and their rooms apart."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,17 +18,22 @@ else:
     import tomli as tomllib
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGES = {"agent": "agent", "contract": "contract", "launcher": "launcher", "carla_lite": "carla/lite/carla_lite"}
-FORBIDDEN = {
-    "agent": {"launcher", "carla_lite"},
-    "launcher": {"agent", "carla_lite", "torch", "carla"},
-    "carla_lite": {"agent", "contract", "launcher", "carla", "torch"},
+PACKAGES = {
+    "carla_td3": "agent/carla_td3",
+    "carla_run": "contract/carla_run",
+    "carla_launcher": "launcher/carla_launcher",
+    "carla_lite": "carla/lite/carla_lite",
 }
-WITH_PACKAGES = {f"contract.{name}" for name in ("events", "heartbeat", "refusal", "requests", "section", "yaml_file")}
+FORBIDDEN = {
+    "carla_td3": {"carla_launcher", "carla_lite"},
+    "carla_launcher": {"carla_td3", "carla_lite", "torch", "carla"},
+    "carla_lite": {"carla_td3", "carla_run", "carla_launcher", "carla", "torch"},
+}
+WITH_PACKAGES = {f"carla_run.{name}" for name in ("events", "heartbeat", "refusal", "requests", "section", "yaml_file")}
 """The only modules of the contract that may import pydantic or PyYAML: the others run under ``python -S``, too."""
 
-WITHOUT_CIRCLES_OF_ROOMS = ("agent", "launcher", "carla_lite")
-LOOKS_ONLY = {"launcher.observe": {"launcher.observe"}, "launcher.reserve": {"launcher.reserve", "launcher.observe"}}
+WITHOUT_CIRCLES_OF_ROOMS = ("carla_td3", "carla_launcher", "carla_lite")
+LOOKS_ONLY = {"observe": {"observe"}, "reserve": {"reserve", "observe"}}
 """The launcher's rooms that know nothing of its others."""
 
 
@@ -65,8 +68,8 @@ def test_a_room_imports_only_what_it_may(package: str) -> None:
 
 
 def test_the_contract_is_below_all_and_needs_no_package_but_pydantic_and_pyyaml() -> None:
-    entered = {(module, name.split(".")[0]) for module, path in modules("contract").items() for name in imports(path)}
-    beyond = {(module, name) for module, name in entered if name not in sys.stdlib_module_names | {"contract"}}
+    entered = {(module, name.split(".")[0]) for module, path in modules("carla_run").items() for name in imports(path)}
+    beyond = {(module, name) for module, name in entered if name not in sys.stdlib_module_names | {"carla_run"}}
     assert {name for _, name in beyond} == {"pydantic", "pydantic_core", "yaml"}
     assert {module for module, _ in beyond} == WITH_PACKAGES
 
@@ -104,38 +107,10 @@ def test_no_rooms_go_in_a_circle(package: str) -> None:
 
 @pytest.mark.parametrize("name", LOOKS_ONLY)
 def test_what_only_looks_enters_no_room_that_decides_acts_or_shows(name: str) -> None:
-    assert {room(target) for module, target in imported("launcher").edges if room(module) == name} <= LOOKS_ONLY[name]
-
-
-def test_the_folder_carla_is_no_package() -> None:
-    assert not list((REPOSITORY / "carla").glob("*.py"))
-    assert not list((REPOSITORY / "carla" / "lite").glob("*.py"))
-
-
-def test_the_client_is_found_from_the_repository_root() -> None:
-    spec = importlib.util.find_spec("carla.libcarla")
-    assert spec is not None
-    assert spec.origin is not None
-    program = "import carla; print(carla.Location(1, 2, 3).y)"
-    answer = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "2.0"
-
-
-def test_tools_know_that_carla_is_not_ours() -> None:
-    tool = project_file()["tool"]
-    assert "carla" in tool["ruff"]["lint"]["isort"]["known-third-party"]
-    skipped = [override for override in tool["mypy"]["overrides"] if "carla.*" in override["module"]]
-    assert skipped[0]["follow_imports"] == "skip"
-    assert "--import-mode=importlib" in tool["pytest"]["ini_options"]["addopts"]
-
-
-def test_the_build_names_every_package_and_no_other() -> None:
-    build = project_file()["tool"]["setuptools"]
-    on_disk = {
-        module for package in PACKAGES for module, path in modules(package).items() if path.name == "__init__.py"
+    entered = {
+        room(there) for here, there in imported("carla_launcher").edges if room(here) == f"carla_launcher.{name}"
     }
-    assert set(build["packages"]) == on_disk
-    assert build["package-dir"] == {"carla_lite": "carla/lite/carla_lite"}
+    assert entered <= {f"carla_launcher.{each}" for each in LOOKS_ONLY[name]}
 
 
 def test_pinned_versions_agree() -> None:

@@ -11,18 +11,18 @@ import pytest
 import torch
 import yaml
 
-from agent import config
-from agent.cli.evaluation import trained
-from agent.config import ConfigError
-from agent.td3.replay.frames import FrameStack
-from agent.td3.replay.layout import privileged_numbers
-from agent.td3.td3 import TD3
-from agent.trainer import checkpoint
-from agent.trainer.learner import architecture
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.cli.evaluation import trained
+from carla_td3.config import ConfigError
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.layout import privileged_numbers
+from carla_td3.td3.td3 import TD3
+from carla_td3.trainer import checkpoint
+from carla_td3.trainer.learner import architecture
 from tests.conftest import REPOSITORY
 
-TRAFFIC = REPOSITORY / "config" / "td3_config_traffic.yaml"
+TRAFFIC = Path("traffic")
 
 
 def test_every_shipped_variant_is_a_configuration_of_as_many_updates(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ def make_test(
 def stand_ins(folder: Path) -> Path:
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+    (folder / "carla" / "lite").mkdir(parents=True)
+    for name in ("Makefile", "pyproject.toml", "carla/lite/pyproject.toml", "constraints.txt"):
         shutil.copyfile(REPOSITORY / name, folder / name)
     (programs / "python").write_text(STAND_IN, encoding="ascii")
     (programs / "python").chmod(0o755)
@@ -92,7 +93,7 @@ def test_one_installation_is_enough_for_the_linters_and_the_tests_after_them(tmp
     assert make(tmp_path, "test").returncode == 0
     called = (tmp_path / "called").read_text(encoding="ascii").splitlines()
     assert [line for line in called if "install" in line] == [
-        f"python -m pip install -q -c constraints.txt -e .[{LINT}]"
+        f"python -m pip install -q -c constraints.txt -e carla/lite -e .[{LINT}]"
     ]
 
 
@@ -118,4 +119,4 @@ def test_each_purpose_installs_what_it_needs_and_no_more(tmp_path: Path, purpose
     ended = make(tmp_path, purpose)
     assert ended.returncode == 0, ended.stderr
     installs = [line for line in (tmp_path / "called").read_text(encoding="ascii").splitlines() if "install" in line]
-    assert installs == [f"python -m pip install -q -c constraints.txt -e .[{extras}]"]
+    assert installs == [f"python -m pip install -q -c constraints.txt -e carla/lite -e .[{extras}]"]

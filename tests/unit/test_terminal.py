@@ -14,14 +14,14 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from contract.exits import Exit
-from contract.paths import RunPaths
-from launcher.cli import MOST_NAME_BYTES, app
+from carla_launcher.cli import MOST_NAME_BYTES, app
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 from tests.crowd import until
 from tests.unit.launcher.test_dashboard import FILES
 
-LAUNCHER, AGENT = ("-m", "launcher"), ("-m", "agent")
+LAUNCHER, AGENT = ("-m", "carla_launcher"), ("-m", "carla_td3")
 LOCAL = ("--runtime", "process", "--simulator", "carla-lite")
 
 
@@ -54,17 +54,16 @@ run(program, run_name="__main__")
 @pytest.mark.parametrize(
     ("program", "module", "said"),
     [
-        ("launcher", "launcher.wiring", "launcher: interrupted.\n"),
-        ("scripts/launch.py", "launcher.options", "launcher: interrupted.\n"),
-        ("agent", "agent.memory.allocator", "agent: interrupted.\n"),
-        ("scripts/train_td3.py", "agent.memory.allocator", "agent: interrupted.\n"),
-        ("scripts/evaluate_td3.py", "agent.memory.allocator", "agent: interrupted.\n"),
+        ("carla_launcher", "carla_launcher.wiring", "launcher: interrupted.\n"),
+        ("scripts/launch.py", "carla_launcher.options", "launcher: interrupted.\n"),
+        ("carla_td3", "carla_td3.memory.allocator", "agent: interrupted.\n"),
+        ("scripts/train_td3.py", "carla_td3.memory.allocator", "agent: interrupted.\n"),
+        ("scripts/evaluate_td3.py", "carla_td3.memory.allocator", "agent: interrupted.\n"),
         ("carla_lite", "carla_lite.server", ""),
     ],
 )
 def test_ctrl_c_while_a_program_loads_is_a_word(program: str, module: str, said: str) -> None:
-    path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "carla/lite")])
-    ended = run("-c", WHILE_IT_LOADS, module, program, "--help", PYTHONPATH=path)
+    ended = run("-c", WHILE_IT_LOADS, module, program, "--help")
     assert (ended.returncode, ended.stderr) == (Exit.INTERRUPTED, said)
 
 
@@ -98,11 +97,11 @@ def test_ctrl_c_while_the_launcher_plans_is_a_word_and_starts_nothing(
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
-        (["doctor"], "launcher.cli.doctor_command.run"),
-        (["report", "night"], "launcher.cli.report_process.write_report"),
-        (["report", "--compare", "night", "night"], "launcher.cli.report_process.write_comparison"),
-        (["submit"], "launcher.slurm.submit.submit"),
-        (["down", "night"], "launcher.cli.down_command.run"),
+        (["doctor"], "carla_launcher.cli.doctor_command.run"),
+        (["report", "night"], "carla_launcher.cli.report_process.write_report"),
+        (["report", "--compare", "night", "night"], "carla_launcher.cli.report_process.write_comparison"),
+        (["submit"], "carla_launcher.slurm.submit.submit"),
+        (["down", "night"], "carla_launcher.cli.down_command.run"),
     ],
     ids=lambda part: part[0] if isinstance(part, list) else None,
 )
@@ -123,7 +122,7 @@ def test_ctrl_c_in_each_of_the_launcher_s_commands_is_a_word(
 def test_ctrl_c_in_each_of_the_agent_s_commands_is_a_word(wrapped: str) -> None:
     body = f"""
 import signal, typer
-from agent.cli import commands
+from carla_td3.cli import commands
 def command():
     with commands.{wrapped}(False):
         signal.raise_signal(signal.SIGINT)

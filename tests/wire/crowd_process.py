@@ -12,13 +12,13 @@ import sys
 
 import numpy as np
 
-from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
-from agent.env.driving import DrivingEnv
-from agent.env.expert import Action, PidPurePursuit
-from agent.env.observation import DriverState, Observation
-from agent.env.route import Route, held_out_routes
-from agent.evaluation.drivers import Driver, Stop
-from agent.evaluation.routes import completed, evaluate
+from carla_td3.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.expert import Action, PidPurePursuit
+from carla_td3.env.observation import DriverState, Observation
+from carla_td3.env.route import Route, held_out_routes
+from carla_td3.evaluation.drivers import Driver, Stop
+from carla_td3.evaluation.routes import completed, evaluate
 
 SECOND = 10
 NEAR_M = 70.0

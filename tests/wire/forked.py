@@ -17,12 +17,12 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
 # Adam imports torch._dynamo when it is first made. None of these starts a thread of torch's.
-LOADED = ["agent.cli.commands", "agent.memory.preflight", "agent.trainer.loop", "torch._dynamo", __name__]
+LOADED = ["carla_td3.cli.commands", "carla_td3.memory.preflight", "carla_td3.trainer.loop", "torch._dynamo", __name__]
 ForkServerContext().set_forkserver_preload(LOADED)
 
 
 class ForkedAgent(ForkServerProcess):
-    """``python -m agent``, with what tests use of a :class:`subprocess.Popen` whose output is one pipe of text."""
+    """``python -m carla_td3``, with what tests use of a :class:`subprocess.Popen` whose output is one pipe of text."""
 
     def __init__(self, arguments: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
         super().__init__(daemon=True)  # pytest's own end stops what a failed test left, and doesn't wait for it

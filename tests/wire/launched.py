@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import yaml
 
-from launcher.config import SHIPPED
+from carla_launcher.config import SHIPPED
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.wire.trainee import rows
@@ -31,7 +31,7 @@ training: {total_steps: %(steps)d, warmup_steps: 50, updates_per_step: 0.05, log
 evaluation: {every_steps: 0, final_episodes: 0, baselines: false, video: false}
 """
 ENDLESS = 1_000_000
-OURS = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "carla" / "lite")))
+OURS = os.pathsep.join(str(REPOSITORY / folder) for folder in ("agent", "launcher", "contract", "carla/lite"))
 PROCESSES = 5  # simulator, learner, collector and two shims
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
-from contract import requests
-from contract.paths import RunPaths
-from launcher.config import SHIPPED
-from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import SHARED
-from launcher.observe.pools import Cards
+from carla_launcher.config import SHIPPED
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.nvml import SHARED
+from carla_launcher.observe.pools import Cards
+from carla_run import requests
+from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 from tests.memory_hog import Hog

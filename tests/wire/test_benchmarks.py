@@ -15,17 +15,17 @@ import psutil
 import pytest
 import yaml
 
-from agent import config
-from agent.cli.evaluation import trained
-from agent.run_directory import prepare, save_config
-from agent.td3.replay.replay import Replay
-from agent.trainer.learner import Learner
-from agent.trainer.pacing import Counters
-from contract.exits import Exit
-from contract.heartbeat import read_heartbeat
-from contract.paths import RunPaths
-from contract.processes import tree
-from contract.readers import read_lines
+from carla_run.exits import Exit
+from carla_run.heartbeat import read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.processes import tree
+from carla_run.readers import read_lines
+from carla_td3 import config
+from carla_td3.cli.evaluation import trained
+from carla_td3.run_directory import prepare, save_config
+from carla_td3.td3.replay.replay import Replay
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.pacing import Counters
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.wire.trainee import SMALL, running

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from agent import config
-from agent.trainer import checkpoint
-from agent.trainer.learner import architecture
+from carla_td3 import config
+from carla_td3.trainer import checkpoint
+from carla_td3.trainer.learner import architecture
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S
 from tests.soak.run_monitor import RunMonitor

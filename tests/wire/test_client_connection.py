@@ -13,9 +13,9 @@ import carla
 import msgpack
 import pytest
 
-from launcher import config, wiring
-from launcher.observe.health import Address
-from launcher.observe.simulator import SimulatorMonitor
+from carla_launcher import config, wiring
+from carla_launcher.observe.health import Address
+from carla_launcher.observe.simulator import SimulatorMonitor
 from tests.crowd import PATIENCE_S, until
 
 PROTOCOL_VERSION = "0.9.16"

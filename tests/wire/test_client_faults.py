@@ -9,7 +9,7 @@ import carla
 import numpy as np
 import pytest
 
-from launcher.observe.health import Address, check
+from carla_launcher.observe.health import Address, check
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S, until
 from tests.faults import CHECK_S, Faulty, listens, run, started

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from ray_nodes import actors_of, add_node, ray_cluster
 
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
 from tests.conftest import Server
 from tests.crowd import until
 from tests.wire.conftest import NewRun

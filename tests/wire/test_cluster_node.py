@@ -13,18 +13,18 @@ import numpy as np
 import psutil
 import pytest
 
-from agent import config
-from agent.cluster.chunks import UNACKNOWLEDGED, Received
-from agent.cluster.node import Ask, Begin, Node, Told
-from agent.cluster.simulator import Simulator
-from agent.exchange.messages import EpisodeEnded, Ready, Stop
-from agent.exchange.weights import flatten
-from agent.td3.networks import Policy
-from agent.td3.replay.frames import FrameStack
-from agent.td3.replay.replay import Replay
-from agent.td3.replay.ring import Ring
-from agent.trainer.shares import settings_of
-from contract.events import CollectorEnd
+from carla_run.events import CollectorEnd
+from carla_td3 import config
+from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
+from carla_td3.cluster.node import Ask, Begin, Node, Told
+from carla_td3.cluster.simulator import Simulator
+from carla_td3.exchange.messages import EpisodeEnded, Ready, Stop
+from carla_td3.exchange.weights import flatten
+from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.replay import Replay
+from carla_td3.td3.replay.ring import Ring
+from carla_td3.trainer.shares import settings_of
 from tests.crowd import until
 from tests.wire.launched import own_limits
 from tests.wire.trainee import SMALL, running
@@ -121,7 +121,7 @@ def test_a_collector_that_was_killed_leaves_all_that_it_finished_and_the_next_go
     learner = Learner(node, tmp_path / "ring")
     learner.begin("one")
     learner.drive(20)
-    (collector,) = [each for each in family() if "agent.collector" in each.cmdline()]
+    (collector,) = [each for each in family() if "carla_td3.collector" in each.cmdline()]
     os.kill(collector.pid, signal.SIGKILL)
     ended = learner.until(lambda told: told.ended is not None, 1000).ended
     assert ended is not None

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from agent.collector.warm_up import warmup_action
-from agent.config import ActionRateConfig, EnvironmentConfig, RewardConfig, SimulatorConfig, TimeLimitConfig
-from agent.env import hazards
-from agent.env.driving import DrivingEnv
-from agent.env.expert import PidPurePursuit
-from agent.env.route import Route, held_out_routes
-from agent.env.surroundings import Surroundings
-from agent.env.traffic_lights import LightWatch
-from agent.evaluation.drivers import Driver, RandomDriver, Stop
-from agent.evaluation.routes import completed
-from agent.evaluation.video import record
+from carla_td3.collector.warm_up import warmup_action
+from carla_td3.config import ActionRateConfig, EnvironmentConfig, RewardConfig, SimulatorConfig, TimeLimitConfig
+from carla_td3.env import hazards
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.expert import PidPurePursuit
+from carla_td3.env.route import Route, held_out_routes
+from carla_td3.env.surroundings import Surroundings
+from carla_td3.env.traffic_lights import LightWatch
+from carla_td3.evaluation.drivers import Driver, RandomDriver, Stop
+from carla_td3.evaluation.routes import completed
+from carla_td3.evaluation.video import record
 from tests.conftest import Server, StartServer
 
 CONFIG = EnvironmentConfig()

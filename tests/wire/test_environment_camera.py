@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from agent.config import CameraConfig, EnvironmentConfig, NarrowConfig, SimulatorConfig, StackConfig
-from agent.env.driving import DrivingEnv
+from carla_td3.config import CameraConfig, EnvironmentConfig, NarrowConfig, SimulatorConfig, StackConfig
+from carla_td3.env.driving import DrivingEnv
 from tests.conftest import Server
 
 CAMERA = CameraConfig(

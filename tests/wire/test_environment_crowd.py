@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,12 +12,12 @@ import carla
 import numpy as np
 import pytest
 
-from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
-from agent.env.driving import DrivingEnv
-from agent.env.expert import PidPurePursuit
-from agent.env.hazards import Ahead
-from agent.env.route import held_out_routes
-from agent.env.walkers import Walkers
+from carla_td3.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.expert import PidPurePursuit
+from carla_td3.env.hazards import Ahead
+from carla_td3.env.route import held_out_routes
+from carla_td3.env.walkers import Walkers
 from tests.conftest import REPOSITORY, Server, serve
 from tests.crowd import PATIENCE_S
 from tests.wire.crowd_process import NEAR_M
@@ -46,7 +45,6 @@ def test_drives_draw_who_is_there_and_a_seed_or_an_evaluation_brings_the_same_to
     ended = subprocess.run(
         [sys.executable, str(PROCESS), str(town.port)],
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

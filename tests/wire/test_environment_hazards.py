@@ -10,13 +10,13 @@ import carla
 import numpy as np
 import pytest
 
-from agent.config import EnvironmentConfig, SimulatorConfig
-from agent.env import privileged
-from agent.env.car import Motion
-from agent.env.driving import DrivingEnv
-from agent.env.hazards import FRONT_M, Light, hazards
-from agent.env.route import Route, held_out_routes
-from agent.env.surroundings import Surroundings
+from carla_td3.config import EnvironmentConfig, SimulatorConfig
+from carla_td3.env import privileged
+from carla_td3.env.car import Motion
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.hazards import FRONT_M, Light, hazards
+from carla_td3.env.route import Route, held_out_routes
+from carla_td3.env.surroundings import Surroundings
 from tests.conftest import Server
 
 STEP = np.zeros(2, np.float32)

@@ -9,13 +9,13 @@ import carla
 import numpy as np
 import pytest
 
-from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
-from agent.env.driving import DrivingEnv
-from agent.env.expert import PidPurePursuit
-from agent.env.route import held_out_routes
-from agent.env.stop_signs import stop_signs
-from agent.env.surroundings import Surroundings
-from agent.evaluation.routes import completed, evaluate
+from carla_td3.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.expert import PidPurePursuit
+from carla_td3.env.route import held_out_routes
+from carla_td3.env.stop_signs import stop_signs
+from carla_td3.env.surroundings import Surroundings
+from carla_td3.evaluation.routes import completed, evaluate
 from tests.conftest import Server
 
 RED, GREEN = carla.TrafficLightState.Red, carla.TrafficLightState.Green

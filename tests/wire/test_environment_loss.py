@@ -15,14 +15,14 @@ import carla
 import numpy as np
 import pytest
 
-from agent.config import ConfigError, EnvironmentConfig, SimulatorConfig
-from agent.env.driving import DrivingEnv
-from agent.env.expert import PidPurePursuit
-from agent.env.observation import DriverState, Observation
-from agent.env.route import held_out_routes
-from agent.env.sensors import FrameCamera
-from agent.env.session import NoSimulator, Session, SimulatorLost
-from agent.evaluation.routes import completed, evaluate
+from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.expert import PidPurePursuit
+from carla_td3.env.observation import DriverState, Observation
+from carla_td3.env.route import held_out_routes
+from carla_td3.env.sensors import FrameCamera
+from carla_td3.env.session import NoSimulator, Session, SimulatorLost
+from carla_td3.evaluation.routes import completed, evaluate
 from tests.conftest import REPOSITORY, Server, StartServer, port_pair
 from tests.crowd import PATIENCE_S, until
 from tests.wire.conftest import spawned
@@ -209,7 +209,7 @@ def test_what_a_killed_collector_left_is_removed_and_nothing_else(start_server: 
     library = (world := other_client(server).get_world()).get_blueprint_library()
     foreign = world.spawn_actor(library.find("vehicle.tesla.model3"), world.get_map().get_spawn_points()[7])
     script = (
-        "import os\nfrom agent.config import *\nfrom agent.env.driving import DrivingEnv\n"
+        "import os\nfrom carla_td3.config import *\nfrom carla_td3.env.driving import DrivingEnv\n"
         f"env = DrivingEnv(None, SimulatorConfig(host='127.0.0.1', port={server.port}))\n"
         "env.reset(); os.kill(os.getpid(), 9)"
     )
@@ -292,9 +292,9 @@ def test_a_route_lost_with_the_simulator_is_driven_again(start_server: StartServ
 TRAFFIC = """
 import hashlib, json, os, sys
 import numpy as np
-from agent.env.expert import PidPurePursuit
-from agent.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
-from agent.env.driving import DrivingEnv
+from carla_td3.env.expert import PidPurePursuit
+from carla_td3.config import EnvironmentConfig, SimulatorConfig, TrafficConfig
+from carla_td3.env.driving import DrivingEnv
 config = EnvironmentConfig(traffic=TrafficConfig(vehicles=6))
 env = DrivingEnv(config, SimulatorConfig(host="127.0.0.1", port=int(sys.argv[1])), seed=4)
 driver = PidPurePursuit()

@@ -1,4 +1,4 @@
-"""``python -m agent evaluate`` against a real simulator: stopped, killed, and gone on with."""
+"""``python -m carla_td3 evaluate`` against a real simulator: stopped, killed, and gone on with."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from contract.exits import Exit
-from contract.readers import read_lines
+from carla_run.exits import Exit
+from carla_run.readers import read_lines
 from tests.conftest import REPOSITORY, Server, StartServer
 from tests.crowd import until
 from tests.wire.forked import ForkedAgent

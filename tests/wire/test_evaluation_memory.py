@@ -9,16 +9,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.collector.evaluations import RunEvaluations
-from agent.collector.watchdog import WatchdogEnv
-from agent.config import AgentConfig, validate
-from agent.evaluation.routes import completed
-from agent.exchange.messages import Driving
-from agent.exchange.status import Status
-from agent.td3.networks import Policy
-from contract.heartbeat import CollectorState
-from contract.paths import RunPaths
-from contract.processes import held_mib
+from carla_run.heartbeat import CollectorState
+from carla_run.paths import RunPaths
+from carla_run.processes import held_mib
+from carla_td3.collector.evaluations import RunEvaluations
+from carla_td3.collector.watchdog import WatchdogEnv
+from carla_td3.config import AgentConfig, validate
+from carla_td3.evaluation.routes import completed
+from carla_td3.exchange.messages import Driving
+from carla_td3.exchange.status import Status
+from carla_td3.td3.networks import Policy
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import Connect, NewRun
 from tests.wire.trainee import SMALL, Run

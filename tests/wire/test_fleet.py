@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.td3.replay.replay import Replay
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_td3.td3.replay.replay import Replay
 from tests.conftest import Server, StartServer, port_pair
 from tests.crowd import PATIENCE_S
 from tests.wire.conftest import Connect, NewRun

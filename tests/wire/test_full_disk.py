@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contract.exits import Exit
+from carla_run.exits import Exit
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S
 from tests.disks import fill, read_only, small_disk

@@ -17,11 +17,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.utils.passive_env_checker import env_render_passive_checker
 
-from agent.config import ConfigError, EnvironmentConfig
-from agent.env import ENVIRONMENT_ID
-from agent.env.claim import Occupied
-from agent.env.driving import DrivingEnv
-from agent.env.session import NoSimulator
+from carla_td3.config import ConfigError, EnvironmentConfig
+from carla_td3.env import ENVIRONMENT_ID
+from carla_td3.env.claim import Occupied
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.session import NoSimulator
 from tests.conftest import Server, StartServer, port_pair
 
 ADDRESS = ("CARLA_HOST", "CARLA_PORT", "CARLA_PORTS", "CARLA_OTHERS")
@@ -175,7 +175,7 @@ def test_a_second_environment_on_a_simulator_is_refused_until_the_first_is_close
 HOLDER = """
 import sys, time
 import gymnasium
-import agent.env
+import carla_td3.env
 env = gymnasium.make("CarlaTD3/Driving-v0", simulator={"port": int(sys.argv[1]), "patience_s": 60.0})
 env.reset()
 print("drives", flush=True)

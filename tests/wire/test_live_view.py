@@ -11,12 +11,12 @@ import cv2
 import numpy as np
 import pytest
 
-from agent.collector import live
-from agent.collector.live import LiveView
-from agent.collector.watchdog import WatchdogEnv
-from agent.config import validate
-from agent.exchange.status import Status
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3.collector import live
+from carla_td3.collector.live import LiveView
+from carla_td3.collector.watchdog import WatchdogEnv
+from carla_td3.config import validate
+from carla_td3.exchange.status import Status
 from tests.conftest import Server
 from tests.wire.trainee import SMALL
 

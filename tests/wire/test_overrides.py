@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.td3.replay.replay import Replay
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.td3.replay.replay import Replay
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S
 from tests.wire.conftest import NewRun

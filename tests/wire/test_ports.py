@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import config
+from carla_td3 import config
 from tests.conftest import REPOSITORY, ports
 
 LITE = [sys.executable, "-m", "carla_lite"]

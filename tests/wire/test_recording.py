@@ -18,10 +18,10 @@ import pytest
 import torch
 import yaml
 
-from agent.td3.replay.frames import PRIVILEGED
-from agent.td3.replay.layout import META
-from agent.td3.replay.replay import Replay
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.td3.replay.frames import PRIVILEGED
+from carla_td3.td3.replay.layout import META
+from carla_td3.td3.replay.replay import Replay
 from tests.conftest import REPOSITORY, StartServer
 from tests.crowd import PATIENCE_S, until
 from tests.faults import Faulty
@@ -54,7 +54,7 @@ def test_a_simulator_lost_among_cars_ends_it_with_one_sentence_and_keeps_the_ste
 ) -> None:
     given, shown = tmp_path / "given.yaml", tmp_path / "shown"
     given.write_text(yaml.safe_dump({**SMALL, "environment": ENVIRONMENT, "simulator": {"timeout_s": 4}}))
-    command = ("-m", "agent", "record", "--config", str(given), "--out", str(shown))
+    command = ("-m", "carla_td3", "record", "--config", str(given), "--out", str(shown))
     simulator = {"CARLA_HOST": "127.0.0.1", "CARLA_PORT": str(faulty.server.port)}
     recording = subprocess.Popen(
         [sys.executable, *command, "--steps", "1000"],
@@ -115,7 +115,7 @@ def test_a_training_learns_from_what_the_expert_showed(
     given.write_text(yaml.safe_dump({**SMALL, "environment": ENVIRONMENT}))
 
     def record(steps: int, *more: str) -> Any:
-        command = ("-m", "agent", "record", "--config", str(given), "--out", str(shown), "--steps", str(steps))
+        command = ("-m", "carla_td3", "record", "--config", str(given), "--out", str(shown), "--steps", str(steps))
         return program(server.port, *command, *more)
 
     recorded = record(STEPS)

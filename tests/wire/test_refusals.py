@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from launcher.observe.pools import PoolKind
-from launcher.resolve.footprint import Footprint
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.resolve.footprint import Footprint
 from tests.disks import small_disk
 from tests.gpu_stub.stub import Figures
 from tests.wire.launched import ENDLESS, QUICK, Launch, Launched, first_time, own_limits

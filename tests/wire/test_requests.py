@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent import config
-from agent.trainer import checkpoint
-from agent.trainer.learner import architecture
-from contract.exits import Exit
-from contract.paths import RunPaths
-from contract.requests import Answer, await_answer, send
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.requests import Answer, await_answer, send
+from carla_td3 import config
+from carla_td3.trainer import checkpoint
+from carla_td3.trainer.learner import architecture
 from tests.conftest import Server, StartServer, port_pair
 from tests.crowd import PATIENCE_S
 from tests.wire.conftest import Connect, NewRun
@@ -187,7 +187,7 @@ def test_a_person_asks_and_is_told_what_became_of_it(start_server: StartServer, 
     run = forked_run("run", start_server())
     process = run.start("--max-timesteps", "5000")
     run.wait(lambda: run.steps >= 40)
-    command = ("-m", "agent", "request", "--run-dir", str(run.path), "--wait")
+    command = ("-m", "carla_td3", "request", "--run-dir", str(run.path), "--wait")
     refused = program(run.port, *command, "apply", "--set", "seed=1")
     assert refused.returncode == Exit.BAD_CONFIG
     assert "`seed` can't change" in refused.stderr

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from contract.exits import Exit
-from contract.heartbeat import CollectorState
+from carla_run.exits import Exit
+from carla_run.heartbeat import CollectorState
 from tests.conftest import Server, StartServer
 from tests.crowd import PATIENCE_S
 from tests.soak.run_monitor import RunMonitor

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import yaml
 
-from launcher.config import SHIPPED
+from carla_launcher.config import SHIPPED
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures
 from tests.memory_hog import Hog

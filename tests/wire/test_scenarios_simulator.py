@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.exchange.status import Status
-from launcher.observe.memory import MemoryReader
-from launcher.observe.pools import Cards, PoolKind
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.pools import Cards, PoolKind
+from carla_td3.exchange.status import Status
 from tests.conftest import port_pair
 from tests.faults import tell
 from tests.soak.witness import Witness
@@ -91,7 +91,7 @@ def test_5_a_simulator_that_hangs_while_it_answers_version_is_started_again(laun
 def collector_of(launched: Launched) -> psutil.Process:
     """Return the agent's collector."""
     agent = psutil.Process(launched.read("launcher.json")["agent"]["pid"])
-    return next(each for each in agent.children() if "agent.collector" in each.cmdline())
+    return next(each for each in agent.children() if "carla_td3.collector" in each.cmdline())
 
 
 def until_gone(launched: Launched, process: psutil.Process) -> None:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import yaml
 
-from launcher.act.runtime import Role
+from carla_launcher.act.runtime import Role
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S
 from tests.wire.launched import ENDLESS, Launch, Launched, own_limits

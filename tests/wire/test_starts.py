@@ -10,18 +10,18 @@ import carla
 import numpy as np
 import pytest
 
-from agent.config import EnvironmentConfig, RouteConfig, SimulatorConfig, TimeLimitConfig
-from agent.env.car import start_of
-from agent.env.driving import STARTS_A_RESET, DrivingEnv
-from agent.env.expert import PidPurePursuit
-from agent.env.observation import DriverState, Observation
-from agent.env.route import Route, held_out_routes
-from agent.env.session import BlockedStart
-from agent.evaluation.metrics import write_json
-from agent.evaluation.routes import completed, evaluate
-from agent.evaluation.video import record
-from agent.exits import exit_code
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.config import EnvironmentConfig, RouteConfig, SimulatorConfig, TimeLimitConfig
+from carla_td3.env.car import start_of
+from carla_td3.env.driving import STARTS_A_RESET, DrivingEnv
+from carla_td3.env.expert import PidPurePursuit
+from carla_td3.env.observation import DriverState, Observation
+from carla_td3.env.route import Route, held_out_routes
+from carla_td3.env.session import BlockedStart
+from carla_td3.evaluation.metrics import write_json
+from carla_td3.evaluation.routes import completed, evaluate
+from carla_td3.evaluation.video import record
+from carla_td3.exits import exit_code
 from tests.conftest import Server, StartServer
 from tests.wire.conftest import NewRun
 from tests.wire.trainee import SMALL

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from agent.trainer import checkpoint
-from contract.exits import Exit
-from contract.heartbeat import CollectorState
+from carla_run.exits import Exit
+from carla_run.heartbeat import CollectorState
+from carla_td3.trainer import checkpoint
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S
 from tests.soak.run_monitor import RunMonitor

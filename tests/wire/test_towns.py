@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from agent.td3.replay.replay import Replay
+from carla_td3.td3.replay.replay import Replay
 from tests.wire.launched import Launch
 
 STEPS = 100

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
-from agent.evaluation import overlay
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_td3.evaluation import overlay
 from tests.conftest import Server, StartServer
 from tests.crowd import PATIENCE_S
 from tests.wire.conftest import NewRun
@@ -163,7 +163,7 @@ def test_stability_tells_a_run_that_leaks_from_one_that_does_not(
     run = new_run("run", module_server)
     ended = program(
         run.port,
-        *("-m", "agent", "stability", "--steps", "400", "--tolerance-mib", str(tolerance_mib)),
+        *("-m", "carla_td3", "stability", "--steps", "400", "--tolerance-mib", str(tolerance_mib)),
         *("--run-dir", str(run.path / "run"), "--config", str(run.config)),
         **environment,
     )

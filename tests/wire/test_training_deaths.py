@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from contract.exits import Exit
+from carla_run.exits import Exit
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S, until
 from tests.wire.conftest import NewRun
@@ -95,7 +95,7 @@ def test_a_run_is_never_overwritten_and_never_shared(start_server: StartServer, 
     process = run.start("--max-timesteps", "3000")
     run.wait(lambda: run.steps >= 30)
     for extra, sentence in ((("--resume",), "is being trained by process"), ((), "already holds a run")):
-        second = program(run.port, "-m", "agent", "train", "--run-dir", str(run.path), *extra)
+        second = program(run.port, "-m", "carla_td3", "train", "--run-dir", str(run.path), *extra)
         assert second.returncode == Exit.BAD_CONFIG
         assert sentence in second.stderr
     process.send_signal(signal.SIGTERM)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from tests.browser import browsing, needs_chromium
-from tests.conftest import REPOSITORY, port_pair
+from tests.conftest import port_pair
 from tests.crowd import PATIENCE_S, until
 
 PLACE = re.compile(r"window: its address is in (.+), for you only")
@@ -38,9 +38,7 @@ class Viewed:
     def __init__(self) -> None:
         self.port = port_pair()
         command = [sys.executable, "-m", "carla_lite", "--port", str(self.port), "--view"]
-        self.process = subprocess.Popen(
-            command, cwd=REPOSITORY / "carla" / "lite", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self.process.stdout is not None
         said = ""
         while not (place := PLACE.search(said)):
@@ -199,9 +197,7 @@ def test_another_map_is_shown_once_it_is_loaded() -> None:
 
 def test_a_port_that_is_taken_is_one_sentence(viewed: Viewed) -> None:
     command = [sys.executable, "-m", "carla_lite", "--port", "2999", "--view", "--view-port", str(viewed.window)]
-    ended = subprocess.run(
-        command, cwd=REPOSITORY / "carla" / "lite", capture_output=True, text=True, check=False, timeout=PATIENCE_S
-    )
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert ended.returncode == 69
     assert ended.stderr.startswith(f"carla-lite: can't listen on 127.0.0.1:{viewed.window} (Address already in use")
     assert ended.stderr.endswith("choose another with --view-port.\n")

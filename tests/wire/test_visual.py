@@ -21,8 +21,8 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from agent.evaluation.overlay import size_of
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.evaluation.overlay import size_of
 from tests.conftest import REPOSITORY, Server
 from tests.crowd import PATIENCE_S
 from tests.faults import Faulty

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from agent.collector.watchdog import WatchdogEnv
-from agent.config import validate
-from agent.env.conditions import Conditions
-from agent.env.route import Route
-from agent.exchange.status import Status
-from contract.heartbeat import CollectorState
+from carla_run.heartbeat import CollectorState
+from carla_td3.collector.watchdog import WatchdogEnv
+from carla_td3.config import validate
+from carla_td3.env.conditions import Conditions
+from carla_td3.env.route import Route
+from carla_td3.exchange.status import Status
 from tests.conftest import Server
 from tests.crowd import until
 from tests.faults import Faulty

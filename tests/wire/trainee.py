@@ -14,8 +14,8 @@ from typing import Any
 import safetensors.numpy
 import yaml
 
-from agent.td3.replay.replay import Replay
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.td3.replay.replay import Replay
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.wire.forked import ForkedAgent
@@ -63,7 +63,7 @@ class Run:
             ForkedAgent(words, REPOSITORY, environment)
             if self._forked
             else subprocess.Popen(
-                [sys.executable, "-m", "agent", *words],
+                [sys.executable, "-m", "carla_td3", *words],
                 cwd=REPOSITORY,
                 env=environment,
                 stdout=subprocess.PIPE,

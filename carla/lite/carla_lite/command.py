@@ -1,4 +1,4 @@
-"""What ``python -m carla_lite`` does: one server until SIGTERM or Ctrl-C.
+"""What ``carla-lite`` does: one server until SIGTERM or Ctrl-C.
 
 Owns the command line and the sentences for what a user can get wrong: exit code 2 for a fault, 65 for a map, 69 for a
 port.

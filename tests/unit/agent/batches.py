@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from agent.td3.replay.frames import DEFAULT, FrameStack
-from agent.td3.replay.replay import Batch
-from agent.td3.td3 import TD3
+from carla_td3.td3.replay.frames import DEFAULT, FrameStack
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import TD3
 
 
 def random_batch(size: int, seed: int = 0, privileged: int = 0, stack: FrameStack = DEFAULT) -> Batch:

@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from agent.config import ActionRateConfig
-from agent.env.actuators import Actuators
-from agent.env.observation import DriverState, vector
+from carla_td3.config import ActionRateConfig
+from carla_td3.env.actuators import Actuators
+from carla_td3.env.observation import DriverState, vector
 from tests.unit.agent.test_reward import circuit
 
 SECONDS = 0.1

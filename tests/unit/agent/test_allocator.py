@@ -14,14 +14,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import config
-from agent.config import MemoryConfig
-from agent.layered_yaml import ConfigError
-from agent.memory import preflight
-from agent.memory.allocator import SHIPPED, VARIABLES, Choice, Platform, build, parse, prepare, render
-from agent.telemetry.events import EventLog
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.config import MemoryConfig
+from carla_td3.layered_yaml import ConfigError
+from carla_td3.memory import preflight
+from carla_td3.memory.allocator import SHIPPED, VARIABLES, Choice, Platform, build, parse, prepare, render
+from carla_td3.telemetry.events import EventLog
 from tests.crowd import PATIENCE_S
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -278,7 +278,7 @@ class Watch:
             print(os.environ.get("PYTORCH_CUDA_ALLOC_CONF"), os.environ.get("PYTORCH_ALLOC_CONF"), flush=True)
             os._exit(0)
 sys.meta_path.insert(0, Watch())
-from agent.__main__ import app
+from carla_td3.__main__ import app
 app()
 """
 
@@ -292,7 +292,7 @@ def test_both_variables_are_set_when_torch_is_imported(tmp_path: Path, command: 
 
 
 def test_a_bad_setting_in_the_environment_stops_training_before_it_begins(tmp_path: Path) -> None:
-    program = "from agent.__main__ import app; app()"
+    program = "from carla_td3.__main__ import app; app()"
     ended = run(program, "train", "--run-dir", str(tmp_path / "run"), PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:1")
     assert ended.returncode == Exit.BAD_CONFIG, ended.stderr
     assert ended.stderr.startswith("PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb is '1', expected a whole number")

@@ -12,18 +12,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent import config
-from agent.config import AgentConfig, ConfigError, NetworkConfig, TD3Config
-from agent.memory import estimate, sizes
-from agent.run_directory import prepare, save_config
-from agent.seeding import Purpose, generator
-from agent.td3.dry_run import throw_away
-from agent.td3.replay.frames import PRIVILEGED, FrameStack, erase
-from agent.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
-from agent.td3.td3 import TD3, bellman_target
-from agent.trainer.batches import Batches
-from agent.trainer.learner import Learner
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.config import AgentConfig, ConfigError, NetworkConfig, TD3Config
+from carla_td3.memory import estimate, sizes
+from carla_td3.run_directory import prepare, save_config
+from carla_td3.seeding import Purpose, generator
+from carla_td3.td3.dry_run import throw_away
+from carla_td3.td3.replay.frames import PRIVILEGED, FrameStack, erase
+from carla_td3.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
+from carla_td3.td3.td3 import TD3, bellman_target
+from carla_td3.trainer.batches import Batches
+from carla_td3.trainer.learner import Learner
 from tests.unit.agent.batches import random_batch
 
 NETWORK = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}

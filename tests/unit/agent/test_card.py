@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 import torch
 
-from agent import config
-from agent.config import AgentConfig, TD3Config
-from agent.cuda import choose_device, limit_memory
-from agent.exits import AgentError
-from agent.memory import snapshot
-from agent.memory.watermarks import MIB, Watermarks
-from agent.run_directory import prepare
-from agent.td3.replay.replay import Batch
-from agent.td3.td3 import TD3, critic_loss
-from agent.trainer.learner import Learner
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.config import AgentConfig, TD3Config
+from carla_td3.cuda import choose_device, limit_memory
+from carla_td3.exits import AgentError
+from carla_td3.memory import snapshot
+from carla_td3.memory.watermarks import MIB, Watermarks
+from carla_td3.run_directory import prepare
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import TD3, critic_loss
+from carla_td3.trainer.learner import Learner
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.watched import CPU, distance
 
@@ -210,9 +210,9 @@ def test_the_estimate_holds_what_a_fresh_process_s_allocator_takes(card: torch.d
 def test_the_allocator_runs_with_what_it_was_told(memory: dict[str, Any], expected: dict[str, Any]) -> None:
     """In a fresh process, as the admission asks: nothing has made a context there."""
     program = (
-        "import json, os, sys; from agent.memory import allocator; from agent.config import MemoryConfig;"
+        "import json, os, sys; from carla_td3.memory import allocator; from carla_td3.config import MemoryConfig;"
         "allocator.prepare(MemoryConfig(**json.loads(sys.argv[1])), os.environ, allocator.Platform.here());"
-        "from agent.memory.preflight import read_back; print(json.dumps(read_back()))"
+        "from carla_td3.memory.preflight import read_back; print(json.dumps(read_back()))"
     )
     words = [sys.executable, "-c", program, json.dumps(memory)]
     ended = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)

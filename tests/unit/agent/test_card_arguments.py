@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from agent import config
-from agent.cuda import choose_device, limit_memory
-from agent.memory import preflight
-from agent.memory.watermarks import MIB, Watermarks
-from agent.run_directory import prepare
-from agent.td3.td3 import TD3
-from agent.trainer.learner import Learner
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.cuda import choose_device, limit_memory
+from carla_td3.memory import preflight
+from carla_td3.memory.watermarks import MIB, Watermarks
+from carla_td3.run_directory import prepare
+from carla_td3.td3.td3 import TD3
+from carla_td3.trainer.learner import Learner
 
 SMALL = {"channels": [8, 8, 8], "features": 32, "hidden": [32]}
 

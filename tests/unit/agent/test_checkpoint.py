@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from agent.trainer import checkpoint
-from agent.trainer.checkpoint import CheckpointError
+from carla_td3.trainer import checkpoint
+from carla_td3.trainer.checkpoint import CheckpointError
 from tests.crowd import PATIENCE_S
 from tests.disks import fill, read_only, small_disk
 
@@ -184,7 +184,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import torch
-from agent.trainer import checkpoint
+from carla_td3.trainer import checkpoint
 tensors = {"weight": torch.zeros(200_000)}
 step = 0
 while True:
@@ -215,7 +215,7 @@ def test_killed_while_saving_the_last_finished_one_loads(tmp_path: Path, after: 
 KILLED = """
 import os, pathlib, signal, sys
 import torch
-from agent.trainer import checkpoint
+from carla_td3.trainer import checkpoint
 run, deadly = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 def save(updates):
     checkpoint.save(run, 5, {"w": torch.full((3,), float(updates))}, {"updates": updates},
@@ -256,8 +256,8 @@ def test_a_kill_at_any_rename_leaves_a_whole_checkpoint(tmp_path: Path, rename: 
 COPIED = """
 import os, pathlib, sys, threading
 import torch
-from agent.trainer import checkpoint
-from contract.processes import held_mib
+from carla_td3.trainer import checkpoint
+from carla_run.processes import held_mib
 tensors = {f"w{index}": torch.ones(2**20) for index in range(40)}
 seen = [held_mib(os.getpid())]
 def watch():

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.cluster.chunks import Chunk, GapError, Head, Received, begin_at, cut
-from agent.td3.replay.replay import Replay
-from agent.td3.replay.ring import Ring
+from carla_td3.cluster.chunks import Chunk, GapError, Head, Received, begin_at, cut
+from carla_td3.td3.replay.replay import Replay
+from carla_td3.td3.replay.ring import Ring
 
 CAPACITY = 200
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from agent.cluster.__main__ import Driver
-from agent.config import ClusterConfig
-from agent.exits import AgentError
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_td3.cluster.__main__ import Driver
+from carla_td3.config import ClusterConfig
+from carla_td3.exits import AgentError
 from tests.crowd import PATIENCE_S
 
 
 def test_without_ray_it_says_how_to_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "agent.cluster.actors", raising=False)
+    monkeypatch.delitem(sys.modules, "carla_td3.cluster.actors", raising=False)
     driver = Driver(RunPaths(tmp_path), ClusterConfig(address="127.0.0.1:6379"))
     first = driver._connected()
     error = first.exception(timeout=PATIENCE_S)

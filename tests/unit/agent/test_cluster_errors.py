@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.waiting import GaveUpError, LostError
-from agent.exits import AgentError
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.cluster.waiting import GaveUpError, LostError
+from carla_td3.exits import AgentError
 
 ray = pytest.importorskip("ray", reason="Ray isn't installed: pip install '.[ray]'")
-from agent.cluster import actors  # noqa: E402  needs Ray
+from carla_td3.cluster import actors  # noqa: E402  needs Ray
 
 errors = ray.exceptions
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.collector.collector import Collector
-from agent.config import validate
-from agent.env.session import NoSimulator, Session
-from agent.exchange.messages import Channel
-from agent.exchange.status import Pace, Status
-from agent.exchange.weights import WeightsFile
-from contract.heartbeat import CollectorState
-from contract.paths import RunPaths
+from carla_run.heartbeat import CollectorState
+from carla_run.paths import RunPaths
+from carla_td3.collector.collector import Collector
+from carla_td3.config import validate
+from carla_td3.env.session import NoSimulator, Session
+from carla_td3.exchange.messages import Channel
+from carla_td3.exchange.status import Pace, Status
+from carla_td3.exchange.weights import WeightsFile
 from tests.wire.trainee import SMALL
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agent import config
-from agent.exchange.ended import Ended
-from agent.exchange.status import Status
-from agent.trainer.collector_process import CollectorProcess
-from agent.trainer.remote import Cluster, RemoteCollector
-from contract.events import CollectorEnd
-from contract.paths import RunPaths
+from carla_run.events import CollectorEnd
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.exchange.ended import Ended
+from carla_td3.exchange.status import Status
+from carla_td3.trainer.collector_process import CollectorProcess
+from carla_td3.trainer.remote import Cluster, RemoteCollector
 
 SETTINGS = config.validate({"collector": {"start_limit_s": 0.01}}, "test")
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.evaluation import comparison
+from carla_td3.evaluation import comparison
 
 ROUTES, WEATHERS = 20, ("ClearNoon", "WetNoon")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agent.config import WEATHER_BY_DAY, ConfigError, EnvironmentConfig, validate
-from agent.env.conditions import Conditions, drawn, paired
+from carla_td3.config import WEATHER_BY_DAY, ConfigError, EnvironmentConfig, validate
+from carla_td3.env.conditions import Conditions, drawn, paired
 
 
 def configured(**environment: object) -> EnvironmentConfig:

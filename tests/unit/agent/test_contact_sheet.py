@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from agent.evaluation.contact_sheet import GAP, KEPT, LABEL, ContactSheet
+from carla_td3.evaluation.contact_sheet import GAP, KEPT, LABEL, ContactSheet
 
 
 def shades(path: Path, columns: int, width: int, height: int) -> list[int]:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agent.td3.kernels.arithmetic import cpu_has_bfloat16
-from agent.td3.kernels.convolutions import convolved
-from agent.td3.replay.frames import STACK, frame_shape
+from carla_td3.td3.kernels.arithmetic import cpu_has_bfloat16
+from carla_td3.td3.kernels.convolutions import convolved
+from carla_td3.td3.replay.frames import STACK, frame_shape
 
 SHAPES = ((8, 64, 2, 2), (12, 8, 4, 4), (16, 12, 3, 3))
 

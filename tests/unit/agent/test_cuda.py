@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent import cuda
-from agent.cuda import Seen
-from agent.layered_yaml import ConfigError
-from contract.heartbeat import Cuda
+from carla_run.heartbeat import Cuda
+from carla_td3 import cuda
+from carla_td3.cuda import Seen
+from carla_td3.layered_yaml import ConfigError
 
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040)"
 

@@ -8,17 +8,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from agent.collector.warm_up import warmup_action
-from agent.config import ActionRateConfig, AgentConfig, NetworkConfig
-from agent.env import observation, privileged
-from agent.env.actuators import Actuators
-from agent.env.expert import MAX_STEER_RAD, WHEELBASE_M, Expert, PidPurePursuit
-from agent.env.hazards import NOTHING, Hazards, Light
-from agent.env.observation import DriverState
-from agent.env.route import Route
-from agent.evaluation.drivers import Driver, PolicyDriver, RandomDriver, Shoved, Stop, driver
-from agent.exits import AgentError
-from agent.td3.networks import Policy
+from carla_td3.collector.warm_up import warmup_action
+from carla_td3.config import ActionRateConfig, AgentConfig, NetworkConfig
+from carla_td3.env import observation, privileged
+from carla_td3.env.actuators import Actuators
+from carla_td3.env.expert import MAX_STEER_RAD, WHEELBASE_M, Expert, PidPurePursuit
+from carla_td3.env.hazards import NOTHING, Hazards, Light
+from carla_td3.env.observation import DriverState
+from carla_td3.env.route import Route
+from carla_td3.evaluation.drivers import Driver, PolicyDriver, RandomDriver, Shoved, Stop, driver
+from carla_td3.exits import AgentError
+from carla_td3.td3.networks import Policy
 
 STEP_S = 0.1
 

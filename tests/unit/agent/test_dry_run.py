@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from agent import config
-from agent.config import NetworkConfig, TD3Config
-from agent.cuda import limit_memory
-from agent.run_directory import prepare
-from agent.td3.accumulate import whole_batch
-from agent.td3.dry_run import dry_run, throw_away
-from agent.td3.optimizers import OffloadedAdam
-from agent.td3.replay.replay import Replay
-from agent.td3.td3 import TD3, critic_loss, polyak_update
-from agent.trainer.learner import Learner
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.config import NetworkConfig, TD3Config
+from carla_td3.cuda import limit_memory
+from carla_td3.run_directory import prepare
+from carla_td3.td3.accumulate import whole_batch
+from carla_td3.td3.dry_run import dry_run, throw_away
+from carla_td3.td3.optimizers import OffloadedAdam
+from carla_td3.td3.replay.replay import Replay
+from carla_td3.td3.td3 import TD3, critic_loss, polyak_update
+from carla_td3.trainer.learner import Learner
 from tests.unit.agent.batches import bits
 from tests.unit.agent.watched import before_each_step
 
@@ -182,7 +182,7 @@ def test_the_cpu_knows_no_memory_fraction() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_on_a_gpu_a_limit_too_small_for_the_batch_ends_in_micro_batches_and_the_cache_stays() -> None:
-    from agent.memory.recovery import Recovery, Shortage
+    from carla_td3.memory.recovery import Recovery, Shortage
 
     device = torch.device("cuda", 0)
     reported: list[Shortage] = []

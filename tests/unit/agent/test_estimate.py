@@ -15,21 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
-from agent import config
-from agent.config import AgentConfig
-from agent.memory import estimate, fit, sizes
-from agent.memory.estimate import MIB, POOLS, Estimate, Free, Pool
-from agent.memory.recovery import Recovery
-from agent.run_directory import prepare
-from agent.td3.replay.frames import DEFAULT, FrameStack
-from agent.td3.replay.frames import PRIVILEGED as TOLD
-from agent.td3.replay.replay import Replay
-from agent.td3.td3 import TD3
-from agent.trainer.learner import Learner
-from agent.trainer.pacing import Counters
-from contract.exits import Exit
-from contract.heartbeat import MemoryFigures
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.heartbeat import MemoryFigures
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.config import AgentConfig
+from carla_td3.memory import estimate, fit, sizes
+from carla_td3.memory.estimate import MIB, POOLS, Estimate, Free, Pool
+from carla_td3.memory.recovery import Recovery
+from carla_td3.run_directory import prepare
+from carla_td3.td3.replay.frames import DEFAULT, FrameStack
+from carla_td3.td3.replay.frames import PRIVILEGED as TOLD
+from carla_td3.td3.replay.replay import Replay
+from carla_td3.td3.td3 import TD3
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.pacing import Counters
 from tests.crowd import PATIENCE_S
 from tests.unit.agent.batches import random_batch
 from tests.unit.beats import BEAT
@@ -222,10 +222,10 @@ def allocated_peak(settings: AgentConfig, privileged: int = 0) -> int:
 HIGH_WATER = """
 import json, os, sys, threading, time
 import torch
-from agent import config
-from agent.trainer import loop
-from contract.processes import held_mib
-from agent.td3.td3 import TD3
+from carla_td3 import config
+from carla_td3.trainer import loop
+from carla_run.processes import held_mib
+from carla_td3.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
 torch.set_num_threads(1)
 settings = config.validate(json.loads(sys.argv[1]), "test")
@@ -382,7 +382,7 @@ def test_the_reserve_is_left_free() -> None:
 
 
 def agent(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agent", *arguments]
+    command = [sys.executable, "-m", "carla_td3", *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
 
 
@@ -442,7 +442,9 @@ def test_the_command_prints_a_table_and_refuses_by_exit_code() -> None:
 
 
 def test_without_a_gpu_in_question_the_command_needs_no_torch() -> None:
-    program = "import sys; from agent.__main__ import app; app(standalone_mode=False); print('torch' in sys.modules)"
+    program = (
+        "import sys; from carla_td3.__main__ import app; app(standalone_mode=False); print('torch' in sys.modules)"
+    )
     arguments = [sys.executable, "-c", program, "footprint", "--device", "cpu"]
     ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     assert ended.stdout.splitlines()[-1] == "False", ended.stderr

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agent.env.infractions import Infraction
-from agent.evaluation.drivers import Stop
-from agent.evaluation.kept import KeptDrives
-from agent.evaluation.metrics import (
+from carla_td3.env.infractions import Infraction
+from carla_td3.evaluation.drivers import Stop
+from carla_td3.evaluation.kept import KeptDrives
+from carla_td3.evaluation.metrics import (
     IMPULSE_NS,
     Evaluation,
     RouteResult,
@@ -25,7 +25,7 @@ from agent.evaluation.metrics import (
     write_csv,
     write_json,
 )
-from agent.evaluation.routes import completed, evaluate
+from carla_td3.evaluation.routes import completed, evaluate
 
 
 def result(**values: object) -> RouteResult:

@@ -7,12 +7,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from agent.config import NetworkConfig
-from agent.evaluation import explain
-from agent.evaluation.drivers import GREY
-from agent.evaluation.explain import PATCH
-from agent.td3.networks import Policy
-from agent.td3.replay.frames import VECTOR, FrameStack
+from carla_td3.config import NetworkConfig
+from carla_td3.evaluation import explain
+from carla_td3.evaluation.drivers import GREY
+from carla_td3.evaluation.explain import PATCH
+from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay.frames import VECTOR, FrameStack
 
 VECTOR_OF_NOTHING = np.zeros(VECTOR, np.float32)
 Y, X = 24, 24

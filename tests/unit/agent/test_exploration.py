@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agent.td3.exploration import GaussianNoise, Halts
+from carla_td3.td3.exploration import GaussianNoise, Halts
 
 
 def test_noise_has_the_asked_deviation_and_stays_in_range() -> None:

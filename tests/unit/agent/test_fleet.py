@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from agent import config
-from agent.exchange.ended import Ended
-from agent.exchange.messages import Failed
-from agent.exits import AgentError
-from agent.trainer.collector_supervisor import REST_S, CollectorSupervisor
-from agent.trainer.pacing import Counters
-from contract.events import CollectorEnd
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.events import CollectorEnd
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.exchange.ended import Ended
+from carla_td3.exchange.messages import Failed
+from carla_td3.exits import AgentError
+from carla_td3.trainer.collector_supervisor import REST_S, CollectorSupervisor
+from carla_td3.trainer.pacing import Counters
 
 NO_SIMULATOR = Failed(code=Exit.NO_SIMULATOR, sentence="No simulator answered.")
 
@@ -49,7 +49,7 @@ class Run:
 
     def __init__(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, count: int, evaluating: bool = False) -> None:
         self.now_s = 0.0
-        monkeypatch.setattr("agent.trainer.collector_supervisor.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("carla_td3.trainer.collector_supervisor.time.monotonic", lambda: self.now_s)
         settings = config.validate({"training": {"collectors": count}, "collector": {"attempts": 2}}, "test")
         self.steps = [0] * count
         self.processes = [Process() for _ in range(count)]

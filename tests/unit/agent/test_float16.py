@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agent.config import NetworkConfig, TD3Config
-from agent.td3 import optimizers
-from agent.td3.optimizers import LossScale, OffloadedAdam
-from agent.td3.replay.replay import Batch
-from agent.td3.td3 import TD3
+from carla_td3.config import NetworkConfig, TD3Config
+from carla_td3.td3 import optimizers
+from carla_td3.td3.optimizers import LossScale, OffloadedAdam
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import TD3
 from tests.unit.agent.batches import in_parts, random_batch
 
 CPU = torch.device("cpu")

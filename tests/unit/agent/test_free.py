@@ -13,12 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import config
-from agent.layered_yaml import ConfigError
-from agent.memory import estimate, fit, free
-from agent.memory.estimate import CUDA_CONTEXT, MIB, Free
-from contract.processes import held_mib
-from launcher.observe.ram import OwnerNames, Ram, RunProcesses
+from carla_launcher.observe.ram import OwnerNames, Ram, RunProcesses
+from carla_run.processes import held_mib
+from carla_td3 import config
+from carla_td3.layered_yaml import ConfigError
+from carla_td3.memory import estimate, fit, free
+from carla_td3.memory.estimate import CUDA_CONTEXT, MIB, Free
 
 GIB = 2**30
 UNLIMITED_V1 = 9223372036854771712
@@ -248,7 +248,7 @@ def test_a_device_that_answers_no_more_or_was_never_begun_with_is_not_full(monke
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_on_a_gpu_asking_makes_no_context_in_this_process() -> None:
     program = (
-        "import torch; from agent.memory import free; found = free.device_bytes(None);"
+        "import torch; from carla_td3.memory import free; found = free.device_bytes(None);"
         "print(found > 0, torch.cuda.is_initialized())"
     )
     ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

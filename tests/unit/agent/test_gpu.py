@@ -12,9 +12,9 @@ import pynvml
 import pytest
 import torch
 
-from agent.memory import gpu
-from agent.memory.gpu import Allocated, GpuMemory, log_gpu_memory, memory_summary, read_gpu_memory
-from contract.processes import MIB
+from carla_run.processes import MIB
+from carla_td3.memory import gpu
+from carla_td3.memory.gpu import Allocated, GpuMemory, log_gpu_memory, memory_summary, read_gpu_memory
 from tests.conftest import REPOSITORY
 from tests.gpu_stub.stub import Figures, build
 

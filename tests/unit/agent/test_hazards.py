@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.env import privileged
-from agent.env.car import Motion
-from agent.env.hazards import (
+from carla_td3.env import privileged
+from carla_td3.env.car import Motion
+from carla_td3.env.hazards import (
     BEARINGS,
     FRONT_M,
     NOTHING,
@@ -25,9 +25,9 @@ from agent.env.hazards import (
     hazards,
     target_speed,
 )
-from agent.env.observation import DriverState
-from agent.env.route_line import Route
-from agent.env.stop_signs import Hold, StopWatch
+from carla_td3.env.observation import DriverState
+from carla_td3.env.route_line import Route
+from carla_td3.env.stop_signs import Hold, StopWatch
 
 Pose = tuple[float, float, float, float]
 

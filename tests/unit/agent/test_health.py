@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from agent.evaluation.health import Health
+from carla_td3.evaluation.health import Health
 
 STEPS = 5
 

@@ -20,8 +20,8 @@ glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C libr
 FAULTS = """
 import json, os, resource, sys
 import torch
-from agent.memory import heap
-from contract.processes import held_mib
+from carla_td3.memory import heap
+from carla_run.processes import held_mib
 torch.set_num_threads(1)
 taken = heap.keep() if sys.argv[1] == "keep" else None
 def allocate():
@@ -58,8 +58,8 @@ def test_a_heap_that_is_kept_asks_for_no_page_twice() -> None:
 LIMITED = """
 import mmap, resource, sys
 import torch
-from agent.memory import heap
-from agent.memory.heap import SET_ASIDE
+from carla_td3.memory import heap
+from carla_td3.memory.heap import SET_ASIDE
 def mapped():
     return 4096 * int(open("/proc/self/statm").read().split()[0])
 def used_up(size):
@@ -101,9 +101,9 @@ def test_what_is_free_is_given_back_when_asked_for() -> None:
 LESS = """
 import json, os
 import torch
-from agent.memory import heap
-from agent.memory.recovery import Recovery
-from contract.processes import held_mib
+from carla_td3.memory import heap
+from carla_td3.memory.recovery import Recovery
+from carla_run.processes import held_mib
 torch.set_num_threads(1)
 heap.keep()
 recovery = Recovery(batch=64, micro_batch=None, release=lambda: None, report=print)

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from agent.config import EnvironmentConfig, RewardConfig, TimeLimitConfig, TrafficConfig
-from agent.env.car import Motion
-from agent.env.episode import Episode, Events, Rules
-from agent.env.infractions import Record
-from agent.env.route import Route
-from agent.env.sensors import Collision
-from agent.env.stop_signs import Hold, StopWatch
-from agent.env.traffic_lights import LightAhead
+from carla_td3.config import EnvironmentConfig, RewardConfig, TimeLimitConfig, TrafficConfig
+from carla_td3.env.car import Motion
+from carla_td3.env.episode import Episode, Events, Rules
+from carla_td3.env.infractions import Record
+from carla_td3.env.route import Route
+from carla_td3.env.sensors import Collision
+from carla_td3.env.stop_signs import Hold, StopWatch
+from carla_td3.env.traffic_lights import LightAhead
 
 SECONDS = 0.1
 LONG = TimeLimitConfig(constant_s=1000.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.td3.kernels.arithmetic import cpu_has_bfloat16
+from carla_td3.td3.kernels.arithmetic import cpu_has_bfloat16
 from tests.unit.agent.capped import CAPPED_TO, implementation
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.evaluation.kept import KeptDrives
+from carla_td3.evaluation.kept import KeptDrives
 from tests.unit.agent.test_evaluation import result
 
 SETTINGS: dict[str, Any] = {"map": "Town", "seed": 0, "environment": {"traffic": {"vehicles": 3}}}

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent import config
-from agent.run_directory import prepare
-from agent.td3 import td3
-from agent.td3.replay.replay import Batch
-from agent.td3.td3 import TD3
-from agent.trainer.learner import Learner
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.run_directory import prepare
+from carla_td3.td3 import td3
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import TD3
+from carla_td3.trainer.learner import Learner
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.failing import Failing
 from tests.unit.agent.watched import CPU, SIZE, SMALL

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.cli import evaluation
-from agent.collector import collector
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.cli import evaluation
+from carla_td3.collector import collector
 
 
 @pytest.mark.parametrize(

@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent import config
-from agent.cluster.chunks import UNACKNOWLEDGED, cut
-from agent.cluster.life import Life
-from agent.cluster.node import Ask, Begin, Told
-from agent.cluster.waiting import GaveUpError, LostError
-from agent.config import dump
-from agent.exchange.ended import Ended
-from agent.exchange.messages import Channel, Configure, Failed, Placed, Rests, Stop
-from agent.exchange.status import Pace, Snapshot, Status
-from agent.exchange.weights import WeightsFile
-from agent.exits import AgentError
-from agent.td3.replay.replay import Replay
-from contract.events import CollectorEnd
-from contract.exits import Exit
-from contract.heartbeat import CollectorState
-from contract.paths import RunPaths
+from carla_run.events import CollectorEnd
+from carla_run.exits import Exit
+from carla_run.heartbeat import CollectorState
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.cluster.chunks import UNACKNOWLEDGED, cut
+from carla_td3.cluster.life import Life
+from carla_td3.cluster.node import Ask, Begin, Told
+from carla_td3.cluster.waiting import GaveUpError, LostError
+from carla_td3.config import dump
+from carla_td3.exchange.ended import Ended
+from carla_td3.exchange.messages import Channel, Configure, Failed, Placed, Rests, Stop
+from carla_td3.exchange.status import Pace, Snapshot, Status
+from carla_td3.exchange.weights import WeightsFile
+from carla_td3.exits import AgentError
+from carla_td3.td3.replay.replay import Replay
 from tests.crowd import PATIENCE_S
 from tests.unit.agent.test_chunks import There
 
@@ -120,7 +120,7 @@ class Learner:
 
 
 def _all(channel: Channel) -> Iterator[Any]:
-    from agent.exchange.messages import ChannelClosedError
+    from carla_td3.exchange.messages import ChannelClosedError
 
     try:
         while (message := channel.receive(0.0)) is not None:

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from agent.td3.kernels import linear
-from agent.td3.kernels.linear import Linear
+from carla_td3.td3.kernels import linear
+from carla_td3.td3.kernels.linear import Linear
 
 
 @pytest.mark.parametrize("batch", [1, 16, 37])

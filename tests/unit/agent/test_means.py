@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from agent.td3.kernels.means import Means
+from carla_td3.td3.kernels.means import Means
 
 
 def test_each_metric_is_averaged_over_the_updates_that_had_it_and_begins_anew_when_taken() -> None:

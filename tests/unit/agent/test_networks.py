@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from agent.config import CameraConfig, NetworkConfig
-from agent.td3.networks import Actor, Critic, Encoder, Policy, joined
-from agent.td3.replay.frames import FrameStack, space_to_depth
+from carla_td3.config import CameraConfig, NetworkConfig
+from carla_td3.td3.networks import Actor, Critic, Encoder, Policy, joined
+from carla_td3.td3.replay.frames import FrameStack, space_to_depth
 
 SMALL = NetworkConfig(channels=(8, 8, 8), features=32, hidden=(32,))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import carla
 import pytest
 
-from agent.env.route import Planner, RouteError
-from agent.evaluation import nocrash
 from carla_lite.towns import generator
+from carla_td3.env.route import Planner, RouteError
+from carla_td3.evaluation import nocrash
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import CameraConfig, NarrowConfig, StackConfig
-from agent.env import observation
-from agent.env.observation import DriverState
-from agent.env.route import Route
+from carla_td3.config import CameraConfig, NarrowConfig, StackConfig
+from carla_td3.env import observation
+from carla_td3.env.observation import DriverState
+from carla_td3.env.route import Route
 
 
 def straight(yaw: float) -> Route:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from agent.config import NetworkConfig, Offload, TD3Config
-from agent.memory.recovery import Recovery, Shortage
-from agent.td3.accumulate import whole_batch
-from agent.td3.dry_run import dry_run
-from agent.td3.replay.replay import Batch
-from agent.td3.td3 import TD3, polyak_update
+from carla_td3.config import NetworkConfig, Offload, TD3Config
+from carla_td3.memory.recovery import Recovery, Shortage
+from carla_td3.td3.accumulate import whole_batch
+from carla_td3.td3.dry_run import dry_run
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import TD3, polyak_update
 from tests.unit.agent.batches import bits, in_parts, random_batch
 from tests.unit.agent.watched import distance
 

@@ -9,11 +9,11 @@ from typing import Any
 import cv2
 import numpy as np
 
-from agent.env.observation import DriverState
-from agent.env.route_line import Route
-from agent.evaluation.contact_sheet import GAP
-from agent.evaluation.drivers import RandomDriver
-from agent.evaluation.onlooker import PICTURE_EVERY, SHEET_WIDTH, Album, Onlooker
+from carla_td3.env.observation import DriverState
+from carla_td3.env.route_line import Route
+from carla_td3.evaluation.contact_sheet import GAP
+from carla_td3.evaluation.drivers import RandomDriver
+from carla_td3.evaluation.onlooker import PICTURE_EVERY, SHEET_WIDTH, Album, Onlooker
 
 APART = SHEET_WIDTH + GAP
 LINE = np.stack((np.arange(0.0, 50.0), np.zeros(50), np.zeros(50)), axis=1)

@@ -7,12 +7,24 @@ import math
 import numpy as np
 import pytest
 
-from agent.config import CameraConfig
-from agent.env.hazards import NOTHING, Hazards, Light, Others, StopLine, World
-from agent.env.observation import DriverState
-from agent.env.route_line import Route
-from agent.evaluation import overlay
-from agent.evaluation.overlay import FRONT, GREEN, HEAT, RED, SIDE_WIDTH, TOWN_HEIGHT, WHITE, Lens, Picture, Seen, Town
+from carla_td3.config import CameraConfig
+from carla_td3.env.hazards import NOTHING, Hazards, Light, Others, StopLine, World
+from carla_td3.env.observation import DriverState
+from carla_td3.env.route_line import Route
+from carla_td3.evaluation import overlay
+from carla_td3.evaluation.overlay import (
+    FRONT,
+    GREEN,
+    HEAT,
+    RED,
+    SIDE_WIDTH,
+    TOWN_HEIGHT,
+    WHITE,
+    Lens,
+    Picture,
+    Seen,
+    Town,
+)
 
 LEVEL = Lens(x_m=0.0, z_m=1.8, pitch_deg=0.0, fov_deg=90.0)
 EASTWARDS = np.stack((np.arange(0.0, 100.0), np.zeros(100), np.zeros(100)), axis=1)

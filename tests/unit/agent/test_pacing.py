@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.trainer.pacing import (
+from carla_td3.trainer.pacing import (
     Action,
     Counters,
     Pacing,

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from agent import places
-from agent.run_directory import prepare
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_td3 import places
+from carla_td3.run_directory import prepare
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 
@@ -44,9 +44,10 @@ def folder() -> Iterator[Path]:
 AS_STRANGER = f"""
 import os, runpy, sys
 import encodings.idna
-import contract.requests, agent.cli.visual, agent.td3.replay.resize_replay, agent.trainer.loop, rich.traceback
-from agent.__main__ import app
-from agent.evaluation import video
+import carla_run.requests, carla_td3.cli.visual, carla_td3.td3.replay.resize_replay, carla_td3.trainer.loop
+import rich.traceback
+from carla_td3.__main__ import app
+from carla_td3.evaluation import video
 video.missing()
 os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})
 del sys.argv[0]
@@ -61,7 +62,7 @@ def as_stranger(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", AS_STRANGER, *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CARLA_PORT": "1", "HOME": str(folder)},
+        env={**os.environ, "CARLA_PORT": "1", "HOME": str(folder)},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

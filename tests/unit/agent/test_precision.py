@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 import torch
 
-from agent import config, cuda
-from agent.config import AgentConfig
-from agent.cuda import Seen
-from agent.exits import AgentError
-from agent.memory import estimate, free, preflight
-from agent.memory.allocator import Choice
-from agent.memory.estimate import MIB, Free
-from agent.run_directory import prepare, settled_precision
-from agent.td3 import accumulate
-from agent.td3.kernels import arithmetic
-from agent.td3.kernels.arithmetic import computed, cpu_gains_by_bfloat16, cpu_has_bfloat16
-from agent.td3.td3 import TD3
-from agent.telemetry.events import EventLog
-from agent.trainer.announcement import announce
-from agent.trainer.learner import Learner
-from agent.trainer.pacing import Counters
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3 import config, cuda
+from carla_td3.config import AgentConfig
+from carla_td3.cuda import Seen
+from carla_td3.exits import AgentError
+from carla_td3.memory import estimate, free, preflight
+from carla_td3.memory.allocator import Choice
+from carla_td3.memory.estimate import MIB, Free
+from carla_td3.run_directory import prepare, settled_precision
+from carla_td3.td3 import accumulate
+from carla_td3.td3.kernels import arithmetic
+from carla_td3.td3.kernels.arithmetic import computed, cpu_gains_by_bfloat16, cpu_has_bfloat16
+from carla_td3.td3.td3 import TD3
+from carla_td3.telemetry.events import EventLog
+from carla_td3.trainer.announcement import announce
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.pacing import Counters
 from tests.unit.agent.batches import random_batch
 
 CPU = torch.device("cpu")

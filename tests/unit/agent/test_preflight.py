@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from agent import config, cuda
-from agent.config import AgentConfig, ConfigError
-from agent.cuda import Seen
-from agent.exits import AgentError
-from agent.memory import free, preflight
-from agent.memory.allocator import Choice
-from agent.memory.estimate import MIB, Free
-from agent.telemetry.events import EventLog
-from contract.exits import Exit
-from contract.heartbeat import Cuda
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.heartbeat import Cuda
+from carla_run.paths import RunPaths
+from carla_td3 import config, cuda
+from carla_td3.config import AgentConfig, ConfigError
+from carla_td3.cuda import Seen
+from carla_td3.exits import AgentError
+from carla_td3.memory import free, preflight
+from carla_td3.memory.allocator import Choice
+from carla_td3.memory.estimate import MIB, Free
+from carla_td3.telemetry.events import EventLog
 
 CHOICE = Choice("expandable_segments:True", "a test")
 ROOMY = 2**40

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from agent import config
-from agent.config import AgentConfig
-from agent.memory import estimate, free, preflight, previous_crash
-from agent.memory.allocator import Choice
-from agent.memory.estimate import MIB, Free
-from agent.memory.previous_crash import SUSPECT_SHARE, PreviousCrash, with_less
-from agent.telemetry.events import EventLog
-from contract.heartbeat import MemoryFigures, Phase
-from contract.paths import RunPaths
+from carla_run.heartbeat import MemoryFigures, Phase
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.config import AgentConfig
+from carla_td3.memory import estimate, free, preflight, previous_crash
+from carla_td3.memory.allocator import Choice
+from carla_td3.memory.estimate import MIB, Free
+from carla_td3.memory.previous_crash import SUSPECT_SHARE, PreviousCrash, with_less
+from carla_td3.telemetry.events import EventLog
 from tests.unit.beats import BEAT
 
 BATCH = 256

@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from agent import config
-from agent.config import AgentConfig, ConfigError, NetworkConfig, Offload, TD3Config
-from agent.env import privileged
-from agent.evaluation.drivers import PolicyDriver
-from agent.run_directory import prepare
-from agent.td3.dry_run import dry_run
-from agent.td3.networks import Policy
-from agent.td3.replay.frames import DEFAULT, PRIVILEGED
-from agent.td3.replay.layout import ROW, Layout, privileged_numbers, row_type
-from agent.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
-from agent.td3.replay.resize_replay import resize
-from agent.td3.td3 import TD3, auxiliary_loss
-from agent.trainer.checkpoint import CheckpointError
-from agent.trainer.learner import Learner
-from agent.trainer.pacing import Counters
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.config import AgentConfig, ConfigError, NetworkConfig, Offload, TD3Config
+from carla_td3.env import privileged
+from carla_td3.evaluation.drivers import PolicyDriver
+from carla_td3.run_directory import prepare
+from carla_td3.td3.dry_run import dry_run
+from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay.frames import DEFAULT, PRIVILEGED
+from carla_td3.td3.replay.layout import ROW, Layout, privileged_numbers, row_type
+from carla_td3.td3.replay.replay import MIN_CAPACITY, Batch, Replay, ReplayError
+from carla_td3.td3.replay.resize_replay import resize
+from carla_td3.td3.td3 import TD3, auxiliary_loss
+from carla_td3.trainer.checkpoint import CheckpointError
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.pacing import Counters
 from tests.unit.agent.batches import bits, in_parts, random_batch
 from tests.unit.agent.watched import assert_parts_make_the_same_update
 

@@ -15,11 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from agent.config import ConfigError
-from agent.exits import AgentError, exit_code, gpu_is_lost, is_out_of_memory, sentence
-from agent.memory.recovery import CALM_PHASES, Recovery, Shortage
-from contract.events import MemoryPool
-from contract.exits import Exit
+from carla_run.events import MemoryPool
+from carla_run.exits import Exit
+from carla_td3.config import ConfigError
+from carla_td3.exits import AgentError, exit_code, gpu_is_lost, is_out_of_memory, sentence
+from carla_td3.memory.recovery import CALM_PHASES, Recovery, Shortage
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.failing import CPU_FORM, CUDA_FORM, Failing
 from tests.unit.agent.watched import SIZE, SMALL, Watched, distance, recovery_of

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import carla
 import pytest
 
-from agent.config import EnvironmentConfig
-from agent.env.car import Motion
-from agent.env.episode import Episode, Events
-from agent.env.traffic_lights import LightAhead, LightWatch
+from carla_td3.config import EnvironmentConfig
+from carla_td3.env.car import Motion
+from carla_td3.env.episode import Episode, Events
+from carla_td3.env.traffic_lights import LightAhead, LightWatch
 from tests.unit.agent.test_reward import circuit
 
 N, O, R = LightAhead.NONE, LightAhead.OPEN, LightAhead.RED  # noqa: E741

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.td3.replay.frames import FrameStack, space_to_depth
-from agent.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
+from carla_td3.td3.replay.frames import FrameStack, space_to_depth
+from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
 from tests.crowd import until
 from tests.disks import read_only, small_disk
 
@@ -316,7 +316,7 @@ def test_a_creation_killed_halfway_is_started_again(tmp_path: Path) -> None:
 
 
 def test_hundred_thousand_transitions_fit_the_budget() -> None:
-    from agent.td3.replay.layout import bytes_for
+    from carla_td3.td3.replay.layout import bytes_for
 
     assert bytes_for(100_000 + 200) <= 725 * 2**20  # 500-step episodes: 200 rows more
 
@@ -325,7 +325,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from agent.td3.replay.replay import Replay
+from carla_td3.td3.replay.replay import Replay
 replay = Replay.create(Path(sys.argv[1]), 300)
 number = 0
 while True:

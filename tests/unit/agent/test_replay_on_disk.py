@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 import torch
 
-from agent.td3.replay.replay import Batch, Replay
-from agent.td3.replay.ring import Ring
+from carla_td3.td3.replay.replay import Batch, Replay
+from carla_td3.td3.replay.ring import Ring
 
 RNG = np.random.default_rng
 
@@ -35,7 +35,7 @@ def on_disk_only(folder: Path) -> Path:
     """Fill a ring in a process of its own, then have the kernel forget its pages; return its frames' file."""
     program = (
         "import sys, pathlib; sys.path.insert(0, 'benchmarks'); from replay import fill; "
-        "from agent.td3.replay.replay import Replay; fill(Replay.create(pathlib.Path(sys.argv[1]), 8000), 7000)"
+        "from carla_td3.td3.replay.replay import Replay; fill(Replay.create(pathlib.Path(sys.argv[1]), 8000), 7000)"
     )
     subprocess.run([sys.executable, "-c", program, str(folder)], check=True)
     for file in folder.iterdir():
@@ -108,7 +108,7 @@ def test_what_is_fetched_ahead_covers_what_is_drawn_a_step_later(
 
     monkeypatch.setattr(Ring, "fetch", lambda _, slots, count: fetched.append((slots, count)))
     monkeypatch.setattr(replay, "gather", gather_and_note)
-    monkeypatch.setattr("agent.td3.replay.sampling._waits_for_disk", itertools.count().__next__)
+    monkeypatch.setattr("carla_td3.td3.replay.sampling._waits_for_disk", itertools.count().__next__)
     replay.sample(256, RNG(0))  # waits, says the kernel
     replay.fetch(256, RNG(1))
     drive(replay, 1, ends=False)

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import torch
 
-from agent import config
-from agent.config import AgentConfig, ConfigError
-from agent.exits import AgentError
-from agent.run_directory import prepare
-from agent.telemetry.events import EventLog
-from agent.trainer.checkpoint import CheckpointError
-from agent.trainer.learner import Learner
-from agent.trainer.requests import Requests, Standing, patched
-from contract.exits import Exit, ExitError
-from contract.paths import RunPaths
-from contract.requests import Answer, Inbox, Request, RequestKind, Result, Unfit, await_answer, send
+from carla_run.exits import Exit, ExitError
+from carla_run.paths import RunPaths
+from carla_run.requests import Answer, Inbox, Request, RequestKind, Result, Unfit, await_answer, send
+from carla_td3 import config
+from carla_td3.config import AgentConfig, ConfigError
+from carla_td3.exits import AgentError
+from carla_td3.run_directory import prepare
+from carla_td3.telemetry.events import EventLog
+from carla_td3.trainer.checkpoint import CheckpointError
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.requests import Requests, Standing, patched
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 
@@ -284,7 +284,7 @@ def test_a_device_that_isn_t_there_is_refused_and_nothing_changes(tmp_path: Path
 
 
 def test_asking_where_nobody_runs_is_one_sentence(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "agent", "request", "stop", "--run-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "carla_td3", "request", "stop", "--run-dir", str(tmp_path)]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     assert ended.returncode == Exit.BAD_CONFIG
     assert ended.stderr == f"{tmp_path}: no agent runs there; start it, or name another --run-dir.\n"

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import config
-from agent.config import NetworkConfig, TD3Config
-from agent.td3.networks import Encoder
-from agent.td3.replay import resampling
-from agent.td3.replay.frames import FrameStack, convolved_sides, depth_to_space, space_to_depth
-from agent.td3.td3 import TD3
+from carla_td3 import config
+from carla_td3.config import NetworkConfig, TD3Config
+from carla_td3.td3.networks import Encoder
+from carla_td3.td3.replay import resampling
+from carla_td3.td3.replay.frames import FrameStack, convolved_sides, depth_to_space, space_to_depth
+from carla_td3.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
 
 CPU = torch.device("cpu")

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.exits import AgentError
-from agent.td3.replay import resampling
-from agent.td3.replay.frames import DEFAULT, FrameStack, depth_to_space, space_to_depth
-from agent.td3.replay.layout import Layout
-from agent.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
-from agent.td3.replay.resize_replay import resize, resize_replay
-from agent.td3.replay.ring import locked
-from agent.telemetry.events import EventLog
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_td3.exits import AgentError
+from carla_td3.td3.replay import resampling
+from carla_td3.td3.replay.frames import DEFAULT, FrameStack, depth_to_space, space_to_depth
+from carla_td3.td3.replay.layout import Layout
+from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
+from carla_td3.td3.replay.resize_replay import resize, resize_replay
+from carla_td3.td3.replay.ring import locked
+from carla_td3.telemetry.events import EventLog
 from tests.crowd import PATIENCE_S
 from tests.disks import fill as fill_disk
 from tests.disks import small_disk
@@ -126,8 +126,8 @@ def test_every_plane_is_resized_and_other_planes_are_refused(tmp_path: Path) -> 
 # Resizes rings, each in a child of its own: the n-th dies by SIGKILL just before the n-th call that touches a file.
 KILLED = """
 import os, pathlib, signal, sys
-from agent.td3.replay import resize_replay
-from agent.td3.replay.frames import FrameStack
+from carla_td3.td3.replay import resize_replay
+from carla_td3.td3.replay.frames import FrameStack
 capacity, side, *directories = map(str, sys.argv[1:])
 calls = [(os, "posix_fallocate"), (os, "fsync"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"),
          (pathlib.Path, "open"), (resize_replay.np, "arange")]
@@ -237,9 +237,9 @@ def test_a_last_writer_that_is_dying_is_waited_for_and_a_living_one_is_not_distu
     directory = tmp_path / "replay"
     ring(directory, 300)
     lock = locked(directory)
-    monkeypatch.setattr("agent.td3.replay.resize_replay._LAST_WRITER_S", 0.2)
+    monkeypatch.setattr("carla_td3.td3.replay.resize_replay._LAST_WRITER_S", 0.2)
     with pytest.raises(ReplayError, match="another process writes this replay"):
         resize(directory, 120, DEFAULT)
-    monkeypatch.setattr("agent.td3.replay.resize_replay._LAST_WRITER_S", PATIENCE_S)
+    monkeypatch.setattr("carla_td3.td3.replay.resize_replay._LAST_WRITER_S", PATIENCE_S)
     threading.Timer(0.3, lock.close).start()
     assert resize(directory, 120, DEFAULT) is not None

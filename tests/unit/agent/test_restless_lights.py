@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.env.hazards import NOTHING, Hazards, Light
-from agent.env.traffic_lights import can_stop
+from carla_td3.env.hazards import NOTHING, Hazards, Light
+from carla_td3.env.traffic_lights import can_stop
 
 
 @pytest.mark.parametrize(

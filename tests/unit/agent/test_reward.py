@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agent.config import EnvironmentConfig, RewardConfig, TimeLimitConfig
-from agent.env.car import Motion
-from agent.env.episode import Episode, Events
-from agent.env.hazards import NOTHING, target_speed, time_to_collision
-from agent.env.reward import Step, terms
-from agent.env.route import Route
-from agent.env.sensors import Collision
+from carla_td3.config import EnvironmentConfig, RewardConfig, TimeLimitConfig
+from carla_td3.env.car import Motion
+from carla_td3.env.episode import Episode, Events
+from carla_td3.env.hazards import NOTHING, target_speed, time_to_collision
+from carla_td3.env.reward import Step, terms
+from carla_td3.env.route import Route
+from carla_td3.env.sensors import Collision
 
 CONFIG = RewardConfig()
 PRODUCT = RewardConfig(form="product")

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from agent.run_directory import prepare
-from agent.td3.replay.frames import DEFAULT
-from agent.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
-from agent.td3.replay.resize_replay import resize_rings
-from agent.td3.replay.ring import Ring
-from agent.td3.replay.sampling import Rings, Source
-from agent.trainer.learner import Learner
-from agent.trainer.pacing import Counters
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3.run_directory import prepare
+from carla_td3.td3.replay.frames import DEFAULT
+from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay, ReplayError
+from carla_td3.td3.replay.resize_replay import resize_rings
+from carla_td3.td3.replay.ring import Ring
+from carla_td3.td3.replay.sampling import Rings, Source
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.pacing import Counters
 from tests.unit.agent.test_batches import driven, recorded, settings_of
 from tests.unit.agent.test_replay import drive, fill
 
@@ -166,7 +166,7 @@ def test_a_run_goes_on_with_more_collectors_and_with_fewer(tmp_path: Path) -> No
 
 
 def test_all_rings_of_a_run_are_demonstrations(tmp_path: Path) -> None:
-    from agent.trainer.batches import Batches
+    from carla_td3.trainer.batches import Batches
 
     folder = recorded(tmp_path / "shown", start=500)
     driven(Replay.create(RunPaths(folder).ring(1), 200), 40, start=700)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import RouteConfig
-from agent.env.route import Planner, Route, RouteError, Split, held_out_routes
-from agent.env.route_line import WINDOW_AHEAD_M, WINDOW_BACK_M
 from carla_lite.roads import network
+from carla_td3.config import RouteConfig
+from carla_td3.env.route import Planner, Route, RouteError, Split, held_out_routes
+from carla_td3.env.route_line import WINDOW_AHEAD_M, WINDOW_BACK_M
 
 MAPS = Path(__file__).resolve().parents[3].parent / "shared" / "maps"
 CONFIG = RouteConfig()

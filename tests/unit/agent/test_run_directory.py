@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent import config
-from agent.exits import AgentError
-from agent.run_directory import prepare, read_overrides, save_config
-from agent.td3.replay.replay import Replay
-from contract.exits import Exit
-from contract.paths import RunPaths
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.exits import AgentError
+from carla_td3.run_directory import prepare, read_overrides, save_config
+from carla_td3.td3.replay.replay import Replay
 
 
 def test_a_fresh_directory_is_made_with_its_parents(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_a_directory_with_a_run_is_refused_without_resume_and_left_as_it_was(tmp
 def test_a_second_learner_is_refused_with_the_first_one_named(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     program = (
-        "import sys, pathlib; from agent.exits import AgentError; from agent.run_directory import prepare\n"
-        "from contract.paths import RunPaths\n"
+        "import sys, pathlib; from carla_td3.exits import AgentError; from carla_td3.run_directory import prepare\n"
+        "from carla_run.paths import RunPaths\n"
         "try: prepare(RunPaths(pathlib.Path(sys.argv[1])), resume=True)\n"
         "except AgentError as error: print(error)\n"
     )

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from agent import config
-from agent.cli import evaluation
-from agent.config import AgentConfig, ConfigError, NetworkConfig, TD3Config
-from agent.evaluation.drivers import PolicyDriver, compared
-from agent.memory import estimate, sizes
-from agent.run_directory import prepare, save_config
-from agent.td3.dry_run import dry_run
-from agent.td3.networks import Policy
-from agent.td3.replay.frames import DEFAULT, PRIVILEGED, TOLD, FrameStack
-from agent.td3.replay.replay import MIN_CAPACITY, Batch, Replay
-from agent.td3.td3 import TD3
-from agent.trainer.batches import Batches
-from agent.trainer.checkpoint import CheckpointError
-from agent.trainer.learner import Learner
-from agent.trainer.pacing import Counters
-from contract.paths import RunPaths
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.cli import evaluation
+from carla_td3.config import AgentConfig, ConfigError, NetworkConfig, TD3Config
+from carla_td3.evaluation.drivers import PolicyDriver, compared
+from carla_td3.memory import estimate, sizes
+from carla_td3.run_directory import prepare, save_config
+from carla_td3.td3.dry_run import dry_run
+from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay.frames import DEFAULT, PRIVILEGED, TOLD, FrameStack
+from carla_td3.td3.replay.replay import MIN_CAPACITY, Batch, Replay
+from carla_td3.td3.td3 import TD3
+from carla_td3.trainer.batches import Batches
+from carla_td3.trainer.checkpoint import CheckpointError
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.pacing import Counters
 from tests.unit.agent.batches import bits, in_parts, random_batch
 from tests.unit.agent.watched import assert_parts_make_the_same_update
 

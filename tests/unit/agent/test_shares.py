@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import config
-from agent.config import AgentConfig, dump
-from agent.trainer.shares import Standing, settings_of, step_limits
+from carla_td3 import config
+from carla_td3.config import AgentConfig, dump
+from carla_td3.trainer.shares import Standing, settings_of, step_limits
 
 SEVERAL = {
     "seed": 5,

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import torch
 
-from agent.config import TD3Config
-from agent.exits import AgentError
-from agent.memory.recovery import Recovery
-from agent.td3.td3 import TD3
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.config import TD3Config
+from carla_td3.exits import AgentError
+from carla_td3.memory.recovery import Recovery
+from carla_td3.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
 from tests.unit.agent.watched import SIZE, SMALL, Watched, distance, recovery_of
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.memory import snapshot
-from agent.memory.snapshot import KEPT
+from carla_td3.memory import snapshot
+from carla_td3.memory.snapshot import KEPT
 
 CPU = torch.device("cpu")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.exchange.status import Pace, Status
-from contract.heartbeat import CollectorState
+from carla_run.heartbeat import CollectorState
+from carla_td3.exchange.status import Pace, Status
 
 
 def test_another_process_reads_what_was_written(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_another_process_reads_what_was_written(tmp_path: Path) -> None:
     status.state = CollectorState.EVALUATING
     status.ticks, status.episodes = 123_456_789_012, 7
     program = (
-        "import sys, pathlib; from agent.exchange.status import Status;"
+        "import sys, pathlib; from carla_td3.exchange.status import Status;"
         "seen = Status(pathlib.Path(sys.argv[1])).read(); print(seen.state.name, seen.ticks, seen.episodes)"
     )
     seen = subprocess.run(

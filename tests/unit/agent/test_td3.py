@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agent.config import NetworkConfig, TD3Config
-from agent.td3.accumulate import Attempt, Metrics, whole_batch
-from agent.td3.networks import Policy
-from agent.td3.replay.frames import PRIVILEGED
-from agent.td3.replay.replay import Batch
-from agent.td3.td3 import STARTING, STEERING, TD3, actor_loss, bellman_target, critic_loss
+from carla_td3.config import NetworkConfig, TD3Config
+from carla_td3.td3.accumulate import Attempt, Metrics, whole_batch
+from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay.frames import PRIVILEGED
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import STARTING, STEERING, TD3, actor_loss, bellman_target, critic_loss
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.unit.agent.batches import random_batch

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from agent.config import NetworkConfig, TD3Config
-from agent.td3.networks import Policy
-from agent.td3.replay.frames import space_to_depth
-from agent.td3.replay.replay import Batch
-from agent.td3.td3 import TD3
+from carla_td3.config import NetworkConfig, TD3Config
+from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay.frames import space_to_depth
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import TD3
 
 CONFIG = TD3Config(
     network=NetworkConfig(channels=(8, 8, 8), features=32, hidden=(64, 64)),

@@ -14,18 +14,18 @@ import pytest
 import torch
 from rich.console import Console
 
-from agent.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
-from agent.exchange.status import Status
-from agent.memory.watermarks import Watermarks
-from agent.telemetry import heartbeat
-from agent.telemetry.events import EventLog, JsonLines
-from agent.telemetry.heartbeat import Pulse, Vitals
-from agent.telemetry.metrics import Episodes, Metrics
-from agent.telemetry.progress import ProgressLine, Shown
-from contract.heartbeat import CollectorState, Phase
-from contract.paths import RunPaths
-from contract.processes import held_mib
-from contract.readers import read_lines
+from carla_run.heartbeat import CollectorState, Phase
+from carla_run.paths import RunPaths
+from carla_run.processes import held_mib
+from carla_run.readers import read_lines
+from carla_td3.exchange.messages import Channel, ChannelClosedError, EpisodeEnded, Evaluate, Stop
+from carla_td3.exchange.status import Status
+from carla_td3.memory.watermarks import Watermarks
+from carla_td3.telemetry import heartbeat
+from carla_td3.telemetry.events import EventLog, JsonLines
+from carla_td3.telemetry.heartbeat import Pulse, Vitals
+from carla_td3.telemetry.metrics import Episodes, Metrics
+from carla_td3.telemetry.progress import ProgressLine, Shown
 from tests.crowd import until
 from tests.disks import fill, small_disk
 
@@ -165,7 +165,7 @@ def test_on_a_terminal_of_80_columns_bar_count_and_figures_are_whole(phase: str,
 
 def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 4))
-    monkeypatch.setattr("agent.telemetry.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("carla_td3.telemetry.progress.time.monotonic", lambda: next(clock))
     page = Console(file=io.StringIO(), width=80)
     with ProgressLine(20, page, "evaluation", "routes") as progress:
         for done in range(6):

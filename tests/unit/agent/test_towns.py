@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import config
-from agent.config import ConfigError
-from agent.trainer.towns import Station, Towns
+from carla_td3 import config
+from carla_td3.config import ConfigError
+from carla_td3.trainer.towns import Station, Towns
 
 
 def towns(**values: object) -> Towns:

@@ -16,21 +16,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agent import config
-from agent.cli import options
-from agent.cli.stability import Sample, judge
-from agent.exchange.weights import WeightsError
-from agent.exits import AgentError, exit_code
-from agent.run_directory import prepare, save_config
-from agent.seeding import Purpose, derived_seed, generator
-from agent.td3.replay.replay import Replay, ReplayError
-from agent.trainer.checkpoint import CheckpointError
-from agent.trainer.learner import Learner, architecture
-from agent.trainer.pacing import Counters
-from contract import signals
-from contract.exits import Exit
-from contract.paths import RunPaths
-from contract.signals import SAME_REQUEST_S, StoppedAtOnce, StopRequests
+from carla_run import signals
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.signals import SAME_REQUEST_S, StoppedAtOnce, StopRequests
+from carla_td3 import config
+from carla_td3.cli import options
+from carla_td3.cli.stability import Sample, judge
+from carla_td3.exchange.weights import WeightsError
+from carla_td3.exits import AgentError, exit_code
+from carla_td3.run_directory import prepare, save_config
+from carla_td3.seeding import Purpose, derived_seed, generator
+from carla_td3.td3.replay.replay import Replay, ReplayError
+from carla_td3.trainer.checkpoint import CheckpointError
+from carla_td3.trainer.learner import Learner, architecture
+from carla_td3.trainer.pacing import Counters
 from tests.crowd import PATIENCE_S, until
 from tests.unit.agent.test_batches import driven
 from tests.wire.trainee import running
@@ -40,7 +40,7 @@ SMALL = {"channels": [4, 4, 4], "features": 16, "hidden": [16]}
 
 
 def agent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agent", *arguments]
+    command = [sys.executable, "-m", "carla_td3", *arguments]
     variables = {**os.environ, **environment}
     return subprocess.run(
         command, check=False, capture_output=True, text=True, cwd=REPOSITORY, env=variables, timeout=PATIENCE_S
@@ -49,8 +49,8 @@ def agent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 def test_the_process_that_trains_never_imports_the_client() -> None:
     program = (
-        "import sys, agent.__main__, agent.trainer.loop\n"
-        "found = [name for name in sys.modules if name.split('.')[0] == 'carla' or name.startswith('agent.env')]\n"
+        "import sys, carla_td3.__main__, carla_td3.trainer.loop\n"
+        "found = [name for name in sys.modules if name.split('.')[0] == 'carla' or name.startswith('carla_td3.env')]\n"
         "print(found)"
     )
     seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -93,8 +93,8 @@ def test_no_simulator_is_one_sentence_within_the_patience(tmp_path: Path) -> Non
 
 ENDING = """
 import sys
-from agent.__main__ import app
-from agent.trainer.learner import Learner
+from carla_td3.__main__ import app
+from carla_td3.trainer.learner import Learner
 
 def dry_run(learner):
     raise {error}
@@ -144,7 +144,7 @@ def test_evaluating_a_run_that_is_none_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_stopped_while_it_waits_for_a_simulator(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "agent", "train", "--run-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "carla_td3", "train", "--run-dir", str(tmp_path)]
     process = subprocess.Popen(command, cwd=REPOSITORY, env={**os.environ, "CARLA_PORT": "1"})
     try:
         until(lambda: (tmp_path / "agent.json").exists() and "waiting_for" in (tmp_path / "agent.json").read_text())
@@ -297,7 +297,7 @@ def test_too_few_samples_are_no_verdict() -> None:
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     child = (
-        "import os, sys, time, pathlib; from agent.collector.parent import die_with;"
+        "import os, sys, time, pathlib; from carla_td3.collector.parent import die_with;"
         "die_with(int(sys.argv[1])); pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); time.sleep(60)"
     )
     parent = (

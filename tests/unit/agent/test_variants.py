@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from agent import config
-from agent.memory import estimate
-from agent.memory.estimate import MIB
-from contract.exits import Exit
-from launcher import config as launcher_config
+from carla_launcher import config as launcher_config
+from carla_run.exits import Exit
+from carla_td3 import config
+from carla_td3.memory import estimate
+from carla_td3.memory.estimate import MIB
 from tests.crowd import PATIENCE_S
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def footprint_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agent", "footprint", *arguments]
+    command = [sys.executable, "-m", "carla_td3", "footprint", *arguments]
     return subprocess.run(
         command,
         check=False,
@@ -45,7 +45,7 @@ def answer(*sets: dict[str, Any], device: str = "cpu") -> dict[str, Any]:
 def test_each_set_of_values_is_sized_as_the_configuration_that_it_makes() -> None:
     found = answer({}, {"td3.micro_batch": 32}, {"td3.batch_size": 64, "evaluation.video": False})
     plain, parts, smaller = found["variants"]
-    settings = config.load(REPOSITORY / "config/td3_config.yaml", {"device": "cpu"})
+    settings = config.load(Path("full"), {"device": "cpu"})
     assert plain["host_mib"] == found["total_mib"]["host"]
     assert parts["host_mib"] == round(estimate.estimate(settings, False, micro_batch=32).total("host") / MIB, 1)
     assert parts["host_mib"] < plain["host_mib"]
@@ -107,7 +107,9 @@ def test_what_is_no_list_of_objects_is_refused_in_one_sentence(text: str) -> Non
 
 
 def test_sizing_variants_needs_no_torch() -> None:
-    program = "import sys; from agent.__main__ import app; app(standalone_mode=False); print('torch' in sys.modules)"
+    program = (
+        "import sys; from carla_td3.__main__ import app; app(standalone_mode=False); print('torch' in sys.modules)"
+    )
     arguments = [sys.executable, "-c", program, "footprint", "--device", "cuda", "--variants", "[{}]"]
     ended = subprocess.run(arguments, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE_S)
     assert ended.stdout.splitlines()[-1] == "False", ended.stderr

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.cluster import versions
-from agent.cluster.versions import Versions
+from carla_td3.cluster import versions
+from carla_td3.cluster.versions import Versions
 
 HERE = Versions("3.11.7", "2.60.0", "abc")
 

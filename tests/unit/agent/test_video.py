@@ -8,8 +8,8 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from agent.evaluation import video
-from agent.evaluation.video import HEIGHT, WIDTH, VideoSummary
+from carla_td3.evaluation import video
+from carla_td3.evaluation.video import HEIGHT, WIDTH, VideoSummary
 
 
 def film(path: Path, grey: int, pictures: int) -> VideoSummary:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.config import ConfigError, TrafficConfig
-from agent.env.hazards import Ahead
-from agent.env.route_line import Route
-from agent.env.walkers import SPOTS, Walkers
+from carla_td3.config import ConfigError, TrafficConfig
+from carla_td3.env.hazards import Ahead
+from carla_td3.env.route_line import Route
+from carla_td3.env.walkers import SPOTS, Walkers
 
 PERSON = SimpleNamespace(
     id="walker.pedestrian.0001",

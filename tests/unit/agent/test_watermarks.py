@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from agent.memory.watermarks import Watermarks
+from carla_td3.memory.watermarks import Watermarks
 
 MIB = 2**20
 
@@ -89,7 +89,7 @@ def test_phases_that_alternate_are_read_a_few_times_a_second(monkeypatch: pytest
     now_s = [100.0]
     memory = Watermarks(torch.device("cpu"), clock=lambda: now_s[0])
     readings = itertools.count()
-    monkeypatch.setattr("agent.memory.watermarks.held_mib", lambda _: float(next(readings)))
+    monkeypatch.setattr("carla_td3.memory.watermarks.held_mib", lambda _: float(next(readings)))
     for step in range(1000):
         now_s[0] += 0.001
         memory.enter("updating" if step % 2 else "collecting")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.exchange.weights import WeightsError, WeightsFile, flatten, unflatten
+from carla_td3.exchange.weights import WeightsError, WeightsFile, flatten, unflatten
 
 
 def test_nothing_to_read_before_the_first_version(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_another_process_reads_the_newest_version(tmp_path: Path) -> None:
     for version in range(1, 4):
         assert file.publish(np.full(3, version, np.float32), updates=10 * version) == version
     program = (
-        "import sys, pathlib; from agent.exchange.weights import WeightsFile;"
+        "import sys, pathlib; from carla_td3.exchange.weights import WeightsFile;"
         "seen = WeightsFile(pathlib.Path(sys.argv[1])).read(); print(seen.version, seen.updates, *seen.flat)"
     )
     seen = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)

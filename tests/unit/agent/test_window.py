@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.evaluation.window import NoWindowError, Window
-from contract.exits import Exit
+from carla_run.exits import Exit
+from carla_td3.evaluation.window import NoWindowError, Window
 
 SIZE = (64, 32)
 

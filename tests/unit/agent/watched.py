@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from agent.config import NetworkConfig, TD3Config
-from agent.memory.recovery import Recovery, Shortage
-from agent.td3.optimizers import OffloadedAdam
-from agent.td3.replay.replay import Batch
-from agent.td3.td3 import TD3
+from carla_td3.config import NetworkConfig, TD3Config
+from carla_td3.memory.recovery import Recovery, Shortage
+from carla_td3.td3.optimizers import OffloadedAdam
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import TD3
 from tests.unit.agent.batches import in_parts, random_batch
 
 CPU = torch.device("cpu")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.atomic_directory import newest_first, publish
+from carla_run.atomic_directory import newest_first, publish
 
 
 def test_where_a_directory_can_not_be_put_in_place_the_one_before_stands(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.cluster_access import refusal
+from carla_run.cluster_access import refusal
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.telemetry.events import EventLog
-from contract.events import (
+from carla_run.events import (
     AgentEvent,
     CannotFit,
     CollectorEnd,
@@ -24,7 +23,8 @@ from contract.events import (
     NoCuda,
     decisive,
 )
-from contract.heartbeat import Cuda
+from carla_run.heartbeat import Cuda
+from carla_td3.telemetry.events import EventLog
 from tests.conftest import REPOSITORY
 
 EVENTS: tuple[Decisive, ...] = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.files import open_to_append, read_whole, write_whole
+from carla_run.files import open_to_append, read_whole, write_whole
 from tests.accounts import ALICE, needs_root
 
 

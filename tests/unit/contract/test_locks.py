@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.locks import HeldError, Lock, is_held
+from carla_run.locks import HeldError, Lock, is_held
 
 
 def test_a_lock_has_one_holder_and_names_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.show.checks.machine import Machine
+from carla_launcher.show.checks.machine import Machine
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DRIVER = """

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contract.paths import RunPaths
-from launcher.act.effects import State
-from launcher.act.runtime import Role
-from launcher.config import Does
-from launcher.decide.detectors.causes import Cause
-from launcher.observe.observation import Sign
-from launcher.observe.pools import Gpu, PoolKind
+from carla_launcher.act.effects import State
+from carla_launcher.act.runtime import Role
+from carla_launcher.config import Does
+from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.observe.observation import Sign
+from carla_launcher.observe.pools import Gpu, PoolKind
+from carla_run.paths import RunPaths
 from tests.unit.launcher.machine import Machine, limits
 
 HOUR_S = 3600.0

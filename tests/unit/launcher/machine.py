@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract.events import CannotFit, MemoryPool
-from contract.exits import Exit
-from contract.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
-from launcher import config
-from launcher.act.runtime import Child, Role, Start
-from launcher.config import LauncherConfig
-from launcher.decide.detectors.diagnostician import Diagnostician
-from launcher.decide.detectors.expectations import Expectations
-from launcher.decide.ladder import Ladder, build_ladder, picked_rungs
-from launcher.decide.sizes import Simulator, Sizes, Values
-from launcher.observe.observation import AgentSeen, Observation, Sign, SimulatorSeen
-from launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from carla_launcher import config
+from carla_launcher.act.runtime import Child, Role, Start
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.detectors.diagnostician import Diagnostician
+from carla_launcher.decide.detectors.expectations import Expectations
+from carla_launcher.decide.ladder import Ladder, build_ladder, picked_rungs
+from carla_launcher.decide.sizes import Simulator, Sizes, Values
+from carla_launcher.observe.observation import AgentSeen, Observation, Sign, SimulatorSeen
+from carla_launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from carla_run.events import CannotFit, MemoryPool
+from carla_run.exits import Exit
+from carla_run.heartbeat import CollectorFigures, CollectorState, Heartbeat, Phase
 from tests.unit.launcher.simulated import Program, World
 
 TOTAL_MIB = {PoolKind.VRAM: 5745.0, PoolKind.RAM: 15_800.0, PoolKind.DISK: 60_000.0}

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import config
-from launcher.decide.fit import Situation
-from launcher.decide.ladder import build_ladder, picked_rungs
-from launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
-from launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
-from launcher.resolve.watermarks import first_figures
+from carla_launcher import config
+from carla_launcher.decide.fit import Situation
+from carla_launcher.decide.ladder import build_ladder, picked_rungs
+from carla_launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
+from carla_launcher.observe.pools import Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, estimated, measured
+from carla_launcher.resolve.watermarks import first_figures
 
 LIMITS = config.load()
 CONTEXT_MIB = 400.0

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from contract.heartbeat import CollectorFigures, CollectorState, Phase
-from launcher import config
-from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.detectors.diagnostician import Diagnostician
-from launcher.decide.detectors.expectations import BandKey, Expectations
-from launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
-from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher import config
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.diagnostician import Diagnostician
+from carla_launcher.decide.detectors.expectations import BandKey, Expectations
+from carla_launcher.observe.observation import AgentSeen, Observation, SimulatorSeen
+from carla_launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_run.heartbeat import CollectorFigures, CollectorState, Phase
 from tests.unit.beats import BEAT
 
 LIMITS = config.load()

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contract.paths import RunPaths
-from launcher import config
-from launcher.page import server
+from carla_launcher import config
+from carla_launcher.page import server
+from carla_run.paths import RunPaths
 from tests.crowd import PATIENCE_S
 
 TOKEN = "a-token-that-only-its-user-knows"

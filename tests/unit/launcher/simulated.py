@@ -7,28 +7,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from contract.events import LauncherEvent
-from contract.heartbeat import Cuda, Heartbeat, Phase
-from contract.paths import RunPaths
-from contract.readers import read_lines
-from contract.requests import Answer, Result
-from launcher import config
-from launcher.act.effects import Effects, Forecast, State
-from launcher.act.journal import Journal
-from launcher.act.launcher_state import LauncherState, recall
-from launcher.act.run_spec import RunSpec
-from launcher.act.runtime import Child, Role, Start
-from launcher.act.supervisor import Supervisor
-from launcher.config import Does, LauncherConfig
-from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.detectors.expectations import BandKey
-from launcher.decide.holders import Holders
-from launcher.decide.ladder import Ladder, Needs, Step
-from launcher.observe.health import Health
-from launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
-from launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
-from launcher.options import RunOptions, SimulatorKind
-from launcher.slurm.ends import Step as SlurmStep
+from carla_launcher import config
+from carla_launcher.act.effects import Effects, Forecast, State
+from carla_launcher.act.journal import Journal
+from carla_launcher.act.launcher_state import LauncherState, recall
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.runtime import Child, Role, Start
+from carla_launcher.act.supervisor import Supervisor
+from carla_launcher.config import Does, LauncherConfig
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.expectations import BandKey
+from carla_launcher.decide.holders import Holders
+from carla_launcher.decide.ladder import Ladder, Needs, Step
+from carla_launcher.observe.health import Health
+from carla_launcher.observe.observation import AgentSeen, Ended, Observation, SimulatorSeen
+from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher.options import RunOptions, SimulatorKind
+from carla_launcher.slurm.ends import Step as SlurmStep
+from carla_run.events import LauncherEvent
+from carla_run.heartbeat import Cuda, Heartbeat, Phase
+from carla_run.paths import RunPaths
+from carla_run.readers import read_lines
+from carla_run.requests import Answer, Result
 
 LIMITS = config.load()
 HEALTHY, DEAD = Health("0.9.16", 7), Health(problem="nothing listens there")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from contract.heartbeat import Cuda
-from contract.paths import RunPaths
-from launcher.act.effects import State
-from launcher.act.runtime import Role
-from launcher.decide.adoption import WITHOUT_CUDA, given_up, why_without_cuda
-from launcher.decide.ladder import Needs
-from launcher.observe.pools import PoolKind
+from carla_launcher.act.effects import State
+from carla_launcher.act.runtime import Role
+from carla_launcher.decide.adoption import WITHOUT_CUDA, given_up, why_without_cuda
+from carla_launcher.decide.ladder import Needs
+from carla_launcher.observe.pools import PoolKind
+from carla_run.heartbeat import Cuda
+from carla_run.paths import RunPaths
 from tests.unit.beats import BEAT
 from tests.unit.launcher.simulated import BASE, LIMITS, World
 

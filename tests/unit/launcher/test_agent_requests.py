@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.run_directory import read_overrides
-from contract.paths import RunPaths
-from contract.paths import RunPaths as AgentRun
-from contract.requests import Answer, Inbox, Request
-from launcher.act.agent_requests import AgentRequests
+from carla_launcher.act.agent_requests import AgentRequests
+from carla_run.paths import RunPaths
+from carla_run.paths import RunPaths as AgentRun
+from carla_run.requests import Answer, Inbox, Request
+from carla_td3.run_directory import read_overrides
 
 
 @pytest.fixture

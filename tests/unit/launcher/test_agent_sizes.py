@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from contract.paths import RunPaths
-from launcher.decide import plan
-from launcher.decide.choose import Ground, Lack
-from launcher.decide.fit import planned_bands
-from launcher.decide.ladder import Taken, overrides, predicted, within_reach
-from launcher.decide.sizes import Sizes, Values
-from launcher.observe.pools import PoolKind
-from launcher.resolve.agent_sizes import AgentSizes
-from launcher.resolve.footprint import FootprintError
+from carla_launcher.decide import plan
+from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.fit import planned_bands
+from carla_launcher.decide.ladder import Taken, overrides, predicted, within_reach
+from carla_launcher.decide.sizes import Sizes, Values
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.resolve.agent_sizes import AgentSizes
+from carla_launcher.resolve.footprint import FootprintError
+from carla_run.paths import RunPaths
 from tests.crowd import PATIENCE_S
 from tests.unit.launcher.planned import BASE, LIMITS, Rule, reading, simulator, situation
 from tests.unit.launcher.simulated import World

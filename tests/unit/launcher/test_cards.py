@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from contract.exits import Exit
-from contract.paths import RunPaths
-from launcher import config
-from launcher import plan as plan_command
-from launcher.act.compose import project
-from launcher.cli import app
-from launcher.config import SHIPPED
-from launcher.observe.memory import MemoryReader
-from launcher.observe.nvml import SHARED, Nvml, lock_gpu
-from launcher.observe.pools import Cards
-from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from launcher.resolve import machine
-from launcher.resolve.cards import pick
+from carla_launcher import config
+from carla_launcher import plan as plan_command
+from carla_launcher.act.compose import project
+from carla_launcher.cli import app
+from carla_launcher.config import SHIPPED
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.nvml import SHARED, Nvml, lock_gpu
+from carla_launcher.observe.pools import Cards
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.resolve import machine
+from carla_launcher.resolve.cards import pick
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.gpu_stub.stub import Figures, build
@@ -36,13 +36,13 @@ PREPARE = """
 import json, sys, time
 from dataclasses import replace
 from pathlib import Path
-from launcher import config, up
-from contract.exits import ExitError
-from contract.paths import RunPaths
-from launcher.act.journal import Journal
-from launcher.options import RunOptions
-from launcher.resolve.prepare import prepare
-from launcher.resolve.resuming import requested
+from carla_launcher import config, up
+from carla_run.exits import ExitError
+from carla_run.paths import RunPaths
+from carla_launcher.act.journal import Journal
+from carla_launcher.options import RunOptions
+from carla_launcher.resolve.prepare import prepare
+from carla_launcher.resolve.resuming import requested
 run = RunPaths(Path(sys.argv[1]))
 run.logs.mkdir(parents=True, exist_ok=True)
 options = RunOptions(**{"runtime": "process", "simulator": "carla-lite", **json.loads(sys.argv[2])})
@@ -160,7 +160,7 @@ def test_the_card_that_is_short_is_made_up_for_by_the_program_that_is_on_it(
     limits.write_text(SHIPPED.read_text().replace("command: null", 'command: "carla -graphicsadapter={gpu}"'))
     given = ("--launcher-config", str(limits), "--runs-dir", str(tmp_path / "runs"), "--quality", "Epic")
     ended = subprocess.run(
-        [sys.executable, "-m", "launcher", "plan", "--json", "--gpu", "0,1", "--device", "cuda", *given],
+        [sys.executable, "-m", "carla_launcher", "plan", "--json", "--gpu", "0,1", "--device", "cuda", *given],
         check=False,
         capture_output=True,
         text=True,

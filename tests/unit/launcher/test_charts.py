@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.show.charts import (
+from carla_launcher.show.charts import (
     LANES,
     LANES_HEIGHT,
     LEFT,
@@ -22,10 +22,10 @@ from launcher.show.charts import (
     events_chart,
     memory_chart,
 )
-from launcher.show.history import Session
-from launcher.show.layers import COLUMNS, GAP_S, Layer, Stack, extremes, stacked
-from launcher.show.run_time import RunTime
-from launcher.show.timeline import Sample
+from carla_launcher.show.history import Session
+from carla_launcher.show.layers import COLUMNS, GAP_S, Layer, Stack, extremes, stacked
+from carla_launcher.show.run_time import RunTime
+from carla_launcher.show.timeline import Sample
 
 HOUR_S = 3600.0
 AMOUNT = st.floats(0, 1e6)

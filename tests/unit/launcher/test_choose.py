@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.decide import plan
-from launcher.decide.choose import Ground, Lack
-from launcher.decide.fit import Candidate, Situation, lives_in
-from launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher.decide import plan
+from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.fit import Candidate, Situation, lives_in
+from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.planned import LIMITS, Rule, reading, simulator, situation
 
 NAMES = ("micro_batches", "offload", "agent_cpu", "carla_low", "smaller_batch", "no_video", "fewer_checkpoints")

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from contract.paths import RunPaths
-from launcher import config
-from launcher.act.compose import engine
-from launcher.act.runtime import StartError
-from launcher.observe.pools import Gpu, Reading
-from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from launcher.resolve import choosing, machine
-from launcher.resolve.choosing import Docker, choose, docker_here
+from carla_launcher import config
+from carla_launcher.act.compose import engine
+from carla_launcher.act.runtime import StartError
+from carla_launcher.observe.pools import Gpu, Reading
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.resolve import choosing, machine
+from carla_launcher.resolve.choosing import Docker, choose, docker_here
+from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S
 from tests.gpu_stub.stub import Figures, build
 
 MISMATCH = 18
-QUICK = str(REPOSITORY / "config" / "td3_config_quick.yaml")
+QUICK = "quick"
 PROBLEM = "GPU 0 can't be read (NVML: Driver/library version mismatch); the driver was upgraded: restart the machine."
 
 
@@ -131,7 +131,7 @@ def launch(
     """Run ``plan`` or ``up`` on a machine with the stub's GPU."""
     runs = ("--runs-dir", str(figures.path.parent / "runs"), "--config", QUICK)
     return subprocess.run(
-        [sys.executable, "-m", "launcher", command, *runs, *options],
+        [sys.executable, "-m", "carla_launcher", command, *runs, *options],
         check=False,
         capture_output=True,
         text=True,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from contract.paths import RunPaths
-from launcher.act.run_spec import RunSpec
-from launcher.observe.pools import Gpu, Reading
-from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from launcher.resolve import cluster
-from launcher.resolve.choosing import Docker, choose
-from launcher.show import nodes
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.observe.pools import Gpu, Reading
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.resolve import cluster
+from carla_launcher.resolve.choosing import Docker, choose
+from carla_launcher.show import nodes
+from carla_run.paths import RunPaths
 
 HERE = "127.0.0.1:6379"
 

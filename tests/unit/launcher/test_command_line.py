@@ -18,20 +18,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from contract import signals
-from contract.events import LauncherEvent
-from contract.exits import Exit
-from contract.paths import RunPaths
-from contract.signals import SAME_REQUEST_S, StopRequests
-from launcher import config, up
-from launcher.act.journal import Journal
-from launcher.act.launcher_state import LauncherState
-from launcher.cli import app
-from launcher.decide.ladder import Taken
-from launcher.observe.pools import PoolKind
-from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from launcher.resolve.prepare import Prepared, _state, prepare
-from launcher.resolve.resuming import DEFAULT_CONFIG, requested
+from carla_launcher import config, up
+from carla_launcher.act.journal import Journal
+from carla_launcher.act.launcher_state import LauncherState
+from carla_launcher.cli import app
+from carla_launcher.decide.ladder import Taken
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.resolve.prepare import Prepared, _state, prepare
+from carla_launcher.resolve.resuming import DEFAULT_CONFIG, requested
+from carla_run import signals
+from carla_run.events import LauncherEvent
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.signals import SAME_REQUEST_S, StopRequests
 from tests.conftest import REPOSITORY
 from tests.unit.beats import BEAT
 from tests.unit.launcher.planned import simulator

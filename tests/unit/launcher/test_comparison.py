@@ -7,10 +7,10 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from contract.paths import RunPaths
-from launcher.cli import app
-from launcher.show import comparison
-from launcher.show.charts import line_chart
+from carla_launcher.cli import app
+from carla_launcher.show import comparison
+from carla_launcher.show.charts import line_chart
+from carla_run.paths import RunPaths
 from tests.unit.launcher.test_report import FILES, Balance
 
 LATER = "".join(json.dumps({"step": step, "rollout/ep_rew_mean": 1 + step / 5}) + "\n" for step in range(0, 9000, 500))

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from contract.paths import RunPaths
-from launcher import config
-from launcher.act.compose import container, engine
-from launcher.act.compose.container import LOST, ComposeChild, Creation
-from launcher.act.compose.engine import Container, EngineError
-from launcher.act.compose.project import name_of
-from launcher.act.compose.runtime import SERVICES, ComposeRuntime
-from launcher.act.run_spec import RunSpec
-from launcher.act.runtime import Role, Start, StartError
-from launcher.observe.container_engine import ContainerEngine, Product
-from launcher.observe.observation import Ended
-from launcher.options import RunOptions, SimulatorKind
+from carla_launcher import config
+from carla_launcher.act.compose import container, engine
+from carla_launcher.act.compose.container import LOST, ComposeChild, Creation
+from carla_launcher.act.compose.engine import Container, EngineError
+from carla_launcher.act.compose.project import name_of
+from carla_launcher.act.compose.runtime import SERVICES, ComposeRuntime
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.runtime import Role, Start, StartError
+from carla_launcher.observe.container_engine import ContainerEngine, Product
+from carla_launcher.observe.observation import Ended
+from carla_launcher.options import RunOptions, SimulatorKind
+from carla_run.paths import RunPaths
 from tests.accounts import ALICE, needs_root
 from tests.conftest import REPOSITORY
 from tests.crowd import until

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from launcher.act.compose.daemon_words import explained
-from launcher.observe import container_engine
-from launcher.observe.container_engine import ContainerEngine, Product, engine_of
+from carla_launcher.act.compose.daemon_words import explained
+from carla_launcher.observe import container_engine
+from carla_launcher.observe.container_engine import ContainerEngine, Product, engine_of
 
 HERE = "6.8.0-41-generic"
 WSL = "5.15.167.4-microsoft-standard-WSL2"

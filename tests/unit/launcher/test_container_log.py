@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.act.compose import container_log
-from launcher.act.compose.container_log import ContainerLog
-from launcher.act.compose.engine import Container, EngineError
+from carla_launcher.act.compose import container_log
+from carla_launcher.act.compose.container_log import ContainerLog
+from carla_launcher.act.compose.engine import Container, EngineError
 from tests.crowd import PATIENCE_S, until
 
 

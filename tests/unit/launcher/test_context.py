@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.heartbeat import MemoryFigures
-from contract.paths import RunPaths
-from launcher.act.effects import State
-from launcher.act.ladder_state import context_mib
-from launcher.act.runtime import Role
-from launcher.decide import plan
-from launcher.observe.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
-from launcher.resolve import watermarks
+from carla_launcher.act.effects import State
+from carla_launcher.act.ladder_state import context_mib
+from carla_launcher.act.runtime import Role
+from carla_launcher.decide import plan
+from carla_launcher.observe.pools import Figure, Owner, OwnerKind, PoolKind, Provenance, Reading, measured
+from carla_launcher.resolve import watermarks
+from carla_run.heartbeat import MemoryFigures
+from carla_run.paths import RunPaths
 from tests.unit.beats import BEAT
 from tests.unit.launcher.planned import CONTEXT_MIB, LIMITS, Rule, card, reading, simulator, situation
 from tests.unit.launcher.seen import driving, vram, with_beat

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from contract.locks import Lock
-from contract.paths import RunPaths
-from contract.readers import read_object
-from launcher.observe.tail import Tail
-from launcher.show import dashboard, status
-from launcher.show.bars import bar, cells_of
-from launcher.show.status import Look
+from carla_launcher.observe.tail import Tail
+from carla_launcher.show import dashboard, status
+from carla_launcher.show.bars import bar, cells_of
+from carla_launcher.show.status import Look
+from carla_run.locks import Lock
+from carla_run.paths import RunPaths
+from carla_run.readers import read_object
 from tests.unit.beats import BEAT
 
 NOW = 2_000_000_000.0

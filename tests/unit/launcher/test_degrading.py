@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from contract.exits import Exit
-from contract.paths import RunPaths
-from contract.readers import read_object
-from launcher.act.effects import State
-from launcher.act.runtime import Role
-from launcher.config import Does
-from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Step
-from launcher.observe.observation import Observation
-from launcher.observe.pools import PoolKind
-from launcher.slurm.answers import End
-from launcher.slurm.ends import Step as SlurmStep
+from carla_launcher.act.effects import State
+from carla_launcher.act.runtime import Role
+from carla_launcher.config import Does
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.ladder import Step
+from carla_launcher.observe.observation import Observation
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.slurm.answers import End
+from carla_launcher.slurm.ends import Step as SlurmStep
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.readers import read_object
 from tests.unit.launcher.simulated import BASE, HEALTHY, LADDER, LIMITS, World
 
 RESTORE = LIMITS.restore

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from contract.events import CollectorEnd, CollectorRestarted, Failed, MemoryPool
-from launcher.decide.detectors.causes import Cause
-from launcher.observe.observation import Ended, Observation
-from launcher.observe.pools import Reading
+from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.observe.observation import Ended, Observation
+from carla_launcher.observe.pools import Reading
+from carla_run.events import CollectorEnd, CollectorRestarted, Failed, MemoryPool
 from tests.unit.launcher.seen import (
     LIMITS,
     Told,

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from contract.events import Failed
-from launcher.decide.detectors.causes import Cause, Finding
-from launcher.observe.observation import Ended, Observation, Sign
-from launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.observe.observation import Ended, Observation, Sign
+from carla_launcher.observe.pools import Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_run.events import Failed
 from tests.unit.launcher.seen import (
     LIMITS,
     TOTAL_MIB,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.events import CollectorEnd, CollectorRestarted
-from contract.heartbeat import CollectorFigures, CollectorState
-from launcher.decide.detectors.causes import Cause
-from launcher.observe.observation import Observation, Sign
+from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.observe.observation import Observation, Sign
+from carla_run.events import CollectorEnd, CollectorRestarted
+from carla_run.heartbeat import CollectorFigures, CollectorState
 from tests.unit.launcher.seen import (
     TIMEOUT_S,
     Told,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.decide.detectors.causes import Cause
-from launcher.observe.observation import Observation
-from launcher.observe.pools import PoolKind
+from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.observe.observation import Observation
+from carla_launcher.observe.pools import PoolKind
 from tests.unit.launcher.seen import (
     LIMITS,
     TOTAL_MIB,

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.decide.detectors.causes import Cause
-from launcher.observe.observation import AgentSeen, Observation
-from launcher.observe.pools import UNKNOWN, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.observe.observation import AgentSeen, Observation
+from carla_launcher.observe.pools import UNKNOWN, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
 from tests.unit.launcher.seen import (
     LIMITS,
     SIMULATOR,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.decide.detectors.causes import Cause
-from launcher.decide.detectors.simulator import MISCONFIGURED
-from launcher.observe.observation import AgentSeen, Ended, Observation, Sign
+from carla_launcher.decide.detectors.causes import Cause
+from carla_launcher.decide.detectors.simulator import MISCONFIGURED
+from carla_launcher.observe.observation import AgentSeen, Ended, Observation, Sign
 from tests.unit.launcher.seen import (
     LIMITS,
     TOTAL_MIB,

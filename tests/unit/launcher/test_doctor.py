@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from launcher.show import doctor
-from launcher.show.checks import engines, places, pytorch, settings, vulkan
-from launcher.show.checks.machine import Finding, Machine, Ran, Verdict, run
+from carla_launcher.show import doctor
+from carla_launcher.show.checks import engines, places, pytorch, settings, vulkan
+from carla_launcher.show.checks.machine import Finding, Machine, Ran, Verdict, run
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.examined import REPOSITORY, answering, changed, driver_library
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path, tmp_path / "runs", REPOSITORY / "config" / "td3_config.yaml", pci=tmp_path / "pci")
+    return Machine(tmp_path, tmp_path / "runs", Path("full"), pci=tmp_path / "pci")
 
 
 def add_card(machine: Machine) -> None:
@@ -105,7 +105,7 @@ def test_a_free_port_is_free(machine: Machine, taken_port: int) -> None:
 
 def test_the_disk_is_held_against_what_the_configuration_takes(machine: Machine, monkeypatch: Any) -> None:
     found = places.disk(machine)
-    assert "a run of td3_config.yaml takes 808" in found.found
+    assert "a run of full takes 808" in found.found
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, 1000, 1000, 1000, 1, 1, 1, 0, 255)))
     assert places.disk(machine).verdict is Verdict.PROBLEM
 

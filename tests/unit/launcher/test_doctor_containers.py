@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from launcher.show.checks import engines, pytorch, vulkan
-from launcher.show.checks.machine import Finding, Machine, Verdict
-from tests.unit.launcher.examined import REPOSITORY, RUNC, answering, changed, driver_library, with_programs
+from carla_launcher.show.checks import engines, pytorch, vulkan
+from carla_launcher.show.checks.machine import Finding, Machine, Verdict
+from tests.unit.launcher.examined import RUNC, answering, changed, driver_library, with_programs
 
 NVIDIA = {**RUNC, "nvidia": {"path": "nvidia-container-runtime"}}
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path, tmp_path / "runs", REPOSITORY / "config" / "td3_config.yaml", pci=tmp_path / "pci")
+    return Machine(tmp_path, tmp_path / "runs", Path("full"), pci=tmp_path / "pci")
 
 
 @pytest.mark.parametrize(

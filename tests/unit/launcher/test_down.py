@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from contract.locks import Lock
-from contract.paths import RunPaths
-from launcher import config, down
-from launcher.down import DownError
+from carla_launcher import config, down
+from carla_launcher.down import DownError
+from carla_run.locks import Lock
+from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 
@@ -20,8 +20,8 @@ LIMITS = config.load()
 # A launcher that holds the run's lock together with what it started, and what that does when the launcher is gone.
 LAUNCHER = """
 import pathlib, signal, subprocess, sys, time
-from contract.paths import RunPaths
-from contract.locks import Lock
+from carla_run.paths import RunPaths
+from carla_run.locks import Lock
 lock = Lock(RunPaths(pathlib.Path(sys.argv[1])).launcher_lock)
 signal.signal(signal.SIGTERM, {on_sigterm})
 subprocess.Popen([sys.executable, "-c", {agent!r}, sys.argv[1]], pass_fds=(lock.descriptor,))

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from contract.events import LauncherEvent
-from contract.heartbeat import CollectorBeat, CollectorState
-from launcher.act.effects import Watched
-from launcher.act.further_simulators import FurtherSimulators
-from launcher.act.runtime import Role, Start, StartError
-from launcher.decide.detectors.drive import Drive
-from launcher.decide.detectors.kills import OomKills
-from launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
+from carla_launcher.act.effects import Watched
+from carla_launcher.act.further_simulators import FurtherSimulators
+from carla_launcher.act.runtime import Role, Start, StartError
+from carla_launcher.decide.detectors.drive import Drive
+from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
+from carla_run.events import LauncherEvent
+from carla_run.heartbeat import CollectorBeat, CollectorState
 from tests.unit.launcher.seen import EXPECTED, LIMITS, driving, with_beat
 
 

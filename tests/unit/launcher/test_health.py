@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import msgpack
 import pytest
 
-from launcher import config, wiring
-from launcher.observe import health
-from launcher.observe.health import Address
+from carla_launcher import config, wiring
+from carla_launcher.observe import health
+from carla_launcher.observe.health import Address
 from tests.crowd import PATIENCE_S
 
 TIMEOUT_S = 0.3

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from contract.paths import RunPaths
-from launcher.act.effects import State
-from launcher.act.runtime import Role
-from launcher.observe.pools import PoolKind
+from carla_launcher.act.effects import State
+from carla_launcher.act.runtime import Role
+from carla_launcher.observe.pools import PoolKind
+from carla_run.paths import RunPaths
 from tests.unit.launcher.hours import HOUR_S, Sweep, jump, live
 from tests.unit.launcher.machine import Machine, agent_mib
 
@@ -57,7 +57,7 @@ def test_a_leak_of_20_mib_a_minute_is_ended_a_minute_before_exhaustion_at_an_epi
 
 
 def timeline(machine: Machine) -> list[dict[str, Any]]:
-    from contract.readers import read_lines
+    from carla_run.readers import read_lines
 
     return read_lines(machine.run.launcher_memory)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from contract.paths import RunPaths
-from contract.readers import read_lines
-from launcher.act.effects import State
-from launcher.act.launcher_state import recall
-from launcher.act.runtime import Role
-from launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.act.effects import State
+from carla_launcher.act.launcher_state import recall
+from carla_launcher.act.runtime import Role
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_run.paths import RunPaths
+from carla_run.readers import read_lines
 from tests.unit.launcher.simulated import World
 
 SHORT = Finding(Cause.PRESSURE, "vram:0 has 100 MiB free, 512 should be", "vram:0")

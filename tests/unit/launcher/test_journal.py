@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from contract.events import LauncherEvent
-from contract.locks import is_held
-from contract.paths import RunPaths, newest_run
-from contract.readers import last_lines, read_lines, read_object, read_objects
-from launcher.act.journal import Journal, RunInUseError, lock
-from launcher.act.launcher_state import LauncherState, ProcessState
-from launcher.act.saved_config import saved_config
-from launcher.options import RunOptions
-from launcher.show import dashboard
+from carla_launcher.act.journal import Journal, RunInUseError, lock
+from carla_launcher.act.launcher_state import LauncherState, ProcessState
+from carla_launcher.act.saved_config import saved_config
+from carla_launcher.options import RunOptions
+from carla_launcher.show import dashboard
+from carla_run.events import LauncherEvent
+from carla_run.locks import is_held
+from carla_run.paths import RunPaths, newest_run
+from carla_run.readers import last_lines, read_lines, read_object, read_objects
 from tests.conftest import REPOSITORY
 from tests.unit.beats import BEAT
 
@@ -64,7 +64,10 @@ def test_an_event_carries_time_cause_and_numbers_and_saves_the_state(run: RunPat
 
 def test_one_file_changes_the_run_s_state() -> None:
     writes = re.compile(r"journal\.state\b[\w.]*\s*[-+|]?=[^=]")
-    files = {path.name: path.read_text(encoding="utf-8") for path in (REPOSITORY / "launcher").rglob("*.py")}
+    files = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in (REPOSITORY / "launcher" / "carla_launcher").rglob("*.py")
+    }
     assert {name for name, text in files.items() if writes.search(text)} == {"run_state.py"}
 
 

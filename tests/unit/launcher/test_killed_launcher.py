@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from contract.paths import RunPaths
-from contract.readers import read_object
-from launcher.act.effects import State
-from launcher.act.runtime import Role
-from launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.act.effects import State
+from carla_launcher.act.runtime import Role
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_run.paths import RunPaths
+from carla_run.readers import read_object
 from tests.unit.launcher.simulated import KilledError, World
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.show.lessons import lessons
+from carla_launcher.show.lessons import lessons
 
 GOOD = {
     "success": 1.0,
@@ -59,6 +59,5 @@ def test_what_it_can_not_do_yet_is_the_first_that_is_missing(
 
 def test_the_next_two_commands_can_be_typed() -> None:
     assert said(td3=GOOD)["next"] == (
-        "python scripts/launch.py report night; then "
-        "python scripts/launch.py up --config config/td3_config_traffic.yaml"
+        "python scripts/launch.py report night; then python scripts/launch.py up --config traffic"
     )

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from contract.locks import Lock
-from contract.paths import RunPaths
-from contract.processes import tree
-from launcher import config
-from launcher.act.leftovers import await_leftovers
-from launcher.act.local.runtime import LocalRuntime
-from launcher.act.run_spec import RunSpec
-from launcher.act.runtime import Child, Role, Start, StartError
-from launcher.observe.observation import Ended
-from launcher.observe.pools import Cards
-from launcher.options import RunOptions, SimulatorKind
+from carla_launcher import config
+from carla_launcher.act.leftovers import await_leftovers
+from carla_launcher.act.local.runtime import LocalRuntime
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.runtime import Child, Role, Start, StartError
+from carla_launcher.observe.observation import Ended
+from carla_launcher.observe.pools import Cards
+from carla_launcher.options import RunOptions, SimulatorKind
+from carla_run.locks import Lock
+from carla_run.paths import RunPaths
+from carla_run.processes import tree
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.test_processes import FAMILY, family
@@ -38,13 +38,13 @@ GREEDY = "held = []\nwhile True: held.append(bytearray(b'x' * 2**23))"
 # A launcher in small: it starts an agent, here the program that it is given.
 LAUNCHER = """
 import os, pathlib, sys, time
-from launcher import config
-from contract.locks import Lock
-from contract.paths import RunPaths
-from launcher.act.local.runtime import LocalRuntime
-from launcher.act.runtime import Role, Start
-from launcher.act.run_spec import RunSpec
-from launcher.options import RunOptions
+from carla_launcher import config
+from carla_run.locks import Lock
+from carla_run.paths import RunPaths
+from carla_launcher.act.local.runtime import LocalRuntime
+from carla_launcher.act.runtime import Role, Start
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.options import RunOptions
 def started(**fields):
     spec = RunSpec(run, RunOptions(config="a.yaml"), 2000, **fields)
     return LocalRuntime(spec, config.load(), interpreter=(sys.executable, sys.argv[2])).start(Start(Role.AGENT))
@@ -111,7 +111,7 @@ def test_the_agent_is_told_its_run_and_where_the_simulator_is(make: Make, run: R
     agent = runtime.start(Start(Role.AGENT, resume=True))
     assert end_of(agent) == Ended(0)
     assert agent.log.read_text().split() == [
-        *("-m", "agent", "train", "--config", str(tmp_path / "a.yaml"), "--run-dir", str(run.path), "--resume"),
+        *("-m", "carla_td3", "train", "--config", str(tmp_path / "a.yaml"), "--run-dir", str(run.path), "--resume"),
         *("--map", "Lite02", "--seed", "7", "--max-timesteps", "5", "--set", "a=1", "127.0.0.2", "21000"),
     ]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.observe.disk import disk_pool, size_mib
-from launcher.observe.pools import OwnerKind, Pool
+from carla_launcher.observe.disk import disk_pool, size_mib
+from carla_launcher.observe.pools import OwnerKind, Pool
 from tests.disks import small_disk
 from tests.memory_hog import write_file
 

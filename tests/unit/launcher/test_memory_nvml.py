@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.observe.nvml import merged
+from carla_launcher.observe.nvml import merged
 from tests.conftest import REPOSITORY
 from tests.gpu_stub import look
 from tests.gpu_stub.stub import Figures, build
@@ -38,7 +38,7 @@ class Looker:
             stderr=subprocess.PIPE,
             text=True,
             cwd=REPOSITORY,
-            env={**environment, "PYTHONPATH": str(REPOSITORY)},
+            env=environment,
         )
 
     def read(self, simulator: tuple[int, ...] = (CARLA,), agent: tuple[int, ...] = (AGENT,)) -> dict[str, Any]:
@@ -258,8 +258,8 @@ def test_two_cards_are_two_pools_each_with_who_holds_it(figures: Figures, tmp_pa
 HOLD = """
 import sys
 from pathlib import Path
-from launcher.observe.memory import MemoryReader
-from launcher.observe.pools import Cards
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.pools import Cards
 lock = MemoryReader(Path("runs/night"), Cards()).hold(0, Path(sys.argv[1]))
 print(lock is not None)
 """

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.observe.pools import OwnerKind, Provenance
-from launcher.observe.ram import OwnerName, OwnerNames, RunProcesses, container_id, grouped, program_name
+from carla_launcher.observe.pools import OwnerKind, Provenance
+from carla_launcher.observe.ram import OwnerName, OwnerNames, RunProcesses, container_id, grouped, program_name
 from tests.memory_hog import Hog
 
 CONTAINER = "4f5d" * 16

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from contract.readers import read_object
-from launcher.config import SHIPPED
+from carla_launcher.config import SHIPPED
+from carla_run.readers import read_object
 from tests.conftest import REPOSITORY
 from tests.crowd import until
 
@@ -30,7 +30,7 @@ def test_it_is_started_once_and_its_state_says_what_is_missing(tmp_path: Path) -
     settings["simulator"]["restarts"] = {**settings["simulator"]["restarts"], "first_delay_s": 0.01}
     path = tmp_path / "launcher.yaml"
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    command = [sys.executable, "-m", "launcher", "simulator", "--folder", str(tmp_path), "--simulator", "carla"]
+    command = [sys.executable, "-m", "carla_launcher", "simulator", "--folder", str(tmp_path), "--simulator", "carla"]
     with subprocess.Popen(
         [*command, "--launcher-config", str(path)],
         cwd=REPOSITORY,

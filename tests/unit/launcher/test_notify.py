@@ -6,7 +6,7 @@ import json
 import signal
 from pathlib import Path
 
-from launcher.act.notify import AT_ONCE, Notifier
+from carla_launcher.act.notify import AT_ONCE, Notifier
 from tests.crowd import until
 
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.observe import health
-from launcher.observe.health import Address, Health
-from launcher.observe.observation import Sign
-from launcher.observe.simulator import IdleConnection, sign_of, signs_in
-from launcher.observe.tail import MOST_BYTES, Tail
+from carla_launcher.observe import health
+from carla_launcher.observe.health import Address, Health
+from carla_launcher.observe.observation import Sign
+from carla_launcher.observe.simulator import IdleConnection, sign_of, signs_in
+from carla_launcher.observe.tail import MOST_BYTES, Tail
 from tests.conftest import StartServer
 from tests.crowd import PATIENCE_S, until
 

@@ -17,22 +17,22 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.exchange.status import Status
-from agent.memory.watermarks import Watermarks
-from agent.telemetry.events import EventLog
-from agent.telemetry.heartbeat import Pulse as Writer
-from agent.telemetry.heartbeat import Vitals
-from contract.heartbeat import CollectorFigures, CollectorState, Phase, read_heartbeat
-from contract.paths import RunPaths
-from contract.paths import RunPaths as AgentRun
-from launcher import config
-from launcher.observe import health
-from launcher.observe.agent import AgentFiles
-from launcher.observe.health import Address, Health
-from launcher.observe.observation import Ended, Sign
-from launcher.observe.observer import RunObserver
-from launcher.observe.pools import Reading
-from launcher.observe.simulator import Questions
+from carla_launcher import config
+from carla_launcher.observe import health
+from carla_launcher.observe.agent import AgentFiles
+from carla_launcher.observe.health import Address, Health
+from carla_launcher.observe.observation import Ended, Sign
+from carla_launcher.observe.observer import RunObserver
+from carla_launcher.observe.pools import Reading
+from carla_launcher.observe.simulator import Questions
+from carla_run.heartbeat import CollectorFigures, CollectorState, Phase, read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.paths import RunPaths as AgentRun
+from carla_td3.exchange.status import Status
+from carla_td3.memory.watermarks import Watermarks
+from carla_td3.telemetry.events import EventLog
+from carla_td3.telemetry.heartbeat import Pulse as Writer
+from carla_td3.telemetry.heartbeat import Vitals
 from tests.conftest import StartServer
 from tests.crowd import until
 from tests.unit.beats import BEAT

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from launcher.observe import oom_kills
-from launcher.observe.oom_kills import OomKills
+from carla_launcher.observe import oom_kills
+from carla_launcher.observe.oom_kills import OomKills
 
 
 @pytest.fixture

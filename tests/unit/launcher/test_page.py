@@ -17,15 +17,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from contract.exits import ExitError
-from contract.locks import Lock
-from contract.paths import RunPaths
-from contract.requests import Answer, Asker, Inbox, Request, Result, drained_by_person
-from launcher import config, down
-from launcher.act.agent_requests import AgentRequests
-from launcher.page import live_page
-from launcher.page.buttons import Buttons
-from launcher.page.parts import AFTER_EVENT_S, Parts
+from carla_launcher import config, down
+from carla_launcher.act.agent_requests import AgentRequests
+from carla_launcher.page import live_page
+from carla_launcher.page.buttons import Buttons
+from carla_launcher.page.parts import AFTER_EVENT_S, Parts
+from carla_run.exits import ExitError
+from carla_run.locks import Lock
+from carla_run.paths import RunPaths
+from carla_run.requests import Answer, Asker, Inbox, Request, Result, drained_by_person
 from tests.conftest import REPOSITORY
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.served import PICTURE, START, Page, folder, row
@@ -247,8 +247,8 @@ def test_another_page_s_address_is_left_where_it_is(run: RunPaths) -> None:
 def test_the_page_ends_with_a_launcher_that_is_killed(run: RunPaths) -> None:
     program = (
         "import pathlib, sys, time\n"
-        "from contract.paths import RunPaths\n"
-        "from launcher.page import live_page\n"
+        "from carla_run.paths import RunPaths\n"
+        "from carla_launcher.page import live_page\n"
         "say = lambda sentence: print(sentence, flush=True)\n"
         "with live_page.beside(RunPaths(pathlib.Path(sys.argv[1])), 0, say) as page:\n"
         "    print(page, flush=True)\n"
@@ -275,7 +275,7 @@ def _lives(pid: int) -> bool:
 
 
 def test_what_starts_the_page_loads_nothing_that_it_is_served_with() -> None:
-    program = "import launcher.cli, sys; print({'starlette', 'uvicorn', 'jinja2'} & set(sys.modules))"
+    program = "import carla_launcher.cli, sys; print({'starlette', 'uvicorn', 'jinja2'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from contract.locks import Lock
-from launcher.page import server
+from carla_launcher.page import server
+from carla_run.locks import Lock
 from tests.crowd import PATIENCE_S, until
 from tests.unit.launcher.served import TOKEN, Page, folder
 

@@ -9,12 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.decide import plan
-from launcher.decide.fit import Candidate, Fits, Situation, Sum
-from launcher.decide.ladder import Step
-from launcher.decide.plan import Plan
-from launcher.decide.sizes import LITE, Simulator
-from launcher.observe.pools import UNKNOWN, Figure, Gpu, Owner, OwnerKind, Pool, PoolKind, Provenance, Reading, measured
+from carla_launcher.decide import plan
+from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum
+from carla_launcher.decide.ladder import Step
+from carla_launcher.decide.plan import Plan
+from carla_launcher.decide.sizes import LITE, Simulator
+from carla_launcher.observe.pools import (
+    UNKNOWN,
+    Figure,
+    Gpu,
+    Owner,
+    OwnerKind,
+    Pool,
+    PoolKind,
+    Provenance,
+    Reading,
+    measured,
+)
 from tests.unit.launcher.planned import LIMITS, Rule, card, reading, simulator, situation
 
 RULE = Rule()

@@ -14,20 +14,20 @@ import psutil
 import pytest
 import yaml
 
-from agent import config
-from contract.exits import Exit, ExitError
-from contract.heartbeat import MemoryFigures, Phase
-from launcher import plan as command
-from launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
-from launcher.options import RefusedError, RunOptions, SimulatorKind
-from launcher.resolve.footprint import Footprint, FootprintError
-from launcher.resolve.planning import make_plan
+from carla_launcher import plan as command
+from carla_launcher.observe.pools import Gpu, Pool, PoolKind, Reading, measured
+from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
+from carla_launcher.resolve.footprint import Footprint, FootprintError
+from carla_launcher.resolve.planning import make_plan
+from carla_run.exits import Exit, ExitError
+from carla_run.heartbeat import MemoryFigures, Phase
+from carla_td3 import config
 from tests.unit.beats import BEAT
 from tests.unit.launcher.planned import LIMITS, reading
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-LOWMEM = str(REPOSITORY / "config" / "td3_config_lowmem.yaml")
-FULL = str(REPOSITORY / "config" / "td3_config.yaml")
+LOWMEM = "lowmem"
+FULL = "full"
 
 
 @cache
@@ -179,7 +179,7 @@ def test_a_wrong_value_in_the_configuration_is_the_agent_s_own_sentence(tmp_path
 def test_an_agent_elsewhere_is_asked_through_its_own_command(reported: Any, runs: Path, tmp_path: Path) -> None:
     """As ``docker compose run`` is: it prints lines of its own before the answer."""
     wrapper = tmp_path / "compose"
-    wrapper.write_text(f'#!/bin/sh\necho "Container carla-1  Running"\nexec {sys.executable} -m agent "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\necho "Container carla-1  Running"\nexec {sys.executable} -m carla_td3 "$@"\n')
     wrapper.chmod(0o755)
     assert Footprint(LOWMEM, (str(wrapper),)).config()["td3.batch_size"] == 64
 

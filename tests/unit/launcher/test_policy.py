@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.exits import Exit
-from launcher import config
-from launcher.config import Does
-from launcher.decide import policy
-from launcher.decide.choose import Ground, Lack
-from launcher.decide.decisions import Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
-from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.ladder import Ladder, Step, Taken, is_taken, overrides
-from launcher.decide.restarts import Tries, delay_s, failures_in_a_row
-from launcher.decide.restore import Hold, fits_without_last
-from launcher.observe.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher import config
+from carla_launcher.config import Does
+from carla_launcher.decide import policy
+from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.decisions import Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.ladder import Ladder, Step, Taken, is_taken, overrides
+from carla_launcher.decide.restarts import Tries, delay_s, failures_in_a_row
+from carla_launcher.decide.restore import Hold, fits_without_last
+from carla_launcher.observe.pools import UNKNOWN, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_run.exits import Exit
 from tests.unit.launcher.simulated import needs_by
 
 LIMITS = config.load()

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from launcher.ports import PORT_RANGE, free_port_pair, free_ports, holder
+from carla_launcher.ports import PORT_RANGE, free_port_pair, free_ports, holder
 
 
 @pytest.mark.parametrize("count", [2, 3, 12])

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.act.local import process_shim
-from launcher.act.local.process_shim import plain
-from launcher.act.local.processes import Program, ShimmedProcess, Shims
-from launcher.act.runtime import Role
+from carla_launcher.act.local import process_shim
+from carla_launcher.act.local.process_shim import plain
+from carla_launcher.act.local.processes import Program, ShimmedProcess, Shims
+from carla_launcher.act.runtime import Role
 from tests.crowd import PATIENCE_S, until
 
 # Writes down its own process id and that of a child in a session of its own, as the agent's collector is; asked to
@@ -43,8 +43,8 @@ time.sleep(600)
 # A launcher in small: starts a simulator and an agent, then waits to be killed.
 LAUNCHER = f"""
 import pathlib, sys, time
-from launcher.act.local.processes import Shims, Program
-from launcher.act.runtime import Role
+from carla_launcher.act.local.processes import Shims, Program
+from carla_launcher.act.runtime import Role
 folder, shims = pathlib.Path(sys.argv[1]), Shims()
 for role in (Role.SIMULATOR, Role.AGENT):
     own = folder / role.value
@@ -57,7 +57,7 @@ time.sleep(600)
 # A shim whose child has ended before Popen returns, as one that ends at once may have.
 SLOW_TO_START = """
 import pathlib, subprocess, sys, time
-from launcher.act.local import process_shim as shim
+from carla_launcher.act.local import process_shim as shim
 class Slow(subprocess.Popen):
     def __init__(self, *given, **named):
         super().__init__(*given, **named)
@@ -194,8 +194,8 @@ print("\r\x1b[2K\x1b[1mdone\x1b[0m")
 """
     outer = f"""
 import pathlib, sys, time
-from launcher.act.local.processes import Shims, Program
-from launcher.act.runtime import Role
+from carla_launcher.act.local.processes import Shims, Program
+from carla_launcher.act.runtime import Role
 log = pathlib.Path({str(tmp_path / "log")!r})
 child = Shims().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))
 while child.poll() is None: time.sleep(0.02)
@@ -217,8 +217,8 @@ def test_a_child_survives_a_terminal_that_is_gone(tmp_path: Path) -> None:
     program = "import time\nfor _ in range(20): print('line ' * 100, flush=True); time.sleep(0.01)"
     outer = f"""
 import pathlib, sys, time
-from launcher.act.local.processes import Shims, Program
-from launcher.act.runtime import Role
+from carla_launcher.act.local.processes import Shims, Program
+from carla_launcher.act.runtime import Role
 
 log = pathlib.Path({str(tmp_path / "log")!r})
 child = Shims().start(Program(Role.AGENT, (sys.executable, "-c", {program!r}), log, 1.0, show=True))

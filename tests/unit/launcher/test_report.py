@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.heartbeat import MemoryFigures
-from contract.paths import RunPaths
-from launcher.show import report
-from launcher.show.charts import CURVE_HEIGHT, CURVE_WIDTH, line_chart
+from carla_launcher.show import report
+from carla_launcher.show.charts import CURVE_HEIGHT, CURVE_WIDTH, line_chart
+from carla_run.heartbeat import MemoryFigures
+from carla_run.paths import RunPaths
 from tests.unit.beats import BEAT
 
 VOID = {"meta", "br", "img"}

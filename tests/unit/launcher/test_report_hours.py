@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.show import history, report
+from carla_launcher.show import history, report
 from tests.unit.launcher.hours import Sweep, live
 from tests.unit.launcher.machine import STEPS_PER_S, Machine
 from tests.unit.launcher.simulated import Clock

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from contract.paths import RunPaths
-from contract.readers import read_lines
-from launcher.act.effects import State
-from launcher.act.runtime import Role
-from launcher.show import history, sentences
-from launcher.show.history import RunHistory
-from launcher.show.incidents import Incident, read_incidents
+from carla_launcher.act.effects import State
+from carla_launcher.act.runtime import Role
+from carla_launcher.show import history, sentences
+from carla_launcher.show.history import RunHistory
+from carla_launcher.show.incidents import Incident, read_incidents
+from carla_run.paths import RunPaths
+from carla_run.readers import read_lines
 from tests.unit.launcher.simulated import World
 
 Row = dict[str, Any]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from contract.paths import RunPaths
-from launcher.show.report_process import write_report
+from carla_launcher.show.report_process import write_report
+from carla_run.paths import RunPaths
 
 
 def ending_with(program: str) -> tuple[str, ...]:
@@ -54,6 +54,8 @@ def test_an_interpreter_that_is_gone_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_launcher_never_loads_what_the_report_is_drawn_with() -> None:
-    program = "import launcher.cli, launcher.up, sys; print({'matplotlib', 'jinja2', 'numpy'} & set(sys.modules))"
+    program = (
+        "import sys, carla_launcher.cli, carla_launcher.up; print({'matplotlib', 'jinja2', 'numpy'} & set(sys.modules))"
+    )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from contract.processes import held_mib
+from carla_run.processes import held_mib
 from tests.conftest import REPOSITORY
 from tests.crowd import until
 from tests.gpu_stub import grow
@@ -27,6 +27,7 @@ GROW = (sys.executable, grow.__file__)
 RESERVED, CONTEXT, STEP, BLOCK = 2048, 300, 128, 32
 CARLA = 4_200_001  # above what Linux gives out
 SLACK = 16
+OURS = (str(REPOSITORY / "launcher"), str(REPOSITORY / "contract"))
 RAM = ("--pool", "ram", "--min-free", "64")
 
 
@@ -315,9 +316,10 @@ def test_what_can_never_be_is_refused_at_once(figures: Figures, start: Start) ->
 
 def test_a_fresh_python_is_told_what_to_install_and_needs_nothing_for_ram(figures: Figures, start: Start) -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from launcher.reserve.__main__ import main; sys.exit(main())"
+        "import sys; sys.path[:0] = [sys.argv.pop(1), sys.argv.pop(1)]; "
+        "from carla_launcher.reserve.__main__ import main; sys.exit(main())"
     )
-    bare = (sys.executable, "-S", "-c", program, str(REPOSITORY))
+    bare = (sys.executable, "-S", "-c", program, *OURS)
     code, said = start(*bare, "--min-free", "100", "--", "true", environment=figures.environment).ended()
     assert code == 65
     assert "`python3 -m pip install nvidia-ml-py`, or --pool ram" in said
@@ -328,13 +330,13 @@ def test_reserving_imports_this_project_and_the_standard_library_only() -> None:
     program = """
 import sys
 sys.path += sys.argv[1:]
-import launcher.reserve.__main__
+import carla_launcher.reserve.__main__
 print(*sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names))
 """
     packages = sysconfig.get_paths()["purelib"]  # there to be found, but not by themselves: site is left out
-    bare = (sys.executable, "-S", "-c", program, str(REPOSITORY), packages)
+    bare = (sys.executable, "-S", "-c", program, *OURS, packages)
     found = subprocess.run(bare, capture_output=True, text=True, check=True).stdout.split()
-    assert found == ["__main__", "contract", "launcher"]
+    assert found == ["__main__", "carla_launcher", "carla_run"]
 
 
 TOUCH = """

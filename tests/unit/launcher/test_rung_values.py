@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from agent import config as agent_config
-from agent.memory import estimate
-from launcher.config import Does, Rung
-from launcher.decide.ladder import AT_WORK, picked_rungs
-from launcher.decide.rung_values import RungError, check
-from launcher.decide.sizes import Sizes, Values
-from launcher.observe.pools import PoolKind
-from launcher.resolve import footprint
+from carla_launcher.config import Does, Rung
+from carla_launcher.decide.ladder import AT_WORK, picked_rungs
+from carla_launcher.decide.rung_values import RungError, check
+from carla_launcher.decide.sizes import Sizes, Values
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.resolve import footprint
+from carla_td3 import config as agent_config
+from carla_td3.memory import estimate
 from tests.unit.launcher.planned import BASE, LIMITS
 
 ALL = picked_rungs(LIMITS.ladder, None)

@@ -16,23 +16,23 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agent.cli import commands, options
-from contract.exits import Exit
-from contract.paths import RunPaths
-from contract.readers import read_object
-from launcher import config, down
-from launcher import up as up_command
-from launcher.act.journal import Journal
-from launcher.act.launcher_state import LauncherState, recall
-from launcher.cli import app
-from launcher.decide.decisions import Ending
-from launcher.observe.pools import Cards
-from launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
-from launcher.page import live_page
-from launcher.resolve import agent_args, resuming
-from launcher.resolve.resuming import Requested
-from launcher.up import locked
-from launcher.up import run as up_run
+from carla_launcher import config, down
+from carla_launcher import up as up_command
+from carla_launcher.act.journal import Journal
+from carla_launcher.act.launcher_state import LauncherState, recall
+from carla_launcher.cli import app
+from carla_launcher.decide.decisions import Ending
+from carla_launcher.observe.pools import Cards
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.page import live_page
+from carla_launcher.resolve import agent_args, resuming
+from carla_launcher.resolve.resuming import Requested
+from carla_launcher.up import locked
+from carla_launcher.up import run as up_run
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.readers import read_object
+from carla_td3.cli import commands, options
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from contract.paths import RunPaths
-from launcher.act.effects import State
-from launcher.act.runtime import Role
-from launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.act.effects import State
+from carla_launcher.act.runtime import Role
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_run.paths import RunPaths
 from tests.unit.launcher.simulated import LIMITS, World
 
 FIRST_MINUTES_S = LIMITS.simulator.restarts.stable_after_s

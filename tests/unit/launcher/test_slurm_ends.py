@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from contract.exits import Exit
-from contract.paths import RunPaths
-from contract.readers import read_lines
-from launcher.observe.allotment import allotted_mib
-from launcher.show import report
-from launcher.show.dashboard import figures
-from launcher.show.status import status
-from launcher.slurm import record
-from launcher.slurm.answers import FIELDS, Account, End, Job, accounts_of, by_accounts, by_log, job_of, moment
-from launcher.slurm.ends import FRUITLESS, Evidence, Next, Step, end_of, next_of
+from carla_launcher.observe.allotment import allotted_mib
+from carla_launcher.show import report
+from carla_launcher.show.dashboard import figures
+from carla_launcher.show.status import status
+from carla_launcher.slurm import record
+from carla_launcher.slurm.answers import FIELDS, Account, End, Job, accounts_of, by_accounts, by_log, job_of, moment
+from carla_launcher.slurm.ends import FRUITLESS, Evidence, Next, Step, end_of, next_of
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.readers import read_lines
 
 SAID = Path(__file__).with_name("slurm_said")
 STEPS = {"oom": "1", "limit": "2", "nodefail": "3", "cancel": "4", "killstep": "5", "preempted": "6"}

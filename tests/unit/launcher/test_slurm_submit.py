@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from contract.exits import Exit
-from contract.paths import RunPaths
-from launcher.cli import app
-from launcher.slurm.submit import JobOptions, SubmitError, script, submit
+from carla_launcher.cli import app
+from carla_launcher.slurm.submit import JobOptions, SubmitError, script, submit
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
 from tests.conftest import REPOSITORY
 
 OPTIONS = {
@@ -67,7 +67,7 @@ def test_several_nodes_have_ray_with_a_place_for_each_simulator(run: RunPaths) -
     assert "--runtime process --cluster auto --collectors 16)" in found
     assert """--resources='{"carla": 4}'""" in found
     assert "#SBATCH --no-kill" in found
-    file = REPOSITORY / "carla" / "nvidia_icd.json"
+    file = REPOSITORY / "launcher" / "carla_launcher" / "nvidia_icd.json"
     vulkan = f"--bind {file} --env VK_DRIVER_FILES={file} --env VK_ICD_FILENAMES={file}"
     assert f"python=(apptainer exec --nv {vulkan} --bind" in found
     assert "PYTHONPATH" not in found, "the image has its own"

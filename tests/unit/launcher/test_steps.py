@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config import Does, Rung
-from launcher.decide.ladder import (
+from carla_launcher.config import Does, Rung
+from carla_launcher.decide.ladder import (
     AT_WORK,
     HALF,
     PolicyError,
@@ -23,8 +23,8 @@ from launcher.decide.ladder import (
     relief,
     unrolled,
 )
-from launcher.decide.sizes import LITE, Sizes, Values
-from launcher.observe.pools import PoolKind
+from carla_launcher.decide.sizes import LITE, Sizes, Values
+from carla_launcher.observe.pools import PoolKind
 from tests.unit.launcher.planned import BASE, CONTEXT_MIB, LIMITS, Rule, simulator
 
 ALL = picked_rungs(LIMITS.ladder, None)

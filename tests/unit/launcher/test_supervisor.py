@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.exits import Exit
-from contract.paths import RunPaths
-from contract.readers import read_object
-from launcher.act.effects import State
-from launcher.act.managed_processes import WAITING_S
-from launcher.act.runtime import Role
-from launcher.decide.detectors.causes import Cause, Finding
-from launcher.observe.health import Health
+from carla_launcher.act.effects import State
+from carla_launcher.act.managed_processes import WAITING_S
+from carla_launcher.act.runtime import Role
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.observe.health import Health
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.readers import read_object
 from tests.unit.launcher.simulated import DEAD, HEALTHY, LIMITS, World
 
 BUDGET = LIMITS.simulator.restarts

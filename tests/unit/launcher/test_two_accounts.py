@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from contract import requests
-from contract.files import write_whole
-from contract.locks import Lock, is_held
-from contract.paths import RunPaths
-from launcher import config, down
-from launcher import up as up_command
-from launcher.observe.nvml import lock_gpu
-from launcher.options import RunOptions
-from launcher.page import live_page
-from launcher.show.status import status
-from launcher.simulator import MOST_SLOTS, SLOT, _slot
-from launcher.slurm import submit as slurm
+from carla_launcher import config, down
+from carla_launcher import up as up_command
+from carla_launcher.observe.nvml import lock_gpu
+from carla_launcher.options import RunOptions
+from carla_launcher.page import live_page
+from carla_launcher.show.status import status
+from carla_launcher.simulator import MOST_SLOTS, SLOT, _slot
+from carla_launcher.slurm import submit as slurm
+from carla_run import requests
+from carla_run.files import write_whole
+from carla_run.locks import Lock, is_held
+from carla_run.paths import RunPaths
 from tests.accounts import ALICE, BOB, as_user, meanwhile, needs_root, refusal
 
 pytestmark = needs_root

@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from contract.paths import RunPaths
-from launcher import config
-from launcher.act.effects import State
-from launcher.act.runtime import Role
-from launcher.config import Does
-from launcher.decide import plan, policy
-from launcher.decide.choose import Ground, Lack
-from launcher.decide.decisions import Degrade, Nothing
-from launcher.decide.detectors.causes import Cause, Finding
-from launcher.decide.detectors.diagnostician import Diagnostician
-from launcher.decide.detectors.expectations import Expectations
-from launcher.decide.fit import planned_bands
-from launcher.decide.holders import Holders
-from launcher.decide.ladder import Ladder, Step, Taken
-from launcher.decide.plan import Plan
-from launcher.decide.restore import fits_without_last
-from launcher.decide.room import missing_for_agent, taken_from_simulator
-from launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
-from launcher.resolve.planning import PlanResult
-from launcher.show import plan as show_plan
+from carla_launcher import config
+from carla_launcher.act.effects import State
+from carla_launcher.act.runtime import Role
+from carla_launcher.config import Does
+from carla_launcher.decide import plan, policy
+from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.decisions import Degrade, Nothing
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.diagnostician import Diagnostician
+from carla_launcher.decide.detectors.expectations import Expectations
+from carla_launcher.decide.fit import planned_bands
+from carla_launcher.decide.holders import Holders
+from carla_launcher.decide.ladder import Ladder, Step, Taken
+from carla_launcher.decide.plan import Plan
+from carla_launcher.decide.restore import fits_without_last
+from carla_launcher.decide.room import missing_for_agent, taken_from_simulator
+from carla_launcher.observe.pools import Cards, Gpu, Owner, OwnerKind, Pool, PoolKind, Reading, measured
+from carla_launcher.resolve.planning import PlanResult
+from carla_launcher.show import plan as show_plan
+from carla_run.paths import RunPaths
 from tests.unit.launcher.planned import CONTEXT_MIB, Rule, card, reading, situation
 from tests.unit.launcher.simulated import World, needs_by
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from contract.locks import is_held
-from contract.paths import RunPaths
-from contract.signals import StopRequests
-from launcher import down, up
-from launcher.config import load
-from launcher.decide.decisions import Ending
-from launcher.options import RunOptions
+from carla_launcher import down, up
+from carla_launcher.config import load
+from carla_launcher.decide.decisions import Ending
+from carla_launcher.options import RunOptions
+from carla_run.locks import is_held
+from carla_run.paths import RunPaths
+from carla_run.signals import StopRequests
 
 LIMITS = load()
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from agent import config
-from agent.memory import estimate
-from contract.heartbeat import MemoryFigures
-from contract.paths import RunPaths
-from launcher.observe import pools
-from launcher.observe.pools import PoolKind, estimated
-from launcher.resolve import watermarks
+from carla_launcher.observe import pools
+from carla_launcher.observe.pools import PoolKind, estimated
+from carla_launcher.resolve import watermarks
+from carla_run.heartbeat import MemoryFigures
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.memory import estimate
 from tests.unit.beats import BEAT
 
 

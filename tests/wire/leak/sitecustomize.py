@@ -16,5 +16,5 @@ def leak() -> None:
         time.sleep(0.02)
 
 
-if sys.orig_argv[1:4] == ["-m", "agent", "train"]:
+if sys.orig_argv[1:4] == ["-m", "carla_td3", "train"]:
     threading.Thread(target=leak, daemon=True).start()

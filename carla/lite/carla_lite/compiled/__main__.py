@@ -54,7 +54,7 @@ def main() -> None:
 def _require() -> None:
     """End with a sentence if something to compile with is missing."""
     if importlib.util.find_spec("mypyc") is None or importlib.util.find_spec("setuptools") is None:
-        _fail(_MISSING, "mypy and setuptools are missing, which compile it: pip install -e '.[compiled]'")
+        _fail(_MISSING, "mypy and setuptools are missing, which compile it: pip install 'carla-lite[compiled]'")
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None:
         _fail(_MISSING, f"there is no C compiler ({compiler}): install one (Debian, Ubuntu: apt install gcc libc6-dev)")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from carla_lite.protocol.channel import listen
 
 LOOPBACK = "127.0.0.1"
 END_S = 3.0
-PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def bind(port: int) -> socket.socket:
@@ -39,13 +36,11 @@ def window(listening: socket.socket, server: tuple[str, int], seed: int) -> Iter
     """
     host = LOOPBACK if server[0] in ("0.0.0.0", "") else server[0]
     token = secrets.token_urlsafe(32)
-    paths = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH", ""))))
     with listening:
         address = f"http://{LOOPBACK}:{listening.getsockname()[1]}/?token={token}"
         process = subprocess.Popen(
             [sys.executable, "-m", "carla_lite.view", str(listening.fileno()), host, str(server[1]), str(seed)],
             stdin=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": paths},
             pass_fds=(listening.fileno(),),
             start_new_session=True,  # Ctrl-C is for the server
             text=True,

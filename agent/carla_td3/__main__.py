@@ -1,0 +1,33 @@
+"""The command ``carla-td3``, and ``python -m carla_td3``: the agent's commands. Owns nothing but their list."""
+
+from __future__ import annotations
+
+import typer
+
+from carla_run.program import interruptible, program
+
+app = typer.Typer(
+    help="Train, evaluate and examine the TD3 driver.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+with interruptible("agent"):  # it loads for a second
+    from carla_td3.cli import commands
+
+for command in (
+    *(commands.train, commands.evaluate, commands.record, commands.stability),
+    *(commands.footprint, commands.request),
+):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command that the command line names."""
+    with program("agent", extra="agent"):
+        app()
+
+
+if __name__ == "__main__":
+    main()

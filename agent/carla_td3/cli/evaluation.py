@@ -1,0 +1,316 @@
+"""``python -m carla_td3 evaluate`` and the visual test: trained and other drivers on held-out routes, in this process.
+
+Owns finding a checkpoint and its configuration, and the outputs. The caller leaves by ``os._exit``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from rich.console import Console
+
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.signals import StopRequests
+from carla_td3 import places
+from carla_td3.cli import options
+from carla_td3.config import AgentConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.route import Route
+from carla_td3.env.session import Session
+from carla_td3.evaluation import video
+from carla_td3.evaluation.drivers import BASELINES, TD3_DRIVER, compared
+from carla_td3.evaluation.kept import KeptDrives
+from carla_td3.evaluation.metrics import Evaluation, table, write_csv, write_json
+from carla_td3.evaluation.onlooker import Onlooker
+from carla_td3.evaluation.routes import Steps
+from carla_td3.evaluation.runner import EvaluationRunner
+from carla_td3.exits import AgentError, sentence
+from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.resampling import adapted
+from carla_td3.telemetry.progress import ProgressLine
+from carla_td3.trainer import checkpoint
+from carla_td3.trainer.learner import architecture
+
+T = TypeVar("T")
+ONLINE = "online."
+"""Before the names of the driving policy's tensors, in a checkpoint."""
+LOOK_S = 0.5
+"""Between two looks at what is waited for."""
+TICK_LOOK_S, TICK_MARGIN_S = 0.2, 1.0
+"""Between two looks at a tick under way; how long before a Traffic Manager's own time-out it is given up."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A configuration, and the policy that was trained with it; None without a checkpoint."""
+
+    config: AgentConfig
+    policy: Policy | None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Digest of the policy's weights; None without one."""
+        if self.policy is None:
+            return None
+        weights = b"".join(tensor.numpy().tobytes() for tensor in self.policy.state_dict().values())
+        return hashlib.sha256(weights).hexdigest()[:16]
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """Names of the drivers that can drive."""
+        return BASELINES if self.policy is None else (TD3_DRIVER, *compared(self.config))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where results go beside the terminal."""
+
+    csv: Path | None = None
+    json: Path | None = None
+    video: Path | None = None
+
+    @property
+    def named(self) -> list[Path]:
+        """Those that were asked for."""
+        return [path for path in (self.json, self.csv, self.video) if path is not None]
+
+    @property
+    def beside(self) -> Path:
+        """The one beside which drives are kept until all are driven."""
+        return next(iter(self.named), options.RUNS / "evaluation")
+
+    def leave(self, found: Sequence[Evaluation], out: Console) -> None:
+        """Print the table, and write what was asked for of it."""
+        out.print(table(found))
+        if self.csv is not None:
+            write_csv(found, self.csv)
+        if self.json is not None:
+            write_json(found, self.json)
+
+    def make_room(self) -> None:
+        """Make their folders, and see that a video can be encoded, before anybody drives.
+
+        Raises:
+            AgentError: one can't be written, or there is no encoder.
+        """
+        try:
+            for path in self.named:
+                places.make(path.parent)
+        except OSError as error:
+            raise AgentError(sentence(error), Exit.BAD_CONFIG) from None
+        if self.video is not None and video.missing():
+            raise AgentError(video.missing(), Exit.BAD_CONFIG)
+
+
+def trained(
+    path: Path | None, config: Path | None, settings: Sequence[str] | None, named: Mapping[str, Any]
+) -> Trained:
+    """Return what a checkpoint (a run directory or one ``step-…`` of it) and the options say.
+
+    Raises:
+        ConfigError: of the configuration.
+        CheckpointError: the checkpoint is missing, damaged or of another architecture.
+    """
+    if path is None:
+        return Trained(options.resolve(config, None, settings, named), None)
+    one = path.name.startswith("step-")
+    run = RunPaths(path.parent.parent if one else path)
+    resolved = options.resolve(config, run, settings, named)
+    widths = architecture(resolved)
+    found = checkpoint.read(path, widths) if one else checkpoint.load(run.path, widths)
+    stack = FrameStack.of(resolved.environment.camera)
+    policy, (tensors, _) = Policy(resolved.td3.network, stack), adapted(found.tensors, stack.side)
+    policy.load_state_dict({name: tensors[ONLINE + name] for name in policy.state_dict()})
+    return Trained(resolved, policy)
+
+
+def run(trained: Trained, names: Sequence[str], count: int, min_turns: int, *, outputs: Outputs, out: Console) -> None:
+    """Let the drivers drive ``count`` held-out routes; print the table, write the outputs.
+
+    Each drive is kept as it ends, and one that is kept isn't driven again. Whatever ends this leaves the table so far.
+
+    Raises:
+        AgentError: a signal stopped it (exit 75), or a driver is unknown.
+        NoSimulator, ConfigError, RouteError: one sentence each.
+    """
+    outputs.make_room()
+    evaluating = _Evaluating(trained, names, outputs, out)
+    with environment(trained.config, evaluating.give_up) as env:
+        evaluating.run(env, EvaluationRunner(trained.config, env, trained.policy, count, min_turns))
+
+
+class _Evaluating:
+    """One evaluation, and the table of what it has come to, however it ends."""
+
+    def __init__(self, trained: Trained, names: Sequence[str], outputs: Outputs, out: Console) -> None:
+        self._trained, self._names, self._outputs, self._out = trained, names, outputs, out
+        self._so_far: Callable[[], list[Evaluation]] = list  # nothing yet
+
+    def give_up(self, why: str) -> NoReturn:
+        """Leave the table so far and the process, from whichever thread."""
+        self._leave(self._so_far())
+        _give_up(why)
+
+    def run(self, env: DrivingEnv, runner: EvaluationRunner) -> None:
+        """Drive what isn't driven yet; leave the table and the files."""
+        routes, seed = runner.routes(), self._trained.config.seed
+        kept = KeptDrives(self._outputs.beside, settings_of(self._trained, env))
+        self._so_far = partial(kept.so_far, self._names, routes, env.planner.name, seed)
+        wanted = len(self._names) * len(routes)
+        _say_what_is_kept(kept, self._count, wanted)
+        stop = StopRequests(raise_second=True)
+        stop.install()
+        if not self._compare(runner, routes, kept, stop) or not self._film(runner, routes, stop):
+            words = f"Stopped by {stop.cause} after {self._count} of {wanted} drives"
+            raise AgentError(f"{words}, which {kept.path} keeps: run the same command to resume.", Exit.STOPPED)
+        kept.remove()
+
+    def _compare(self, runner: EvaluationRunner, routes: Sequence[Route], kept: KeptDrives, stop: StopRequests) -> bool:
+        """Let all drive; return whether they did, or a signal came first."""
+        found = None
+        with ProgressLine(len(self._names) * len(routes), Console(stderr=True), "evaluation", "routes") as progress:
+
+            def told(driver: str, _: int) -> None:
+                progress.move(self._count, f"{driver}, route {len(kept.of(driver)) + 1}")
+
+            try:
+                work = runner.compare(self._names, routes, lambda name, each: Onlooker(name, each, told), kept)
+                found = until_stopped(work, stop)
+            finally:
+                self._leave(found or self._so_far())
+        return found is not None
+
+    def _film(self, runner: EvaluationRunner, routes: Sequence[Route], stop: StopRequests) -> bool:
+        """Film the first driver if that was asked for; return whether no signal came first."""
+        video = self._outputs.video
+        return video is None or until_stopped(runner.film(self._names[0], routes, video), stop) is not None
+
+    @property
+    def _count(self) -> int:
+        return sum(len(each.routes) for each in self._so_far())
+
+    def _leave(self, found: Sequence[Evaluation]) -> None:
+        if found:
+            self._outputs.leave(found, self._out)
+
+
+def settings_of(trained: Trained, env: DrivingEnv) -> dict[str, Any]:
+    """Return all by which a drive of an evaluation would be another one, beside its driver and its route."""
+    config = trained.config
+    return {
+        "map": env.planner.name,
+        "roads": hashlib.sha256(env.session.map.to_opendrive().encode()).hexdigest()[:16],
+        "checkpoint": trained.checkpoint,
+        "seed": config.seed,
+        "environment": config.environment.model_dump(mode="json"),
+        "simulator": {"fixed_delta_s": config.simulator.fixed_delta_s},
+        "td3": {"exploration_noise": config.td3.exploration_noise},
+    }
+
+
+def _say_what_is_kept(kept: KeptDrives, count: int, wanted: int) -> None:
+    if count:
+        print(f"{kept.path} keeps {count} of {wanted} drives: resumes after them.", file=sys.stderr)
+    for path, drives, differing in kept.others():
+        others = f"another {', '.join(differing)}" if differing else "settings of another version"
+        print(
+            f"{path} keeps {drives} drives with {others}; they don't count here. Delete it once they are of no use.",
+            file=sys.stderr,
+        )
+
+
+def until_stopped(work: Steps[T], stop: StopRequests) -> T | None:
+    """Do all of it and return what it returns; None where a signal asked to stop between two of its steps."""
+    with closing(work):
+        while stop.signal is None:
+            try:
+                next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+    return None
+
+
+@contextmanager
+def environment(config: AgentConfig, give_up: Callable[[str], NoReturn] | None = None) -> Iterator[DrivingEnv]:
+    """Give an environment that is connected, and the simulator back at the end.
+
+    Args:
+        give_up: with cars or people of this very process, called from a thread with a sentence once the simulator has
+            ended or is silent; it leaves by ``os._exit``. By default with the sentence and ``NO_SIMULATOR``.
+
+    Raises:
+        NoSimulator, ConfigError, RouteError: see ``DrivingEnv.planner``.
+    """
+    give_up, in_process = give_up or _give_up, config.environment.traffic.in_process
+    lost = f"The simulator at {config.simulator.host}:{config.simulator.port} closed its connection: start both again."
+    env = DrivingEnv(config.environment, config.simulator, config.seed, partial(give_up, lost) if in_process else None)
+    try:
+        with _guarded(env.session, give_up) if in_process else nullcontext():
+            with _waiting(env.session):
+                _ = env.planner
+            yield env
+    finally:
+        env.close()
+
+
+def _give_up(why: str) -> NoReturn:
+    try:
+        os.write(2, f"{why}\n".encode())
+    finally:  # a terminal that was closed must not keep this process
+        os._exit(Exit.NO_SIMULATOR)
+
+
+@contextmanager
+def _guarded(session: Session, give_up: Callable[[str], NoReturn]) -> Iterator[None]:
+    """Have a thread give up a tick that takes too long while the block lasts.
+
+    A Traffic Manager's time-out would abort the process, and where its worker has missed a tick there is none: it and
+    the tick wait for each other for ever (facts, section 5).
+    """
+    timeout_s, over = session.config.timeout_s, threading.Event()
+    limit_s = max(timeout_s - TICK_MARGIN_S, timeout_s / 2)
+
+    def look() -> None:
+        while not over.wait(TICK_LOOK_S):
+            began_s = session.tick_started_s
+            if began_s and time.monotonic() - began_s > limit_s:
+                give_up(f"The simulator at {session.address} is silent: no reply to a tick in {limit_s:g} s.")
+
+    threading.Thread(target=look, name="guard", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+@contextmanager
+def _waiting(session: Session) -> Iterator[None]:
+    """Show on stderr what is waited for while the block lasts."""
+    began_s, over = time.monotonic(), threading.Event()
+
+    def tell(line: ProgressLine) -> None:
+        while not over.wait(LOOK_S):
+            waited_s = time.monotonic() - began_s
+            line.move(int(waited_s), f"for {session.waiting_for}, {waited_s:.0f} of {session.config.patience_s:.0f} s")
+
+    with ProgressLine(None, Console(stderr=True), "waiting") as line:
+        teller = threading.Thread(target=tell, args=(line,), daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()

@@ -1,0 +1,105 @@
+"""The command line's options and what they mean as configuration keys.
+
+Owns names, help texts and the order of precedence: file, then ``--set``, then the named options, then the launcher's
+``overrides.yaml``. Knows no command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from carla_run import yaml_file
+from carla_run.paths import RUNS, RunPaths
+from carla_td3 import config
+from carla_td3.config import AgentConfig, ConfigError
+from carla_td3.layered_yaml import presets
+from carla_td3.run_directory import read_overrides
+
+DEFAULT_CONFIG = Path("full")
+
+ConfigPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar="AGENT_CONFIG",
+        help=f"YAML file, or a preset: {', '.join(presets())}. Default: the run's config.yaml if there is one, else "
+        f"{DEFAULT_CONFIG}.",
+    ),
+]
+RunName = Annotated[str, typer.Option(envvar="RUN_NAME", help=f"The run is {RUNS}/NAME.")]
+RunDir = Annotated[Path | None, typer.Option(help=f"The run's directory, instead of {RUNS}/NAME.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any configuration key, as td3.batch_size=64. Repeatable."),
+]
+Map = Annotated[
+    str | None,
+    typer.Option("--map", help="Map name, or path of an .xodr file. Default: what the simulator has loaded."),
+]
+Seed = Annotated[int | None, typer.Option(help="Of networks, exploration, routes and traffic. Default: 0.")]
+MaxTimesteps = Annotated[
+    int | None, typer.Option(help="Environment steps in all, warm-up included. Default: training.total_steps.")
+]
+EvalFreq = Annotated[
+    int | None, typer.Option(help="Steps between two evaluations, 0 = none. Default: evaluation.every_steps.")
+]
+CheckpointFreq = Annotated[
+    int | None, typer.Option(help="Steps between two checkpoints. Default: training.checkpoint_every_steps.")
+]
+EvalEpisodes = Annotated[
+    int | None,
+    typer.Option("--num-eval-episodes", help="Routes an evaluation, the last one too. Default: evaluation.episodes."),
+]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda. Default: AGENT_DEVICE, else auto.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run if there is one; start it if not.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks instead of sentences.")]
+
+
+def run_directory(run_dir: Path | None, run_name: str) -> RunPaths:
+    """Return the run that the options name."""
+    return RunPaths(run_dir if run_dir is not None else RUNS / run_name)
+
+
+def resolve(
+    path: Path | None, run: RunPaths | None, settings: Sequence[str] | None, named: Mapping[str, Any]
+) -> AgentConfig:
+    """Return the configuration of a command.
+
+    Args:
+        path: ``--config``.
+        run: whose own configuration is the default, and whose ``overrides.yaml`` comes last.
+        settings: of ``--set``.
+        named: dotted keys of other options; None means not given.
+
+    Raises:
+        ConfigError: a file, key or value is wrong.
+    """
+    saved = run.config if run is not None and run.config.exists() else DEFAULT_CONFIG
+    given = {key: value for key, value in named.items() if value is not None}
+    overrides = {**parsed(settings or ()), **given, **({} if run is None else read_overrides(run))}
+    resolved = config.load(path or saved, overrides)
+    for sentence in config.foreign(overrides):
+        typer.echo(sentence, err=True)
+    return resolved
+
+
+def parsed(settings: Sequence[str]) -> dict[str, Any]:
+    """Return the values of ``--set``, by key.
+
+    Raises:
+        ConfigError: one is not KEY=VALUE, or its value isn't YAML.
+    """
+    values = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: expected KEY=VALUE, as td3.batch_size=64.")
+        try:
+            values[key.strip()] = yaml_file.parse(text)
+        except yaml_file.YamlError:
+            raise ConfigError(f"--set {setting}: {text!r} isn't a YAML value.") from None
+    return values

@@ -1,0 +1,87 @@
+"""``python -m carla_td3 record``: one driver's steps on training routes, kept as a run's are, for others to learn from.
+
+Owns the order of that. The steps go the way of a training's, warm-up and exploration apart. The caller leaves by
+``os._exit``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Generator
+
+from rich.console import Console
+
+from carla_run.exits import Exit
+from carla_run.paths import RunPaths
+from carla_run.signals import StopRequests
+from carla_td3.cli.evaluation import environment
+from carla_td3.collector.rollout import Rollout
+from carla_td3.config import AgentConfig
+from carla_td3.evaluation.drivers import driver
+from carla_td3.exchange.messages import EpisodeEnded
+from carla_td3.exits import AgentError
+from carla_td3.run_directory import save_config
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.layout import META, Layout, privileged_numbers
+from carla_td3.td3.replay.replay import MIN_CAPACITY, Replay
+from carla_td3.td3.replay.resize_replay import resize_replay
+from carla_td3.telemetry.events import EventLog
+from carla_td3.telemetry.progress import ProgressLine
+from carla_td3.trainer.towns import Station, Towns
+
+
+def record(config: AgentConfig, name: str, steps: int, run: RunPaths, out: Console) -> None:
+    """Drive until the folder holds so many steps, from town to town as a training would; say how the drives ended.
+
+    Raises:
+        AgentError: a signal stopped it (exit 75).
+        ReplayError: the disk is too small, or the folder holds other rows.
+        NoSimulator, ConfigError, RouteError: one sentence each.
+    """
+    plain = config.td3.model_copy(update={"exploration_noise": 0.0})
+    at_once = config.training.model_copy(update={"warmup_steps": 0})
+    as_it_drives = config.model_copy(update={"td3": plain, "training": at_once})
+    replay = _with_room(steps, config, run)
+    save_config(run, config)
+    towns, ends, stop = Towns.of(config), Counter[str](), StopRequests(raise_second=True)
+    stop.install()
+    with ProgressLine(steps, Console(stderr=True), f"{name} drives") as progress:
+        while replay.steps < steps and stop.signal is None:
+            with contextlib.closing(_driven(as_it_drives, towns.driving(replay.episodes), name, replay)) as drives:
+                for ended in drives:
+                    progress.move(replay.steps)
+                    if ended is not None:
+                        ends[ended.end] += 1
+                    if replay.steps >= steps or stop.signal is not None:
+                        break
+    told = ", ".join(f"{count} {end}" for end, count in ends.most_common()) or "none ended"
+    words = f"{run.path}: {replay.steps} steps by {name}; drives: {told}."
+    out.print(f"{words} To learn from them: replay.demonstrations={run.path}", highlight=False, soft_wrap=True)
+    if stop.signal is not None:
+        done = f"{replay.steps} of {steps} steps"
+        raise AgentError(
+            f"Stopped by {stop.cause} after {done}: run the same command with --resume to continue.", Exit.STOPPED
+        )
+
+
+def _with_room(steps: int, config: AgentConfig, run: RunPaths) -> Replay:
+    """Open or make the ring; one that was made for fewer steps grows."""
+    rows = MIN_CAPACITY + steps + steps // 4  # an episode takes one row more than steps
+    stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
+    if (run.replay / META).exists():
+        rows = max(rows, Layout.read(run.replay).capacity)
+        log = EventLog(run.agent_events).append
+        resize_replay(run.replay, rows, stack, config.memory.reserve_mib, log, privileged)
+    return Replay.create(run.replay, rows, stack, privileged)
+
+
+def _driven(
+    config: AgentConfig, station: Station, name: str, replay: Replay
+) -> Generator[EpisodeEnded | None, None, None]:
+    """Drive in one town until its episodes are over; yields what each step ended."""
+    there = config.simulator.model_copy(update={"map": station.map})
+    with environment(config.model_copy(update={"simulator": there})) as env:
+        rollout = Rollout(config, env, replay, driver(name, None, config, lambda: env.hazards))
+        while rollout.in_episode or station.until_episode is None or replay.episodes < station.until_episode:
+            yield rollout.step()

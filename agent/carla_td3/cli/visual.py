@@ -1,0 +1,317 @@
+"""The visual test: a driver on held-out routes, seen while it drives; a video, a contact sheet and a verdict remain.
+
+Owns its order and what it leaves, also where the simulator hangs or dies under it. The caller leaves by ``os._exit``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+from rich.console import Console
+
+from carla_run.exits import Exit
+from carla_run.files import write_whole
+from carla_run.paths import RunPaths
+from carla_run.processes import held_mib
+from carla_run.signals import StopRequests
+from carla_td3.cli.evaluation import Outputs, Trained, environment
+from carla_td3.collector.live import LiveView
+from carla_td3.config import AgentConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.expert import Action
+from carla_td3.env.hazards import NOTHING
+from carla_td3.env.observation import Observation
+from carla_td3.env.route import Route
+from carla_td3.env.sensors import FrameCamera
+from carla_td3.env.session import BlockedStart, SimulatorLost
+from carla_td3.evaluation import overlay, video
+from carla_td3.evaluation.contact_sheet import ContactSheet
+from carla_td3.evaluation.drivers import TD3_DRIVER, Driver, driver
+from carla_td3.evaluation.health import Health
+from carla_td3.evaluation.overlay import Heat, Picture, Seen, Town
+from carla_td3.evaluation.runner import EvaluationRunner
+from carla_td3.evaluation.viewing import lens, viewing_camera
+from carla_td3.evaluation.window import Window
+from carla_td3.exits import AgentError
+from carla_td3.telemetry.progress import ProgressLine
+
+SHEET_WIDTH = 440
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the test is to do."""
+
+    driver: str
+    steps: int
+    video: Path
+    """Sheet (.png) and summary (.json) lie beside it, and what the live page shows."""
+    explain: bool
+    viewing: bool
+    """Whether a camera of its own looks through the agent's lens, with more pixels: it costs the simulator memory."""
+    memory_limit_mib: float
+
+    @property
+    def sheet(self) -> Path:
+        """Where the contact sheet goes."""
+        return self.video.with_suffix(".png")
+
+    @property
+    def summary(self) -> Path:
+        """Where the summary goes."""
+        return self.video.with_suffix(".json")
+
+
+def prepare(asked: Asked, trained: Trained) -> None:
+    """See that the test can be had, before anybody drives, and remove what the last one left.
+
+    Raises:
+        AgentError: it can't.
+    """
+    if asked.explain and (trained.policy is None or asked.driver != TD3_DRIVER):
+        raise AgentError("--explain shows what a network goes by: give --checkpoint, and the driver td3.", Exit.USAGE)
+    if asked.video.suffix != ".mp4":
+        raise AgentError(f"--video {asked.video}: expected a name that ends with .mp4.", Exit.USAGE)
+    driver(asked.driver, trained.policy, trained.config, lambda: NOTHING)
+    Outputs(video=asked.video).make_room()
+    for path in (asked.video, asked.sheet, asked.summary):
+        path.unlink(missing_ok=True)
+
+
+def run(trained: Trained, asked: Asked, window: Window | None, out: Console) -> bool:
+    """Drive, show, record; say what was wrong and where what remains lies; return whether the drive was healthy.
+
+    Raises:
+        AgentError: a signal stopped it (exit 75).
+        NoSimulator, BlockedStart, ConfigError, RouteError: one sentence each.
+    """
+    config, stop = trained.config, StopRequests(raise_second=True)
+    recording = Recording(asked, config)
+
+    def give_up(why: str) -> NoReturn:
+        """End the process from a thread: the tick under way can't be interrupted."""
+        try:
+            recording.health.lost = recording.health.lost or why
+            told = _told(recording.finish(), asked)
+            os.write(2, f"{told}\n".encode())
+        finally:  # a full disk, or a terminal that was closed, must not keep this process
+            os._exit(Exit.CRASH)
+
+    with environment(config, give_up) as env:
+        stop.install()
+        try:
+            _drive(env, trained, asked, recording, window, stop)
+        except SimulatorLost as loss:
+            recording.health.lost = str(loss)
+    found = recording.finish()
+    out.print(_told(found, asked), highlight=False, soft_wrap=True)
+    if stop.signal is not None:
+        raise AgentError(f"Stopped by {stop.cause} after {found['steps']} of {asked.steps} steps.", Exit.STOPPED)
+    healthy: bool = found["healthy"]
+    return healthy
+
+
+class Recording:
+    """What a drive leaves. It is finished once, by whoever comes first: the drive, or the thread that gives it up."""
+
+    def __init__(self, asked: Asked, config: AgentConfig) -> None:
+        self.health = Health(asked.steps, asked.memory_limit_mib)
+        self.facts: dict[str, Any] = {"driver": asked.driver, "seed": config.seed, "ends": []}
+        """Of the summary, beside the verdict."""
+        self.metres = self.reward = 0.0
+        self._asked, self._fps = asked, 1.0 / config.simulator.fixed_delta_s
+        self._sheet = ContactSheet(SHEET_WIDTH)
+        self._stack = contextlib.ExitStack()
+        self._encoder: Any = None
+        self._one = threading.Lock()
+        self._summary: dict[str, Any] | None = None
+
+    def add(self, picture: Picture, label: str, own: Picture, metres: float, held_mib: Mapping[str, float]) -> None:
+        """Take what a step is shown as, and what its health is judged by, see ``Health.see``."""
+        with self._one:
+            if self._summary is not None:
+                return
+            if self._encoder is None:
+                size = overlay.size_of(self._asked.explain)
+                self._encoder = self._stack.enter_context(video.encoding(self._asked.video, self._fps, size))
+            self._encoder.send(picture)
+            self._sheet.add(picture, label)
+            self.health.see(own, metres, held_mib)
+            self.metres += metres
+
+    def finish(self) -> dict[str, Any]:
+        """End the video, write sheet and summary, and return the summary."""
+        with self._one:
+            if self._summary is None:
+                self._stack.close()
+                self._sheet.write(self._asked.sheet)
+                self._summary = {
+                    **self.health.plain(),
+                    **self.facts,
+                    "seconds": round(self.health.steps / self._fps, 1),
+                    "metres": round(self.metres, 1),
+                    "reward": round(self.reward, 2),
+                    "video": self._asked.video.name if self._encoder else None,
+                    "sheet": self._asked.sheet.name if self._encoder else None,
+                }
+                write_whole(self._asked.summary, json.dumps(self._summary, indent=1) + "\n")
+            return self._summary
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a step came to."""
+
+    action: Action
+    observation: Observation
+    reward: float
+    info: dict[str, Any]
+
+
+def _drive(
+    env: DrivingEnv, trained: Trained, asked: Asked, recording: Recording, window: Window | None, stop: StopRequests
+) -> None:
+    """Drive, show and record every step, until a signal asks to stop.
+
+    Raises:
+        SimulatorLost: the simulator is gone, or sent no picture of a frame.
+    """
+    config = trained.config
+    chosen = driver(asked.driver, trained.policy, config, lambda: env.hazards)
+    routes = EvaluationRunner(config, env, trained.policy, config.evaluation.episodes).routes()
+    recording.facts["map"] = env.planner.name
+    recording.facts["camera"] = "viewing" if asked.viewing else "own"
+    town, live = Town(env.planner.lanes), LiveView(RunPaths(asked.video.parent))
+    through, processes = lens(config.environment.camera), _processes(config)
+    driven_m, began_s = 0.0, time.monotonic()
+    with (
+        ProgressLine(asked.steps, Console(stderr=True), f"{asked.driver} drives") as progress,
+        contextlib.closing(_Pictures(env, asked.viewing)) as pictures,
+    ):
+        for step in _steps(env, chosen, routes, asked.steps, pictures.open):
+            own, front = pictures.newest()
+            info, held = step.info, {who: held_mib(pid) or 0.0 for who, pid in processes.items()}
+            came_m = info["distance_m"] - driven_m
+            driven_m = 0.0 if info["end"] else info["distance_m"]
+            recording.reward += step.reward
+            number = recording.health.steps + 1
+            where = {"title": asked.driver, "step": number, "steps": asked.steps, "held_mib": held}
+            seen = Seen.of(env, step.action, step.reward, info, **where)
+            picture = overlay.composed(front, through, seen, town, _heats(trained, asked, step.observation))
+            label = f"step {number}, {3.6 * seen.state.speed_mps:.0f} km/h, reward {step.reward:+.2f}"
+            recording.add(picture, label, own, came_m, held)
+            if info["end"]:
+                recording.facts["ends"].append(info["end"])
+            live.show(env, step.action, step.reward, info)
+            if window is not None:
+                window.show(picture)
+            recording.facts["steps_per_s"] = round(number / (time.monotonic() - began_s), 1)
+            progress.move(number, f"{recording.facts['steps_per_s']} steps/s")
+            if stop.signal is not None:
+                return
+
+
+def _steps(
+    env: DrivingEnv, driver: Driver, routes: Sequence[Route], steps: int, begun: Callable[[], bool]
+) -> Iterator[_Step]:
+    """Drive route after route, and from the first again, and yield each step.
+
+    Args:
+        begun: is called when there is a car; True if it took ticks, after which the route must begin anew.
+
+    Raises:
+        BlockedStart: something stands at the start of each route.
+        SimulatorLost: the simulator was lost.
+    """
+    made = blocked = 0
+    for route in itertools.cycle(routes):
+        try:
+            observation, info = env.reset(options={"route": route})
+            if begun():
+                observation, info = env.reset(options={"route": route})
+        except BlockedStart:
+            blocked += 1
+            if blocked == len(routes):
+                raise
+            continue
+        blocked = 0
+        while info["end"] is None:
+            action = driver.act(observation, env.state)
+            observation, reward, _, _, info = env.step(action)
+            if info["simulator_lost"]:
+                raise SimulatorLost(env.loss)
+            yield _Step(action, observation, reward, info)
+            made += 1
+            if made == steps:
+                return
+
+
+class _Pictures:
+    """The front view of each frame: the agent's own camera's, or that of one more with its place and lens."""
+
+    def __init__(self, env: DrivingEnv, viewing: bool) -> None:
+        self._env, self._viewing = env, viewing
+        self._camera: FrameCamera | None = None
+
+    def open(self) -> bool:
+        """Have the camera; return whether that took ticks."""
+        if not self._viewing or self._camera is not None:
+            return False
+        self._camera = viewing_camera(self._env)
+        return True
+
+    def newest(self) -> tuple[Picture, Picture]:
+        """Return the newest frame's pictures, (S, S, 3): the agent's own, and the one to look at.
+
+        Raises:
+            SimulatorLost: it doesn't come.
+        """
+        assert self._env.car is not None
+        own = self._env.car.sensors.newest
+        assert own is not None
+        seen = own if self._camera is None else self._camera.image(self._env.frame)
+        return own[:, :, :3].copy(), seen[:, :, :3].copy()
+
+    def close(self) -> None:
+        """Take the camera away."""
+        if self._camera is not None and self._env.session.connected:
+            with contextlib.suppress(SimulatorLost):
+                self._camera.destroy()
+
+
+def _heats(trained: Trained, asked: Asked, seen: Observation) -> dict[str, Heat] | None:
+    if not asked.explain or trained.policy is None:
+        return None
+    from carla_td3.evaluation import explain
+
+    planes = 3 if trained.config.environment.camera.channels == "rgb" else 1
+    return explain.heats(trained.policy, seen["image"], seen["vector"], planes)
+
+
+def _processes(config: AgentConfig) -> dict[str, int]:
+    """Return the processes whose memory can be read: this one, and a simulator that listens on this machine."""
+    found = {"agent": os.getpid()}
+    if config.simulator.host in LOOPBACK:
+        with contextlib.suppress(psutil.Error, OSError):
+            for each in psutil.net_connections("tcp"):
+                if each.status == psutil.CONN_LISTEN and each.laddr[1:2] == (config.simulator.port,) and each.pid:
+                    found["simulator"] = each.pid
+    return found
+
+
+def _told(found: dict[str, Any], asked: Asked) -> str:
+    """Return what a person reads at the end: where everything lies, and a line for each thing that was wrong."""
+    files = [asked.video, asked.sheet.name, asked.summary.name] if found["video"] else [asked.summary]
+    head = f"{asked.driver}: {found['seconds']:.1f} s, {found['metres']:.0f} m → {', '.join(map(str, files))}"
+    return "\n".join([head, *(f"Unhealthy: {problem}" for problem in found["problems"])])

@@ -1,0 +1,113 @@
+"""``python -m carla_td3.cluster SOCKET PARENT RUN SETTINGS``: the run's Ray driver, started by ``trainer.remote``.
+
+A process of its own, as collectors are: a client library of a cluster, too, can end the process it lives in, and the
+learner survives that. Is handed two sockets for each collector's life, and ends with its learner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from carla_run.exits import Exit
+from carla_run.files import write_whole
+from carla_run.paths import RunPaths
+from carla_td3.cluster.life import Life
+from carla_td3.collector.parent import die_with
+from carla_td3.config import ClusterConfig
+from carla_td3.exchange.messages import Channel
+from carla_td3.exits import AgentError
+
+TOLD_S = 1.0
+"""Between two writings of ``nodes.json``."""
+
+
+class Driver:
+    """Starts lives; all share the cluster."""
+
+    def __init__(self, run: RunPaths, settings: ClusterConfig) -> None:
+        self._run, self._settings = run, settings
+        self._connecting: Future[Any] | None = None
+        self._lock = threading.Lock()
+        self._nodes: dict[int, Mapping[str, Any]] = {}
+        self._written_s = 0.0
+
+    def serve(self, learner: socket.socket) -> None:
+        """Begin a life for each pair of sockets that the learner hands over, until it closes its end.
+
+        A message without them is the number of a collector whose place isn't needed any more.
+        """
+        while (given := socket.recv_fds(learner, 16, 2))[0]:
+            if not given[1]:
+                self._release(int(given[0]))
+                continue
+            channel, control = (socket.socket(fileno=descriptor) for descriptor in given[1])
+            life = Life(self._connected, Channel(channel), control, self._tell)
+            threading.Thread(target=life.run, daemon=True).start()
+        if (actors := self._actors()) is not None:
+            actors.close()
+
+    def _release(self, number: int) -> None:
+        if (actors := self._actors()) is not None:
+            actors.let_go(number)
+        with self._lock:
+            self._nodes.pop(number, None)
+
+    def _actors(self) -> Any:
+        """Return the cluster, None if it isn't reached."""
+        connecting = self._connecting
+        reached = connecting is not None and connecting.done() and connecting.exception() is None
+        return connecting.result() if connecting is not None and reached else None
+
+    def _connected(self) -> Future[Any]:
+        """Return the cluster as it will be; one that couldn't be had is tried again."""
+        with self._lock:
+            if self._connecting is None or (self._connecting.done() and self._connecting.exception() is not None):
+                self._connecting = Future()
+                threading.Thread(target=self._connect, args=(self._connecting,), daemon=True).start()
+            return self._connecting
+
+    def _connect(self, connecting: Future[Any]) -> None:
+        try:
+            # Imported late: without Ray, a life ends with a sentence.
+            from carla_td3.cluster.actors import Actors
+
+            connecting.set_result(Actors(self._settings))
+        except ImportError as error:
+            words = f"cluster.address needs Ray, and it isn't installed here ({error}): pip install '.[ray]'"
+            connecting.set_exception(AgentError(words, Exit.BAD_CONFIG))
+        except Exception as error:
+            connecting.set_exception(error)
+
+    def _tell(self, seen: Mapping[str, Any]) -> None:
+        """Keep what is known of a node; a disk that refuses it stops nothing."""
+        with self._lock:
+            self._nodes[int(seen["collector"])] = seen
+            if time.monotonic() - self._written_s >= TOLD_S:
+                self._written_s = time.monotonic()
+                content = json.dumps([self._nodes[number] for number in sorted(self._nodes)], indent=1)
+                with contextlib.suppress(OSError):
+                    write_whole(self._run.nodes, content, durable=False)
+
+
+def main() -> None:
+    """Entry point of the child process."""
+    die_with(parent_pid=int(sys.argv[2]))
+    driver = Driver(RunPaths(Path(sys.argv[3])), ClusterConfig.model_validate_json(sys.argv[4]))
+    driver.serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(Exit.FINISHED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""One collector's life as seen from the learner's machine: begun on a node, asked again and again, ended.
+
+Stands where a local collector's process would: takes the learner's orders and gives it reports, writes the collector's
+ring, and says in its status block what the node's says. Owns the bookkeeping of what is acknowledged; one thread each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+import socket
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from carla_run.events import CollectorEnd
+from carla_run.exits import Exit
+from carla_run.heartbeat import CollectorState
+from carla_run.paths import RunPaths
+from carla_td3 import config
+from carla_td3.cluster.chunks import UNACKNOWLEDGED, Received
+from carla_td3.cluster.node import Ask, Begin, Told
+from carla_td3.cluster.waiting import GaveUpError, LostError
+from carla_td3.config import AgentConfig
+from carla_td3.exchange.ended import Ended
+from carla_td3.exchange.messages import Channel, ChannelClosedError, ChunkLost, Configure, Failed, Order, Placed, Report
+from carla_td3.exchange.status import Pace, Status
+from carla_td3.exchange.weights import WeightsFile
+from carla_td3.exits import exit_code, sentence
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.layout import privileged_numbers
+from carla_td3.td3.replay.ring import Ring
+
+if TYPE_CHECKING:
+    from carla_td3.cluster.actors import Actors
+
+WAIT_S = 0.002
+"""Before the next question, while the collector has taken all steps that it may and nobody orders anything."""
+LONGEST_WAIT_S = 0.05
+LAST_ANSWER_S = 5.0
+"""For the last steps of a collector that was killed."""
+CONFIGURE_S = 60.0
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+class Life:
+    """One collector of one run.
+
+    Args:
+        actors: connects to the cluster, if nobody has yet.
+        channel: to the learner, as a collector's process has it.
+        control: to the learner: whatever comes there means kill, and the end is told there.
+        tell: takes what is known of the collector's node.
+    """
+
+    def __init__(
+        self, actors: Callable[[], Future[Actors]], channel: Channel, control: socket.socket, tell: Tell
+    ) -> None:
+        self._connect, self._channel, self._control, self._tell = actors, channel, control, tell
+        self._id = uuid.uuid4().hex[:8]
+        self._node = ""
+        self._seen_steps = self._limit = self._turn = 0
+        self._orders: list[Order | Report] = []
+
+    def run(self) -> None:
+        """Live it to its end, and tell the learner; where the learner is gone, nobody."""
+        ended = self._told_end()
+        with contextlib.suppress(OSError), self._control:
+            self._channel.close()
+            while self._killed() and self._control.recv(16):
+                pass  # a socket that is closed with something unread takes what was sent along
+            self._control.send(ended.said())
+
+    def _told_end(self) -> Ended:
+        try:
+            return self._lived()
+        except GaveUpError:
+            return Ended("killed", CollectorEnd.SIGNAL, signal=signal.SIGKILL)
+        except ChannelClosedError:
+            return Ended("the learner is gone", CollectorEnd.EXIT, exit_code=Exit.FINISHED)
+        except Exception as error:
+            code = exit_code(error)
+            if code is None:
+                traceback.print_exc()
+                return Ended(f"{type(error).__name__}: {error}", CollectorEnd.EXIT, exit_code=Exit.CRASH)
+            with contextlib.suppress(ChannelClosedError):
+                self._channel.send(Failed(code=code, sentence=sentence(error)))
+            return Ended(sentence(error), CollectorEnd.EXIT, exit_code=code)
+
+    def _lived(self) -> Ended:
+        order = self._channel.receive(CONFIGURE_S)
+        assert isinstance(order, Configure), f"the first order is {order!r}, expected Configure"
+        settings = config.validate(order.config, source="the learner's configuration")
+        run, number = RunPaths(Path(order.run_directory)), order.collector
+        self._status, self._pace = Status.of(run.exchange, number), Pace.of(run.exchange, number)
+        self._status.state = CollectorState.CONNECTING
+        stack, privileged = FrameStack.of(settings.environment.camera), privileged_numbers(settings.environment)
+        received = Received(Ring.create(run.ring(number), settings.replay.capacity, stack, privileged))
+        try:
+            return self._driven(order, settings, run, received)
+        except LostError as error:
+            return self._lost(str(error), received)
+        finally:
+            received.close()
+
+    def _driven(self, order: Configure, settings: AgentConfig, run: RunPaths, received: Received) -> Ended:
+        number, connected = order.collector, self._connect()
+        while not connected.done():
+            if not self._waits():
+                raise GaveUpError
+            time.sleep(WAIT_S)
+        actors = connected.result()
+        self._node = actors.node_of(number, self._waits, settings.simulator.patience_s)
+        file = WeightsFile(run.exchange / "weights.bin")
+        version, weights = actors.newest(file)
+        seen = self._status.read()
+        begin = Begin(
+            self._id,
+            number,
+            order.config,
+            order.until_episode,
+            order.rehearse,
+            received.head,
+            episodes=seen.episodes,
+            ticks=seen.ticks,
+        )
+        actor = actors.actor(number)
+        placed: Placed | Failed = actors.answer_of(actor.begin.remote, self._waits, begin, weights)
+        self._channel.send(placed)
+        if isinstance(placed, Failed):
+            return Ended(placed.sentence, CollectorEnd.EXIT, exit_code=placed.code)
+        self._seen_steps = received.head.steps
+        while True:
+            self._rest(received)
+            ask = self._question(received)
+            newest, reference = actors.newest(file)
+            told = self._answered(actors, actor, ask, reference if newest != version else None)
+            version = newest
+            ended = self._take(told, run, number, received)
+            self._tell(
+                {
+                    **placed.model_dump(exclude={"kind"}),
+                    "collector": number,
+                    "steps": told.steps,
+                    "seen": dict(told.simulator),
+                }
+            )
+            if ended is not None:
+                return ended
+
+    def _question(self, received: Received) -> Ask:
+        self._turn += 1
+        self._limit = self._pace.step_limit
+        self._heard()
+        orders, self._orders = tuple(self._orders), []
+        return Ask(self._id, self._turn, received.head, self._limit, orders, end=self._killed())
+
+    def _answered(self, actors: Actors, actor: Any, ask: Ask, weights: Any) -> Told:
+        """Return the answer. Killed while it is waited for, what the collector has finished is still fetched."""
+        if not ask.end:
+            with contextlib.suppress(GaveUpError):
+                told: Told = actors.answer_of(actor.exchange.remote, self._is_wanted, ask, weights)
+                return told
+            self._turn += 1
+            ask = Ask(self._id, self._turn, ask.head, 0, end=True)
+        until_s = time.monotonic() + LAST_ANSWER_S
+        try:
+            last: Told = actors.answer_of(actor.exchange.remote, lambda: time.monotonic() < until_s, ask, None)
+        except GaveUpError:
+            raise LostError("it doesn't answer any more") from None
+        return last
+
+    def _take(self, told: Told, run: RunPaths, number: int, received: Received) -> Ended | None:
+        """Take an answer in: the steps first, for a report may say that they are there."""
+        if told.ended is not None and told.ended.end is CollectorEnd.LOST:
+            raise LostError(told.ended.cause)
+        if told.log:
+            with run.log_of(number).open("ab") as log:
+                log.write(told.log)
+        if told.chunk is not None:
+            received.take(told.chunk)
+        self._seen_steps = told.steps
+        self._status.mirror(told.snapshot)
+        for name, content in told.files.items():
+            path = run.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        for report in told.reports:
+            self._channel.send(report)
+        return told.ended
+
+    def _lost(self, cause: str, received: Received) -> Ended:
+        """Say what was lost with the node: at most what it was allowed beyond what is here."""
+        here = received.head.steps
+        at_most = max(0, min(self._limit - here, UNACKNOWLEDGED))
+        if at_most:
+            self._channel.send(ChunkLost(node=self._node, at_most=at_most, seen=max(0, self._seen_steps - here)))
+        return Ended(f"lost with its place on {self._node or 'the cluster'}: {cause}", CollectorEnd.LOST)
+
+    def _rest(self, received: Received) -> None:
+        """Wait a moment where there is nothing to ask: the collector has taken all its steps, and all are here."""
+        until_s = time.monotonic() + LONGEST_WAIT_S
+        while (
+            self._status.state is CollectorState.WAITING
+            and received.head.steps >= self._pace.step_limit
+            and not self._heard(WAIT_S)
+            and not self._killed()
+            and time.monotonic() < until_s
+        ):
+            pass
+
+    def _waits(self) -> bool:
+        """Say that it lives, though nothing drives yet; return whether that is still wanted."""
+        self._status.alive()
+        return self._is_wanted()
+
+    def _is_wanted(self) -> bool:
+        return not self._killed()
+
+    def _heard(self, timeout_s: float = 0.0) -> bool:
+        """Return whether there are orders to pass on."""
+        while (order := self._channel.receive(timeout_s)) is not None:
+            self._orders.append(order)
+            timeout_s = 0.0
+        return bool(self._orders)
+
+    def _killed(self) -> bool:
+        return bool(select.select([self._control], [], [], 0)[0])

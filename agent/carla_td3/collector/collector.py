@@ -1,0 +1,162 @@
+"""The collector's loop: drive and store a step, evaluate on order, wait, stop.
+
+Owns the environment and the writing end of the replay. Orders are looked at between two steps, never inside one; a call
+that hangs ends with the process, which the trainer kills. Never trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+
+from carla_run.exits import Exit
+from carla_run.heartbeat import CollectorState
+from carla_run.paths import RunPaths
+from carla_td3.collector.evaluations import RunEvaluations
+from carla_td3.collector.live import LiveView
+from carla_td3.collector.rollout import Rollout
+from carla_td3.collector.watchdog import WatchdogEnv
+from carla_td3.config import AgentConfig
+from carla_td3.evaluation.drivers import PolicyDriver
+from carla_td3.evaluation.routes import Steps
+from carla_td3.exchange.messages import Channel, Evaluate, Evaluated, Ready, Rehearsed, Rests, Stop
+from carla_td3.exchange.status import Pace, Status
+from carla_td3.exchange.weights import WeightsFile, unflatten
+from carla_td3.td3.networks import Policy
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.layout import privileged_numbers
+from carla_td3.td3.replay.replay import Replay
+
+WAIT_S = 0.001
+"""The collector's look at the step limit while it may not step; an order ends the wait earlier."""
+
+
+class Collector:
+    """Takes orders from one trainer, over ``channel``.
+
+    Args:
+        config: as the trainer made it for this collector.
+        run: whose files it maps and writes.
+        channel: to the trainer.
+        number: among the run's collectors; what a person watches is the first one's drive.
+        until_episode: see ``Configure``.
+    """
+
+    def __init__(
+        self, config: AgentConfig, run: RunPaths, channel: Channel, number: int = 0, until_episode: int | None = None
+    ) -> None:
+        self._config = config
+        self._until_episode = until_episode
+        self._said_rests = False
+        self._run = run
+        self._channel = channel
+        self._orders: deque[Evaluate] = deque()
+        self._stopping = False
+        self._status, self._pace = Status.of(run.exchange, number), Pace.of(run.exchange, number)
+        self._weights = WeightsFile(run.exchange / "weights.bin")
+        self._weights_version = 0
+        stack = FrameStack.of(config.environment.camera)
+        self._policy = Policy(config.td3.network, stack)
+        privileged = privileged_numbers(config.environment)
+        self._replay = Replay.create(run.ring(number), config.replay.capacity, stack, privileged)
+        leave = _leave if config.environment.traffic.in_process else None
+        self._env = WatchdogEnv(config, self._status, leave, None if number else LiveView(run))
+        self._evaluations = RunEvaluations(config, run, self._env, self._policy, self._status, channel.send)
+        self._rollout = Rollout(config, self._env, self._replay, PolicyDriver(self._policy))
+
+    def run(self, rehearse: bool) -> None:
+        """Rehearse an evaluation if that is wanted, then drive and evaluate until a stop is ordered.
+
+        Raises:
+            NoSimulator, ConfigError, RouteError: a new collector couldn't do better.
+            ChannelClosedError: the learner is gone.
+        """
+        self._channel.send(Ready(steps=self._replay.steps))
+        if rehearse and self._evaluations.expected:
+            self._report(self._evaluations.rehearse())
+        while not self._stop_ordered():
+            self._turn()
+        self._status.state = CollectorState.STOPPING
+        self._env.close()
+
+    def _turn(self) -> None:
+        if self._orders:
+            self._evaluate(self._orders.popleft())
+        elif self._rests:
+            self._status.state = CollectorState.WAITING
+            if not self._said_rests:
+                self._said_rests = True
+                self._channel.send(Rests())
+            self._stop_ordered(WAIT_S)
+        elif self._replay.steps < self._pace.step_limit:
+            self._step()
+        else:
+            self._status.state = CollectorState.WAITING
+            self._stop_ordered(WAIT_S)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether the next episode is another collector's."""
+        if self._until_episode is None or self._rollout.in_episode:
+            return False
+        return self._replay.episodes >= self._until_episode
+
+    def _stop_ordered(self, timeout_s: float = 0.0) -> bool:
+        """Take in new orders; return whether the learner wants the simulator given back."""
+        self._status.alive()
+        while not self._stopping and (order := self._channel.receive(timeout_s)) is not None:
+            self._stopping = isinstance(order, Stop)
+            if isinstance(order, Evaluate):
+                self._orders.append(order)
+            timeout_s = 0.0
+        return self._stopping
+
+    def _report(self, work: Steps[Rehearsed] | Steps[Evaluated]) -> None:
+        """Do work of many steps and report its result, unless a stop is ordered between two of them."""
+        with contextlib.closing(work):
+            while not self._stop_ordered():
+                try:
+                    next(work)
+                except StopIteration as end:
+                    self._channel.send(end.value)
+                    return
+
+    def _step(self) -> None:
+        if self._env.session.connected:  # until then another collector gets what this one may step
+            self._status.state = CollectorState.STEPPING
+        self._take_weights()
+        if not self._rollout.in_episode:
+            self._rollout.begin()
+            return  # that may have waited for a simulator: whether a step may be taken is looked at anew
+        ended = self._rollout.step()
+        if ended is not None:
+            self._status.episodes += 1
+            self._channel.send(ended)
+
+    def _take_weights(self) -> None:
+        if self._weights.version == self._weights_version:
+            return
+        weights = self._weights.read()
+        if weights is not None:
+            self._policy.load_state_dict(unflatten(weights.flat, self._policy.state_dict()))
+            self._weights_version = weights.version
+
+    def _evaluate(self, order: Evaluate) -> None:
+        """Break the training episode off and evaluate; nothing of this enters the replay."""
+        self._rollout.abandon()
+        self._take_weights()
+        self._report(self._evaluations.evaluate(order))
+
+
+def _leave() -> None:
+    """Leave before the Traffic Manager's time-out aborts the process: the tick under way can't be interrupted.
+
+    With people on foot too: a process's second crowd doesn't walk quite as its first, and a resumed run would differ.
+    """
+    try:
+        print(
+            "The simulator closed its connection; cars and people can't outlive that, this collector ends.", flush=True
+        )
+    finally:  # a full disk must not keep this process
+        os._exit(Exit.CRASH)

@@ -1,0 +1,118 @@
+"""Training episodes: act, step, store. One call a step.
+
+Owns the order in which an observation, an action and their transition come to lie in the replay, and the choice
+between warm-up and actor. Every draw is a function of the seed and the step (``carla_td3.seeding``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from carla_td3.collector.warm_up import warmup_action
+from carla_td3.config import AgentConfig
+from carla_td3.env.driving import DrivingEnv
+from carla_td3.env.expert import Action
+from carla_td3.env.observation import Frames, Observation
+from carla_td3.evaluation.drivers import Driver
+from carla_td3.exchange.messages import EpisodeEnded
+from carla_td3.seeding import Purpose, derived_seed, generator
+from carla_td3.td3.exploration import GaussianNoise, Halts
+from carla_td3.td3.replay.replay import Replay
+
+
+@dataclass
+class _Episode:
+    """What is summed up while one runs."""
+
+    observation: Observation
+    noise: GaussianNoise
+    halts: Halts
+    action: Action = field(default_factory=lambda: np.zeros(2, np.float32))
+    length: int = 0
+    reward: float = 0.0
+    terms: Counter[str] = field(default_factory=Counter)
+
+
+class Rollout:
+    """Drives training episodes into one ring."""
+
+    def __init__(self, config: AgentConfig, env: DrivingEnv, replay: Replay, driver: Driver) -> None:
+        self._config = config
+        self._env = env
+        self._replay = replay
+        self._driver = driver
+        self._episode: _Episode | None = None
+
+    @property
+    def in_episode(self) -> bool:
+        """Whether the next step goes on with an episode."""
+        return self._episode is not None
+
+    def abandon(self) -> None:
+        """Break off: the next step begins an episode. What was driven so far is in the replay."""
+        self._episode = None
+
+    def begin(self) -> None:
+        """Begin an episode: reach the simulator if need be, and send the car off."""
+        self._begin()
+
+    def step(self) -> EpisodeEnded | None:
+        """Take one step and publish it, beginning an episode if none is open; return the one that ended with it.
+
+        A step in which the simulator was lost is none: nothing is stored, the episode has ended.
+        """
+        episode = self._episode or self._begin()
+        episode.action = self._action(episode)
+        observation, reward, terminated, truncated, info = self._env.step(episode.action)
+        if not info["simulator_lost"]:
+            frame, vector = self._newest(observation), observation["vector"]
+            known = observation.get("privileged")
+            self._replay.append(episode.action, reward, terminated, truncated, frame, vector, known)
+            episode.observation = observation
+            episode.length += 1
+            episode.reward += reward
+            episode.terms.update(info["reward_terms"])
+        return self._ended(episode, info) if terminated or truncated else None
+
+    def _begin(self) -> _Episode:
+        steps, seed = self._replay.steps, self._config.seed
+        observation, _ = self._env.reset(seed=derived_seed(seed, Purpose.EPISODE, steps))
+        frame, vector = self._newest(observation), observation["vector"]
+        self._replay.start_episode(frame, vector, observation.get("privileged"))
+        noise = GaussianNoise(self._config.td3.exploration_noise, derived_seed(seed, Purpose.EXPLORATION, steps))
+        halts = Halts(
+            self._config.training.halts_every_s,
+            self._config.simulator.fixed_delta_s,
+            derived_seed(seed, Purpose.HALTS, steps),
+        )
+        self._episode = _Episode(observation, noise, halts)
+        return self._episode
+
+    def _newest(self, observation: Observation) -> Frames:
+        frame: Frames = observation["image"][-self._config.environment.camera.planes :]
+        return frame
+
+    def _action(self, episode: _Episode) -> Action:
+        steps, seen = self._replay.steps, episode.observation
+        if steps < self._config.training.warmup_steps:
+            rng = generator(self._config.seed, Purpose.WARM_UP, steps)
+            environment = self._config.environment
+            spacing_m, steer_range = environment.route.point_spacing_m, environment.action_rate.steer_range
+            return warmup_action(rng, episode.action, seen["vector"], spacing_m, steer_range)
+        state = self._env.state
+        return episode.halts(episode.noise(self._driver.act(seen, state)), state.speed_mps)
+
+    def _ended(self, episode: _Episode, info: dict[str, Any]) -> EpisodeEnded:
+        self._episode = None
+        return EpisodeEnded(
+            length=episode.length,
+            reward=episode.reward,
+            reward_terms=dict(episode.terms),
+            route_completion=info["route_completion"],
+            success=info["success"],
+            end=info["end"],
+        )

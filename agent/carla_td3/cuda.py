@@ -1,0 +1,146 @@
+"""Whether PyTorch computes on a card from here, and if it doesn't, why: a word for programs, a sentence for people.
+
+Owns the facts that tell the cases apart; how full a card is, is ``memory``'s. Judging is pure, looking imports torch
+and makes no context.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from carla_run.events import MemoryPool
+from carla_run.heartbeat import Cuda
+from carla_td3.exits import exhausted_pool
+from carla_td3.layered_yaml import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The facts.
+
+    Attributes:
+        available: what ``torch.cuda.is_available`` says.
+        torch: its version.
+        build: of CUDA (or ROCm) that PyTorch was built for; None for a build without.
+        visible: CUDA_VISIBLE_DEVICES, None where it isn't set.
+        device_files: the kernel shows a card to this process.
+        container: this process lives in one.
+        error: of an attempt to initialise CUDA, its first line.
+        pool: what ran out in that attempt; None if nothing did.
+    """
+
+    available: bool
+    torch: str
+    build: str | None
+    visible: str | None = None
+    device_files: bool = False
+    container: bool = False
+    error: str = ""
+    pool: MemoryPool | None = None
+
+    @property
+    def cuda(self) -> Cuda:
+        """Which case this is."""
+        if self.available:
+            return Cuda.USABLE
+        if self.build is None:
+            return Cuda.CPU_BUILD
+        if self.visible is not None and self.visible.strip() in ("", "-1"):
+            return Cuda.HIDDEN
+        return Cuda.REFUSED if self.device_files else Cuda.NO_DEVICE
+
+    def __str__(self) -> str:
+        no_device = "there is no /dev/nvidia* here: this machine has no card, or its driver isn't loaded"
+        if self.container:
+            no_device = "there is no /dev/nvidia* in this container: start it with the NVIDIA Container Toolkit"
+        reason = self.error or "no reason given"
+        return {
+            Cuda.USABLE: f"torch {self.torch} computes on CUDA {self.build}",
+            Cuda.CPU_BUILD: f"torch {self.torch} is a build without CUDA: install one for this driver's CUDA",
+            Cuda.HIDDEN: f"CUDA_VISIBLE_DEVICES is {self.visible!r}, which hides every card: unset it",
+            Cuda.NO_DEVICE: no_device,
+            Cuda.REFUSED: f"torch {self.torch} for CUDA {self.build} can't use the card ({reason})",
+        }[self.cuda]
+
+
+def look(root: Path = Path("/")) -> Seen:
+    """Return the facts of this process; ``root`` holds ``dev``."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of what the sentence says
+        available = torch.cuda.is_available()
+    build = torch.version.cuda or torch.version.hip
+    devices = root / "dev"
+    return Seen(
+        available,
+        torch.__version__,
+        build,
+        os.environ.get("CUDA_VISIBLE_DEVICES"),
+        any(devices.glob("nvidia[0-9]*")) or (devices / "dxg").exists(),  # WSL's card
+        any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
+        *(("", None) if available or build is None else _refusal()),
+    )
+
+
+def _refusal() -> tuple[str, MemoryPool | None]:
+    import torch
+
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return str(error).partition("\n")[0].rstrip("."), exhausted_pool(error)
+    return "", None
+
+
+def seen_for(wanted: str) -> Seen | None:
+    """Return the facts, or None for ``cpu``: nothing is looked at there, and torch's import is saved."""
+    return None if wanted == "cpu" else look()
+
+
+def on_cuda(wanted: str, seen: Seen | None) -> bool:
+    """Return whether ``auto``, ``cpu`` or ``cuda`` is a GPU here, given the facts of ``seen_for``.
+
+    Raises:
+        ConfigError: CUDA is asked for and isn't there.
+    """
+    if wanted == "cuda" and seen is not None and not seen.available:
+        raise ConfigError(
+            f"device is cuda, but torch sees no CUDA device: {seen}; or use --device auto or --device cpu."
+        )
+    return seen is not None and seen.available
+
+
+def torch_device(cuda: bool) -> torch.device:
+    """Return the CPU, or the first GPU that CUDA_VISIBLE_DEVICES shows, without a context.
+
+    With its index, for not every function of ``torch.cuda`` takes a device without one. Asking torch for its current
+    one would make a context, and this process may yet decide for the CPU.
+    """
+    import torch
+
+    return torch.device("cuda", 0) if cuda else torch.device("cpu")
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Look, and return the device that ``auto``, ``cpu`` or ``cuda`` names here.
+
+    Raises:
+        ConfigError: CUDA is asked for and isn't there.
+    """
+    return torch_device(on_cuda(wanted, seen_for(wanted)))
+
+
+def limit_memory(device: torch.device, fraction: float) -> None:
+    """Let this process's allocator take no more than a fraction of the device; the CPU knows no such limit."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(fraction, device)

@@ -1,0 +1,41 @@
+"""The car's wheel and pedal, which take their time to follow what is asked of them.
+
+Pure. The action that is asked for is what a replay keeps: how far it is followed belongs to the environment, and where
+wheel and pedal are belongs to the state (``observation``).
+"""
+
+from __future__ import annotations
+
+import math
+
+from carla_td3.config import ActionRateConfig
+
+
+class Actuators:
+    """Steering and pedal of one car.
+
+    Args:
+        config: what they are limited to; nothing by default.
+        seconds: simulated duration of a step.
+    """
+
+    def __init__(self, config: ActionRateConfig, seconds: float) -> None:
+        self._most = [None if rate is None else rate * seconds for rate in (config.steer_per_s, config.pedal_per_s)]
+        self._left = math.exp(-seconds / config.lag_s) if config.lag_s > 0.0 else 0.0
+        self._range = config.steer_range
+        self.applied = (0.0, 0.0)
+        """Where they are, as actions: steering and pedal, -1 to 1."""
+
+    def rest(self) -> None:
+        """Straight ahead, no foot on a pedal: how a drive begins."""
+        self.applied = (0.0, 0.0)
+
+    def follow(self, steer: float, pedal: float) -> tuple[float, float]:
+        """Return what a step applies of what is asked for: the wheels' share of their whole turn, and the pedal."""
+        (before_steer, before_pedal), (most_steer, most_pedal) = self.applied, self._most
+        self.applied = self._toward(before_steer, steer, most_steer), self._toward(before_pedal, pedal, most_pedal)
+        return self.applied[0] * self._range, self.applied[1]
+
+    def _toward(self, before: float, asked: float, most: float | None) -> float:
+        nearer = asked + self._left * (before - asked)
+        return nearer if most is None else min(before + most, max(before - most, nearer))

@@ -1,0 +1,243 @@
+"""One drive along a route: follows the car's projection, counts what happened, decides reward and end.
+
+Pure bookkeeping over ``Motion`` values; owns no simulator, so that every rule can be tested without one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from carla_td3.config import EnvironmentConfig
+from carla_td3.env import reward
+from carla_td3.env.car import Motion
+from carla_td3.env.infractions import Record
+from carla_td3.env.observation import DriverState
+from carla_td3.env.route_line import Route, wrapped
+from carla_td3.env.sensors import Collision
+from carla_td3.env.traffic_lights import LightAhead
+
+End = Literal["collision", "red_light", "off_road", "finished", "time", "blocked", "simulator_lost"]
+TERMINAL: dict[str, frozenset[End]] = {
+    "sum": frozenset({"collision", "off_road", "finished"}),
+    "product": frozenset({"collision", "red_light", "off_road", "blocked", "finished"}),
+}
+"""The ends that are states of the task, by the reward's form; the others break a drive off."""
+
+FINISH_M = 2.0
+PROGRESS_M = 1.0
+STUCK_S, BLOCKED_S, BLOCKED_MPS = 15.0, 180.0, 0.1
+# A drive that goes on after an infraction ends here, as the Leaderboard's InRouteTest has it.
+OFF_ROUTE_M = 30.0
+# Training's own line at a red light: the front this far over it, where the light is still among what is seen ahead. The
+# judgement's is the rear's, by when neither picture nor privileged numbers tell of a light: no state to learn it from.
+OVER_LINE_M = 0.5
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Of one drive, where they differ from training's."""
+
+    limit_s: float | None = None
+    """Simulated; None: by ``environment.time_limit``."""
+    goes_on: bool = False
+    """Whether infractions are only listed: the drive ends at the route's end, 30 m beside it, blocked or in time."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """What was seen in a step."""
+
+    collisions: tuple[Collision, ...] = ()
+    lane_invasions: int = 0
+    light: LightAhead = LightAhead.NONE
+    """The one before whose line the car stands, or over whose line it is driving."""
+    faced: LightAhead = LightAhead.NONE
+    """The one that it comes to."""
+    line_gap_m: float = math.inf
+    """From the front bumper to that one's stop line; negative over it."""
+    ran_stop_sign: bool = False
+    traffic_mps: float | None = None
+    """Mean speed of the other cars."""
+    allowed_mps: float = math.inf
+    """The speed that cars, lights and people ahead allow."""
+    ttc_s: float = math.inf
+    """Time to collision with any of them."""
+
+
+class Episode:
+    """State of one drive.
+
+    Args:
+        motion: the car at rest at the route's start.
+        seconds: simulated duration of a step.
+    """
+
+    def __init__(
+        self, route: Route, config: EnvironmentConfig, seconds: float, motion: Motion, rules: Rules | None = None
+    ) -> None:
+        self.route = route
+        self.rules = rules or Rules()
+        self.start_frame = motion.frame
+        self.end: End | None = None
+        self.steps = 0
+        self.lane_invasions = 0
+        self.red_lights_met = 0
+        """How many lights were red when the car came to them."""
+        self.collision: Collision | None = None
+        """The first."""
+        self.terms: dict[str, float] = {}
+        self.jerk_mps3 = 0.0
+        self.record = Record()
+        self._config = config
+        self._seconds = seconds
+        limit = config.time_limit
+        limit_s = self.rules.limit_s or limit.constant_s + limit.s_per_m * route.length_m
+        self._limit_steps = math.ceil(limit_s / seconds - 1e-6)
+        self._blocked_s = config.blocked_s or (BLOCKED_S if config.traffic.anyone else STUCK_S)
+        self._light = LightAhead.NONE
+        self._met_red = False
+        self._line_gap_m = math.inf
+        self._action = (0.0, 0.0)
+        self._acceleration = (0.0, 0.0)
+        self._best_s_m = self._counted_s_m = 0.0
+        self._got_on_step = 0
+        self._motion = motion
+        self.state = self._state(motion, 0.0, 0.0)
+
+    @property
+    def time_s(self) -> float:
+        """Simulated seconds so far."""
+        return self.steps * self._seconds
+
+    @property
+    def route_completion(self) -> float:
+        """Share of the route driven, 0 to 1; it never falls."""
+        return min(1.0, self._best_s_m / max(self.route.length_m - FINISH_M, 1e-6))
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the drive has ended in a state of the task, not by being broken off."""
+        return self.end in TERMINAL[self._config.reward.form]
+
+    def advance(self, motion: Motion, action: tuple[float, float], events: Events) -> float:
+        """Take in one step, set ``end`` if it was the last, and return its reward."""
+        before, best_s_m = self.state, self._best_s_m
+        self.state = self._state(motion, before.place.s_m, action[0])
+        self._measure(motion, events)
+        hit, passed = self._hit(events), self._passes_red(events)
+        self._judge_lights(events)
+        self.end = self._decide(hit, passed)
+        if self.end in ("off_road", "blocked", "red_light"):
+            self.record.add(self.end, self.state.place.s_m, self.time_s)
+        step = reward.Step(
+            seconds=self._seconds,
+            progress_m=self.state.place.s_m - before.place.s_m,
+            gained_m=self._best_s_m - best_s_m,
+            speed_mps=self.state.speed_mps,
+            lateral=self.state.place.lateral_m / self.state.place.half_lane_m,
+            heading_error=self.state.heading_error,
+            action_change=abs(action[0] - self._action[0]) + abs(action[1] - self._action[1]),
+            collision=hit,
+            off_road=self.end == "off_road",
+            finished=self.end == "finished",
+            allowed_mps=events.allowed_mps,
+            ttc_s=events.ttc_s,
+            red_light=passed,
+            blocked=self.end == "blocked",
+        )
+        self._motion, self._action = motion, action
+        self.terms = reward.terms(step, self._config.reward)
+        return sum(self.terms.values())
+
+    def lose(self, wheel: float) -> None:
+        """End with the simulator: nothing of the step under way counts but where the wheel is by then."""
+        self.end = "simulator_lost"
+        self.state = replace(self.state, wheel=wheel)
+        self.terms = dict.fromkeys(self.terms, 0.0)
+
+    def info(self) -> dict[str, Any]:
+        """Return what a step reports beside observation and reward."""
+        return {
+            "reward_terms": self.terms,
+            "route": self.route.name,
+            "route_completion": self.route_completion,
+            "speed_mps": self.state.speed_mps,
+            "collision": self.collision is not None,
+            "collision_with": self.collision.kind if self.collision else None,
+            "off_road": self.end == "off_road",
+            "success": self.end == "finished",
+            "simulator_lost": self.end == "simulator_lost",
+            "lane_invasions": self.lane_invasions,
+            "red_lights": self.record.count("red_light"),
+            "red_lights_met": self.red_lights_met,
+            "infractions": tuple(self.record.infractions),
+            "off_lane_share": self.record.off_lane_share,
+            "minimum_speed_share": self.record.minimum_speed_share,
+            "time_s": self.time_s,
+            "distance_m": self.record.driven_m,
+            "jerk_mps3": self.jerk_mps3,
+            "end": self.end,
+        }
+
+    def _state(self, motion: Motion, hint_s_m: float, wheel: float) -> DriverState:
+        place = self.route.project(motion.x_m, motion.y_m, hint_s_m)
+        return DriverState(self.route, place, motion.x_m, motion.y_m, wrapped(motion.yaw), motion.speed_mps, wheel)
+
+    def _measure(self, motion: Motion, events: Events) -> None:
+        self.steps += 1
+        self.lane_invasions += events.lane_invasions
+        metres = math.hypot(motion.x_m - self._motion.x_m, motion.y_m - self._motion.y_m)
+        self.record.drive(metres, abs(self.state.place.lateral_m) > self.state.place.half_lane_m)
+        ax = (motion.vx_mps - self._motion.vx_mps) / self._seconds
+        ay = (motion.vy_mps - self._motion.vy_mps) / self._seconds
+        self.jerk_mps3 = math.hypot(ax - self._acceleration[0], ay - self._acceleration[1]) / self._seconds
+        self._acceleration = ax, ay
+        self._best_s_m = max(self._best_s_m, self.state.place.s_m)
+        self.record.keep_pace(motion.speed_mps, events.traffic_mps, self.route_completion)
+        if self._gets_on(motion):
+            self._counted_s_m, self._got_on_step = self._best_s_m, self.steps
+
+    def _gets_on(self, motion: Motion) -> bool:
+        """Return whether the car isn't held up: where somebody may hold it, to creep is enough."""
+        if self._config.traffic.anyone and motion.speed_mps >= BLOCKED_MPS:
+            return True
+        return self._best_s_m >= self._counted_s_m + PROGRESS_M
+
+    def _hit(self, events: Events) -> bool:
+        """Record this step's collisions and return whether there is one of its own."""
+        fresh = [each for each in events.collisions if self.record.collide(each, self.state.place.s_m, self.time_s)]
+        self.collision = self.collision or (fresh[0] if fresh else None)
+        return bool(fresh)
+
+    def _passes_red(self, events: Events) -> bool:
+        """Return whether the car's front passes a stop line in this step while its light is red."""
+        before_m, self._line_gap_m = self._line_gap_m, events.line_gap_m
+        return events.faced is LightAhead.RED and before_m > -OVER_LINE_M >= events.line_gap_m
+
+    def _judge_lights(self, events: Events) -> None:
+        """Record the lights and signs run in this step."""
+        ran = self._light is LightAhead.RED and events.light is LightAhead.NONE
+        self._light = events.light
+        before_one = events.light is not LightAhead.NONE or events.faced is not LightAhead.NONE
+        before_red = events.light is LightAhead.RED or events.faced is LightAhead.RED
+        self.red_lights_met += before_red and not self._met_red
+        self._met_red = before_red or (self._met_red and before_one)
+        if ran:
+            self.record.add("red_light", self.state.place.s_m, self.time_s)
+        if events.ran_stop_sign:
+            self.record.add("stop_sign", self.state.place.s_m, self.time_s)
+
+    def _decide(self, hit: bool, passed_red: bool) -> End | None:
+        """Return why the episode ends; an infraction in the last step is one, even at the route's end."""
+        goes_on = self.rules.goes_on
+        ends: dict[End, bool] = {
+            "collision": hit and not goes_on,
+            "red_light": passed_red and not goes_on and "red_light" in TERMINAL[self._config.reward.form],
+            "off_road": abs(self.state.place.lateral_m) > (OFF_ROUTE_M if goes_on else self._config.off_road_m),
+            "finished": self.state.place.s_m >= self.route.length_m - FINISH_M,
+            "time": self.steps >= self._limit_steps,
+            "blocked": (self.steps - self._got_on_step) * self._seconds >= self._blocked_s,
+        }
+        return next((end for end, so in ends.items() if so), None)

@@ -1,0 +1,326 @@
+"""What lies on the route ahead: the car in front, the light or stop sign, a walker, somebody who crosses in a junction.
+
+Pure: a ``World`` of plain data in, the nearest of each kind out; ``env.surroundings`` reads it from the client.
+More than can be seen from a car: for rewards, critics, auxiliary losses and the expert, never for an actor.
+
+Metres, seconds and radians in CARLA's frame (y and laterals positive to the right). Gaps are along the route, from the
+car's front bumper. Nothing ahead within ``RANGE_M`` is an infinite gap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_td3.env.car import Motion
+from carla_td3.env.route_line import FloatArray, Projection, Route, wrapped
+from carla_td3.env.stop_signs import Hold
+
+RANGE_M, BEHIND_M = 60.0, 15.0
+NEXT_LANE_M = 10.0
+# CARLA's Tesla Model 3, from its origin.
+FRONT_M, HALF_WIDTH_M = 2.4, 1.09
+# The path: what the car covers, and how near to it others may come.
+CAR_MARGIN_M, WALKER_MARGIN_M = 0.3, 0.6
+# A stop line that the front has passed by less than this still holds the car; the junction begins behind it.
+PAST_LINE_M = 2.5
+SAME_WAY_RAD = math.radians(60.0)
+# How far others' motion is followed on, and how fast a car that waits at a junction would drive into it.
+HORIZON_S, STEP_S, STARTING_MPS = 4.0, 0.5, 4.0
+CROSSING_MARGIN_S = 1.0
+# Conflicts are looked for in junctions alone: elsewhere a car that meets a bend would seem to come straight on.
+JUNCTION_MARGIN_M = 4.0
+STANDING_MPS = 0.3
+BEARINGS = np.radians(np.arange(-55.0, 56.0, 10.0))
+"""Edges of the directions in which it is told who is there: radians from the car's nose, positive to the right."""
+
+# So far before each kind of hazard the target speed is 0: the idea of Roach (2108.08265), the distances our own.
+# 3 m before a light's line it is at most 23° aside in Town02 (38° from 1 m), so that a camera needs no fisheye.
+STAND_BEFORE_CAR_M, STAND_BEFORE_LINE_M, STAND_BEFORE_WALKER_M = 3.0, 3.0, 4.0
+BRAKING_MPS2 = 2.5
+
+
+class Light(Enum):
+    """What a traffic light shows; ``NONE``: no light on the route ahead, or one that is off."""
+
+    NONE = "none"
+    GREEN = "green"
+    YELLOW = "yellow"
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Hazards:
+    """The nearest of each kind on the route ahead."""
+
+    lead_gap_m: float = math.inf
+    """To the rear of the next vehicle on the path."""
+    lead_speed_mps: float = 0.0
+    """Its speed along the route; negative if it comes towards us."""
+    light: Light = Light.NONE
+    light_gap_m: float = math.inf
+    """To its stop line; down to ``-PAST_LINE_M``."""
+    sign_gap_m: float = math.inf
+    """To the line before which a stop sign asks the car to stand; infinite once it has stood there."""
+    walker_gap_m: float = math.inf
+    """To a walker who is on the path, or will be within ``HORIZON_S``."""
+    walker_lateral_m: float = 0.0
+    walker_lateral_mps: float = 0.0
+    crossing_gap_m: float = math.inf
+    """To where a vehicle, going on as it does, will be on the path in a junction just when the car gets there."""
+    crossing_s: float = math.inf
+    """Until it is there."""
+
+
+NOTHING = Hazards()
+
+
+@dataclass(frozen=True, eq=False)
+class Others:
+    """n boxes on the road."""
+
+    place: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
+    """(n, 2) middles."""
+    yaw: FloatArray = field(default_factory=lambda: np.empty(0))
+    half: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
+    """(n, 2) half length and half width."""
+    velocity: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
+    yaw_rate: FloatArray = field(default_factory=lambda: np.empty(0))
+
+    def of(self, which: NDArray[Any]) -> Others:
+        """Return those of a mask or of indices."""
+        return Others(self.place[which], self.yaw[which], self.half[which], self.velocity[which], self.yaw_rate[which])
+
+
+@dataclass(frozen=True)
+class StopLine:
+    """Where a light holds a lane."""
+
+    x_m: float
+    y_m: float
+    yaw: float
+    """Of travel over it."""
+    light: Light
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Everybody else around the car, and the lights, in one frame."""
+
+    vehicles: Others = field(default_factory=Others)
+    walkers: Others = field(default_factory=Others)
+    stop_lines: tuple[StopLine, ...] = ()
+    stop_signs: tuple[Hold, ...] = ()
+    """In which the car hasn't stood yet."""
+
+
+def hazards(route: Route, place: Projection, motion: Motion, world: World) -> Hazards:
+    """Return what the car at ``place`` on its route has before it."""
+    path = Ahead(route, place.s_m)
+    lead = _lead(path, world.vehicles)
+    light = _light(path, world.stop_lines)
+    sign = _sign(path, world.stop_signs)
+    walker, crossing = _walker(path, world.walkers), _crossing(path, motion.speed_mps, world.vehicles)
+    return Hazards(*lead, *light, sign, *walker, *crossing)
+
+
+def by_bearing(motion: Motion, others: Others) -> FloatArray:
+    """Return the metres from the car's middle to the nearest middle of another in each of ``BEARINGS``, from the left.
+
+    Infinite where nobody is within ``RANGE_M``. It asks neither for the route nor for what hides whom.
+    """
+    nearest = np.full(len(BEARINGS) - 1, np.inf)
+    if len(others.yaw):
+        dx, dy = (others.place - (motion.x_m, motion.y_m)).T
+        bearing = wrapped(np.arctan2(dy, dx) - motion.yaw)
+        away = np.hypot(dx, dy)
+        at = np.searchsorted(BEARINGS, bearing) - 1
+        among = (at >= 0) & (at < len(nearest)) & (away <= RANGE_M)
+        np.minimum.at(nearest, at[among], away[among])
+    return nearest
+
+
+def target_speed(seen: Hazards, allowed_mps: float) -> float:
+    """Return the speed that the hazards leave of ``allowed_mps``: as in Roach it falls to 0 before each of them.
+
+    It is the speed from which comfortable braking (``BRAKING_MPS2``) still ends where the car should stand.
+    """
+    bounds = [
+        _slowing_to(seen.lead_speed_mps, seen.lead_gap_m - STAND_BEFORE_CAR_M),
+        _slowing_to(0.0, seen.walker_gap_m - STAND_BEFORE_WALKER_M),
+        _slowing_to(0.0, seen.crossing_gap_m - STAND_BEFORE_CAR_M),
+        _slowing_to(0.0, seen.sign_gap_m - STAND_BEFORE_LINE_M),
+    ]
+    if seen.light in (Light.RED, Light.YELLOW):
+        bounds.append(_slowing_to(0.0, seen.light_gap_m - STAND_BEFORE_LINE_M))
+    return min(allowed_mps, *bounds)
+
+
+def time_to_collision(seen: Hazards, speed_mps: float) -> float:
+    """Return the seconds until the car, going on at its speed, meets another one or a walker; infinite if it won't."""
+    closing = speed_mps - seen.lead_speed_mps
+    times = [
+        seen.lead_gap_m / closing if closing > 0.0 else math.inf,
+        seen.walker_gap_m / speed_mps if speed_mps > 0.0 else math.inf,
+        seen.crossing_gap_m / speed_mps if speed_mps > 0.0 else math.inf,
+    ]
+    return max(0.0, min(times))
+
+
+def _slowing_to(speed_mps: float, metres: float) -> float:
+    """Return the speed from which comfortable braking comes to ``speed_mps`` within so many metres."""
+    return math.sqrt(max(0.0, max(0.0, speed_mps) ** 2 + 2.0 * BRAKING_MPS2 * metres))
+
+
+class Ahead:
+    """The route's points from ``BEHIND_M`` behind the car to ``RANGE_M`` before it, and straight on at both ends."""
+
+    def __init__(self, route: Route, s_m: float) -> None:
+        first = int(np.searchsorted(route.s, s_m - BEHIND_M))
+        last = int(np.searchsorted(route.s, s_m + FRONT_M + RANGE_M)) + 1
+        self._points = route.points[first:last]
+        self._squares = np.einsum("ij,ij->i", self._points, self._points)
+        self._yaw = route.yaw[first:last]
+        self._gap = route.s[first:last] - s_m - FRONT_M
+        self._junctions = self._gap[route.junction[first:last]]
+
+    def project(self, places: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return gap, lateral and the path's yaw of (n, 2) places, (n,) each: by the nearest point's tangent."""
+        best = np.argmin(self._squares - 2.0 * (places @ self._points.T), axis=1)
+        yaw, (dx, dy) = self._yaw[best], (places - self._points[best]).T
+        cos, sin = np.cos(yaw), np.sin(yaw)
+        return self._gap[best] + cos * dx + sin * dy, cos * dy - sin * dx, yaw
+
+    @property
+    def junction_ahead(self) -> bool:
+        """Whether any of it lies in a junction."""
+        return len(self._junctions) > 0
+
+    def in_junction(self, gap_m: FloatArray) -> NDArray[np.bool_]:
+        """Return which of the gaps lie in a junction, or just before or behind one."""
+        near = np.zeros(gap_m.shape, np.bool_)
+        for inside in self._junctions[::3]:
+            near |= np.abs(gap_m - inside) <= JUNCTION_MARGIN_M
+        return near
+
+
+def _lead(path: Ahead, vehicles: Others) -> tuple[float, float]:
+    """Return gap and speed along the route of the next vehicle whose box touches the path."""
+    near = _beside(path, vehicles, NEXT_LANE_M)
+    if not len(near.yaw):
+        return math.inf, 0.0
+    gap, lateral, _ = (values.reshape(-1, 4) for values in path.project(_corners(near).reshape(-1, 2)))
+    middle, _, yaw = path.project(near.place)
+    reach = HALF_WIDTH_M + CAR_MARGIN_M
+    on = (lateral.min(axis=1) < reach) & (lateral.max(axis=1) > -reach) & (middle > -FRONT_M)
+    best = _nearest(gap.min(axis=1), on)
+    if best is None:
+        return math.inf, 0.0
+    along = near.velocity[best] @ (math.cos(yaw[best]), math.sin(yaw[best]))
+    return max(0.0, float(gap[best].min())), float(along)
+
+
+def _light(path: Ahead, lines: tuple[StopLine, ...]) -> tuple[Light, float]:
+    """Return the next light of the route's own lane, and the gap to its line."""
+    if not lines:
+        return Light.NONE, math.inf
+    gap, lateral, yaw = path.project(np.array([(line.x_m, line.y_m) for line in lines]))
+    turned = np.array([line.yaw for line in lines]) - yaw
+    lit = np.array([line.light is not Light.NONE for line in lines])
+    ours = lit & (np.abs(lateral) < HALF_WIDTH_M) & (np.cos(turned) > math.cos(SAME_WAY_RAD))
+    best = _nearest(gap, ours & (gap > -PAST_LINE_M))
+    return (Light.NONE, math.inf) if best is None else (lines[best].light, float(gap[best]))
+
+
+def _sign(path: Ahead, holds: tuple[Hold, ...]) -> float:
+    """Return the gap to the line at which the next stop sign's box holds the car's middle."""
+    if not holds:
+        return math.inf
+    gap, lateral, yaw = path.project(np.array([(hold.x_m, hold.y_m) for hold in holds]))
+    across, along = np.array([(hold.half_x_m, hold.half_y_m) for hold in holds]).T
+    turned = np.array([hold.travel for hold in holds]) - yaw
+    ours = (np.abs(lateral) < across) & (np.cos(turned) > math.cos(SAME_WAY_RAD)) & (gap + FRONT_M > -along)
+    best = _nearest(gap, ours)
+    return math.inf if best is None else float(gap[best]) + FRONT_M + STAND_BEFORE_LINE_M
+
+
+def _walker(path: Ahead, walkers: Others) -> tuple[float, float, float]:
+    """Return gap, lateral offset and lateral speed of the next walker who is, or soon will be, on the path."""
+    near = _beside(path, walkers, NEXT_LANE_M)
+    if not len(near.yaw):
+        return math.inf, 0.0, 0.0
+    gap, lateral, yaw = path.project(near.place)
+    size = near.half.max(axis=1)
+    across = near.velocity[:, 1] * np.cos(yaw) - near.velocity[:, 0] * np.sin(yaw)
+    towards = np.maximum(-np.sign(lateral) * across, 1e-3)
+    enters_s = np.maximum(np.abs(lateral) - HALF_WIDTH_M - WALKER_MARGIN_M - size, 0.0) / towards
+    best = _nearest(gap - size, (enters_s < HORIZON_S) & (gap > -FRONT_M))
+    if best is None:
+        return math.inf, 0.0, 0.0
+    return max(0.0, float(gap[best] - size[best])), float(lateral[best]), float(across[best])
+
+
+def _crossing(path: Ahead, speed_mps: float, vehicles: Others) -> tuple[float, float]:
+    """Return gap and time of the next conflict in a junction with a vehicle that isn't on the path yet."""
+    if not path.junction_ahead:
+        return math.inf, math.inf
+    near = _beside(path, vehicles.of(np.hypot(*vehicles.velocity.T) > STANDING_MPS), RANGE_M)
+    if not len(near.yaw):
+        return math.inf, math.inf
+    times = np.arange(0.0, HORIZON_S + STEP_S / 2.0, STEP_S)
+    places, yaws = _followed(near, times)
+    gap, lateral, along = (values.reshape(yaws.shape) for values in path.project(places.reshape(-1, 2)))
+    cos, sin = np.abs(np.cos(yaws - along)), np.abs(np.sin(yaws - along))
+    (length, width) = (near.half[:, axis, None] for axis in (0, 1))
+    deep, broad = length * cos + width * sin, length * sin + width * cos
+    on = np.abs(lateral) < HALF_WIDTH_M + CAR_MARGIN_M + broad
+    own_mps = max(speed_mps, STARTING_MPS)
+    arrives_s, leaves_s = (gap - deep) / own_mps, (gap + deep + 2.0 * FRONT_M) / own_mps
+    met = on & (gap + deep > 0.0) & (arrives_s < times + CROSSING_MARGIN_S) & (leaves_s > times - CROSSING_MARGIN_S)
+    # Who is on the path by now is ahead of the car, or behind it.
+    met &= path.in_junction(gap) & ~on[:, :1]
+    best = _nearest((gap - deep).ravel(), met.ravel())
+    return (
+        (math.inf, math.inf) if best is None else (max(0.0, float((gap - deep).flat[best])), times[best % len(times)])
+    )
+
+
+def _nearest(gap_m: FloatArray, which: NDArray[np.bool_]) -> int | None:
+    """Return the index of the smallest gap among ``which``, up to the range; None if there is none."""
+    gaps = np.where(which & (gap_m <= RANGE_M), gap_m, np.inf)
+    best = int(np.argmin(gaps))
+    return best if math.isfinite(gaps[best]) else None
+
+
+def _beside(path: Ahead, others: Others, metres: float) -> Others:
+    """Return those whose middles are within so many metres of the path."""
+    if not len(others.yaw):
+        return others
+    return others.of(np.abs(path.project(others.place)[1]) < metres)
+
+
+SIGNS = np.array(((1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)))
+
+
+def _corners(boxes: Others) -> FloatArray:
+    """Return the (n, 4, 2) corners."""
+    along, beside = np.moveaxis(boxes.half[:, None] * SIGNS, 2, 0)
+    cos, sin = np.cos(boxes.yaw)[:, None], np.sin(boxes.yaw)[:, None]
+    offsets = np.stack((along * cos - beside * sin, along * sin + beside * cos), axis=-1)
+    corners: FloatArray = boxes.place[:, None] + offsets
+    return corners
+
+
+def _followed(others: Others, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return places (n, t, 2) and yaws (n, t) of others that go on with today's speed and turn."""
+    turned = others.yaw_rate[:, None] * times_s
+    chord = turned / 2.0
+    metres = times_s * np.sinc(chord / math.pi)
+    (vx, vy), cos, sin = others.velocity.T[:, :, None], np.cos(chord), np.sin(chord)
+    moved = np.stack((vx * cos - vy * sin, vx * sin + vy * cos), axis=-1) * metres[..., None]
+    return others.place[:, None] + moved, others.yaw[:, None] + turned

@@ -1,0 +1,190 @@
+"""A route as arrays: the line to follow, its tangent, curvature and lane width by arc length, and projection onto it.
+
+Pure geometry in CARLA's frame (x forward, y right, yaw clockwise from above, metres and radians). Owns no map and no
+simulator; ``route.Planner`` makes routes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_run.exits import Exit, ExitError
+
+FloatArray = NDArray[np.float64]
+Angle = TypeVar("Angle", float, FloatArray)
+
+RESOLUTION_M = 1.0
+# How far a projection may move from its hint: more than a car drives in a step, less than a loop of the route.
+WINDOW_BACK_M, WINDOW_AHEAD_M = 6.0, 9.0
+SMOOTHING_POINTS = 3
+
+
+class RouteError(ExitError):
+    """No such route; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Where a point lies relative to a route."""
+
+    s_m: float
+    """Arc length of the nearest point of the line."""
+    lateral_m: float
+    """Signed distance from the line, positive to the right of travel."""
+    yaw: float
+    """The line's heading there, radians, not wrapped."""
+    half_lane_m: float
+    """Half the lane's width there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """A line of n points about ``RESOLUTION_M`` apart; point i lies at arc length ``s[i]``."""
+
+    name: str
+    """Start and end as stable text; names the route in tables and decides its split."""
+    points: FloatArray
+    """(n, 2) metres."""
+    s: FloatArray
+    """(n,) metres, from 0."""
+    yaw: FloatArray
+    """(n,) radians, unwrapped: neighbours differ by less than π."""
+    curvature: FloatArray
+    """(n,) 1/m, positive turns right."""
+    half_lane: FloatArray
+    """(n,) metres."""
+    start_z_m: float
+    """Height of the road at the start."""
+    turns: int
+    """Junctions at which the heading changes by more than 45°."""
+    junction: NDArray[np.bool_]
+    """(n,) whether the point lies in a junction."""
+
+    @classmethod
+    def through(
+        cls, name: str, line: FloatArray, half_lane: FloatArray, turns: int, junction: NDArray[np.bool_] | None = None
+    ) -> Route:
+        """Return the route along ``line`` (n, 3), resampled evenly and smoothed over lane seams.
+
+        Args:
+            junction: (n,) which points of the line lie in a junction; None for none.
+
+        Raises:
+            RouteError: the line is shorter than two points.
+        """
+        keep = np.concatenate(([True], np.hypot(*np.diff(line[:, :2], axis=0).T) > 0.2))
+        junction = np.zeros(len(line), np.bool_) if junction is None else junction
+        line, half_lane, junction = line[keep], half_lane[keep], junction[keep]
+        if len(line) < 3:
+            raise RouteError(f"Route {name} has {len(line)} points, expected at least 3: choose ends further apart.")
+        raw_s = arc_length(line[:, :2])
+        count = max(3, round(raw_s[-1] / RESOLUTION_M) + 1)
+        even = np.linspace(0.0, raw_s[-1], count)
+        points = _smoothed(np.stack([np.interp(even, raw_s, line[:, k]) for k in (0, 1)], axis=1))
+        s = arc_length(points)
+        yaw = _tangents(points)
+        curvature = np.gradient(yaw, s)
+        width = np.interp(even, raw_s, half_lane)
+        inside = np.interp(even, raw_s, junction) > 0.5
+        return cls(name, points, s, yaw, curvature, width, float(line[0, 2]), turns, inside)
+
+    @cached_property
+    def length_m(self) -> float:
+        """Length of the line."""
+        return float(self.s[-1])
+
+    @property
+    def junctions(self) -> int:
+        """How many junctions it goes through."""
+        return int(np.count_nonzero(np.diff(self.junction.astype(np.int8), prepend=0) == 1))
+
+    def project(self, x: float, y: float, hint_s_m: float | None = None) -> Projection:
+        """Return the nearest point of the line to (x, y).
+
+        Args:
+            hint_s_m: arc length of the previous projection; only its neighbourhood is searched, so that a route that
+                crosses or touches itself never jumps. Without a hint the whole line is searched.
+        """
+        low, high = 0, len(self._pieces)
+        if hint_s_m is not None:
+            step = self.length_m / high
+            low = max(0, min(high - 1, int((hint_s_m - WINDOW_BACK_M) / step)))
+            high = min(high, max(low + 1, int((hint_s_m + WINDOW_AHEAD_M) / step) + 1))
+        nearest, least = (low, 0.0, 0.0, 0.0), math.inf
+        # Python's own numbers: for so few pieces numpy's calls take three times as long.
+        for i, (from_x, from_y, dx, dy, square) in enumerate(self._pieces[low:high], low):
+            share = min(max(((x - from_x) * dx + (y - from_y) * dy) / square, 0.0), 1.0)
+            gap_x, gap_y = x - from_x - share * dx, y - from_y - share * dy
+            if (gap := gap_x * gap_x + gap_y * gap_y) < least:
+                nearest, least = (i, share, gap_x, gap_y), gap
+        return self._at(*nearest)
+
+    def ahead(self, s_m: float, count: int, spacing_m: float) -> FloatArray:
+        """Return (count, 2) points ``spacing_m``, 2·``spacing_m`` … beyond ``s_m``; past the end straight on.
+
+        Points that heap up at the end would be an end to be seen, which drivers hardly ever learn from: training leaves
+        most drives long before.
+        """
+        wanted = s_m + spacing_m * np.arange(1, count + 1)
+        before = self.s.searchsorted(wanted, "right") - 1
+        ahead: FloatArray = self._slopes[before] * (wanted - self.s[before])[:, None] + self.points[before]
+        return ahead
+
+    @cached_property
+    def _pieces(self) -> list[tuple[float, float, float, float, float]]:
+        """From each point to the next: the former's x and y, the differences, the square of the distance."""
+        rows = zip(self.points[:-1].tolist(), np.diff(self.points, axis=0).tolist(), strict=True)
+        return [(x, y, dx, dy, dx * dx + dy * dy) for (x, y), (dx, dy) in rows]
+
+    @cached_property
+    def _numbers(self) -> list[tuple[float, float, float]]:
+        """Arc length, heading and half the lane's width of each point."""
+        return list(zip(self.s.tolist(), self.yaw.tolist(), self.half_lane.tolist(), strict=True))
+
+    @cached_property
+    def _slopes(self) -> FloatArray:
+        """(n, 2) metres a metre of arc length from each point on; the last one's go straight on."""
+        straight = math.cos(self.yaw[-1]), math.sin(self.yaw[-1])
+        return np.concatenate((np.diff(self.points, axis=0) / np.diff(self.s)[:, None], (straight,)))
+
+    def _at(self, i: int, share: float, gap_x: float, gap_y: float) -> Projection:
+        (s_m, yaw, half_lane_m), (next_s_m, next_yaw, _) = self._numbers[i : i + 2]
+        _, _, dx, dy, _ = self._pieces[i]
+        side = 1.0 if dx * gap_y - dy * gap_x >= 0.0 else -1.0
+        lateral_m = side * math.hypot(gap_x, gap_y)
+        return Projection(s_m + share * (next_s_m - s_m), lateral_m, yaw + share * (next_yaw - yaw), half_lane_m)
+
+
+def arc_length(points: FloatArray) -> FloatArray:
+    """Return the (n,) distance along (n, 2) points, from 0."""
+    lengths: FloatArray = np.concatenate(([0.0], np.cumsum(np.hypot(*np.diff(points, axis=0).T))))
+    return lengths
+
+
+def wrapped(angle: Angle) -> Angle:
+    """Return ``angle``, a number or an array of them, in [-π, π)."""
+    return (angle + math.pi) % (2.0 * math.pi) - math.pi
+
+
+def _smoothed(points: FloatArray) -> FloatArray:
+    """Return a moving average that keeps both ends: lanes meet with small steps, which would read as curvature."""
+    half = SMOOTHING_POINTS // 2
+    smooth: FloatArray = points.copy()
+    kernel = np.full(SMOOTHING_POINTS, 1.0 / SMOOTHING_POINTS)
+    for k in (0, 1):
+        smooth[half:-half, k] = np.convolve(points[:, k], kernel, mode="valid")
+    return smooth
+
+
+def _tangents(points: FloatArray) -> FloatArray:
+    tangent = np.gradient(points, axis=0)
+    yaw: FloatArray = np.unwrap(np.arctan2(tangent[:, 1], tangent[:, 0]))
+    return yaw

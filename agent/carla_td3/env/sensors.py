@@ -1,0 +1,195 @@
+"""Sensors on the car: cameras whose images are matched to the tick, and collision and lane-invasion records.
+
+Owns the sensors' life: creation, first image, draining before ``stop()``, destruction before the car. Knows no
+time-out (the session waits) and nothing of rewards.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import carla
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_td3.config import CameraConfig, Channels
+from carla_td3.env.session import ROLE_PREFIX, Session, SimulatorLost
+
+Planes = NDArray[np.uint8]
+
+FIRST_IMAGE_TICKS = 20
+# ``stop()`` while a message is being received aborts the process; ≥ 0.3 ms after the last one it doesn't (5.5).
+QUIET_BEFORE_STOP_S = 0.002
+
+
+class FrameCamera:
+    """An RGB camera attached to a car; ``image(frame)`` returns exactly that frame's picture.
+
+    Args:
+        transform: pose in the car's frame.
+        width, height: pixels, asked of the simulator; nothing is resized.
+
+    Raises:
+        SimulatorLost: the simulator doesn't answer, or has no such car any more.
+    """
+
+    def __init__(
+        self, session: Session, car: Any, transform: carla.Transform, *, width: int, height: int, fov_deg: float
+    ) -> None:
+        self._session = session
+        self._arrivals: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._message: carla.Image | None = None
+        self.last: NDArray[np.uint8] | None = None
+        """The newest picture that was asked for, as :meth:`image` returned it."""
+        blueprint = _blueprint(session.world, "sensor.camera.rgb")
+        for key, value in (("image_size_x", width), ("image_size_y", height), ("fov", fov_deg)):
+            blueprint.set_attribute(key, str(value))
+        with session.answered():
+            self.actor = session.world.spawn_actor(blueprint, transform, attach_to=car)
+        self.actor.listen(self._arrivals.put)
+
+    def image(self, frame: int) -> NDArray[np.uint8]:
+        """Return the (height, width, 4) BGRA picture of ``frame``, valid until the next one is asked for.
+
+        Raises:
+            SimulatorLost: it does not come.
+        """
+        # Held on to: the client reads a later message into the memory of one that nobody holds.
+        message = self._message = self._session.receive(self._arrivals, frame)
+        self.last = np.frombuffer(message.raw_data, np.uint8).reshape(message.height, message.width, 4)
+        return self.last
+
+    def planes(self, frame: int, channels: Channels) -> Planes:
+        """Return the picture of ``frame`` as (1, height, width) grey, or (3, height, width) red, green and blue."""
+        image = self.image(frame)
+        if channels == "grey":
+            return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGRA2GRAY), np.uint8)[None]
+        return np.ascontiguousarray(np.moveaxis(image[..., 2::-1], 2, 0))
+
+    def destroy(self) -> None:
+        """Stop, its last image taken, and destroy."""
+        time.sleep(QUIET_BEFORE_STOP_S)
+        self.actor.stop()
+        self._session.destroy([self.actor])
+
+    def wait_for_first(self) -> int:
+        """Tick until a tick's own image arrives (the first may beat the subscription, 2.6); return its frame.
+
+        Raises:
+            SimulatorLost: no image in ``FIRST_IMAGE_TICKS`` ticks.
+        """
+        for _ in range(FIRST_IMAGE_TICKS):
+            frame = self._session.tick()
+            try:
+                while self._arrivals.get(timeout=0.5).frame < frame:
+                    pass
+            except queue.Empty:
+                continue
+            return frame
+        raise SimulatorLost(f"The camera sent no image in {FIRST_IMAGE_TICKS} ticks.")
+
+
+@dataclass(frozen=True)
+class Collision:
+    """A contact: the other actor, and the frame it happened in."""
+
+    frame: int
+    kind: str
+    """``vehicle``, ``pedestrian`` or ``static``: the penalties of the driving score tell these apart."""
+    other_id: int = 0
+    impulse_ns: float = 0.0
+    """Newton seconds."""
+
+
+class SensorRig:
+    """The agent's sensors on one car: its views, collision, lane invasion. Survives teleports of the car."""
+
+    def __init__(self, session: Session, car: Any, config: CameraConfig) -> None:
+        self._session = session
+        self._collisions: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._invasions: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        # Collision before camera: a simulator publishes in this order, so an image follows its frame's collisions.
+        events = [
+            self._listen(car, "sensor.other.collision", self._collisions),
+            self._listen(car, "sensor.other.lane_invasion", self._invasions),
+        ]
+        where, size = carla.Location(x=config.x_m, z=config.z_m), {"width": config.width, "height": config.height}
+        self._views: list[tuple[FrameCamera, Channels]] = []
+        for view in (config,) if config.narrow is None else (config, config.narrow):
+            pose = carla.Transform(where, carla.Rotation(pitch=view.pitch_deg, yaw=view.yaw_deg))
+            self._views.append((FrameCamera(session, car, pose, **size, fov_deg=view.fov_deg), view.channels))
+        self._all = [*events, *(camera.actor for camera, _ in self._views)]
+        self._ids = [sensor.id for sensor in self._all]
+        for camera, _ in self._views:
+            camera.wait_for_first()
+
+    def picture(self, frame: int) -> Planes:
+        """Return the (planes, height, width) picture of ``frame``, all views' planes one behind the other."""
+        views = [camera.planes(frame, channels) for camera, channels in self._views]
+        return views[0] if len(views) == 1 else np.concatenate(views)
+
+    def are_in(self, snapshot: Any) -> bool:
+        """Return whether a frame has them all: without its sensor a collision would be none."""
+        return all(map(snapshot.has_actor, self._ids))
+
+    @property
+    def newest(self) -> NDArray[np.uint8] | None:
+        """The front camera's newest image, (height, width, 4) BGRA; None before the first."""
+        return self._views[0][0].last
+
+    def add(self, camera: FrameCamera) -> None:
+        """Have one more camera on the car stop and go with the others."""
+        self._all.append(camera.actor)
+
+    def collisions(self, after_frame: int) -> list[Collision]:
+        """Return the contacts since last asked that are later than ``after_frame``; ask after the frame's image."""
+        return [_collision(event) for event in _drained(self._collisions) if event.frame > after_frame]
+
+    def lane_invasions(self, after_frame: int) -> int:
+        """Return how many times a line was crossed since last asked, later than ``after_frame``."""
+        return sum(event.frame > after_frame for event in _drained(self._invasions))
+
+    def stop(self) -> None:
+        """Stop every sensor, its last image taken.
+
+        On a lost simulator too: the streams would otherwise reconnect to the next one (3.2).
+        """
+        time.sleep(QUIET_BEFORE_STOP_S)
+        for sensor in self._all:
+            sensor.stop()
+
+    def destroy(self) -> None:
+        """Stop every sensor, then destroy them all; the car may go after this."""
+        self.stop()
+        self._session.destroy(self._all)
+
+    def _listen(self, car: Any, name: str, arrivals: queue.SimpleQueue[Any]) -> Any:
+        sensor = self._session.world.spawn_actor(
+            _blueprint(self._session.world, name), carla.Transform(), attach_to=car
+        )
+        sensor.listen(arrivals.put)
+        return sensor
+
+
+def _blueprint(world: Any, name: str) -> Any:
+    blueprint = world.get_blueprint_library().find(name)
+    if blueprint.has_attribute("role_name"):
+        blueprint.set_attribute("role_name", f"{ROLE_PREFIX}sensor")
+    return blueprint
+
+
+def _drained(arrivals: queue.SimpleQueue[Any]) -> list[Any]:
+    return [arrivals.get_nowait() for _ in range(arrivals.qsize())]
+
+
+def _collision(event: Any) -> Collision:
+    other = event.other_actor
+    return Collision(event.frame, _kind(other.type_id), other.id, event.normal_impulse.length())
+
+
+def _kind(type_id: str) -> str:
+    return {"vehicle": "vehicle", "walker": "pedestrian"}.get(type_id.split(".", 1)[0], "static")

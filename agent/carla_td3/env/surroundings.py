@@ -1,0 +1,124 @@
+"""Reads everybody around the car from the client's newest snapshot, as plain data for ``carla_td3.env.hazards``.
+
+Owns what is known of each actor for good (its kind, its box) and where the map's lights hold which lane. No call goes
+to the simulator but for actors that are new.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import carla
+import numpy as np
+
+from carla_td3.env.hazards import HALF_WIDTH_M, RANGE_M, SAME_WAY_RAD, Light, Others, StopLine, World
+from carla_td3.env.route_line import Route
+from carla_td3.env.session import Session
+
+OTHER_STOREY_M = 4.0
+LIGHTS = {
+    carla.TrafficLightState.Green: Light.GREEN,
+    carla.TrafficLightState.Yellow: Light.YELLOW,
+    carla.TrafficLightState.Red: Light.RED,
+}
+
+
+@dataclass(frozen=True)
+class _Box:
+    """A vehicle's or walker's, relative to its origin."""
+
+    walks: bool
+    x_m: float
+    half_length_m: float
+    half_width_m: float
+
+
+class Surroundings:
+    """Everybody but ``car``.
+
+    Raises:
+        SimulatorLost: the simulator doesn't answer.
+    """
+
+    def __init__(self, session: Session, car: Any) -> None:
+        self._session, self._car = session, car
+        self._boxes: dict[int, _Box | None] = {}
+        with session.answered():
+            lights = session.world.get_actors().filter("traffic.traffic_light")
+            self._lines = [
+                (light, where.location.x, where.location.y, math.radians(where.rotation.yaw))
+                for light in sorted(lights, key=lambda light: int(light.id))
+                for where in (stop.transform for stop in light.get_stop_waypoints())
+            ]
+
+    def lights_on(self, route: Route) -> list[Any]:
+        """Return the traffic lights that hold a route, in no order."""
+        found = {}
+        for light, x, y, yaw in self._lines:
+            away = np.hypot(*(route.points - (x, y)).T)
+            nearest = int(np.argmin(away))
+            if away[nearest] < HALF_WIDTH_M and math.cos(yaw - route.yaw[nearest]) > math.cos(SAME_WAY_RAD):
+                found[light.id] = light
+        return list(found.values())
+
+    def world(self) -> World:
+        """Return everybody within ``RANGE_M`` of the car and the lights there, in the newest frame.
+
+        Raises:
+            SimulatorLost: the simulator doesn't answer.
+        """
+        with self._session.answered():
+            snapshot = self._session.world.get_snapshot()
+            here = snapshot.find(self._car.id)
+            if here is None:
+                return World()
+            here = here.get_transform().location
+            around = []
+            for actor in snapshot:
+                if actor.id not in self._boxes:
+                    self._learn()
+                box = self._boxes.setdefault(actor.id, None)
+                if box is not None:
+                    pose = actor.get_transform()
+                    if _near(pose.location, here):
+                        around.append((box, pose, actor))
+            lines = [
+                StopLine(x, y, yaw, LIGHTS.get(light.get_state(), Light.NONE))
+                for light, x, y, yaw in self._lines
+                if abs(x - here.x) <= RANGE_M and abs(y - here.y) <= RANGE_M
+            ]
+        groups = [_others([one for one in around if one[0].walks is walks]) for walks in (False, True)]
+        return World(groups[0], groups[1], tuple(lines))
+
+    def _learn(self) -> None:
+        """Take in the actors that came since last asked."""
+        for actor in self._session.world.get_actors():
+            if actor.id not in self._boxes:
+                kind = actor.type_id.split(".", 1)[0]
+                solid = kind in ("vehicle", "walker") and actor.id != self._car.id
+                self._boxes[actor.id] = _box(actor, kind == "walker") if solid else None
+
+
+def _box(actor: Any, walks: bool) -> _Box:
+    box = actor.bounding_box
+    return _Box(walks, box.location.x, box.extent.x, box.extent.y)
+
+
+def _near(there: Any, here: Any) -> bool:
+    """Return whether a place is in range, and not on another storey of the road."""
+    level: bool = abs(there.z - here.z) < OTHER_STOREY_M
+    return level and abs(there.x - here.x) <= RANGE_M and abs(there.y - here.y) <= RANGE_M
+
+
+def _others(around: Sequence[tuple[_Box, Any, Any]]) -> Others:
+    rows = []
+    for box, pose, actor in around:
+        yaw, velocity = math.radians(pose.rotation.yaw), actor.get_velocity()
+        x, y = pose.location.x + box.x_m * math.cos(yaw), pose.location.y + box.x_m * math.sin(yaw)
+        rate = math.radians(actor.get_angular_velocity().z)
+        rows.append((x, y, yaw, box.half_length_m, box.half_width_m, velocity.x, velocity.y, rate))
+    table = np.array(rows, float).reshape(-1, 8)
+    return Others(table[:, :2], table[:, 2], table[:, 3:5], table[:, 5:7], table[:, 7])

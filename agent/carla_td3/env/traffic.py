@@ -1,0 +1,149 @@
+"""Other cars, driven by a Traffic Manager in this very process (it steps only where ``world.tick`` is called).
+
+Owns the Traffic Manager and its cars, all named ``td3-traffic``. Any time-out of a Traffic Manager aborts the whole
+process (protocol section 5.5), which is why only a process that may die uses this.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from typing import Any
+
+import numpy as np
+
+from carla_td3.env.session import ROLE_PREFIX, Session
+
+ROLE = f"{ROLE_PREFIX}traffic"
+CLEARANCE_M = 12.0
+MOST_SEED = 2**31 - 1
+
+
+class Traffic:
+    """Cars on autopilot, none until ``resize``.
+
+    Args:
+        session: connected, made with ``traffic=True`` (its ticks are spaced).
+        seed: of the cars' places, looks and ways.
+        slower_percent: how far below a road's speed limit they drive.
+        within_m: of where the drive starts they begin it; None: anywhere.
+    """
+
+    def __init__(self, session: Session, seed: int, slower_percent: float = 0.0, within_m: float | None = None) -> None:
+        self._session = session
+        self._within_m = within_m
+        # A port that a dead collector used takes 4 s to come back, a fresh one none (facts, section 5).
+        self._manager = session.client.get_trafficmanager(_free_port())
+        self._manager.set_synchronous_mode(True)
+        # Its first round may still be on, by itself: it forgets a car that the snapshot before it lacks, and the car
+        # would stand for good. A tick lets it end (protocol, section 5.8).
+        session.tick()
+        if slower_percent:
+            self._manager.global_percentage_speed_difference(slower_percent)
+        self._spawns = session.map.get_spawn_points()
+        self.cars: list[Any] = []
+        self._wanted = 0
+        self.reseed(seed)
+
+    def reseed(self, seed: int) -> None:
+        """Let whoever comes from now on be a function of this seed."""
+        self._rng = np.random.default_rng(seed)
+        self._manager.set_random_device_seed(int(self._rng.integers(MOST_SEED)))
+
+    def resize(self, count: int, start: tuple[float, float]) -> None:
+        """Remove the last cars, or add some, none of them at the start (x, y); fewer come where the map is full."""
+        if count == self._wanted and len(self._living()) == len(self.cars):
+            return  # also where the map is full: looking for room each time costs a call a place
+        self._remove_from(count)
+        self.cars += self._spawn(count - len(self.cars), start)
+        self._wanted = count
+
+    def empty(self) -> None:
+        """Remove every car; the Traffic Manager stays."""
+        self._remove_from(0)
+        self._wanted = 0
+
+    def make_way(self, start: tuple[float, float]) -> None:
+        """Move cars that stand at the start (x, y), or too far from it, to free spawn points."""
+        snapshot = self._session.world.get_snapshot()
+        here = {car.id: snapshot.find(car.id).get_transform().location for car in self.cars if snapshot.find(car.id)}
+        misplaced = [car for car in self.cars if car.id in here and not self._may_be(here[car.id], start)]
+        if not misplaced:
+            return
+        taken = list(here.values())
+        for spawn in self._by_preference(start):
+            if misplaced and all(_gap(spawn.location, other.x, other.y) >= CLEARANCE_M for other in taken):
+                misplaced.pop().set_transform(spawn)
+                taken.append(spawn.location)
+
+    def mean_speed_mps(self) -> float | None:
+        """Return the cars' mean speed in the newest frame; None without any."""
+        snapshot = self._session.world.get_snapshot()
+        speeds = [seen.get_velocity().length() for car in self.cars if (seen := snapshot.find(car.id))]
+        return sum(speeds) / len(speeds) if speeds else None
+
+    def destroy(self) -> None:
+        """End the Traffic Manager, then destroy its cars.
+
+        Call it before any other vehicle goes: the manager's last step asks the simulator about every vehicle that it
+        has seen, and a refusal there aborts the process.
+        """
+        self._manager.shut_down()
+        self._session.destroy(self.cars)
+        self.cars = []
+
+    def _living(self) -> list[Any]:
+        """Return the cars that are there: a Traffic Manager destroys one that stands for too long."""
+        snapshot = self._session.world.get_snapshot()
+        return [car for car in self.cars if snapshot.find(car.id)]
+
+    def _remove_from(self, count: int) -> None:
+        living = self._living()
+        self.cars, surplus = living[:count], living[count:]
+        for car in surplus:
+            car.set_autopilot(False, self._manager.get_port())
+        self._session.destroy(surplus)
+
+    def _may_be(self, location: Any, start: tuple[float, float]) -> bool:
+        """Return whether a car may begin the drive there."""
+        return CLEARANCE_M <= _gap(location, *start) <= (math.inf if self._within_m is None else self._within_m)
+
+    def _by_preference(self, start: tuple[float, float]) -> list[Any]:
+        """Return where cars may go that have to leave: out of the way, or, where they are to be met, anywhere there."""
+        if self._within_m is None:
+            return sorted(self._spawns, key=lambda spawn: -_gap(spawn.location, *start))
+        drawn = (self._spawns[index] for index in self._rng.permutation(len(self._spawns)))
+        return [spawn for spawn in drawn if self._may_be(spawn.location, start)]
+
+    def _spawn(self, count: int, start: tuple[float, float]) -> list[Any]:
+        library = self._session.world.get_blueprint_library().filter("vehicle.*")
+        # As CARLA's generate_traffic.py with --safe: trucks and buses get stuck in narrow turns and block a route for
+        # good, and two-wheelers fall.
+        blueprints = sorted((b for b in library if _is_car(b)), key=lambda blueprint: str(blueprint.id))
+        cars: list[Any] = []
+        for index in self._rng.permutation(len(self._spawns)):
+            if len(cars) == count:
+                break
+            spawn = self._spawns[index]
+            blueprint = blueprints[self._rng.integers(len(blueprints))]
+            blueprint.set_attribute("role_name", ROLE)
+            if self._may_be(spawn.location, start):
+                car = self._session.world.try_spawn_actor(blueprint, spawn)
+                if car is not None:
+                    car.set_autopilot(True, self._manager.get_port())
+                    cars.append(car)
+        return cars
+
+
+def _gap(location: Any, x: float, y: float) -> float:
+    return math.hypot(location.x - x, location.y - y)
+
+
+def _is_car(blueprint: Any) -> bool:
+    return bool(blueprint.has_attribute("base_type") and blueprint.get_attribute("base_type") == "car")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,144 @@
+"""The map's traffic lights: whether they change, and how the agent's car stands to them.
+
+Owns what each drive finds them at. Learns from the car's own record which light it is before, as a Traffic Manager
+does, and knows nothing of what an infraction costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import carla
+import numpy as np
+
+from carla_td3.env.car import Motion
+from carla_td3.env.hazards import STAND_BEFORE_LINE_M, STANDING_MPS, Hazards, Light
+from carla_td3.env.session import Session
+
+# From the end of a light's place, which a car leaves with its rear, to the junction (protocol section 3.4).
+TO_LINE_M = 1.5
+# A light is met where a car that stands at its line, or behind one that does, is still counted.
+MET_M = 15.0
+
+
+# Nobody is shown red who can't stop any more: half a second of reaction, then this.
+REACTION_S, HARD_BRAKING_MPS2 = 0.5, 4.0
+
+
+class LightAhead(Enum):
+    """The light before the car, until its rear is over the stop line."""
+
+    NONE = "none"
+    OPEN = "open"
+    RED = "red"
+
+
+class LightCycles:
+    """All lights of a map, over all drives in it.
+
+    Args:
+        changing: whether they do; if not, all are green for as long as nobody resets them.
+    """
+
+    def __init__(self, session: Session, changing: bool) -> None:
+        self._session, self._changing = session, changing
+        self._fresh = True
+        self._held: list[tuple[Any, Any]] = []
+        self._restless: list[Any] = []
+
+    def prepare(self, anew: bool, restless: Sequence[Any] = ()) -> None:
+        """Have them as a drive is to find them: beginning their cycles, or somewhere in them.
+
+        Call it after a Traffic Manager has started: that resets them all.
+
+        Args:
+            anew: their cycles begin; without it they go on, but for a map's first drive and one after such a one.
+            restless: lights that have no cycle during the drive but what ``redraw`` draws; all others of their
+                junctions stay red.
+
+        Raises:
+            SimulatorLost: the simulator doesn't answer.
+        """
+        with self._session.answered():
+            world = self._session.world
+            lights = list(world.get_actors().filter("traffic.traffic_light"))
+            if not lights:
+                return
+            for light, state in self._held:
+                light.set_state(state)
+            world.freeze_all_traffic_lights(not self._changing)
+            self._held, self._restless = [], []
+            if not self._changing:
+                for light in lights:
+                    light.set_state(carla.TrafficLightState.Green)
+                return
+            if anew or self._fresh:
+                world.reset_all_traffic_lights()
+            self._fresh = anew
+            self._hold(restless)
+
+    def redraw(self, rng: np.random.Generator) -> None:
+        """Draw the restless lights anew, red or green; call it once a simulated second.
+
+        Raises:
+            SimulatorLost: the simulator doesn't answer.
+        """
+        with self._session.answered():
+            for light in self._restless:
+                light.set_state(carla.TrafficLightState.Green if rng.random() < 0.5 else carla.TrafficLightState.Red)
+
+    def _hold(self, restless: Sequence[Any]) -> None:
+        own = {light.id for light in restless}
+        junctions = {each.id: each for light in restless for each in light.get_group_traffic_lights()}
+        self._held = [(each, each.get_state()) for each in junctions.values()]
+        self._restless = sorted(restless, key=lambda light: int(light.id))
+        for each in junctions.values():
+            each.freeze(True)
+            each.set_state(carla.TrafficLightState.Green if each.id in own else carla.TrafficLightState.Red)
+
+
+def can_stop(ahead: Hazards, speed_mps: float) -> bool:
+    """Return whether a light that turns red now is no trap."""
+    way_m = REACTION_S * speed_mps + speed_mps**2 / (2.0 * HARD_BRAKING_MPS2)
+    return ahead.light_gap_m > way_m + STAND_BEFORE_LINE_M or speed_mps < STANDING_MPS
+
+
+def faced(ahead: Hazards) -> LightAhead:
+    """Return the light that the car comes to, within ``MET_M`` of its line."""
+    if ahead.light is Light.NONE or ahead.light_gap_m > MET_M:
+        return LightAhead.NONE
+    return LightAhead.RED if ahead.light is Light.RED else LightAhead.OPEN
+
+
+class LightWatch:
+    """Follows one drive: which light the car is before, until its rear is over the stop line.
+
+    Args:
+        car: the vehicle.
+    """
+
+    def __init__(self, session: Session, car: Any) -> None:
+        self._session, self._car = session, car
+        self._light: Any = None
+        self._left: tuple[float, float] | None = None
+
+    def look(self, motion: Motion) -> LightAhead:
+        """Return what is before the car in the newest frame, whose ``motion`` this is.
+
+        Raises:
+            SimulatorLost: the simulator doesn't answer.
+        """
+        with self._session.answered():
+            if self._car.is_at_traffic_light():
+                self._light, self._left = self._car.get_traffic_light(), None
+            elif self._light is not None:
+                self._left = self._left or (motion.x_m, motion.y_m)
+                if math.dist(self._left, (motion.x_m, motion.y_m)) >= TO_LINE_M:
+                    self._light = None
+            if self._light is None:
+                return LightAhead.NONE
+            red = self._light.get_state() == carla.TrafficLightState.Red
+            return LightAhead.RED if red else LightAhead.OPEN

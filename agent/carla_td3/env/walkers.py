@@ -1,0 +1,202 @@
+"""People on foot, whom the client's own crowd leads over the map's navigation mesh (CARLA's ``controller.ai.walker``).
+
+Owns them and their controllers; the people are named ``td3-walker``, a controller is known by whom it rides. Only the
+client that started a controller moves its walker, one step before each ``world.tick``. By itself it leads people to
+places anywhere on the mesh, by ways on which a metre of road counts as ten: few of them cross before the car.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import carla
+import numpy as np
+
+from carla_td3.config import ConfigError, TrafficConfig
+from carla_td3.env.hazards import HALF_WIDTH_M, STARTING_MPS, Ahead
+from carla_td3.env.session import ROLE_PREFIX, Session
+
+ROLE = f"{ROLE_PREFIX}walker"
+CONTROLLER = "controller.ai.walker"
+MOST_SEED = 2**31 - 1
+# A place of the mesh may be taken, or be too near to another's; CARLA's mesh now and then gives none at all.
+ROUNDS = 5
+WALKING = 1
+"""Of a blueprint's recommended speeds: standing, walking, running."""
+# Who steps out does it so that he is on the path when the car comes, give or take; never before one that can't stop.
+WALKING_MPS, SETS_OUT_S, MEETS_S, STOPS_M = 1.2, 1.5, 1.0, 15.0
+BESIDE_M = 12.0
+# To where: places on the mesh, and how far along and beside the route they may lie.
+SPOTS, ALONG_M, ACROSS_M = 400, 20.0, 18.0
+# Places of which those near the start are taken, where people are to be near it: drawing one takes 0.3 ms.
+POOL = 1_000
+
+
+class Walkers:
+    """A crowd, empty until ``resize``.
+
+    Args:
+        session: connected.
+        config: who crosses where, who steps out, and how near to a drive's start they begin it.
+        seed: of their places, looks and ways.
+    """
+
+    def __init__(self, session: Session, config: TrafficConfig, seed: int) -> None:
+        self._session = session
+        self._crossing = config.walkers_crossing
+        self._step_out = config.walkers_step_out
+        self._within_m = config.within_m
+        self._pairs: list[tuple[Any, Any]] = []
+        self._spots: list[Any] = []
+        self._pool: list[Any] = []
+        self._near: list[Any] = []
+        self._decided: set[int] = set()
+        self.reseed(seed)
+
+    @property
+    def people(self) -> list[Any]:
+        """The walkers, without their controllers."""
+        return [person for person, _ in self._pairs]
+
+    def reseed(self, seed: int) -> None:
+        """Let whoever comes from now on be a function of this seed."""
+        self._rng = np.random.default_rng(seed)
+        with self._session.answered():
+            # Which of them cross is decided as each is added, so it has to be known first.
+            self._session.world.set_pedestrians_cross_factor(self._crossing)
+            self._session.world.set_pedestrians_seed(int(self._rng.integers(MOST_SEED)))
+        # Anew each time: drawing them takes from the client's own chance, which then is the same for the same seed.
+        self._pool = [self._anywhere() for _ in range(POOL)] if self._within_m is not None else []
+        self._spots = [self._anywhere() for _ in range(SPOTS)] if self._step_out > 0.0 else []
+
+    def send_across(self, ahead: Ahead, speed_mps: float) -> None:
+        """Send some of those beside the route ahead to its other side, before the car; call it once a simulated second.
+
+        Each of them is decided about once a drive.
+        """
+        if self._step_out == 0.0:
+            return
+        snapshot = self._session.world.get_snapshot()
+        living = [pair for pair in self._pairs if pair[0].id not in self._decided and _is_there(snapshot, pair)]
+        if not living:
+            return
+        places = [snapshot.find(person.id).get_transform().location for person, _ in living]
+        gap, lateral, _ = ahead.project(np.array([(place.x, place.y) for place in places]))
+        beside_m = np.abs(lateral) - HALF_WIDTH_M
+        there_s = SETS_OUT_S + beside_m / WALKING_MPS
+        meets = np.abs(gap / max(speed_mps, STARTING_MPS) - there_s) < MEETS_S
+        for index in np.flatnonzero(meets & (beside_m > 0.0) & (beside_m < BESIDE_M) & (gap > STOPS_M)):
+            person, controller = living[index]
+            self._decided.add(person.id)
+            spot = self._across(ahead, float(gap[index]), float(lateral[index]))
+            if self._rng.random() < self._step_out and spot is not None:
+                with self._session.answered():
+                    controller.go_to_location(spot)
+
+    def _across(self, ahead: Ahead, gap_m: float, lateral_m: float) -> Any | None:
+        """Return the place nearest along the route on its other side; None if there is none near."""
+        gap, lateral, _ = ahead.project(np.array([(spot.x, spot.y) for spot in self._spots]))
+        beside = (lateral * lateral_m < 0.0) & (np.abs(lateral) > HALF_WIDTH_M) & (np.abs(lateral) < ACROSS_M)
+        along = np.where(beside, np.abs(gap - gap_m), np.inf)
+        best = int(np.argmin(along))
+        return self._spots[best] if along[best] < ALONG_M else None
+
+    def resize(self, count: int, start: tuple[float, float]) -> None:
+        """Have so many people: who was run over goes, and who is too far from the drive's start (x, y).
+
+        Then those who are too many go, or who is missing comes, which takes a tick.
+
+        Raises:
+            ConfigError: the map has no navigation mesh.
+            SimulatorLost: the simulator doesn't answer.
+        """
+        self._decided.clear()
+        snapshot = self._session.world.get_snapshot()
+        living = [pair for pair in self._pairs if _is_there(snapshot, pair)]
+        if self._within_m is not None:
+            self._near = [place for place in self._pool if self._is_near(place, start)] or self._pool
+            living = [p for p in living if self._is_near(snapshot.find(p[0].id).get_transform().location, start)]
+        self._remove([pair for pair in self._pairs if pair not in living] + living[count:])
+        self._pairs = living[:count]
+        if count > len(self._pairs):
+            self._start(self._spawned(count - len(self._pairs)))
+
+    def empty(self) -> None:
+        """Remove everybody: the controllers first, for a crowd that misses a walker destroys its controller itself."""
+        self._remove(self._pairs)
+        self._pairs = []
+
+    def _remove(self, pairs: list[tuple[Any, Any]]) -> None:
+        snapshot = self._session.world.get_snapshot()
+        with self._session.answered():
+            for _, controller in pairs:
+                if snapshot.find(controller.id):
+                    controller.stop()
+        self._session.destroy([controller for _, controller in pairs] + [person for person, _ in pairs])
+
+    def _spawned(self, count: int) -> list[tuple[int, int]]:
+        """Return the ids of new people and of their controllers; fewer where the mesh is full, or one was refused."""
+        library = self._session.world.get_blueprint_library()
+        looks = sorted(library.filter("walker.pedestrian.*"), key=lambda blueprint: str(blueprint.id))
+        people: list[int] = []
+        for _ in range(ROUNDS):
+            batch = [self._newcomer(looks) for _ in range(count - len(people))]
+            people += [person for person in self._applied(batch) if person is not None]
+        brain = library.find(CONTROLLER)
+        brains = self._applied([carla.command.SpawnActor(brain, carla.Transform(), person) for person in people])
+        pairs = list(zip(people, brains, strict=True))
+        self._session.destroy([person for person, controller in pairs if controller is None])
+        return [(person, controller) for person, controller in pairs if controller is not None]
+
+    def _newcomer(self, looks: list[Any]) -> Any:
+        blueprint = looks[self._rng.integers(len(looks))]
+        blueprint.set_attribute("role_name", ROLE)
+        if blueprint.has_attribute("is_invincible"):
+            blueprint.set_attribute("is_invincible", "false")
+        blueprint.set_attribute("speed", blueprint.get_attribute("speed").recommended_values[WALKING])
+        return carla.command.SpawnActor(blueprint, carla.Transform(self._place()))
+
+    def _is_near(self, place: Any, start: tuple[float, float]) -> bool:
+        assert self._within_m is not None
+        return math.hypot(place.x - start[0], place.y - start[1]) <= self._within_m
+
+    def _place(self) -> Any:
+        return self._near[self._rng.integers(len(self._near))] if self._near else self._anywhere()
+
+    def _anywhere(self) -> Any:
+        with self._session.answered():
+            for _ in range(ROUNDS):
+                place = self._session.world.get_random_location_from_navigation()
+                if place is not None:
+                    return place
+        raise ConfigError(
+            f"environment.traffic.walkers: map {self._session.map.name} of the simulator at {self._session.address} "
+            "has no navigation mesh for people to walk on: take another map, or set it to 0."
+        )
+
+    def _applied(self, batch: list[Any]) -> list[int | None]:
+        """Return the id that each command of a batch of spawns gave; None where it was refused."""
+        with self._session.answered():
+            replies = self._session.client.apply_batch_sync(batch, False) if batch else []
+        return [None if reply.has_error() else int(reply.actor_id) for reply in replies]
+
+    def _start(self, ids: list[tuple[int, int]]) -> None:
+        self._session.tick()  # only a snapshot tells the client where they are
+        snapshot = self._session.world.get_snapshot()
+        with self._session.answered():
+            actors = {actor.id: actor for actor in self._session.world.get_actors([i for pair in ids for i in pair])}
+            # Another client may have destroyed one since, or a car run over it.
+            there = [pair for pair in ids if all(i in actors and snapshot.find(i) for i in pair)]
+            self._session.destroy([i for pair in ids if pair not in there for i in reversed(pair)])
+            for person, brain in there:
+                walker, controller = actors[person], actors[brain]
+                controller.start()
+                controller.go_to_location(self._place())
+                controller.set_max_speed(float(walker.attributes["speed"]))
+                self._pairs.append((walker, controller))
+
+
+def _is_there(snapshot: Any, pair: tuple[Any, Any]) -> bool:
+    """Return whether both are: the client destroys the controller of a walker whom a car has run over."""
+    return all(snapshot.find(actor.id) for actor in pair)

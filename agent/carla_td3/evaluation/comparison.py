@@ -1,0 +1,187 @@
+"""Drivers compared over traffic, weathers, routes and training seeds: means, intervals, paired differences, a table.
+
+Pure. A drive is a ``RouteResult`` as a dictionary, with ``driver``, ``seed``, ``traffic``, ``weather`` and its route's
+number, ``route``; ``end`` is None where it couldn't be driven. Intervals are 95 % percentile intervals of bootstraps:
+training seeds are drawn anew, then routes, each with all its weathers, for those are no independent drives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from carla_td3.evaluation.columns import in_columns
+
+Drive = dict[str, Any]
+Values = NDArray[np.float64]
+"""(seeds, routes, weathers), NaN where nobody drove."""
+
+RESAMPLES = 5_000
+TRAFFIC = ("empty", "regular", "dense")
+BASELINE, TWIN = "pid", "twin"
+"""Whom all are compared with: the blind PID, and a driver of this name, trained without a picture."""
+FLOOR_EXPERT, FLOOR_PID = 0.9, 0.6
+"""Traffic in which the expert succeeds this often and the blind PID no more often is what eyes are judged in."""
+
+
+def report(drives: Sequence[Drive]) -> dict[str, Any]:
+    """Return the figures of each driver in each traffic, and what it is better by than the blind PID."""
+    driven = [drive for drive in drives if drive["end"] is not None]
+    found: dict[str, Any] = {}
+    for traffic in TRAFFIC:
+        here = [drive for drive in driven if drive["traffic"] == traffic]
+        names = sorted({drive["driver"] for drive in here})
+        if names:
+            found[traffic] = {name: _summary(here, name) for name in names}
+    return {
+        "drives": len(driven),
+        "not_driven": len(drives) - len(driven),
+        "traffic": found,
+        "floors_are_judged_in": [
+            traffic
+            for traffic, by in found.items()
+            if {"expert", "pid"} <= set(by)
+            and by["expert"]["success"] >= FLOOR_EXPERT
+            and by["pid"]["success"] <= FLOOR_PID
+        ],
+    }
+
+
+def _summary(drives: Sequence[Drive], name: str) -> dict[str, Any]:
+    own = [drive for drive in drives if drive["driver"] == name]
+    km = sum(drive["distance_m"] for drive in own) / 1000.0
+    kinds = ("pedestrians", "vehicles", "statics", "red_lights", "stop_signs", "lane_invasions")
+    success, score = _values(drives, name, "success"), _values(drives, name, "driving_score")
+    summary: dict[str, Any] = {
+        "drives": len(own),
+        "success": float(mean(success.ravel())),
+        "success_95": bootstrap(success, mean),
+        "route_completion": float(mean(_values(drives, name, "route_completion").ravel())),
+        "driving_score": float(mean(score.ravel())),
+        "driving_score_iqm": float(interquartile_mean(score.ravel())),
+        "driving_score_iqm_95": bootstrap(score, interquartile_mean),
+        **{f"{kind}_per_km": sum(drive[kind] for drive in own) / km if km else 0.0 for kind in kinds},
+        "red_lights_met": sum(drive["red_lights_met"] for drive in own),
+        "red_lights_run": _share(own, "red_lights", "red_lights_met"),
+        "ends": {end: sum(drive["end"] == end for drive in own) for end in sorted({drive["end"] for drive in own})},
+        "jerk_mps3": float(np.mean([drive["jerk_mps3"] for drive in own])),
+        "mean_speed_mps": sum(d["distance_m"] for d in own) / sum(d["duration_s"] for d in own),
+    }
+    there = {drive["driver"] for drive in drives} - {name}
+    for other in (each for each in (BASELINE, TWIN) if each in there):
+        own_success, than = _on_common_routes(success, _values(drives, other, "success"))
+        if not own_success.shape[1]:
+            continue
+        summary[f"success_beyond_{other}"] = float(mean(own_success.ravel()) - mean(than.ravel()))
+        summary[f"success_beyond_{other}_95"] = bootstrap_difference(own_success, than)
+    return summary
+
+
+def bootstrap(values: Values, of: Callable[[Values], NDArray[np.float64]]) -> tuple[float, float]:
+    """Return the 95 % interval of a figure of (seeds, routes, weathers): seeds drawn anew, then routes in each.
+
+    Args:
+        of: takes (n, drives) and returns the figure of each row.
+    """
+    rng = np.random.default_rng(0)
+    (values,) = _on_common_routes(values)
+    seeds, routes, weathers = values.shape
+    chosen = rng.integers(0, seeds, (RESAMPLES, seeds, 1))
+    drawn = values[chosen, rng.integers(0, routes, (RESAMPLES, seeds, routes))]
+    return _interval_of(of(drawn.reshape(RESAMPLES, seeds * routes * weathers)))
+
+
+def bootstrap_difference(values: Values, than: Values) -> tuple[float, float]:
+    """Return the 95 % interval of a difference of two means: the seeds of both drawn anew, and routes for both alike.
+
+    Args:
+        values, than: (seeds, routes, weathers), of the same routes and weathers.
+    """
+    rng = np.random.default_rng(0)
+    routes = rng.integers(0, values.shape[1], (RESAMPLES, 1, values.shape[1]))
+    means = [
+        mean(each[rng.integers(0, len(each), (RESAMPLES, len(each), 1)), routes].reshape(RESAMPLES, -1))
+        for each in (values, than)
+    ]
+    return _interval_of(means[0] - means[1])
+
+
+def _interval_of(figures: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.nanpercentile(figures, [2.5, 97.5])
+    return round(float(low), 4), round(float(high), 4)
+
+
+def mean(values: Values) -> NDArray[np.float64]:
+    """Return the mean of each row, without the NaN."""
+    means: NDArray[np.float64] = np.nanmean(values, axis=-1)
+    return means
+
+
+def interquartile_mean(values: Values) -> NDArray[np.float64]:
+    """Return the mean of the middle half of each row (Agarwal et al. 2021), without the NaN."""
+    ordered = np.sort(values, axis=-1)  # NaN last
+    count = np.count_nonzero(~np.isnan(ordered), axis=-1, keepdims=True)
+    place = np.arange(ordered.shape[-1])
+    middle = (place >= count // 4) & (place < count - count // 4)
+    means: NDArray[np.float64] = np.nanmean(np.where(middle, ordered, np.nan), axis=-1)
+    return means
+
+
+def _on_common_routes(*values: Values) -> list[Values]:
+    """Return the values of the routes that each has driven, in some weather and with some seed."""
+    driven = np.all([~np.isnan(each).all(axis=(0, 2)) for each in values], axis=0)
+    return [each[:, driven] for each in values]
+
+
+def _values(drives: Sequence[Drive], name: str, figure: str) -> Values:
+    """Return a driver's figure for every seed, route and weather that anybody drove."""
+    seeds = sorted({drive["seed"] for drive in drives if drive["driver"] == name})
+    routes = sorted({drive["route"] for drive in drives})
+    weathers = sorted({drive["weather"] for drive in drives})
+    values = np.full((len(seeds), len(routes), len(weathers)), np.nan)
+    for drive in drives:
+        if drive["driver"] == name:
+            place = seeds.index(drive["seed"]), routes.index(drive["route"]), weathers.index(drive["weather"])
+            values[place] = drive[figure]
+    return values
+
+
+def _share(drives: Sequence[Drive], part: str, whole: str) -> float | None:
+    total = sum(drive[whole] for drive in drives)
+    return sum(drive[part] for drive in drives) / total if total else None
+
+
+def table(report: dict[str, Any]) -> Table:
+    """Return every driver's figures, traffic below traffic."""
+    title = f"{report['drives']} drives; floors are judged in {', '.join(report['floors_are_judged_in']) or 'none'}"
+    traffic = report["traffic"].items()
+    return in_columns(title, {name: {who: _shown(figures) for who, figures in by.items()} for name, by in traffic})
+
+
+def _shown(figures: dict[str, Any]) -> dict[str, str]:
+    others = [other for other in (BASELINE, TWIN) if f"success_beyond_{other}_95" in figures]
+    run = figures["red_lights_run"]
+    return {
+        "drives": str(figures["drives"]),
+        "success": f"{figures['success']:.0%}",
+        "95 %": interval(figures["success_95"]),
+        **{f"beyond {other}": interval(figures[f"success_beyond_{other}_95"]) for other in others},
+        "completion": f"{figures['route_completion']:.0%}",
+        "driving score": f"{figures['driving_score']:.0f}",
+        "people/km": f"{figures['pedestrians_per_km']:.2f}",
+        "cars/km": f"{figures['vehicles_per_km']:.2f}",
+        "static/km": f"{figures['statics_per_km']:.2f}",
+        "red run": "" if run is None else f"{run:.0%}",
+        "lane inv./km": f"{figures['lane_invasions_per_km']:.1f}",
+        "jerk, m/s³": f"{figures['jerk_mps3']:.1f}",
+        "m/s": f"{figures['mean_speed_mps']:.1f}",
+    }
+
+
+def interval(ends: Sequence[float]) -> str:
+    """Return an interval of shares in percent."""
+    return f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f}"

@@ -1,0 +1,92 @@
+"""What a policy goes by in its picture: the gradient of each action over the pixels, and what greyed patches change.
+
+Two ways, for each has its blind spot: a gradient (Simonyan et al. 2014) tells of the smallest changes only, occlusion
+(Zeiler and Fergus 2014) of patches as large as they are. Pure: a policy and an observation in, heat maps out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from carla_td3.evaluation.drivers import GREY
+from carla_td3.td3.networks import Encoder, Policy
+from carla_td3.td3.replay.frames import BLOCK
+
+Heat = NDArray[np.float32]
+
+PATCH, STRIDE = 12, 6
+"""Pixels of a greyed square, and between two of them."""
+
+
+def gradients(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return ∂action/∂pixel, (2, C, S, S), of steering and pedal over an image (C, S, S) in whole grey levels."""
+    stack = policy.stack
+    cells = torch.from_numpy(stack.cells(image)).unsqueeze(0).float().requires_grad_()
+    action = policy.actor(_features(policy.encoder, cells), torch.from_numpy(vector).unsqueeze(0))[0]
+    found = [_pixels(torch.autograd.grad(each, cells, retain_graph=True)[0], stack.planes) for each in action]
+    return np.stack(found)
+
+
+def occlusion(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32], planes: int) -> Heat:
+    """Return how far the action moves, |steering| + |pedal|, when a patch about each pixel is greyed; (S, S).
+
+    Args:
+        image: (C, S, S), frames of ``policy.stack.planes`` planes each.
+        planes: of each frame that are greyed, the first ones: those of the front view.
+    """
+    side, stack = image.shape[-1], policy.stack
+    starts = range(0, side - PATCH + 1, STRIDE)
+    places = [(top, left) for top in starts for left in starts]
+    greyed = np.repeat(image[None], len(places) + 1, axis=0)  # the last one as it is
+    frames = greyed.reshape(len(greyed), -1, stack.planes, side, side)
+    for each, (top, left) in zip(frames, places, strict=False):
+        each[:, :planes, top : top + PATCH, left : left + PATCH] = GREY
+    with torch.inference_mode():
+        cells = torch.from_numpy(np.stack([stack.cells(each) for each in greyed]))
+        vectors = torch.from_numpy(vector).expand(len(greyed), -1)
+        actions = policy.actor(policy.encoder(cells), vectors).numpy()
+    moved = np.abs(actions[:-1] - actions[-1]).sum(axis=1)
+    total, count = np.zeros((2, side, side), np.float32)
+    for (top, left), by in zip(places, moved, strict=True):
+        total[top : top + PATCH, left : left + PATCH] += by
+        count[top : top + PATCH, left : left + PATCH] += 1.0
+    return np.divide(total, np.maximum(count, 1.0), dtype=np.float32)
+
+
+def heats(policy: Policy, image: NDArray[np.uint8], vector: NDArray[np.float32], planes: int) -> dict[str, Heat]:
+    """Return the maps that a person looks at, (S, S) each, over the front view's ``planes``, by what they tell."""
+    steer, pedal = (_strength(each, policy.stack.planes, planes) for each in gradients(policy, image, vector))
+    return {
+        "steering: gradient": steer,
+        "pedal: gradient": pedal,
+        "both: greyed": occlusion(policy, image, vector, planes),
+    }
+
+
+def _strength(gradient: NDArray[np.float32], of: int, planes: int) -> Heat:
+    """Return the front view's part of a gradient (C, S, S), summed over planes and frames and slightly blurred."""
+    size = gradient.shape[-1]
+    front = np.abs(gradient.reshape(-1, of, size, size)[:, :planes]).sum(axis=(0, 1))
+    blurred: Heat = functional.avg_pool2d(torch.from_numpy(front)[None], 3, 1, 1)[0].numpy()
+    return blurred
+
+
+def _features(encoder: Encoder, cells: Tensor) -> Tensor:
+    """Return what the encoder makes of cells (B, n, S/4, S/4, 16 a plane) that are float: bytes have no gradient."""
+    x = cells.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)
+    weight = encoder.over_pixels() / 255
+    x = functional.conv2d(x, weight, encoder.conv1.bias).relu()
+    x = encoder.conv3(encoder.conv2(x).relu()).relu()
+    return encoder.bounded(x.permute(0, 2, 3, 1).flatten(1))
+
+
+def _pixels(cells: Tensor, planes: int) -> NDArray[np.float32]:
+    """Undo the layout of stored frames: (1, n, S/4, S/4, 16 a plane) as (n · planes, S, S)."""
+    _, n, across, _, _ = cells.shape
+    apart = cells.reshape(n, across, across, planes, BLOCK, BLOCK).permute(0, 3, 1, 4, 2, 5)
+    pixels: NDArray[np.float32] = apart.reshape(n * planes, BLOCK * across, BLOCK * across).numpy()
+    return pixels

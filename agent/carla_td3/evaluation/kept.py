@@ -1,0 +1,81 @@
+"""The drives of an evaluation, kept as they are driven, so that one that was stopped can resume.
+
+Owns their file: a line of the settings that they were driven with, then a line a drive. Drives nothing, says nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from carla_run.readers import inner, leaves, read_lines
+from carla_td3.env.route import Route
+from carla_td3.evaluation.metrics import Evaluation, RouteResult
+from carla_td3.telemetry.events import JsonLines
+
+DRIVER, SETTINGS = "driver", "settings"
+_RESULT = TypeAdapter(RouteResult)
+
+
+class KeptDrives:
+    """Drives by driver and route; other settings have another file.
+
+    Args:
+        beside: what the evaluation writes, or would; the file's name begins with its.
+        settings: all by which a drive would be another, as plain data.
+    """
+
+    def __init__(self, beside: Path, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+        self._pattern = f"{beside.stem}.drives-*.jsonl"
+        self.path = beside.with_name(self._pattern.replace("*", digest))
+        self._lines = JsonLines(self.path)
+        self._driven = {(driver, result.route): result for driver, result in _drives(self.path)}
+
+    def __len__(self) -> int:
+        return len(self._driven)
+
+    def of(self, driver: str) -> dict[str, RouteResult]:
+        """Return a driver's drives by route."""
+        return {route: result for (who, route), result in self._driven.items() if who == driver}
+
+    def add(self, driver: str, result: RouteResult) -> None:
+        """Keep a drive; where the disk refuses it, that is said once, and it counts only in this process."""
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self.path.exists():
+            self._lines.append({SETTINGS: self._settings})
+        self._lines.append({DRIVER: driver, **dataclasses.asdict(result)})
+        self._driven[driver, result.route] = result
+
+    def so_far(self, drivers: Sequence[str], routes: Sequence[Route], map: str, seed: int) -> list[Evaluation]:
+        """Return an evaluation of each driver that has driven some of the routes."""
+        found = [(driver, self.of(driver)) for driver in drivers]
+        results = [(driver, tuple(own[route.name] for route in routes if route.name in own)) for driver, own in found]
+        return [Evaluation(driver, map, seed, own) for driver, own in results if own]
+
+    def others(self) -> Iterator[tuple[Path, int, list[str]]]:
+        """Yield the files of other settings beside this one: path, how many drives, and which settings differ."""
+        ours = dict(leaves(self._settings))
+        for path in sorted(set(self.path.parent.glob(self._pattern)) - {self.path}):
+            theirs = dict(leaves(inner(next(iter(read_lines(path)), {}), SETTINGS)))
+            yield path, len(list(_drives(path))), [key for key in ours if theirs.get(key) != ours[key]]
+
+    def remove(self) -> None:
+        """Remove the file: the evaluation is done, and written."""
+        self.path.unlink(missing_ok=True)
+
+
+def _drives(path: Path) -> Iterator[tuple[str, RouteResult]]:
+    """Yield drivers and their drives; what is torn, or of another version, is none."""
+    for row in read_lines(path):
+        with contextlib.suppress(ValidationError, KeyError):
+            yield str(row.pop(DRIVER)), _RESULT.validate_python(row)

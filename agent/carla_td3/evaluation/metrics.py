@@ -1,0 +1,257 @@
+"""What a drive is measured by: success, completion, driving score, infractions, comfort; per route and in total.
+
+Owns the figures, and how they are written: table, CSV, JSON, scalars for TensorBoard. Drives nothing. A drive goes on
+after an infraction, so that both measures come from it: NoCrash's success, and the Leaderboard's driving score.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from carla_run.files import write_whole
+from carla_td3.env.infractions import Infraction
+from carla_td3.env.route import Route
+from carla_td3.evaluation.columns import in_columns
+
+# NoCrash (Codevilla et al. 2019, section 4): a drive succeeds that comes to its goal in the time that this speed needs,
+# with no collision. Touches are left out, as in its own code (there by a measure of CARLA 0.8): less than what a person
+# of 75 kg gets from a car at 1.3 m/s, or a car of 1.8 t at 0.06 m/s. It is the same whatever is hit.
+LIMIT_MPS, LIMIT_EXTRA_S = 5.0 / 3.6, 20.0
+IMPULSE_NS = 100.0
+# CARLA's Leaderboard 2.1: what each infraction adds to the number that the completion is divided by.
+COEFFICIENTS = {"pedestrian": 1.0, "vehicle": 0.7, "static": 0.6, "red_light": 0.4, "stop_sign": 0.25}
+MINIMUM_SPEED_COEFFICIENT = 0.4
+
+
+KINDS = ("pedestrians", "vehicles", "statics", "red_lights", "stop_signs")
+"""Infractions that totals name a kilometre beside collisions and lane invasions."""
+
+
+@dataclass(frozen=True)
+class RouteResult:
+    """One drive."""
+
+    route: str
+    length_m: float
+    turns: int
+    end: str
+    success: bool
+    route_completion: float
+    """0 to 1."""
+    driving_score: float
+    """0 to 100."""
+    collisions: int
+    """Of any kind: what was hit is ``pedestrians``, ``vehicles`` or ``statics``."""
+    pedestrians: int
+    vehicles: int
+    statics: int
+    lane_invasions: int
+    red_lights: int
+    """Run, of ``red_lights_met``."""
+    red_lights_met: int
+    stop_signs: int
+    off_lane_share: float
+    """Of the metres driven, as ``minimum_speed_share`` is of the traffic's speed."""
+    minimum_speed_share: float
+    distance_m: float
+    duration_s: float
+    mean_speed_mps: float
+    jerk_mps3: float
+    """Mean absolute jerk."""
+    reward: float
+    steps: int
+
+
+@dataclass
+class Tally:
+    """Sums over the steps of one drive."""
+
+    steps: int = 0
+    reward: float = 0.0
+    jerk_mps3: float = 0.0
+
+    def add(self, reward: float, jerk_mps3: float) -> None:
+        """Add one step."""
+        self.steps += 1
+        self.reward += reward
+        self.jerk_mps3 += jerk_mps3
+
+    def result(self, route: Route, info: dict[str, Any], step_s: float) -> RouteResult:
+        """Return the drive's figures.
+
+        Args:
+            route: that was driven.
+            info: of the last step.
+            step_s: simulated seconds a step.
+        """
+        infractions: Sequence[Infraction] = info["infractions"]
+        kinds = Counter(each.other if each.kind == "collision" else each.kind for each in infractions)
+        duration_s = self.steps * step_s
+        return RouteResult(
+            route=route.name,
+            length_m=route.length_m,
+            turns=route.turns,
+            end=info["end"],
+            success=succeeded(info["end"], infractions),
+            route_completion=info["route_completion"],
+            driving_score=driving_score(
+                info["route_completion"], kinds, info["off_lane_share"], info["minimum_speed_share"]
+            ),
+            collisions=sum(each.kind == "collision" for each in infractions),
+            pedestrians=kinds["pedestrian"],
+            vehicles=kinds["vehicle"],
+            statics=kinds["static"],
+            lane_invasions=info["lane_invasions"],
+            red_lights=kinds["red_light"],
+            red_lights_met=info["red_lights_met"],
+            stop_signs=kinds["stop_sign"],
+            off_lane_share=info["off_lane_share"],
+            minimum_speed_share=info["minimum_speed_share"],
+            distance_m=info["distance_m"],
+            duration_s=duration_s,
+            mean_speed_mps=info["distance_m"] / duration_s,
+            jerk_mps3=self.jerk_mps3 / self.steps,
+            reward=self.reward,
+            steps=self.steps,
+        )
+
+
+def limit_s(length_m: float) -> float:
+    """Return NoCrash's time limit for a route, simulated seconds."""
+    return length_m / LIMIT_MPS + LIMIT_EXTRA_S
+
+
+def succeeded(end: str | None, infractions: Sequence[Infraction]) -> bool:
+    """Return NoCrash's success: at the goal in time, no collision above ``IMPULSE_NS``; red lights don't decide."""
+    return end == "finished" and not any(
+        each.kind == "collision" and each.impulse_ns > IMPULSE_NS for each in infractions
+    )
+
+
+def driving_score(
+    route_completion: float, kinds: Mapping[str | None, int], off_lane_share: float, minimum_speed_share: float
+) -> float:
+    """Return the driving score of CARLA's Leaderboard 2.1, 0 to 100.
+
+    Args:
+        route_completion: 0 to 1.
+        kinds: how many infractions there are of each of ``COEFFICIENTS``.
+        off_lane_share: of the metres driven, 0 to 1.
+        minimum_speed_share: own speed as a share of the traffic's, 0 to 1.
+    """
+    total = sum(coefficient * kinds.get(kind, 0) for kind, coefficient in COEFFICIENTS.items())
+    total += MINIMUM_SPEED_COEFFICIENT * (1.0 - minimum_speed_share)
+    return 100.0 * route_completion * (1.0 - off_lane_share) / (1.0 + total)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a driver did on a list of routes."""
+
+    name: str
+    map: str
+    seed: int
+    routes: tuple[RouteResult, ...]
+    blocked: tuple[str, ...] = ()
+    """Routes that weren't driven, for something stood on their starts each time; no figure counts them."""
+
+    def totals(self) -> dict[str, float]:
+        """Return means over routes, infractions a driven kilometre, and the share of red lights met that were run."""
+        count = max(len(self.routes), 1)
+        metres = sum(r.distance_m for r in self.routes)
+        seconds = sum(r.duration_s for r in self.routes)
+        met = sum(r.red_lights_met for r in self.routes)
+        per_km = 1000.0 / metres if metres > 0 else 0.0
+        return {
+            "routes": float(len(self.routes)),
+            "blocked": float(len(self.blocked)),
+            "success": sum(r.success for r in self.routes) / count,
+            "route_completion": sum(r.route_completion for r in self.routes) / count,
+            "driving_score": sum(r.driving_score for r in self.routes) / count,
+            "collisions_per_km": sum(r.collisions for r in self.routes) * per_km,
+            **{f"{kind}_per_km": sum(getattr(r, kind) for r in self.routes) * per_km for kind in KINDS},
+            "red_lights_run": sum(r.red_lights for r in self.routes) / max(1, met),
+            "off_lane_share": sum(r.off_lane_share for r in self.routes) / count,
+            "agent_blocked": sum(r.end == "blocked" for r in self.routes) / count,
+            "lane_invasions_per_km": sum(r.lane_invasions for r in self.routes) * per_km,
+            "mean_speed_mps": metres / seconds if seconds > 0 else 0.0,
+            "jerk_mps3": sum(r.jerk_mps3 for r in self.routes) / count,
+            "reward": sum(r.reward for r in self.routes) / count,
+            "distance_km": metres / 1000.0,
+        }
+
+    @property
+    def score(self) -> float:
+        """The figure by which checkpoints are compared: the mean driving score, 0 to 100."""
+        return self.totals()["driving_score"]
+
+    def scalars(self) -> dict[str, float]:
+        """Return the totals for TensorBoard, with Stable-Baselines3's names where it has them."""
+        totals = self.totals()
+        steps = sum(route.steps for route in self.routes)
+        return {
+            **{name: value for name, value in totals.items() if name not in ("routes", "reward", "success")},
+            "mean_reward": totals["reward"],
+            "success_rate": totals["success"],
+            "mean_ep_length": steps / max(1, len(self.routes)),
+        }
+
+
+def table(evaluations: Sequence[Evaluation]) -> Table:
+    """Return the drivers side by side, a column each, for ``rich``."""
+    towns = sorted({e.map for e in evaluations})
+    most = max((len(e.routes) for e in evaluations), default=0)
+    figures = {evaluation.name: _shown(evaluation.totals()) for evaluation in evaluations}
+    return in_columns(f"{most} routes on {', '.join(towns)}", {"": figures}, _not_driven(evaluations))
+
+
+def _shown(totals: Mapping[str, float]) -> dict[str, str]:
+    return {
+        "success": f"{totals['success']:.0%}",
+        "completion": f"{totals['route_completion']:.1%}",
+        "driving score": f"{totals['driving_score']:.1f}",
+        "collisions/km": f"{totals['collisions_per_km']:.2f}",
+        "red lights run": f"{totals['red_lights_run']:.0%}",
+        "lane inv./km": f"{totals['lane_invasions_per_km']:.1f}",
+        "m/s": f"{totals['mean_speed_mps']:.1f}",
+        "jerk, m/s³": f"{totals['jerk_mps3']:.1f}",
+        "reward": f"{totals['reward']:.1f}",
+    }
+
+
+def _not_driven(evaluations: Sequence[Evaluation]) -> str | None:
+    names = sorted({name for evaluation in evaluations for name in evaluation.blocked})
+    return f"Not driven by all, for something stood on the start: {', '.join(names)}." if names else None
+
+
+def write_json(evaluations: Sequence[Evaluation], path: Path) -> None:
+    """Write totals and routes of every driver, whole or not at all."""
+    plain = [{**dataclasses.asdict(e), "totals": e.totals()} for e in evaluations]
+    _write(path, json.dumps(plain, indent=2) + "\n")
+
+
+def write_csv(evaluations: Sequence[Evaluation], path: Path) -> None:
+    """Write one line a driver and route, whole or not at all."""
+    fields = ["driver", "map", "seed", *(f.name for f in dataclasses.fields(RouteResult))]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    for evaluation in evaluations:
+        head: dict[str, Any] = {"driver": evaluation.name, "map": evaluation.map, "seed": evaluation.seed}
+        writer.writerows({**head, **dataclasses.asdict(result)} for result in evaluation.routes)
+    _write(path, text.getvalue())
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text)

@@ -1,0 +1,139 @@
+"""``CarlaTD3/Driving-v0``: the driving environment with the manners of ``gymnasium.make``.
+
+Reads where the simulator is as the agent's commands do, gives up soon where there is none, and renders what the visual
+test shows. What a drive is, is ``carla_td3.env.driving``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_td3.config import ConfigError, EnvironmentConfig, SimulatorConfig, laid_over
+from carla_td3.env.car import Motion
+from carla_td3.env.conditions import Conditions
+from carla_td3.env.driving import Action, DrivingEnv
+from carla_td3.env.observation import Observation
+from carla_td3.env.route_line import Route
+from carla_td3.env.sensors import FrameCamera
+from carla_td3.evaluation import overlay
+from carla_td3.evaluation.overlay import Picture, Seen, Town
+from carla_td3.evaluation.viewing import lens, viewing_camera
+from carla_td3.layered_yaml import read
+
+PATIENCE_S = 5.0
+"""How long a simulator is waited for where ``simulator.patience_s`` isn't given: this isn't a night's training."""
+
+Task = EnvironmentConfig | Mapping[str, Any] | str | Path
+Address = SimulatorConfig | Mapping[str, Any]
+
+
+class RegisteredEnv(DrivingEnv):
+    """What ``gymnasium.make("CarlaTD3/Driving-v0", …)`` returns.
+
+    Args:
+        config: the task: the section ``environment`` of a configuration, or the path of such a file, whose section
+            ``simulator`` is then read as well. None: a town without traffic.
+        simulator: the section ``simulator``, as ``{"port": 2003, "patience_s": 120}``; it wins over ``CARLA_HOST``,
+            ``CARLA_PORT`` and ``CARLA_PORTS``, which win over the file. A ``SimulatorConfig`` is taken as it is.
+        seed, on_lost: see ``DrivingEnv``.
+        ports: of several simulators; the environment takes the first that no other has. So vector environments can
+            have the same arguments for each of theirs.
+        render_mode: ``rgb_array``, or None. A camera of 480×480 pixels is then on the car, and waited for at each step.
+
+    Raises:
+        ConfigError: one sentence about what is wrong with the arguments.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own declaration)
+
+    def __init__(
+        self,
+        config: Task | None = None,
+        simulator: Address | None = None,
+        seed: int = 0,
+        on_lost: Callable[[], None] | None = None,
+        *,
+        ports: Sequence[int] = (),
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ConfigError(f"render_mode is {render_mode!r}: expected rgb_array, or None for no pictures.")
+        task, address = resolved(config, simulator)
+        super().__init__(task, address, seed, on_lost, on_wait=gymnasium.logger.warn, ports=tuple(ports))
+        self.metadata = {**self.metadata, "render_fps": round(1.0 / address.fixed_delta_s)}
+        self.render_mode = render_mode
+        self._viewing: FrameCamera | None = None
+        self._front: Picture | None = None
+        self._town: Town | None = None
+        self._last: tuple[Action, float, dict[str, Any]] = np.zeros(2, np.float32), 0.0, {}
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin a drive, see ``DrivingEnv.reset``."""
+        observation, info = super().reset(seed=seed, options=options)
+        self._last = np.zeros(2, np.float32), 0.0, info
+        if self.render_mode is not None:
+            self._town = Town(self.planner.lanes)
+        return observation, info
+
+    def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Drive one step, see ``DrivingEnv.step``."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._last = action, reward, info
+        return observation, reward, terminated, truncated, info
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Return the visual test's picture of the newest frame, (480, 880, 3) uint8, red first.
+
+        Raises:
+            ResetNeeded: no drive has begun.
+        """
+        if self.render_mode is None:
+            gymnasium.logger.warn('render() shows nothing: give gymnasium.make render_mode="rgb_array".')
+            return None
+        if self._front is None or self._town is None:
+            raise gymnasium.error.ResetNeeded("No drive has begun: call reset() before render().")
+        action, reward, info = self._last
+        seen = Seen.of(self, action, reward, info, step=self._running().steps)
+        picture = overlay.composed(self._front, lens(self.config.camera), seen, self._town)
+        return np.ascontiguousarray(picture[:, :, ::-1])
+
+    def _people(self, route: Route, wanted: Conditions) -> None:
+        before = self.car
+        super()._people(route, wanted)
+        if self.render_mode is not None and self.car is not None and self.car is not before:
+            self._viewing = viewing_camera(self)
+            self.car.sensors.add(self._viewing)
+
+    def _see(self, motion: Motion) -> None:
+        super()._see(motion)
+        if self._viewing is not None:
+            self._front = self._viewing.image(motion.frame)[:, :, :3].copy()
+
+
+def resolved(config: Task | None, simulator: Address | None) -> tuple[EnvironmentConfig, SimulatorConfig]:
+    """Return the task and where its simulator is, the variables of the environment counted in.
+
+    Raises:
+        ConfigError: a file can't be read, or a key or value is wrong.
+    """
+    if isinstance(config, EnvironmentConfig) and isinstance(simulator, SimulatorConfig):
+        return config, simulator
+    path = Path(config) if isinstance(config, str | Path) else None
+    values = {} if path is None else read(path)
+    if isinstance(config, Mapping):
+        values["environment"] = dict(config)
+    asked = dict(simulator) if isinstance(simulator, Mapping) else {}
+    if "patience_s" not in (values.get("simulator") or {}):
+        asked = {"patience_s": PATIENCE_S, **asked}
+    overrides = {f"simulator.{key}": value for key, value in asked.items()}
+    found = laid_over(values, str(path or "gymnasium.make"), overrides)
+    task = config if isinstance(config, EnvironmentConfig) else found.environment
+    return task, simulator if isinstance(simulator, SimulatorConfig) else found.simulator

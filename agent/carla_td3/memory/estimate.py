@@ -1,0 +1,306 @@
+"""What an agent will take, item by item, before anything is allocated; and what other configurations would take.
+
+Owns the items, the allowances for what only a measurement knows, and the answer to ``--variants``, from which the
+launcher builds its ladder. Reads nothing and asks no GPU; what a precision comes to is asked of this CPU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from carla_td3 import config as configuration
+from carla_td3 import layered_yaml
+from carla_td3.config import AgentConfig, ConfigError
+from carla_td3.memory import sizes
+from carla_td3.td3.kernels.arithmetic import CACHED_ROWS, computed, cpu_unfolds_float16
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.layout import bytes_for, privileged_numbers
+
+MIB = 2**20
+Pool = Literal["device", "host", "disk"]
+POOLS: tuple[Pool, ...] = ("device", "host", "disk")
+Phase = Literal["always", "updating", "saving", "filming"]
+PHASES: dict[str, tuple[Phase, ...]] = {
+    "warming": ("always", "updating"),
+    "collecting": ("always", "updating"),
+    "updating": ("always", "updating"),
+    "evaluating": ("always", "updating"),
+    "saving": ("always", "updating", "saving"),
+}
+"""The phases of agent.json that have an estimate. The dry run makes a whole update; what it leaves stays."""
+
+# Measured: RssAnon of processes on Linux with torch 2.13 without CUDA, at 3 widths, 2 precisions and batches from 64 to
+# 512. The workspace is what oneDNN takes beyond PyTorch's own allocations, and what the heap loses between blocks; the
+# whole is from 17 MiB high to 13 MiB low.
+_LEARNER_BASE = 168 * MIB
+_COLLECTOR_BASE = 180 * MIB
+_DRIVER_BASE = 180 * MIB  # measured with Ray 2.60; its machine's raylet is beside it
+_VIDEO_ENCODER = 45 * MIB  # a child of the collector (`evaluation.video` says why it is so little)
+_ONEDNN_KERNELS = 12 * MIB
+_ONEDNN_WORKSPACE = 0.55  # of the activations
+_FLOAT16_WORKSPACE = 1.5  # of the same on the CPU, where PyTorch's own kernels compute it: seen from 0.5 to 2
+# Not measured here: the typical context (facts.md section 1), what cuBLAS (8 MiB a stream, 32 on Hopper), cuDNN and the
+# allocator's rounding to 2 and 20 MiB may take, and the host's side of the driver.
+CUDA_CONTEXT = 400 * MIB
+_CUDA_WORKSPACE = 64 * MIB
+_CUDA_HOST = 365 * MIB
+_CHECKPOINT_BESIDE_TENSORS = MIB // 16  # names, generator, counters, manifest
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that takes memory: bytes by pool, and when it takes them."""
+
+    name: str
+    phase: Phase
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+
+
+@dataclass(frozen=True)
+class Free:
+    """Bytes free were this run not there, by pool; None where there is no such pool, or it is unknown."""
+
+    device: int | None
+    host: int | None
+    disk: int | None
+    folder: str = "the run's directory"
+    """Whose disk it is."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """All items of a configuration."""
+
+    batch: int
+    items: tuple[Item, ...]
+
+    def total(self, pool: Pool, phases: tuple[Phase, ...] = get_args(Phase)) -> int:
+        """Return bytes; the sum over phases, for the C library keeps what an earlier one freed."""
+        return sum(getattr(item, pool) for item in self.items if item.phase in phases)
+
+
+def estimate(config: AgentConfig, cuda: bool, batch: int | None = None, micro_batch: int | None = None) -> Estimate:
+    """Return what a configuration needs.
+
+    Args:
+        config: widths, batch, micro-batch, precision, offload, replay and checkpoints are read.
+        cuda: whether the learner is on a GPU.
+        batch: instead of ``td3.batch_size``.
+        micro_batch: instead of ``td3.micro_batch``.
+    """
+    size = config.td3.batch_size if batch is None else batch
+    rows = min(size, micro_batch or config.td3.micro_batch or size)
+    update = _update(config, cuda, size, rows)
+    return Estimate(size, (*_processes(config, cuda), *_networks(config, cuda), *update, *_files(config, cuda)))
+
+
+def _processes(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
+    shapes = _shapes(config)
+    policy = sizes.parameter_bytes(shapes, "encoder.") + sizes.parameter_bytes(shapes, "actor.")
+    at_work = min(config.training.collectors, config.collector.at_work or config.training.collectors)
+    on_cluster = config.cluster.address is not None
+    collectors = 0 if on_cluster else at_work
+    return (
+        Item("learner: Python, torch", "always", host=_LEARNER_BASE + cuda * _CUDA_HOST),
+        Item("learner: CUDA context", "always", device=cuda * CUDA_CONTEXT),
+        Item("collector: Python, torch, client", "always", host=collectors * _COLLECTOR_BASE),
+        *((Item("cluster's driver: Python, torch, Ray", "always", host=_DRIVER_BASE),) if on_cluster else ()),
+        Item("video's encoder", "filming", host=_films(config) * _VIDEO_ENCODER),
+        Item("collector: policy, and the weights just read", "always", host=collectors * 2 * policy),
+    )
+
+
+def _films(config: AgentConfig) -> bool:
+    return config.evaluation.video and config.evaluation.final_episodes > 0
+
+
+def _networks(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
+    shapes, followed = _shapes(config), _followed(config)
+    whole, targets = sizes.parameter_bytes(shapes), sizes.parameter_bytes(followed)
+    locked, locked_targets = sizes.page_locked(shapes), sizes.page_locked(followed)
+    offload = config.memory.offload if cuda else ()
+    moments = 2 * whole + sizes.FLOAT * len(shapes)  # and a step counter each
+    items = [
+        _placed("parameters", "always", whole, cuda),
+        _placed("gradients", "always", whole, cuda),
+        _placed("Adam's moments", "always", moments, cuda and "optimizer" not in offload),
+        # Targets that visit the device take the room of gradients, which aren't there then.
+        _placed(
+            "targets", "always", locked_targets if "targets" in offload else targets, cuda and "targets" not in offload
+        ),
+    ]
+    if "optimizer" in offload:
+        items.append(Item("masters and their gradients, page-locked", "always", host=2 * locked))
+    elif "targets" in offload:
+        items.append(Item("parameters for the targets, page-locked", "always", host=locked_targets))
+    return tuple(items)
+
+
+def _update(config: AgentConfig, cuda: bool, batch: int, rows: int) -> tuple[Item, ...]:
+    network, privileged = config.td3.network, _privileged(config)
+    stack = FrameStack.of(config.environment.camera).seen_by(network)
+    seen, predicted = config.td3.seen(privileged), config.td3.predicted(privileged)
+    precision = computed(config.td3.precision, cuda)
+    unfolds = precision == "float16" and not cuda and cpu_unfolds_float16()
+    whole = sizes.parameter_bytes(_shapes(config))
+    cached_rows = None if cuda else CACHED_ROWS
+    peak = sizes.update_bytes(network, batch, rows, precision, cached_rows, stack, unfolds, seen, predicted)
+    activations = max(0, peak - whole)  # what goes beyond the gradients, which are counted whole for all the time
+    share = _FLOAT16_WORKSPACE if unfolds else _ONEDNN_WORKSPACE
+    workspace = 0 if cuda else int(share * activations)
+    return (
+        Item(
+            "sampled batch",
+            "always",
+            # Beside demonstrations: as two rings give it, and in one piece.
+            host=(1 if config.replay.demonstrations is None else 2)
+            * sizes.batch_bytes(batch, stack, privileged, config.td3.n_step),
+            device=cuda * sizes.batch_bytes(rows, stack, privileged, config.td3.n_step),
+        ),
+        _placed("kernels", "always", _CUDA_WORKSPACE if cuda else _ONEDNN_KERNELS, cuda),
+        _placed("activations", "updating", activations, cuda),
+        _placed("workspace and heap's holes", "updating", workspace, cuda),
+    )
+
+
+def _files(config: AgentConfig, cuda: bool) -> tuple[Item, ...]:
+    shapes = _shapes(config)
+    whole = sizes.parameter_bytes(shapes)
+    state = 3 * whole + sizes.parameter_bytes(_followed(config))  # online, two moments, targets
+    checkpoint = state + _CHECKPOINT_BESIDE_TENSORS
+    kept = config.training.keep_checkpoints + 1  # and the best
+    # Written from where the tensors are; copied are those of a GPU, and convolutions, whose layout no file knows.
+    copied = state if cuda else 4 * sizes.parameter_bytes(shapes, "encoder.conv")
+    return (
+        Item("replay (page cache isn't counted)", "always", disk=replay_bytes(config, config.replay.capacity)),
+        Item(f"checkpoints: {kept} kept", "always", disk=kept * checkpoint),
+        Item("checkpoint in the making", "saving", host=copied, disk=checkpoint),
+    )
+
+
+def _shapes(config: AgentConfig) -> sizes.Shapes:
+    """Return those of all that learns."""
+    seen, predicted = config.td3.seen(_privileged(config)), config.td3.predicted(_privileged(config))
+    return sizes.parameter_shapes(config.td3.network, FrameStack.of(config.environment.camera), seen, predicted)
+
+
+def _followed(config: AgentConfig) -> sizes.Shapes:
+    """Return those that have targets: all but the auxiliary head's."""
+    seen = config.td3.seen(_privileged(config))
+    return sizes.parameter_shapes(config.td3.network, FrameStack.of(config.environment.camera), seen)
+
+
+def _privileged(config: AgentConfig) -> int:
+    return privileged_numbers(config.environment)
+
+
+def replay_bytes(config: AgentConfig, capacity: int) -> int:
+    """Return the bytes of a replay of this many rows of the configuration's frames."""
+    camera = config.environment.camera
+    return bytes_for(capacity, camera.width, _privileged(config), camera.planes)
+
+
+def _placed(name: str, phase: Phase, size: int, cuda: bool) -> Item:
+    return Item(name, phase, device=size) if cuda else Item(name, phase, host=size)
+
+
+Values = Mapping[str, Any]
+"""Dotted keys of the configuration to values."""
+
+BASE_KEYS = (
+    "device",
+    "td3.batch_size",
+    "td3.micro_batch",
+    "td3.precision",
+    "td3.network",
+    "td3.n_step",
+    "td3.auxiliary",
+    "td3.critic_sees",
+    "memory.offload",
+    "environment.privileged",
+    "environment.camera.width",
+    "environment.camera.height",
+    "environment.camera.channels",
+    "environment.camera.narrow",
+    "environment.camera.stack",
+    "environment.traffic.vehicles",
+    "environment.traffic.walkers",
+    "replay.capacity",
+    "training.collectors",
+    "collector.at_work",
+    "cluster.address",
+    "replay.demonstrations",
+    "training.max_lead_steps",
+    "training.keep_checkpoints",
+    "evaluation.video",
+    "evaluation.final_episodes",
+    "simulator.timeout_s",
+    "collector.hang_margin_s",
+)
+"""What a ladder may start from, an earlier run's watermarks must share, or a watch must know."""
+
+
+def parse_variants(text: str) -> list[dict[str, Any]]:
+    """Return the sets of values that ``--variants`` holds.
+
+    Raises:
+        ConfigError: it isn't a JSON list of objects.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f'--variants: isn\'t JSON ({error}); give a list as [{{"td3.batch_size": 64}}].') from None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ConfigError('--variants: expected a JSON list of objects, as [{"td3.batch_size": 64}].')
+    return found
+
+
+def variants(config: AgentConfig, variants: Sequence[Values]) -> dict[str, Any]:
+    """Return ``config``, the values of ``BASE_KEYS``, and ``variants``: what each, laid over it, would take, MiB.
+
+    ``device: auto`` counts as cuda.
+    """
+    values = configuration.dump(config)
+    return {
+        "config": {key: _value(values, key) for key in BASE_KEYS},
+        "variants": [_size(config, each) for each in variants],
+    }
+
+
+def _size(config: AgentConfig, values: Values) -> dict[str, Any]:
+    """Return one answer; of a configuration that can't be, ``refusal``, a sentence, and its key instead of figures."""
+    try:
+        varied = _varied(config, values)
+    except ConfigError as error:
+        return {"values": dict(values), "refusal": str(error), "refused_key": error.key}
+    cuda = varied.device != "cpu"
+    found = estimate(varied, cuda)
+    by_phase = {
+        f"{pool}_by_phase_mib": {phase: _mib(found.total(pool, parts)) for phase, parts in PHASES.items()}
+        for pool in ("device", "host")
+    }
+    totals = {f"{pool}_mib": _mib(found.total(pool)) for pool in POOLS}
+    context = {"context_mib": _mib(CUDA_CONTEXT) if cuda else 0.0}
+    return {"values": dict(values), "refusal": None, **totals, **context, **by_phase}
+
+
+def _varied(config: AgentConfig, values: Values) -> AgentConfig:
+    plain = configuration.dump(config)
+    for dotted, value in values.items():
+        layered_yaml.assign(plain, dotted, value)
+    return configuration.validate(plain, source=", ".join(f"{key} = {value}" for key, value in values.items()))
+
+
+def _value(values: Any, dotted: str) -> Any:
+    for part in dotted.split("."):
+        values = values[part]
+    return values
+
+
+def _mib(size: int) -> float:
+    return round(size / MIB, 1)

@@ -1,0 +1,123 @@
+"""What is free: device, host and disk, each read where the kernel or the driver says so.
+
+Owns the readers. What this run holds already counts as free, for the estimate counts it again: compare the two, not
+one of them with another program's figure. So does what ``scripts/wait_and_run.sh`` still holds for this run, and gives
+back as it grows: ``carla_run.held_memory`` says how much. Judges nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from carla_run.cgroups import Cgroups
+from carla_run.exits import Exit
+from carla_run.held_memory import read_held_mib
+from carla_run.processes import available_mib, held_mib
+from carla_td3.layered_yaml import ConfigError
+from carla_td3.memory import estimate, gpu_probe
+from carla_td3.memory.estimate import MIB, Free
+
+
+def read(run: Path, cuda: bool, fraction: float | None) -> Free:
+    """Return what a run in this directory could have.
+
+    Args:
+        run: the run's directory; its own replay and checkpoints count as free.
+        cuda: whether the learner is on a GPU.
+        fraction: ``memory.per_process_memory_fraction``.
+    """
+    return Free(device_bytes(fraction) if cuda else None, host_bytes(), disk_bytes(run), str(run))
+
+
+def device_bytes(fraction: float | None) -> int:
+    """Return the GPU's free bytes, under the cap if there is one.
+
+    Raises:
+        ConfigError: CUDA doesn't work, in its own words.
+    """
+    answer = _ask_gpu(gpu_probe.ROOM)
+    if answer is None:
+        return 0  # not even for a context
+    free, total = answer
+    return device_room(free + read_held_mib(of_gpu=True) * MIB, total, fraction)
+
+
+def device_room(free: int, total: int, fraction: float | None) -> int:
+    """Return what a run could have of a device, its context included.
+
+    The context counts here by the same figure as in the estimate. So whether a run fits doesn't depend on that figure:
+    what is compared is what comes beside a context with what is free beside one.
+
+    Args:
+        free, total: bytes, read while a context was there, which its process has given back.
+        fraction: of the device, the most that PyTorch's allocator takes; None for all of it.
+    """
+    beside = free if fraction is None else min(free, int(fraction * total))
+    return beside + estimate.CUDA_CONTEXT
+
+
+def device_has_bfloat16() -> bool:
+    """Return whether the GPU computes in bfloat16 itself; false where it hasn't even room for a context.
+
+    Raises:
+        ConfigError: CUDA doesn't work, in its own words.
+    """
+    return _ask_gpu(gpu_probe.BFLOAT16) is True
+
+
+def _ask_gpu(what: str) -> Any:
+    """Return what a process of its own says about the GPU; None where that is too full for the process's context.
+
+    Raises:
+        ConfigError: CUDA doesn't work, in its own words.
+    """
+    command = [sys.executable, "-m", gpu_probe.__name__, what]
+    asked = subprocess.run(command, check=False, capture_output=True, text=True)
+    if asked.returncode == Exit.FINISHED:
+        return json.loads(asked.stdout)
+    if asked.returncode == Exit.OUT_OF_MEMORY:
+        return None
+    said = (asked.stderr.strip().splitlines() or [f"exit {asked.returncode}"])[-1]
+    raise ConfigError(f"The GPU can't be read ({said}): mend CUDA, or use --device cpu.")
+
+
+def device_is_full(reserve_mib: float) -> bool:
+    """Return whether the device that this process computes on has less free than the reserve, now; False without one.
+
+    A device that can't be asked any more is broken, not full.
+    """
+    torch = sys.modules.get("torch")  # who hasn't imported it computes on no device
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    try:
+        free, _ = torch.cuda.mem_get_info()
+    except RuntimeError:
+        return False
+    return bool(free < reserve_mib * MIB)
+
+
+def host_bytes(proc: Path = Path("/proc")) -> int | None:
+    """Return the free bytes of RAM: the least of the machine's and of each control group's above this process."""
+    group = Cgroups(proc).of()
+    rooms_mib = (available_mib(proc), None if group is None else group.room_mib)
+    rooms = [room_mib for room_mib in rooms_mib if room_mib is not None]
+    own_mib = held_mib(os.getpid()) or 0.0
+    return int((min(rooms) + own_mib) * MIB) + read_held_mib(of_gpu=False) * MIB if rooms else None
+
+
+def disk_bytes(run: Path) -> int | None:
+    """Return the free bytes of the disk that the run is, or would be, on."""
+    folder = run.resolve()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        disk = os.statvfs(folder)
+        held = sum(file.stat().st_size for part in ("replay", "checkpoints") for file in (run / part).rglob("*"))
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize + held

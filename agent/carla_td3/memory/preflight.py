@@ -1,0 +1,330 @@
+"""Before a training: what the configuration takes beside what is free and was measured, whether it fits, and where.
+
+Owns the report that the command ``footprint``, the check and the events share, what ``device: auto`` and
+``td3.precision: auto`` come to, and the order of the check. Allocates nothing; imports torch only where the answer
+depends on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from carla_run.events import CannotFit, MemoryPool, NoCuda, log_by
+from carla_run.exits import Exit
+from carla_run.heartbeat import read_heartbeat
+from carla_run.paths import RunPaths
+from carla_td3.config import AgentConfig, ConfigError
+from carla_td3.cuda import Seen, on_cuda, seen_for, torch_device
+from carla_td3.exits import AgentError
+from carla_td3.memory import allocator, fit, free, previous_crash
+from carla_td3.memory.allocator import Choice, Settings
+from carla_td3.memory.estimate import MIB, PHASES, POOLS, Estimate, Free, Pool, estimate
+from carla_td3.run_directory import settled_precision
+from carla_td3.td3.kernels.arithmetic import computed
+
+if TYPE_CHECKING:
+    import torch
+
+NOT_APPLICABLE = "not applicable on the CPU"
+Log = Callable[..., None]
+"""Writes an event: its name, its cause, and the numbers by name (``EventLog.append``)."""
+
+# Kinds of figures to their titles, each with the measured kind that it stands beside.
+_COLUMNS = {
+    "host_estimate": ("host estimate", "host"),
+    "host": ("host", "host"),
+    "learner": ("learner", "learner"),
+    "collector": ("collector", "collector"),
+    "device_estimate": ("device estimate, context included", "device_reserved"),
+    "device_allocated": ("tensors", "device_allocated"),
+    "device_reserved": ("allocator", "device_reserved"),
+    "device_used": ("device, all processes", "device_used"),
+}
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """What a configuration needs here, and whether it fits."""
+
+    estimate: Estimate
+    free: Free
+    cuda: bool
+    config: AgentConfig
+    """As it was given; ``td3.precision: auto`` is what it comes to there, unless the GPU wasn't looked at."""
+    reserve_mib: float
+    largest_batch: int
+    refusal: str | None
+    not_on_cuda: str | None
+    """Why the GPU is left alone, where device is auto and there is one; else None."""
+    computes_in: str
+    """What ``td3.precision`` comes to on this processor: float32, bfloat16 or float16."""
+    idle_offload: tuple[str, ...]
+    """Of memory.offload, what has no effect, for nothing is on a GPU."""
+    measured_mib: Mapping[str, Mapping[str, float]]
+    """Watermarks by phase and kind (``watermarks.Figures``) of the run's last learner; empty before it ran."""
+
+    def plain(self) -> dict[str, Any]:
+        """Return everything as plain data, MiB."""
+        return {
+            "device": "cuda" if self.cuda else "cpu",
+            "precision": self.config.td3.precision,
+            "computes_in": self.computes_in,
+            "batch": self.estimate.batch,
+            "items": [
+                {"name": item.name, "phase": item.phase, **{f"{p}_mib": _mib(getattr(item, p)) for p in POOLS}}
+                for item in self.estimate.items
+            ],
+            "total_mib": {pool: _mib(self.estimate.total(pool)) for pool in POOLS},
+            "free_mib": {pool: _mib(getattr(self.free, pool)) for pool in POOLS},
+            "reserve_mib": self.reserve_mib,
+            "fits": self.refusal is None,
+            "refusal": self.refusal,
+            "not_on_cuda": self.not_on_cuda,
+            "idle_offload": list(self.idle_offload),
+            "largest_batch": self.largest_batch,
+            "host_by_phase_mib": {phase: self._estimated(phase, "host") for phase in PHASES},
+            "device_by_phase_mib": {phase: self._estimated(phase, "device") for phase in PHASES},
+            "measured_by_phase_mib": {phase: dict(figures) for phase, figures in self.measured_mib.items()},
+        }
+
+    def table(self) -> Table:
+        """Return the items, totals and what is free, for a person."""
+        where = "cuda" if self.cuda else "cpu"
+        table = Table(title=f"Memory of batch {self.estimate.batch} on {where}", title_justify="left")
+        table.add_column("item")
+        table.add_column("when")
+        for pool in POOLS:
+            table.add_column(f"{pool} MiB", justify="right")
+        for item in self.estimate.items:
+            if any(getattr(item, pool) for pool in POOLS):
+                table.add_row(item.name, item.phase, *(_shown(getattr(item, pool) or None) for pool in POOLS))
+        table.add_section()
+        table.add_row("total", "", *(_shown(self.estimate.total(pool)) for pool in POOLS))
+        table.add_row("free, were this run not there", "", *(_shown(getattr(self.free, pool)) for pool in POOLS))
+        return table
+
+    def watermarks(self) -> Table:
+        """Return each phase's measured watermarks beside its estimate; the device's only where there was one."""
+        table = Table(title="Memory by phase, learner and collector, MiB", title_justify="left")
+        table.add_column("phase")
+        measured = {kind for figures in self.measured_mib.values() for kind in figures}
+        shown = {kind: title for kind, (title, needs) in _COLUMNS.items() if needs in measured}
+        for title in shown.values():
+            table.add_column(title, justify="right")
+        for phase, figures in self.measured_mib.items():
+            known = {f"{pool}_estimate": self._estimated(phase, pool) for pool in POOLS} | dict(figures)
+            table.add_row(phase, *("" if (mib := known.get(kind)) is None else f"{mib:.1f}" for kind in shown))
+        return table
+
+    def verdict(self) -> str:
+        """Return one sentence, or another two on what was decided."""
+        kept = f"with memory.reserve_mib {self.reserve_mib:g} left over"
+        verdict = self.refusal or f"A batch of {self.estimate.batch} fits, {kept}."
+        if self.not_on_cuda is not None:
+            verdict += f" It goes to the CPU, for the GPU is too full: {self.not_on_cuda}"
+        if self.idle_offload:
+            verdict += f" memory.offload has no effect on the CPU ({', '.join(self.idle_offload)})."
+        return verdict
+
+    def _estimated(self, phase: str, pool: Pool) -> float | None:
+        phases = PHASES.get(phase)
+        return None if phases is None else _mib(self.estimate.total(pool, phases))
+
+
+def report(config: AgentConfig, run: RunPaths, seen: Seen | None) -> MemoryReport:
+    """Compare what a configuration needs with what is free for a run in this directory.
+
+    With ``device: auto`` on the GPU; or, where that can't hold it and the CPU can, on the CPU.
+
+    Args:
+        config: as it was asked for.
+        run: its replay and checkpoints count as free, its watermarks are shown.
+        seen: what PyTorch makes of CUDA here (``carla_td3.cuda.look``); None where device is cpu.
+
+    Raises:
+        ConfigError: CUDA is asked for and isn't there.
+    """
+    found = _report(config, run, cuda=on_cuda(config.device, seen))
+    if found.cuda and found.refusal is not None and config.device == "auto":
+        without = _report(config, run, cuda=False)
+        if without.refusal is None:
+            return replace(without, not_on_cuda=found.refusal)
+    return found
+
+
+def report_of_any(config: AgentConfig, run: RunPaths) -> MemoryReport:
+    """Return the same; where CUDA is asked for and isn't there, its figures all the same, and that as the refusal."""
+    try:
+        return report(config, run, seen_for(config.device))
+    except ConfigError as error:
+        return replace(report_without_gpu(config, run), refusal=str(error))
+
+
+def report_without_gpu(config: AgentConfig, run: RunPaths) -> MemoryReport:
+    """Return the same without a look at the GPU: even a look takes a context there.
+
+    What it has free stays unknown, and ``device: auto`` counts as cuda.
+    """
+    return _compared(config, run, config.device != "cpu", free.read(run.path, cuda=False, fraction=None))
+
+
+def _report(config: AgentConfig, run: RunPaths, cuda: bool) -> MemoryReport:
+    config = _settled(config, run, cuda)
+    return _compared(config, run, cuda, free.read(run.path, cuda, config.memory.per_process_memory_fraction))
+
+
+def _compared(config: AgentConfig, run: RunPaths, cuda: bool, room: Free) -> MemoryReport:
+    beat = read_heartbeat(run.heartbeat)
+    return MemoryReport(
+        estimate=estimate(config, cuda),
+        free=room,
+        cuda=cuda,
+        config=config,
+        reserve_mib=config.memory.reserve_mib,
+        largest_batch=fit.largest_batch(config, cuda, room),
+        refusal=fit.refusal(config, cuda, room),
+        not_on_cuda=None,
+        computes_in=computed(config.td3.precision, cuda),
+        idle_offload=() if cuda else config.memory.offload,
+        measured_mib={} if beat is None else beat.peaks_mib,
+    )
+
+
+def _settled(config: AgentConfig, run: RunPaths, cuda: bool) -> AgentConfig:
+    """Return the configuration with ``td3.precision: auto`` as it was settled for this run, or else for this machine.
+
+    Raises:
+        ConfigError: CUDA doesn't work.
+    """
+    if config.td3.precision != "auto":
+        return config
+    precision = settled_precision(run)
+    if precision is None:
+        precision = "bfloat16" if cuda and free.device_has_bfloat16() else computed("auto", cuda)
+    return config.model_copy(update={"td3": config.td3.model_copy(update={"precision": precision})})
+
+
+def _mib(size: int | None) -> float | None:
+    return None if size is None else round(size / MIB, 1)
+
+
+def _shown(size: int | None) -> str:
+    return "–" if size is None else f"{size / MIB:.1f}"
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Where a run computes, and its configuration: as asked for, but for ``td3.micro_batch`` and an auto precision."""
+
+    device: torch.device
+    config: AgentConfig
+    computes_in: str
+    """What ``td3.precision`` comes to there: float32, bfloat16 or float16."""
+    gave_way: str = ""
+    """The event by which one of them is less than was asked for; empty for none."""
+    cuda: Seen | None = None
+    """What PyTorch makes of CUDA here; None where device is cpu."""
+
+
+def admit(config: AgentConfig, run: RunPaths, chosen: Choice, log: Log) -> Admitted:
+    """Say whether a run fits and where, before anything is allocated; after ``allocator.prepare`` has chosen.
+
+    Logs the events ``allocator`` and ``footprint``; ``no_cuda``, ``device`` or ``micro_batch_lowered`` if it is so.
+
+    Raises:
+        AgentError: the configuration can't fit (exit 71); the event ``cannot_fit`` has the numbers, and what would.
+        ConfigError: CUDA isn't there, or the GPU doesn't compute in ``td3.precision``.
+    """
+    seen = seen_for(config.device)
+    if seen is not None and not seen.available:
+        log_by(log, NoCuda(cause=str(seen), reason=seen.cuda, device=config.device, pool=seen.pool))
+    found, gave_way = report(config, run, seen), ""
+    lowered = _after_crash(found, run, log)
+    if lowered is not found.config:
+        found, gave_way = report(lowered, run, seen), "micro_batch_lowered"
+    if found.cuda:
+        require_arithmetic(found.config.td3.precision)
+    took_hold = read_back() if found.cuda else NOT_APPLICABLE
+    settings = allocator.parse(chosen.text, source="the allocator's setting")
+    differing = [] if isinstance(took_hold, str) else ignored(settings, took_hold)
+    log("allocator", chosen.dropped or chosen.cause, setting=chosen.text, took_hold=took_hold, ignored=differing)
+    log("footprint", found.verdict(), **found.plain())
+    if found.refusal is not None:
+        shortage = _shortage(found, found.refusal)
+        log_by(log, shortage)
+        raise AgentError(found.refusal, Exit.OUT_OF_MEMORY, shortage.pool)
+    if found.not_on_cuda is not None:
+        gave_way = "device"
+        log(gave_way, found.not_on_cuda, device="cpu")
+    return Admitted(torch_device(found.cuda), found.config, found.computes_in, gave_way, seen)
+
+
+def _shortage(found: MemoryReport, refusal: str) -> CannotFit:
+    """Return the numbers of a refusal: for a program that looks for a configuration that fits."""
+    config, cuda, room = found.config, found.cuda, found.free
+    pool = fit.short_pool(config, cuda, room)
+    assert pool is not None
+    disk = pool == "disk"
+    return CannotFit(
+        cause=refusal,
+        pool=MemoryPool(pool),
+        folder=room.folder if disk else None,
+        needed_mib=round(found.estimate.total(pool) / MIB, 1),
+        free_mib=round(getattr(room, pool) / MIB, 1),
+        reserve_mib=config.memory.reserve_mib,
+        fitting_micro_batch=fit.largest_micro_batch(config, cuda, room) or None,
+        fitting_batch=found.largest_batch or None,
+        fitting_replay=(fit.largest_replay(config, cuda, room) or None) if disk else None,
+    )
+
+
+def _after_crash(found: MemoryReport, run: RunPaths, log: Log) -> AgentConfig:
+    """Return the configuration; with a smaller micro-batch if memory may have ended the last learner."""
+    config = found.config
+    last = None if found.cuda else previous_crash.read(run.heartbeat)
+    if last is None:
+        return config
+    lowered = previous_crash.with_less(config, found.free, last)
+    if lowered is not config:
+        log(
+            "micro_batch_lowered",
+            f"the last learner ended without a word in phase {last.phase}, and memory may be why",
+            micro_batch=lowered.td3.micro_batch,
+            last_micro_batch=last.micro_batch,
+            needed_mib=previous_crash.needed_mib(config, last),
+            free_mib=round((found.free.host or 0) / MIB, 1),
+        )
+    return lowered
+
+
+def require_arithmetic(precision: str) -> None:
+    """Let no GPU emulate bfloat16: Turing would, at a fraction of its speed.
+
+    Raises:
+        ConfigError: this GPU has no bfloat16.
+    """
+    import torch
+
+    if precision == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        name = torch.cuda.get_device_name()
+        raise ConfigError(f"td3.precision is bfloat16, which {name} has not: set td3.precision to float16.")
+
+
+def read_back() -> dict[str, Any]:
+    """Return the settings that PyTorch's CUDA allocator says it runs with."""
+    import torch
+
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # ``_snapshot`` alone makes no context
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    return {
+        name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in settings.items()
+    }
+
+
+def ignored(settings: Settings, took_hold: Settings) -> list[str]:
+    """Return the keys that PyTorch reports under the same name with another value than it was given."""
+    return [key for key, value in settings.items() if key in took_hold and took_hold[key] != value]

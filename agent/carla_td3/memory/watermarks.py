@@ -1,0 +1,122 @@
+"""What the run holds, and held at most in each phase: RAM of both processes; on CUDA tensors, cache, whole device.
+
+Owns the readings and the maxima. The learner's main thread says when a phase begins, the heartbeat's thread reads once
+a second: the kernel keeps no maximum of RAM that leaves mapped files out, so RAM's maxima are the highest of these
+readings; the device's are exact. Judges nothing and writes no file.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from carla_run.processes import held_mib
+
+MIB = 2**20
+Figures = dict[str, float]
+"""MiB: ``learner``, ``collector`` (all of them) and their sum ``host``; on CUDA ``device_allocated`` (tensors),
+``device_reserved`` (the allocator's cache, tensors included); of the whole device, all processes, ``device_used`` and
+``device_free``."""
+
+_END_READ_AFTER_S = 0.25
+"""A phase's end is read only so long after its last reading: updating and collecting change places at every step."""
+
+
+class Watermarks:
+    """The readings of one learner and its collectors."""
+
+    def __init__(self, device: torch.device, clock: Callable[[], float] = time.monotonic) -> None:
+        self._device = device
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._phase = "starting"
+        self._now: Figures = {}
+        self._peaks: dict[str, Figures] = {}
+        self._read_at_s: dict[str, float] = {}
+        self.collector_pids: dict[int, int | None] = {0: None}
+        """Of each collector, by its number."""
+
+    @property
+    def now(self) -> Mapping[str, float]:
+        """The last reading."""
+        return self._now
+
+    @property
+    def peaks(self) -> dict[str, Figures]:
+        """The maxima by phase, as copies; of ``device_free`` there is none."""
+        with self._lock:
+            return {phase: dict(figures) for phase, figures in self._peaks.items()}
+
+    def follow(self, device: torch.device) -> None:
+        """Say where the learner computes now; a GPU that it left is read on, for the context stays there."""
+        if device.type == "cuda":
+            self._device = device
+
+    def enter(self, phase: str) -> None:
+        """Say that a phase begins; what the device held at most until now belongs to the one before."""
+        if phase == self._phase:
+            return
+        if self._clock() - self._read_at_s.get(self._phase, 0.0) >= _END_READ_AFTER_S:
+            self.read(self._phase)
+        with self._lock:
+            self._raise(self._phase, self._device_peaks())
+            if self._device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(self._device)
+            self._phase = phase
+
+    def read(self, phase: str) -> None:
+        """Read what is held now, and raise the maxima of a phase; from any thread."""
+        figures = {**_host(self.collector_pids.values()), **self._device_now()}
+        with self._lock:
+            self._now = figures
+            self._read_at_s[phase] = self._clock()
+            self._raise(phase, {name: value for name, value in figures.items() if name != "device_free"})
+            self._raise(self._phase, self._device_peaks())
+
+    def scalars(self) -> dict[str, float]:
+        """Return the last reading and the maxima, under names for TensorBoard."""
+        now = {f"memory/{name}_mib": value for name, value in self._now.items()}
+        peaks = self.peaks
+        return now | {
+            f"memory/{phase}/{name}_peak_mib": value for phase in peaks for name, value in peaks[phase].items()
+        }
+
+    def _raise(self, phase: str, figures: Mapping[str, float]) -> None:
+        peaks = self._peaks.setdefault(phase, {})
+        peaks.update({name: max(value, peaks.get(name, 0.0)) for name, value in figures.items()})
+
+    def _device_now(self) -> Figures:
+        if self._device.type != "cuda":
+            return {}
+        free, total = torch.cuda.mem_get_info(self._device)
+        return {
+            **self._allocator("current"),
+            "device_used": round((total - free) / MIB, 1),
+            "device_free": round(free / MIB, 1),
+        }
+
+    def _device_peaks(self) -> Figures:
+        """Return the allocator's maxima since they were reset last."""
+        return self._allocator("peak") if self._device.type == "cuda" else {}
+
+    def _allocator(self, what: str) -> Figures:
+        # The nested form: the flat one sorts a few hundred names, at every change of phase.
+        stats: Mapping[str, Any] = torch.cuda.memory_stats_as_nested_dict(self._device)
+        return {
+            f"device_{kind}": round(stats[f"{kind}_bytes"]["all"][what] / MIB, 1)
+            for kind in ("allocated", "reserved")
+            if f"{kind}_bytes" in stats  # nothing is there before the first tensor
+        }
+
+
+def _host(collector_pids: Iterable[int | None]) -> Figures:
+    """Return RAM by process, and the sum; a process that is gone, or that can't be read, is left out."""
+    collectors = [mib for pid in list(collector_pids) if (mib := held_mib(pid)) is not None]
+    by_process = {"learner": held_mib(os.getpid()), "collector": round(sum(collectors), 1) if collectors else None}
+    known = {name: mib for name, mib in by_process.items() if mib is not None}
+    return {**known, "host": round(sum(known.values()), 1)}

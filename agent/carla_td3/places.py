@@ -1,0 +1,80 @@
+"""Places that results are written to: made before the work begins, and in a sentence why one can't be.
+
+Owns that sentence's choice: free space, another user's folder, or something else. Writes no result.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from carla_run.files import user_name
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+
+
+def make(folder: Path) -> None:
+    """Make a folder with its parents and see that a file can be written there, not only when hours have passed.
+
+    Raises:
+        OSError: it can't.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), str(folder)) from None
+
+
+def refusal(error: OSError) -> str:
+    """Return what stands in the way of a file, and what to do."""
+    path = error.filename or "A file of this run"
+    barrier = _barrier(Path(path)) if error.errno in FORBIDDEN else None
+    if barrier is not None:
+        return f"{path}: can't be written ({error.strerror}): {_whose(barrier)}"
+    if error.errno in FULL:
+        return f"{path}: can't be written ({error.strerror}): free some space, or choose another place."
+    return f"{path}: can't be written ({error.strerror}); choose another place."
+
+
+def _barrier(path: Path) -> Path | None:
+    """Return what keeps this process out: the path itself or the nearest folder above that isn't open to it."""
+    places = (path, *path.parents)
+    return next((place for place in places if os.access(place, os.F_OK) and not os.access(place, os.W_OK)), None)
+
+
+def _whose(place: Path) -> str:
+    there, own = place.stat(), os.getuid()
+    if there.st_uid == own:
+        return f"{place} is {user_name(own)}'s own, but closed to writing: chmod u+w {place}, or choose another place."
+    outside = f"{on_host(own, _map('uid'))}:{on_host(os.getgid(), _map('gid'))}"
+    named = outside != f"{own}:{os.getgid()}" or there.st_uid != 0  # only another namespace's root is a person
+    settings = f"RUN_UID={there.st_uid} and RUN_GID={there.st_gid}" if named else "RUN_UID and RUN_GID"
+    return (
+        f"{place} belongs to {user_name(there.st_uid)} and this runs as {user_name(own)}: `sudo chown -R {outside} "
+        f"{place}`, run as its owner (for containers {settings} in .env), or choose another place."
+    )
+
+
+def on_host(number: int, table: str) -> int:
+    """Return a user or group of this namespace as the machine outside counts it.
+
+    Args:
+        number: as it is in here.
+        table: of ``/proc/self/uid_map`` or ``gid_map``: a rootless or remapped engine's containers count differently.
+    """
+    for line in table.splitlines():
+        inside, outside, count = map(int, line.split())
+        if inside <= number < inside + count:
+            return number - inside + outside
+    return number
+
+
+def _map(kind: str) -> str:
+    try:
+        return Path(f"/proc/self/{kind}_map").read_text(encoding="utf-8")
+    except OSError:
+        return ""

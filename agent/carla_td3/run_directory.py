@@ -1,0 +1,133 @@
+"""A run directory from the agent's side: taken for one learner, its overrides read, its configuration saved.
+
+Where its files lie is ``carla_run.paths``'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from carla_run.atomic_directory import newest_first
+from carla_run.exits import Exit
+from carla_run.files import write_whole
+from carla_run.locks import HeldError, Lock
+from carla_run.paths import RunPaths
+from carla_td3 import layered_yaml
+from carla_td3.config import PRECISIONS, AgentConfig, dump
+from carla_td3.exits import AgentError, sentence
+
+PACKAGES = ("torch", "carla", "gymnasium", "numpy", "safetensors")
+
+
+def prepare(run: RunPaths, resume: bool) -> Lock:
+    """Create the folder and return its lock, held by this process until released.
+
+    Raises:
+        AgentError: the folder can't be written, another learner uses it, or it holds a run and ``resume`` is false.
+    """
+    if run.holds_a_run() and not resume:
+        raise AgentError(
+            f"{run.path} already holds a run: add --resume to go on with it, or choose another --run-name.",
+            Exit.BAD_CONFIG,
+        )
+    try:
+        run.exchange.mkdir(parents=True, exist_ok=True)
+        return Lock(run.learner_lock)
+    except OSError as error:
+        raise AgentError(sentence(error), Exit.BAD_CONFIG) from None
+    except HeldError as error:
+        raise AgentError(
+            f"{run.path} is being trained by process {error.holder}: stop that one, or choose another --run-name.",
+            Exit.BAD_CONFIG,
+        ) from None
+
+
+def read_overrides(run: RunPaths) -> dict[str, Any]:
+    """Return the launcher's patch as dotted keys; empty when there is none.
+
+    Raises:
+        ConfigError: the file isn't a YAML mapping.
+    """
+    return dict(_dotted(layered_yaml.mapping(run.overrides))) if run.overrides.exists() else {}
+
+
+def settled_precision(run: RunPaths) -> str | None:
+    """Return the ``td3.precision`` that this run goes by; None before its first start.
+
+    Of its ``config.yaml``, or of its newest checkpoint where that file is gone.
+    """
+    places: list[tuple[Path, tuple[str, ...]]] = [(run.config, ("td3", "precision"))]
+    places += [(path / "values.json", ("td3.precision",)) for path in newest_first(run.checkpoints, "step-*")]
+    for path, keys in places:
+        with contextlib.suppress(OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
+            value = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
+            for key in keys:
+                value = value[key]
+            if value in PRECISIONS:
+                return str(value)
+    return None
+
+
+def save_config(run: RunPaths, config: AgentConfig) -> None:
+    """Write the resolved configuration; versions, revision and command stand above it as comments.
+
+    The file can be given to ``--config`` as it is: the simulator's address, which is not the run's, is left out.
+    """
+    head = "".join(f"# {key}: {value}\n" for key, value in provenance().items())
+    body = yaml.safe_dump(dump(config, address=False), sort_keys=False, allow_unicode=True)
+    write_whole(run.config, head + body)
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            pairs += _dotted(value, f"{prefix}{key}.")
+        else:
+            pairs.append((f"{prefix}{key}", value))
+    return pairs
+
+
+def provenance() -> dict[str, str]:
+    """Return what a later reader needs to repeat the run: command, versions, machine, git revision if there is one."""
+    versions = {name: _version(name) for name in PACKAGES}
+    return {
+        "command": shlex.join(sys.argv),
+        "revision": _revision(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **versions,
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _revision() -> str:
+    source = Path(__file__).resolve().parent
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=source,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "none"
+    return described.stdout.strip() or "none"

@@ -1,0 +1,245 @@
+"""One step along a loss's gradient, on whatever memory there is: how an update is computed, not what it computes.
+
+Takes a loss function and a batch. Cuts the batch into micro-batches, whose gradients add up to the batch's, so that
+the step is the same up to rounding; moves each to the device when its turn comes; brings the targets there while they
+are computed with; scales a float16 loss; and runs a phase again where memory ran out (``Attempt``: who calls decides
+how often and in what size). Knows no algorithm: losses and their order are ``td3``'s.
+
+A phase ends with its commit, a step in place; until then only gradients are in flight, so it may be run again, in
+other micro-batches or on another device. A commit itself allocates nothing, or on the CPU one convolution's gradient
+at a time: less than backward has freed just before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Literal, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from carla_td3.config import Offload, TD3Config
+from carla_td3.td3.kernels.arithmetic import computed
+from carla_td3.td3.networks import Networks
+from carla_td3.td3.optimizers import LossScale, OffloadedAdam
+from carla_td3.td3.placement import HOST, Targets
+from carla_td3.td3.replay.replay import Batch
+
+Metrics = dict[str, Tensor]
+Rows = Tensor | Batch
+"""B rows of something, on any device."""
+T = TypeVar("T")
+
+
+class Attempt(Protocol):
+    """How a phase is run, and what is done when it raises."""
+
+    def __call__(self, phase: str, run: Callable[[int], T], rows: int) -> T:
+        """Return ``run(micro_batch)``; any micro-batch from 1 to ``rows`` does, and after a failed try another one."""
+
+
+def whole_batch(phase: str, run: Callable[[int], T], rows: int) -> T:  # noqa: ARG001 – the name is for reports
+    """Run a phase once, unsplit."""
+    return run(rows)
+
+
+class Loss(NamedTuple):
+    """What a loss function returns for some rows of a batch."""
+
+    total: Tensor
+    """Summed over the rows, to be minimised."""
+    sums: Metrics
+    """Figures summed over the rows, detached; their means are reported."""
+    kept: tuple[Tensor, ...] = ()
+    """Tensors of as many rows that a later phase needs, detached."""
+
+
+class Accumulator:
+    """Networks, their targets and optimizers where they were put, and steps that memory can't change.
+
+    Attributes:
+        device: where losses and gradients are computed.
+        precision: what the encoder computes in there: float32, bfloat16 or float16.
+    """
+
+    def __init__(
+        self, config: TD3Config, online: Networks, target: Networks, device: torch.device, offload: Collection[Offload]
+    ) -> None:
+        self.config = config
+        self.online = online
+        self.target = target
+        self._dry_run = False
+        self._place(device, offload)
+
+    def _place(self, device: torch.device, offload: Collection[Offload]) -> None:
+        """Put the networks where they belong, and optimizers with moments of 0 beside them."""
+        self.device = device
+        self.precision = computed(self.config.precision, device.type == "cuda")
+        self.online.precision = self.target.precision = self.precision
+        on_host, float16 = "optimizer" in offload, self.precision == "float16"
+        self._scale = LossScale(HOST if on_host else device) if float16 else None
+        theta = dict(self.online.to(device).named_parameters())
+        phi = {name: theta.pop(name) for name in list(theta) if name.startswith("actor.")}
+        rates = {"critic": self.config.critic_learning_rate, "actor": self.config.actor_learning_rate}
+        self._optimizers = {
+            "critic": OffloadedAdam(theta, rates["critic"], on_host=on_host, guarded=float16, scale=self._scale),
+            "actor": OffloadedAdam(phi, rates["actor"], on_host=on_host, guarded=float16),
+        }
+        stepped = self._optimizers["critic"].masters | self._optimizers["actor"].masters
+        apart = "targets" in offload
+        self._targets = Targets(self.target, stepped if apart else theta | phi, device, on_host=apart)
+
+    def minimise(
+        self,
+        phase: Literal["critic", "actor"],
+        loss: Callable[..., Loss],
+        inputs: Sequence[Rows],
+        attempt: Attempt,
+        label: Callable[..., Tensor] | None = None,
+        label_inputs: Sequence[Rows] = (),
+        rate: float = 1.0,
+    ) -> tuple[tuple[Tensor, ...], Metrics]:
+        """Step once along the gradient of the mean loss of a batch of N rows.
+
+        Args:
+            phase: what learns, encoder and critics or the actor; and the phase's name in reports.
+            loss: of a part of the inputs, on the device; the label's part comes last.
+            inputs: N rows each.
+            attempt: runs the phase.
+            label: (rows,) of a part of the inputs and ``label_inputs``, computed without gradients and by the targets,
+                for the whole batch before any gradient is there.
+            label_inputs: N rows each.
+            rate: what the learning rate is multiplied by.
+
+        Returns:
+            What the loss kept, in one piece, and its sums as means: 0-dimensional, on the device, nothing waited for.
+        """
+        run = partial(self._minimise, phase, loss, inputs, label, label_inputs, rate)
+        return attempt(phase, run, len(inputs[0]))
+
+    def _minimise(
+        self,
+        phase: Literal["critic", "actor"],
+        loss: Callable[..., Loss],
+        inputs: Sequence[Rows],
+        label: Callable[..., Tensor] | None,
+        label_inputs: Sequence[Rows],
+        rate: float,
+        micro_batch: int,
+    ) -> tuple[tuple[Tensor, ...], Metrics]:
+        size, optimizer = len(inputs[0]), self._optimizers[phase]  # which a move replaces
+        if label is None:
+            optimizer.zero_grad()
+        else:
+            self.online.zero_grad()  # all of them: targets on their visit take the gradients' room
+            if micro_batch >= size:
+                inputs = self._on_device(inputs)  # once, not once for the label and once for the gradient
+            inputs = [*inputs, self._labels(label, [*inputs, *label_inputs], size, micro_batch)]
+        kept: list[tuple[Tensor, ...]] = []
+        means: Metrics = {}
+        for rows in _micro_batches(size, micro_batch):
+            found = self._gradient(loss, self._on_device(inputs, rows), size, optimizer)
+            kept.append(found.kept)
+            means = {name: means[name] + part if means else part for name, part in found.sums.items()}
+        optimizer.step(self._dry_run, rate)  # the commit
+        return tuple(parts[0] if len(parts) == 1 else torch.cat(parts) for parts in zip(*kept, strict=True)), means
+
+    @torch.no_grad()
+    def _labels(self, label: Callable[..., Tensor], inputs: Sequence[Rows], size: int, micro_batch: int) -> Tensor:
+        y = torch.empty(size, device=self.device)
+        with self._targets.on_device():
+            for rows in _micro_batches(size, micro_batch):
+                y[rows] = label(*self._on_device(inputs, rows))
+        return y
+
+    def _gradient(self, loss: Callable[..., Loss], part: Sequence[Rows], size: int, optimizer: OffloadedAdam) -> Loss:
+        """Add this part's share of the gradient of the mean over ``size`` rows; return the shares of the sums."""
+        found = loss(*part)
+        mean = found.total / size
+        optimizer.scaled(mean).backward()  # type: ignore[no-untyped-call]
+        return Loss(mean.detach(), {name: value / size for name, value in found.sums.items()}, found.kept)
+
+    def _on_device(self, inputs: Sequence[Rows], rows: slice = slice(None)) -> list[Rows]:
+        return [each[rows].to(self.device) for each in inputs]
+
+    def update_targets(
+        self, rule: Callable[[Sequence[Tensor], Sequence[Tensor], float], None], tau: float, attempt: Attempt
+    ) -> None:
+        """Let a rule change the targets in place, given them, what they follow, and tau."""
+        attempt("targets", lambda _: rule(*self._targets.pairs(), 0.0 if self._dry_run else tau), 1)
+
+    @contextlib.contextmanager
+    def dry_run(self) -> Iterator[None]:
+        """Let updates run all their kernels, and change no weight, target, moment or scale.
+
+        The optimizers step without effect (``OffloadedAdam.step``), the targets by tau = 0.
+        """
+        self._dry_run = True
+        try:
+            yield
+        finally:
+            self._dry_run = False
+            self.release()
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether a dry run is under way: what counts updates says nothing about this run."""
+        return self._dry_run
+
+    def release(self) -> None:
+        """Let go of what another try of a phase does without: gradients."""
+        self.online.zero_grad()
+
+    def move(self, device: torch.device, offload: Collection[Offload] = frozenset()) -> None:
+        """Go on on another device in this process, between two updates or two tries of a phase.
+
+        Nothing is allocated on the device that is left, which may have no byte to spare. Where the new one has too few,
+        everything is on the CPU when the error arrives here.
+        """
+        self.release()
+        # Moved as they are: contiguous copies, as for a file, would have to be made on the device.
+        kept = {name: value.detach().to(HOST) for name, value in self._tensors().items()}
+        try:
+            self._place(device, offload)
+        except RuntimeError:
+            self._place(HOST, ())
+            raise
+        finally:
+            self._load(kept)
+
+    @torch.no_grad()
+    def renew(self, networks: Networks) -> None:
+        """Take over these networks' parameters, online and as targets, and Adam's moments of 0; no tensor moves."""
+        fresh = dict(networks.named_parameters())
+        for name, value in self._tensors().items():
+            owner, _, rest = name.partition(".")
+            if owner in ("online", "target"):
+                value.copy_(fresh[rest])
+            elif owner == "adam":
+                value.zero_()
+        for optimizer in self._optimizers.values():
+            optimizer.adopt_parameters()
+
+    @torch.no_grad()
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        for name, value in self._tensors().items():
+            if name in state or not name.startswith("scale."):  # of another precision: a scale finds its size by itself
+                value.copy_(state[name])
+        for optimizer in self._optimizers.values():
+            optimizer.adopt_parameters()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {f"online.{name}": value for name, value in self.online.named_parameters()}
+        tensors |= {f"target.{name}": value for name, value in self.target.named_parameters()}
+        for optimizer in self._optimizers.values():
+            tensors |= {f"adam.{name}": value for name, value in optimizer.tensors().items()}
+        if self._scale is not None:
+            tensors |= {f"scale.{name}": value for name, value in self._scale.tensors().items()}
+        return tensors
+
+
+def _micro_batches(size: int, micro_batch: int) -> Iterator[slice]:
+    """Return the rows of each micro-batch; the last may be smaller."""
+    return (slice(begin, begin + micro_batch) for begin in range(0, size, micro_batch))

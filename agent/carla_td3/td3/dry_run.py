@@ -1,0 +1,101 @@
+"""A dry run: what a run will need is allocated at its start, by doing it once on throw-away data.
+
+Owns the throw-away batch, the order and the peak. Changes nothing that learning depends on (a test compares bit for
+bit), and hands nothing back: the allocator's cache is the point. Adam's state stands since ``TD3`` was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from carla_td3.td3.accumulate import Attempt
+from carla_td3.td3.replay.frames import ACTION, VECTOR
+from carla_td3.td3.replay.replay import Batch
+from carla_td3.td3.td3 import TD3
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Highest memory up to the dry run's end, MiB."""
+
+    host_peak_mib: float | None
+    """The process's resident high-water mark, pages of mapped files included; None where Linux doesn't say."""
+    device_allocated_peak_mib: float | None
+    """Of tensors on a CUDA device; None on the CPU."""
+    device_reserved_peak_mib: float | None
+    """Of the allocator's cache there, which the process keeps; None on the CPU."""
+
+
+def dry_run(td3: TD3, batch_size: int, attempt: Attempt) -> Peaks:
+    """Make one full-size update of all phases, an acting step and a checkpoint's copy, without effect.
+
+    Args:
+        td3: what will learn; weights, targets, Adam, counters and noise are the same afterwards, bit for bit.
+        batch_size: rows of the throw-away batch.
+        attempt: as for ``TD3.update``: micro-batches that are needed are found here, before anything is learned.
+
+    Raises:
+        AgentError: it does not fit (exit 71).
+    """
+    batch = throw_away(td3, batch_size)
+
+    def named(phase: str, run: Callable[[int], T], rows: int) -> T:
+        return attempt(f"rehearsed {phase}", run, rows)
+
+    updates, noise = td3.updates, td3.noise.get_state()
+    td3.updates = td3.config.policy_delay - 1  # so that the update has all its phases
+    try:
+        with td3.dry_run():
+            td3.update(batch, named)
+    finally:
+        td3.updates = updates
+        td3.noise.set_state(noise)
+    named("acting", lambda _: _act(td3, batch[:1]), 1)
+    td3.state(copies=False)
+    return _peaks(td3.device)
+
+
+def throw_away(td3: TD3, rows: int) -> Batch:
+    """Return a batch of zeros."""
+    stack = td3.stack
+    return Batch(
+        frames=torch.zeros(rows, stack.frames + stack.new(td3.config.n_step), *stack.frame_shape, dtype=torch.uint8),
+        vector=torch.zeros(rows, VECTOR),
+        next_vector=torch.zeros(rows, VECTOR),
+        action=torch.zeros(rows, ACTION),
+        reward=torch.zeros(rows),
+        terminated=torch.zeros(rows),
+        privileged=torch.zeros(rows, td3.privileged),
+        next_privileged=torch.zeros(rows, td3.privileged),
+        discount=torch.ones(rows),
+    )
+
+
+@torch.inference_mode()
+def _act(td3: TD3, part: Batch) -> None:
+    seen = part.to(td3.device)
+    td3.online.actor(td3.online.features(seen.frames[:, : td3.stack.frames], seen.privileged), seen.vector)
+
+
+def _peaks(device: torch.device) -> Peaks:
+    cuda = device.type == "cuda"
+    return Peaks(
+        host_peak_mib=_high_water_mib(),
+        device_allocated_peak_mib=torch.cuda.max_memory_allocated(device) / 2**20 if cuda else None,
+        device_reserved_peak_mib=torch.cuda.max_memory_reserved(device) / 2**20 if cuda else None,
+    )
+
+
+def _high_water_mib() -> float | None:
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((round(int(line.split()[1]) / 1024, 1) for line in lines if line.startswith("VmHWM:")), None)

@@ -1,0 +1,152 @@
+"""The shape of an observation as the algorithm sees it, and the layout of its frames.
+
+Owns the sizes (84×84, or 64×64 where memory is short; by default 4 frames of one grey plane; 53 numbers, 40 privileged
+ones, 2 actions) and the 4×4 space-to-depth layout in which frames are stored and convolved. Never touches networks,
+disk or the environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_td3.config import CameraConfig, NetworkConfig
+
+SIDE = 84  # pixels of a camera frame, both ways
+SIDES = (SIDE, 64)  # those that a run may have
+STACK = 4  # frames of one observation, the newest last
+VECTOR = 53  # numbers of one observation beside the image
+TOLD = 38  # numbers of what its simulator knows, which a run may keep for all but the actor
+ACTION = 2  # steering, throttle(+)/brake(−), each in [-1, 1]
+PRIVILEGED = TOLD + ACTION  # and what the expert would do
+
+BLOCK = 4  # = stride of the first convolution
+_ERASED_CELLS, _ERASED_GREY = (2, 7), (60, 180)  # sides of a rectangle that ``erase`` lays, and what it is filled with
+
+
+@dataclass(frozen=True)
+class FrameStack:
+    """What one observation's image is made of."""
+
+    side: int = SIDE
+    """Pixels of a frame, both ways."""
+    planes: int = 1
+    """Of a frame: one grey view has one, a colour view three."""
+    frames: int = STACK
+    every: int = 1
+    """Steps between two of the frames."""
+    colour: tuple[int, ...] = ()
+    """The first of the three planes, red, green and blue, of each view that has them."""
+
+    @classmethod
+    def of(cls, camera: CameraConfig) -> FrameStack:
+        """Return what a camera's observations are made of."""
+        ends = list(accumulate(view.own_planes for view in camera.views))
+        colour = tuple(
+            end - view.own_planes for end, view in zip(ends, camera.views, strict=True) if view.own_planes > 1
+        )
+        return cls(camera.width, camera.planes, camera.stack.frames, camera.stack.every, colour)
+
+    def seen_by(self, network: NetworkConfig) -> FrameStack:
+        """Return what a network reads of it: all, or no frame; a ring has them in any case."""
+        return self if network.sees == "image" else replace(self, frames=0, every=1)
+
+    @property
+    def frame_shape(self) -> tuple[int, int, int]:
+        """A stored frame's shape."""
+        return frame_shape(self.side, self.planes)
+
+    @property
+    def channels(self) -> int:
+        """What the first convolution reads of a cell."""
+        return self.frames * self.planes * BLOCK * BLOCK
+
+    @property
+    def reach(self) -> int:
+        """How many rows before the one at which a transition arrives hold something of it."""
+        return max(1, (self.frames - 1) * self.every + 1)
+
+    @property
+    def before(self) -> NDArray[np.int64]:
+        """The frames of s, counted from the row at which its step arrives: t-3..t."""
+        return self.arrived - 1
+
+    @property
+    def arrived(self) -> NDArray[np.int64]:
+        """The frames of s', counted from the row that holds it."""
+        return np.arange(-(self.frames - 1) * self.every, 1, self.every)
+
+    def new(self, n_step: int) -> int:
+        """Return how many of the frames of s' aren't among those of s: one, where both are one step apart."""
+        return min(self.frames, 1) if n_step == self.every == 1 else self.frames
+
+    def cells(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return an image of whole frames, (n · planes, S, S), as n stored ones, (n, S/4, S/4, 16 · planes)."""
+        cells = space_to_depth(image)
+        planes = cells.reshape(-1, self.planes, *cells.shape[-3:])
+        stored: NDArray[Any] = planes.transpose(0, 2, 3, 1, 4).reshape(-1, *self.frame_shape)
+        return stored
+
+
+DEFAULT = FrameStack()
+
+
+def known(network: NetworkConfig) -> int:
+    """Return how many numbers f(s) has: what a network knows of a state beside its vector."""
+    return {"image": network.features, "vector": 0, "privileged": TOLD}[network.sees]
+
+
+def frame_shape(side: int = SIDE, planes: int = 1) -> tuple[int, int, int]:
+    """Return a stored frame's shape, (21, 21, 16) of 84×84: channels last, so that stacking frames is one `cat`."""
+    return side // BLOCK, side // BLOCK, planes * BLOCK * BLOCK
+
+
+def convolved_sides(side: int = SIDE) -> tuple[int, int, int]:
+    """Return how many cells wide each convolution's output is: 84 → 20 → 9 → 7; 64 → 15 → 6 → 4."""
+    first = side // BLOCK - 1
+    second = (first - 4) // 2 + 1
+    return first, second, second - 2
+
+
+def space_to_depth(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return frames (..., S, S) as (..., S/4, S/4, 16): pixel (4Y+y, 4X+x) becomes channel 4y+x of cell (Y, X).
+
+    An 8×8 convolution of stride 4 over the pixels is then a 2×2 one of stride 1 over the cells: the same sums,
+    in a shape that CPU and GPU kernels run several times faster.
+
+    Raises:
+        ValueError: the frames are not uint8 of one of ``SIDES``.
+    """
+    if frames.shape[-2:] not in [(side, side) for side in SIDES] or frames.dtype != np.uint8:
+        raise ValueError(f"a frame is {frames.dtype} {frames.shape[-2:]}, expected uint8 of S×S, S in {SIDES}")
+    lead, (across, _, pixels) = frames.shape[:-2], frame_shape(frames.shape[-1])
+    cells: NDArray[Any] = frames.reshape(*lead, across, BLOCK, across, BLOCK).swapaxes(-3, -2)
+    return cells.reshape(*lead, across, across, pixels)
+
+
+def erase(frames: NDArray[np.uint8], most: int, rng: np.random.Generator) -> None:
+    """Lay up to ``most`` grey rectangles over each row of stored frames (B, W, C, C, 16 a plane), in place.
+
+    Random erasing (Zhong et al. 2020), of 8 to 28 pixels a side, the same in all frames and planes of a row: what is
+    told has to be told by more than one place.
+    """
+    across = frames.shape[2]
+    count = rng.integers(0, most + 1, len(frames))
+    sizes = rng.integers(*_ERASED_CELLS, (len(frames), most, 2), endpoint=True)
+    corners = rng.integers(0, across - sizes + 1)
+    greys = rng.integers(*_ERASED_GREY, (len(frames), most), endpoint=True)
+    for row, rectangles in enumerate(count):
+        drawn = (each[row, :rectangles] for each in (sizes, corners, greys))
+        for (high, wide), (y, x), grey in zip(*drawn, strict=True):
+            frames[row, :, y : y + high, x : x + wide] = grey
+
+
+def depth_to_space(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return what :func:`space_to_depth` was given: (..., C, C, 16) as (..., 4C, 4C)."""
+    *lead, across, _, _ = cells.shape
+    pixels: NDArray[Any] = cells.reshape(*lead, across, across, BLOCK, BLOCK).swapaxes(-3, -2)
+    return pixels.reshape(*lead, across * BLOCK, across * BLOCK)

@@ -1,0 +1,177 @@
+"""What a replay's directory holds: which files, how large, of what rows; and ``replay.json``, which says so.
+
+Owns the row's fields, the files' names and the layout file, whose replacement is the one instant at which a ring comes
+to be or becomes another one. Maps nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from carla_run.exits import Exit, ExitError
+from carla_td3.config import EnvironmentConfig
+from carla_td3.td3.replay.frames import ACTION, BLOCK, PRIVILEGED, SIDE, SIDES, VECTOR, frame_shape
+
+ROW = np.dtype(
+    [
+        ("step", "<i8"),  # finished transitions ever, this row's included
+        ("vector", "<f4", VECTOR),
+        ("action", "<f4", ACTION),
+        ("reward", "<f4"),
+        ("episode_step", "<u4"),  # 0 for the episode's first observation
+        ("terminated", "u1"),
+        ("truncated", "u1"),
+        ("unused", "V2"),  # keeps the rows 8-byte aligned
+    ]
+)
+META = "replay.json"
+PUBLISHED = "published"
+_FIXED = {"vector": VECTOR, "action": ACTION}
+
+
+class ReplayError(ExitError):
+    """A replay that can't be used; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
+
+
+def row_type(privileged: int = 0) -> np.dtype[np.void]:
+    """Return a row's fields, 8-byte aligned: ``ROW``'s, and behind them so many privileged numbers, if any."""
+    if not privileged:
+        return ROW
+    names = ROW.names or ()
+    formats = [*(ROW[name] for name in names), np.dtype(("<f4", (privileged,)))]
+    offsets = [*(ROW.fields[name][1] for name in names), ROW.itemsize]  # type: ignore[index]
+    size = ROW.itemsize + 4 * (privileged + privileged % 2)
+    return np.dtype({"names": [*names, "privileged"], "formats": formats, "offsets": offsets, "itemsize": size})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one ring is made of."""
+
+    capacity: int
+    """Rows that fit; row r lies in slot r % capacity."""
+    side: int = SIDE
+    """Pixels of a frame, both ways."""
+    first: int = 0
+    """The oldest row that may be drawn: those before it were not taken along when the ring was resized."""
+    generation: int = 0
+    """How often it was resized: each time into files of their own, beside the ones that count until then."""
+    privileged: int = 0
+    """Numbers of a row that the actor never sees; 0: there is no such column."""
+    planes: int = 1
+    """Of a frame."""
+
+    @property
+    def row(self) -> np.dtype[np.void]:
+        """A row's fields."""
+        return row_type(self.privileged)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of one frame."""
+        return prod(frame_shape(self.side, self.planes))
+
+    @property
+    def arrays(self) -> dict[str, int]:
+        """The bytes of frames and rows, by file name, in this order."""
+        number = f".{self.generation}" if self.generation else ""
+        return {
+            f"frames{number}.u8": self.capacity * self.frame_bytes,
+            f"rows{number}.bin": self.capacity * self.row.itemsize,
+        }
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The bytes of all files: ``arrays``, then the count of rows ever published, which no generation changes."""
+        return {**self.arrays, PUBLISHED: 8}
+
+    def write(self, directory: Path) -> None:
+        """Make this the ring that counts: durably, and at one instant.
+
+        Raises:
+            OSError: it can't be written, and whatever counted before still does.
+        """
+        temporary = directory / f"{META}.tmp"
+        resized = {"first": self.first, "generation": self.generation} if self.generation else {}
+        with temporary.open("w", encoding="utf-8") as meta:
+            json.dump({"capacity": self.capacity, **_expected(self), **resized}, meta)
+            meta.flush()
+            os.fsync(meta.fileno())
+        temporary.replace(directory / META)
+
+    @classmethod
+    def read(cls, directory: Path) -> Layout:
+        """Return the layout, once it and the files prove to be ours and whole.
+
+        Raises:
+            ReplayError: there is none, it can't be read, or it isn't this version's.
+        """
+        try:
+            meta = json.loads((directory / META).read_text(encoding="utf-8"))
+            across, _, depth = meta["frame"]
+            side, planes = BLOCK * across, max(1, depth // BLOCK**2)
+            found = cls(
+                int(meta.pop("capacity")),
+                side if side in SIDES else SIDE,
+                first=int(meta.pop("first", 0)),
+                generation=int(meta.pop("generation", 0)),
+                privileged=int(meta.get("privileged", 0)),
+                planes=planes,
+            )
+            whole = all((directory / name).stat().st_size == size for name, size in found.files.items())
+        except FileNotFoundError as error:
+            raise ReplayError(f"{directory}: holds no replay ({error.filename} is missing).") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ReplayError(f"{directory / META}: can't be read ({error}); choose another run directory.") from None
+        if meta != _expected(found) or not whole:
+            raise ReplayError(_unusable(directory, meta, found))
+        return found
+
+    def require_privileged(self, directory: Path, privileged: int) -> None:
+        """Refuse a ring whose rows hold another count of privileged numbers: what wasn't recorded can't be added.
+
+        Raises:
+            ReplayError: in one sentence.
+        """
+        if self.privileged != privileged:
+            set_it = f"set environment.privileged to {str(bool(self.privileged)).lower()}, or "
+            raise ReplayError(
+                f"{directory}: a row of this replay holds {self.privileged} privileged numbers, the configuration asks "
+                f"for {privileged}: {'' if self.privileged and privileged else set_it}choose another directory."
+            )
+
+
+def privileged_numbers(environment: EnvironmentConfig) -> int:
+    """Return how many privileged numbers a row of this environment's steps holds; 0 for none."""
+    return PRIVILEGED if environment.privileged else 0
+
+
+def bytes_for(capacity: int, side: int = SIDE, privileged: int = 0, planes: int = 1) -> int:
+    """Return the bytes on disk, and in RAM once all of it has been touched, of a ring of this many rows."""
+    return sum(Layout(capacity, side, privileged=privileged, planes=planes).files.values())
+
+
+def _expected(layout: Layout) -> dict[str, Any]:
+    """Return what ``replay.json`` says beside the ring's size; version 2 came with the privileged column."""
+    version = {"version": 2, "privileged": layout.privileged} if layout.privileged else {"version": 1}
+    return {
+        **version,
+        **_FIXED,
+        "row_bytes": layout.row.itemsize,
+        "frame": list(frame_shape(layout.side, layout.planes)),
+    }
+
+
+def _unusable(directory: Path, meta: dict[str, Any], found: Layout) -> str:
+    expected = _expected(found)
+    reason = "its files are cut short" if meta == expected else f"its layout is {meta}, expected {expected}"
+    return f"{directory}: this replay can't be used, {reason}: choose another run directory."

@@ -1,0 +1,200 @@
+"""What is read of one ring: how many steps it holds, which rows may be drawn, and their transitions as a batch.
+
+Owns what a row means to a reader. Writes nothing, and draws nothing: ``sampling`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from carla_td3.td3.replay.frames import FrameStack, frame_shape
+from carla_td3.td3.replay.layout import Layout, ReplayError
+from carla_td3.td3.replay.ring import Ring
+
+# Rows that the writer may be changing: an episode's first observation is published together with its first step.
+IN_FLIGHT = 2
+# Left out at the old end of a full ring: rows that the writer may advance while a batch is read.
+ADVANCE = 10
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions from s to s', m steps later: one, or with n-step returns as many as the episode has, up to n.
+
+    The first four frames of a row are the stack of s, its last four that of s'; for one step they share three.
+    """
+
+    frames: Tensor  # (B, 5, 21, 21, 16) uint8, space-to-depth, or (B, 8, …); before an episode's start its first one
+    vector: Tensor  # (B, 53) float32, of s
+    next_vector: Tensor  # (B, 53) float32, of s'
+    action: Tensor  # (B, 2) float32 in [-1, 1]
+    reward: Tensor  # (B,) float32, the sum of the m rewards, the k-th times γᵏ
+    terminated: Tensor  # (B,) float32: 1 where s' is terminal; 0 also where a time limit ended the episode
+    privileged: Tensor  # (B, P) float32, of s, never what the actor reads; P is 0 where the replay holds none
+    next_privileged: Tensor  # (B, P) float32, of s'
+    discount: Tensor  # (B,) float32: γᵐ⁻¹, 1 for one step
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device; the same tensors where they are there already."""
+        return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Batch]) -> Batch:
+        """Return one batch of several, in fresh memory."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
+
+    def __len__(self) -> int:
+        """How many transitions, B."""
+        return len(self.reward)
+
+    def __getitem__(self, rows: slice) -> Batch:
+        """Return some of the transitions, as views."""
+        return Batch(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+class Reader:
+    """The reading end of one ring; any number read while one writes."""
+
+    def __init__(self, ring: Ring, stack: FrameStack) -> None:
+        self._ring = ring
+        self._stack = stack
+
+    @property
+    def directory(self) -> Path:
+        """Of the ring."""
+        return self._ring.directory
+
+    @property
+    def capacity(self) -> int:
+        """Rows that fit."""
+        return self._ring.layout.capacity
+
+    @property
+    def layout(self) -> Layout:
+        """Capacity, frame size, and since when."""
+        return self._ring.layout
+
+    @property
+    def rows(self) -> int:
+        """Rows ever published: one a transition and one an episode."""
+        return int(self._ring.published[0])
+
+    @property
+    def size(self) -> int:
+        """Rows held now."""
+        kept = self.rows - max(0, self.layout.first - self._stack.reach)
+        return min(kept, self.capacity)
+
+    @property
+    def steps(self) -> int:
+        """Finished transitions ever written."""
+        rows = self.rows
+        return self._step(rows - 1) if rows else 0
+
+    @property
+    def episodes(self) -> int:
+        """Episodes ever begun: each has one row more than transitions."""
+        return self.rows - self.steps
+
+    def require_steps(self) -> None:
+        """Refuse a replay that holds no transition.
+
+        Raises:
+            ReplayError: in one sentence.
+        """
+        if self.steps == 0:
+            raise ReplayError(f"{self._ring.directory}: no transition to sample; collect some steps first.")
+
+    def oldest(self, head: int) -> int:
+        """Return the oldest row that is drawn when this is the row after the newest."""
+        return max(self.layout.first, head - self.capacity + IN_FLIGHT + self._stack.reach + ADVANCE)
+
+    def oldest_whole(self) -> int:
+        """Return the oldest row whose frame window the writer can't be changing now."""
+        return max(self.layout.first, self.rows - self.capacity + IN_FLIGHT + self._stack.reach)
+
+    def head(self, until: int | None) -> int:
+        """Return the row after the last that may be drawn: steps grow with the rows, so it is found by bisection."""
+        high = self.rows
+        if until is None or high == 0 or self._step(high - 1) <= until:
+            return high
+        low = self.oldest_whole()
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._step(middle) < until else (low, middle)
+        return low + (self._step(low) == until)  # not the next episode's first row, which may or may not be there yet
+
+    def has_transitions(self, oldest: int, head: int) -> bool:
+        """Return whether a transition arrives at any of the rows [oldest, head)."""
+        return head > oldest and self._step(head - 1) != self._step(oldest) - (self.episode_steps(oldest) > 0)
+
+    def episode_steps(self, rows: Any) -> NDArray[np.int64]:
+        """Return how many steps the rows' episodes had come to, 0 at first observations."""
+        found: NDArray[np.int64] = self._ring.rows["episode_step"][rows % self.capacity].astype(np.int64)
+        return found
+
+    def frames_in_row(self, n_step: int) -> int:
+        """Return how many frames one transition of a batch has."""
+        return self._stack.frames + self._stack.new(n_step)
+
+    def prefetch(self, rows: NDArray[np.int64]) -> None:
+        """Have the frames read of transitions that arrive at these rows."""
+        self._ring.fetch((rows - self._stack.reach) % self.capacity, self._stack.reach + 1 + IN_FLIGHT)
+
+    def gather(self, rows: NDArray[np.int64], head: int, n_step: int, gamma: float, frames: NDArray[np.uint8]) -> Batch:
+        """Return the transitions whose first steps arrive at these rows.
+
+        Args:
+            rows: B of them, below ``head``.
+            head: the row after the last that may be read.
+            n_step: as of ``sample``.
+            gamma: likewise.
+            frames: (B · ``frames_in_row``, bytes of a frame), where the batch's frames are written.
+        """
+        last, first = self._last_rows(rows, head, n_step), rows - self.episode_steps(rows)
+        stacks = rows[:, None] + self._stack.before, last[:, None] + self._stack.arrived[-self._stack.new(n_step) :]
+        windows = np.maximum(np.concatenate(stacks, axis=1), first[:, None]) % self.capacity
+        np.take(self._ring.frames, windows.ravel(), axis=0, out=frames, mode="clip")  # "raise" would copy twice
+        before, stepped, arrived = self._ring.rows_at(np.stack((rows - 1, rows, last)) % self.capacity)
+        none = np.empty((len(rows), 0))
+        columns = (
+            *(before["vector"], arrived["vector"], stepped["action"]),
+            *(self._return(rows, last, n_step, gamma), arrived["terminated"]),
+            *(each["privileged"] if self.layout.privileged else none for each in (before, arrived)),
+            gamma ** (last - rows),
+        )
+        return Batch(
+            torch.from_numpy(frames).view(*windows.shape, *frame_shape(self.layout.side, self.layout.planes)),
+            *(torch.from_numpy(np.ascontiguousarray(column, dtype=np.float32)) for column in columns),
+        )
+
+    def _last_rows(self, rows: NDArray[np.int64], head: int, n_step: int) -> NDArray[np.int64]:
+        """Return the rows at which the n-th steps arrive, or the last ones of their episodes that lie below ``head``.
+
+        An episode that was broken off ends where another one's first row follows.
+        """
+        last = rows
+        for _ in range(n_step - 1):
+            here, after = self._ring.rows_at(np.stack((last, last + 1)) % self.capacity)
+            follows = (last + 1 < head) & (after["episode_step"] == here["episode_step"] + 1)
+            goes_on = follows & (here["terminated"] == 0) & (here["truncated"] == 0)
+            last = last + goes_on
+        return last
+
+    def _return(self, rows: NDArray[np.int64], last: NDArray[np.int64], n_step: int, gamma: float) -> NDArray[Any]:
+        """Return Σ γᵏ rₖ over the steps that arrive at ``rows`` to ``last``, (B,)."""
+        steps = np.arange(n_step)
+        rewards = self._ring.rows["reward"][(rows[:, None] + steps) % self.capacity]
+        summed: NDArray[Any] = np.where(steps <= (last - rows)[:, None], rewards * gamma**steps, 0).sum(axis=1)
+        return summed
+
+    def _step(self, row: int) -> int:
+        return int(self._ring.rows["step"][row % self.capacity])

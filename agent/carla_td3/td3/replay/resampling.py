@@ -1,0 +1,65 @@
+"""What another frame size makes of what is there: of stored frames, and of the weights that read the encoder's cells.
+
+Pure arithmetic over grids whose cells overlap by area. Owns no file and no network. Frames are averaged by area, as
+OpenCV's INTER_AREA does when it shrinks (a test holds the two together); OpenCV itself would stay in the learner's
+memory, and this is done when memory is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from carla_td3.td3.replay.frames import convolved_sides, depth_to_space, space_to_depth
+
+_READER = "encoder.trunk.weight"  # the layer after the convolutions, in networks, targets and Adam's state
+
+
+def shares(before: int, after: int) -> NDArray[np.float32]:
+    """Return (after, before): of each old cell's length, the share that lies in each new cell; columns add up to 1."""
+    old, new = np.linspace(0, 1, before + 1), np.linspace(0, 1, after + 1)
+    begin, end = np.maximum(new[:-1, None], old[None, :-1]), np.minimum(new[1:, None], old[None, 1:])
+    share: NDArray[np.float32] = (before * np.clip(end - begin, 0, None)).astype(np.float32)
+    return share
+
+
+def frames(cells: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Return a plane of stored frames (N, C, C, 16) at another size, (N, S/4, S/4, 16): area averages, rounded."""
+    pixels = depth_to_space(cells).astype(np.float32)
+    weights = shares(pixels.shape[-1], side)
+    weights /= weights.sum(axis=1, keepdims=True)
+    averaged = weights @ pixels @ weights.T
+    return space_to_depth(np.rint(averaged).astype(np.uint8))
+
+
+def adapted(state: Mapping[str, Tensor], side: int) -> tuple[dict[str, Tensor], int | None]:
+    """Return a TD3's state for frames of ``side`` pixels, and the side that it was learned with if that is another.
+
+    Convolutions, heads and their moments are as they were. The layer after the convolutions reads another grid: a
+    weight is spread over the new cells that its old cell covers, so that even features give what they gave; Adam's
+    moments are averaged by area.
+    """
+    across = convolved_sides(side)[-1]
+    readers = {name: value for name, value in state.items() if _READER in name and value.dim() == 2}
+    if not readers:  # a driver without pictures
+        return dict(state), None
+    channels = next(len(value) for name, value in state.items() if name.endswith("online.encoder.conv3.weight"))
+    found = {round((value.shape[1] / channels) ** 0.5) for value in readers.values()}
+    if found == {across}:
+        return dict(state), None
+    before = found.pop()
+    spread = torch.from_numpy(shares(before, across))
+    averaged = spread / spread.sum(dim=1, keepdim=True)
+    ways = {name: averaged if name.startswith("adam.") else spread for name in readers}
+    return {**state, **{name: _read(readers[name], way, channels) for name, way in ways.items()}}, before
+
+
+def _read(weight: Tensor, way: Tensor, channels: int) -> Tensor:
+    """Return (features, cells × channels) over another grid; ``way`` (after, before) is applied down and across."""
+    after, before = way.shape
+    grid = weight.view(len(weight), before, before, channels)
+    return torch.einsum("yb,xd,fbdc->fyxc", way, way, grid).reshape(len(weight), after * after * channels).contiguous()

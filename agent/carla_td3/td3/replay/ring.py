@@ -1,0 +1,202 @@
+"""The files of the replay: a memory-mapped ring of frames and rows, allocated whole, written by one process.
+
+Owns the files' allocation and mapping and ``lock``, in the replay's directory, and the sentences for people when they
+can't be used. Knows nothing of episodes or sampling.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carla_td3.td3.replay.frames import DEFAULT, FrameStack
+from carla_td3.td3.replay.layout import META, Layout, ReplayError, bytes_for
+
+
+class NoRoomError(ReplayError):
+    """The disk is too small; the caller, which knows what it asked for, says it in a sentence."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The mapped files. Read-only without a lock."""
+
+    directory: Path
+    layout: Layout
+    frames: NDArray[np.uint8]  # (capacity, 7056 or 4096 a plane)
+    rows: NDArray[Any]  # (capacity,) of the layout's row
+    published: NDArray[np.int64]  # (1,): rows ever published; row r lies in slot r % capacity
+    pages: mmap.mmap  # what ``frames`` is a view of
+    lock: IO[bytes] | None
+
+    @classmethod
+    def create(cls, directory: Path, capacity: int, stack: FrameStack = DEFAULT, privileged: int = 0) -> Ring:
+        """Open the ring for writing; allocate it first where there is none.
+
+        Raises:
+            ReplayError: the disk is too small, another process writes, or the ring is of another capacity, frame size
+                or row.
+        """
+        with contextlib.ExitStack() as on_error:
+            lock = on_error.enter_context(locked(directory))
+            if not (directory / META).exists():
+                _create(directory, Layout(capacity, stack.side, privileged=privileged, planes=stack.planes))
+            found = Layout.read(directory)
+            found.require_privileged(directory, privileged)
+            _require_same(directory, found, capacity, stack)
+            ring = cls.mapped(directory, found, lock)
+            on_error.pop_all()
+        return ring
+
+    @classmethod
+    def open(cls, directory: Path, writable: bool) -> Ring:
+        """Open an existing ring, whatever its capacity.
+
+        Raises:
+            ReplayError: there is none, it has another layout, or (writable) another process writes.
+        """
+        layout = Layout.read(directory)
+        return cls.mapped(directory, layout, locked(directory) if writable else None)
+
+    @classmethod
+    def mapped(cls, directory: Path, layout: Layout, lock: IO[bytes] | None) -> Ring:
+        """Map allocated files, for writing if there is a lock."""
+        pages, rows, published = (_map(directory / name, lock is not None) for name in layout.files)
+        if lock is None:
+            # Frames are drawn from all over: what the kernel reads ahead, 128 KiB to 8 MiB a fault, is for nothing.
+            pages.madvise(mmap.MADV_RANDOM)
+        frames = np.frombuffer(pages, np.uint8).reshape(layout.capacity, layout.frame_bytes)
+        return cls(
+            directory, layout, frames, np.frombuffer(rows, layout.row), np.frombuffer(published, "<i8"), pages, lock
+        )
+
+    def rows_at(self, slots: NDArray[np.int64]) -> NDArray[Any]:
+        """Return copies of the rows in these slots, in the same shape."""
+        # As bytes: numpy copies what has fields one field at a time, which takes ten times as long.
+        whole = self.rows.view((np.void, self.rows.itemsize))
+        return whole.take(slots, mode="clip").view(self.rows.dtype)
+
+    def flush(self) -> None:
+        """Wait until frames and rows are on the disk."""
+        for name in self.layout.arrays:
+            with (self.directory / name).open("rb") as file:
+                os.fsync(file.fileno())
+
+    def fetch(self, slots: NDArray[np.int64], count: int) -> None:
+        """Have the kernel read ``count`` frames from each slot on, those that memory lacks; return before they came."""
+        starts = slots * self.layout.frame_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        ends = np.minimum((slots + count) * self.layout.frame_bytes, self.frames.size)
+        with contextlib.suppress(OSError):  # no more than a hint
+            for start, length in zip(starts.tolist(), (ends - starts).tolist(), strict=True):
+                self.pages.madvise(mmap.MADV_WILLNEED, start, length)
+
+
+def locked(directory: Path) -> IO[bytes]:
+    """Return the lock file, held: the kernel lets go of it when the process ends, however it ends.
+
+    Raises:
+        ReplayError: another process holds it, or the directory can't be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        # Another user who could open it could hold it for ever.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        lock = os.fdopen(os.open(directory / "lock", flags, 0o600), "ab")
+    except OSError as error:
+        raise ReplayError(f"{directory}: can't be written ({error.strerror}); choose another run directory.") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise ReplayError(f"{directory}: another process writes this replay; stop that run first.") from None
+    return lock
+
+
+def allocate(directory: Path, files: Mapping[str, int]) -> None:
+    """Reserve every block now: a sparse map on a full disk would end in SIGBUS in the middle of the night.
+
+    Args:
+        directory: of the ring; what a killed allocation left there under these names is truncated.
+        files: their bytes, by name.
+
+    Raises:
+        NoRoomError: the disk is too small; none of the files is there.
+        ReplayError: the disk refuses them for another reason; neither.
+    """
+    try:
+        for name, size in files.items():
+            with (directory / name).open("wb") as file:
+                _require_space(directory, size)
+                os.posix_fallocate(file.fileno(), 0, size)
+                os.fsync(file.fileno())
+    except (OSError, NoRoomError) as error:
+        for name in files:
+            (directory / name).unlink(missing_ok=True)
+        if isinstance(error, NoRoomError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise NoRoomError(f"{directory}: the disk has no room for {size} bytes.") from None
+        raise ReplayError(f"{directory}: {error}.") from None
+
+
+def free_bytes(directory: Path) -> int:
+    """Return what the directory's disk has free."""
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _require_space(directory: Path, size: int) -> None:
+    # Some filesystems accept a reservation that they can't honour, or spend minutes before they refuse it.
+    if size > free_bytes(directory):
+        raise NoRoomError(f"{directory}: the disk has no room for {size} bytes.")
+
+
+def _create(directory: Path, layout: Layout) -> None:
+    try:
+        allocate(directory, layout.files)
+        layout.write(directory)
+    except NoRoomError:
+        raise ReplayError(_too_small(directory, layout)) from None
+    except OSError as error:
+        raise ReplayError(f"{directory}: {error}.") from None
+
+
+def _too_small(directory: Path, layout: Layout) -> str:
+    free, needed = free_bytes(directory), sum(layout.files.values())
+    fitting = free // bytes_for(1, layout.side, layout.privileged, layout.planes)
+    return (
+        f"{directory}: a replay of {layout.capacity} rows needs {needed / 2**20:.0f} MiB and the disk has "
+        f"{free / 2**20:.0f} MiB free: free some disk there, or set replay.capacity to at most {fitting}."
+    )
+
+
+def _require_same(directory: Path, found: Layout, capacity: int, stack: FrameStack) -> None:
+    require_planes(directory, found, stack)
+    if (found.capacity, found.side) != (capacity, stack.side):
+        raise ReplayError(
+            f"{directory}: holds a ring of {found.capacity} rows of {found.side}×{found.side} pixels, the "
+            f"configuration asks for {capacity} of {stack.side}×{stack.side}: training resizes it when it starts; "
+            f"set replay.capacity to {found.capacity}, or choose another run directory."
+        )
+
+
+def require_planes(directory: Path, found: Layout, stack: FrameStack) -> None:
+    """Raise ReplayError if the frames have other planes: nothing makes colours of grey, or a view of none."""
+    if found.planes != stack.planes:
+        raise ReplayError(
+            f"{directory}: holds frames of {found.planes} planes, environment.camera gives {stack.planes}: set its "
+            "channels and narrow as they were, or choose another run directory."
+        )
+
+
+def _map(path: Path, writable: bool) -> mmap.mmap:
+    with path.open("r+b" if writable else "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)

@@ -1,0 +1,156 @@
+"""The heartbeat: ``agent.json`` once a second, from a thread of the learner.
+
+Owns that file and the beat, at which memory is read too. Reads figures that others set, never waits for them, and
+never stops training: a failed write is forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from carla_run.files import write_whole
+from carla_run.heartbeat import (
+    CollectorBeat,
+    CollectorFigures,
+    CollectorState,
+    Cuda,
+    Heartbeat,
+    MemoryFigures,
+    Phase,
+)
+from carla_run.paths import RunPaths
+from carla_td3.exchange.status import Snapshot, Status
+
+INTERVAL_S = 1.0
+CONNECTS = (Phase.STARTING, Phase.WARMING, Phase.COLLECTING)
+"""Phases in which collectors that connect, all of them, keep the learner waiting."""
+
+
+@dataclass
+class Vitals:
+    """What the learner's main thread says about itself; each field is set by one assignment."""
+
+    phase: Phase = Phase.STARTING
+    step: int = 0
+    updates: int = 0
+    total_steps: int = 0
+    device: str = ""
+    batch: int = 0
+    micro_batch: int = 0
+    cuda: Cuda | None = None
+    """None where nobody asked for it."""
+    gave_way: str = ""
+    """The event of memory by which device or micro-batch is what nobody asked for; empty for none."""
+    update_ms: float | None = None
+    collector_restarts: dict[int, int] = field(default_factory=dict)
+    """Of each collector, by its number."""
+    collector_steps: Sequence[int] = ()
+    """In each one's ring."""
+    exit_code: int | None = None
+
+
+class MemoryReadings(Protocol):
+    """What the beat asks of memory (``carla_td3.memory.watermarks``, which this room doesn't enter)."""
+
+    collector_pids: dict[int, int | None]
+
+    @property
+    def now(self) -> Mapping[str, float]:
+        """The last reading, MiB by name."""
+
+    @property
+    def peaks(self) -> Mapping[str, Mapping[str, float]]:
+        """The maxima by phase, MiB by name."""
+
+    def read(self, phase: str) -> None:
+        """Read what is held now, and raise the maxima of a phase."""
+
+
+class Pulse:
+    """The thread. Use as a context manager: the last line is written when it ends."""
+
+    def __init__(self, run: RunPaths, vitals: Vitals, statuses: Sequence[Status], memory: MemoryReadings) -> None:
+        self._run = run
+        self._vitals = vitals
+        self._statuses = statuses
+        self._memory = memory
+        self._failed = False
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Pulse:
+        self._write()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self._write()
+
+    def _beat(self) -> None:
+        while not self._end.wait(INTERVAL_S):
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            write_whole(self._run.heartbeat, self._figures().json(), durable=False)
+        except OSError:
+            pass
+        except Exception:  # of a card that fails, say: whatever it is, silence would be taken for a hang
+            if not self._failed:
+                traceback.print_exc()
+            self._failed = True
+
+    def _figures(self) -> Heartbeat:
+        vitals, collectors = self._vitals, [status.read() for status in self._statuses]
+        waiting = all(each.state is CollectorState.CONNECTING for each in collectors) and vitals.phase in CONNECTS
+        phase = Phase.WAITING_FOR_SIMULATOR if waiting else vitals.phase
+        self._memory.read(phase.value)
+        return Heartbeat(
+            time=round(time.time(), 3),
+            pid=os.getpid(),
+            phase=phase,
+            step=vitals.step,
+            total_steps=vitals.total_steps,
+            updates=vitals.updates,
+            episode=sum(each.episodes for each in collectors),
+            device=vitals.device,
+            batch=vitals.batch,
+            micro_batch=vitals.micro_batch,
+            cuda=vitals.cuda,
+            gave_way=vitals.gave_way or None,
+            update_ms=vitals.update_ms,
+            ticks=sum(each.ticks for each in collectors),
+            tick_outstanding_s=round(max(each.outstanding_s for each in collectors), 3),
+            collector=CollectorFigures(self._memory.collector_pids.get(0), collectors[0].state),
+            collector_restarts=sum(vitals.collector_restarts.values()),
+            collectors=self._listed(collectors) if len(collectors) > 1 else (),
+            memory=self._held(),
+            exit_code=vitals.exit_code,
+        )
+
+    def _listed(self, collectors: Sequence[Snapshot]) -> tuple[CollectorBeat, ...]:
+        vitals = self._vitals
+        return tuple(
+            CollectorBeat(
+                pid=self._memory.collector_pids.get(number),
+                state=each.state,
+                steps=vitals.collector_steps[number] if number < len(vitals.collector_steps) else 0,
+                ticks=each.ticks,
+                tick_outstanding_s=round(each.outstanding_s, 3),
+                restarts=vitals.collector_restarts.get(number, 0),
+            )
+            for number, each in enumerate(collectors)
+        )
+
+    def _held(self) -> MemoryFigures:
+        now = self._memory.now
+        device = {name.removeprefix("device_"): mib for name, mib in now.items() if name.startswith("device_")}
+        return MemoryFigures(now.get("learner"), now.get("collector"), device or None, self._memory.peaks)

@@ -1,0 +1,45 @@
+"""The first event of a learner: that the run starts or goes on, with what, and what is different from last time.
+
+Owns the events ``started`` and ``resumed``, and that ``config.yaml`` is replaced after them. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from carla_run.paths import RunPaths
+from carla_run.readers import leaves
+from carla_td3.config import AgentConfig, dump
+from carla_td3.run_directory import provenance, read_overrides, save_config
+from carla_td3.telemetry.events import EventLog
+from carla_td3.trainer.pacing import Counters
+
+
+def announce(events: EventLog, run: RunPaths, config: AgentConfig, counters: Counters) -> None:
+    """Log that the run begins or goes on, then save its configuration.
+
+    Raises:
+        OSError: the configuration can't be saved.
+    """
+    events.append(
+        "started" if counters.saved_updates < 0 and counters.steps == 0 else "resumed",
+        steps=counters.steps,
+        updates=counters.updates,
+        config_digest=config.digest(),
+        overrides=read_overrides(run),
+        changed=changed(run, config),
+        **provenance(),
+    )
+    save_config(run, config)
+
+
+def changed(run: RunPaths, config: AgentConfig) -> dict[str, list[Any]]:
+    """Return the dotted keys whose value isn't that of the run's last ``config.yaml``: what it was, and what it is."""
+    try:
+        before = dict(leaves(yaml.safe_load(run.config.read_text(encoding="utf-8"))))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, AttributeError):
+        return {}  # there is none, or a person has spoilt it: the options have said so where it mattered
+    now = dict(leaves(dump(config, address=False)))
+    return {key: [before.get(key), value] for key, value in now.items() if before.get(key) != value}

@@ -1,0 +1,222 @@
+"""Checkpoints of a run: complete or absent, verified when loaded, nothing unpickled.
+
+Owns ``checkpoints/step-000120000/`` and ``checkpoints/latest`` in a run directory. Knows tensors by name and everything
+else as plain data; what they mean is the learner's business.
+
+A directory holds ``tensors.safetensors``, ``values.json`` (counters, random states) and ``manifest.json`` (step,
+architecture, configuration digest, versions, score, and the other files' SHA-256). It is written under a temporary
+name, synced, renamed, and only then named in ``latest``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from carla_run.atomic_directory import newest_first, publish
+from carla_run.exits import Exit, ExitError
+from carla_run.files import sync, write_synced
+
+_TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "values.json", "manifest.json"
+_PATTERN = "step-*"
+_FORMAT = 1
+
+
+class CheckpointError(ExitError):
+    """A checkpoint that can't be written or used; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What ``load`` found."""
+
+    path: Path
+    step: int
+    tensors: dict[str, Tensor]  # on the CPU
+    values: dict[str, Any]
+    manifest: dict[str, Any]
+    skipped: tuple[str, ...]  # a sentence on each newer checkpoint that was damaged and passed over
+
+
+def save(
+    run_dir: Path,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Any],
+    *,
+    architecture: Mapping[str, Any],
+    config_digest: str,
+    keep: int,
+    score: float | None = None,
+) -> Path:
+    """Write a checkpoint, name it in ``latest``, and remove all but the newest ``keep`` and the best.
+
+    Args:
+        run_dir: the run directory.
+        step: environment steps done; names the directory.
+        tensors: contiguous CPU tensors by name (``TD3.state()``).
+        values: everything else, as plain data for JSON.
+        architecture: the widths that a loader must share, by name.
+        config_digest: ``AgentConfig.digest()``.
+        keep: how many of the newest stay.
+        score: what "best" means, higher is better; None where nothing was evaluated.
+
+    Raises:
+        CheckpointError: disk full, read-only directory; the earlier checkpoints are as they were.
+    """
+    root = run_dir / "checkpoints"
+    final = root / f"step-{step:09d}"
+    manifest = {
+        "format": _FORMAT,
+        "step": step,
+        "architecture": dict(architecture),
+        "config_digest": config_digest,
+        "score": score,
+        "versions": _versions(),
+    }
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        publish(final, lambda folder: _write(folder, tensors, values, manifest))
+        _prune(root, keep)
+    except (OSError, safetensors.SafetensorError) as error:
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        raise CheckpointError(
+            f"{final}: can't be written ({_reason(error)}); earlier checkpoints are untouched: "
+            f"free {size / 2**20:.0f} MiB or make the directory writable."
+        ) from None
+    return final
+
+
+def load(run_dir: Path, architecture: Mapping[str, Any]) -> Checkpoint:
+    """Return the checkpoint that ``latest`` names, or the newest whole one where that is damaged.
+
+    Raises:
+        CheckpointError: there is none, none is whole, or it is of another architecture.
+    """
+    skipped: list[str] = []
+    for path in newest_first(run_dir / "checkpoints", _PATTERN):
+        try:
+            checkpoint = _read(path, tuple(skipped))
+        except CheckpointError as error:
+            skipped.append(str(error))
+            continue
+        _require_same(path, checkpoint.manifest["architecture"], architecture)
+        return checkpoint
+    if skipped:
+        raise CheckpointError(f"{skipped[0]} No older one is whole either.")
+    raise CheckpointError(f"{run_dir}: holds no checkpoint; start without --resume, or name the run that has one.")
+
+
+def exists(run_dir: Path) -> bool:
+    """Return whether the run has a finished checkpoint, whole or not."""
+    return bool(newest_first(run_dir / "checkpoints", _PATTERN))
+
+
+def read(path: Path, architecture: Mapping[str, Any]) -> Checkpoint:
+    """Return one given checkpoint, ``checkpoints/step-…``, verified.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or of another architecture.
+    """
+    checkpoint = _read(path, ())
+    _require_same(path, checkpoint.manifest["architecture"], architecture)
+    return checkpoint
+
+
+def _read(path: Path, skipped: tuple[str, ...]) -> Checkpoint:
+    try:
+        manifest = json.loads((path / _MANIFEST).read_bytes())
+        if manifest["format"] != _FORMAT:
+            raise CheckpointError(f"{path}: has format {manifest['format']}, expected {_FORMAT}; use its own version.")
+        for name in (_TENSORS, _VALUES):
+            if _sha256(path / name) != manifest["sha256"][name]:
+                raise CheckpointError(f"{path / name}: is damaged (its SHA-256 is not the manifest's); delete {path}.")
+        tensors = safetensors.torch.load_file(path / _TENSORS)
+        values = json.loads((path / _VALUES).read_bytes())
+        return Checkpoint(path, int(manifest["step"]), tensors, values, manifest, skipped)
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{path}: can't be read ({_reason(error)}); delete it to use an older one.") from None
+
+
+def _require_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    for name in sorted({*saved, *wanted}):
+        # Through JSON, for tuples come back as lists.
+        ours, theirs = json.loads(json.dumps(wanted.get(name))), saved.get(name)
+        if ours != theirs:
+            trained = f"without {name}" if theirs is None else f"with {name} = {theirs}"
+            mended = f"leave {name} out" if theirs is None else f"set {name} to {theirs}"
+            raise CheckpointError(
+                f"{path}: was trained {trained}, the configuration says {ours}: {mended}, or start another run "
+                "directory."
+            )
+
+
+def _write(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+    # From the tensors' own memory to the file: serialised first, it would be there a second time.
+    safetensors.torch.save_file(dict(tensors), folder / _TENSORS)
+    sync(folder / _TENSORS)
+    write_synced(folder / _VALUES, _json(values))
+    sums = {name: _sha256(folder / name) for name in (_TENSORS, _VALUES)}
+    write_synced(folder / _MANIFEST, _json({**manifest, "sha256": sums}))
+
+
+def _prune(root: Path, keep: int) -> None:
+    scores = _scores(root)
+    best = sorted(scores, key=lambda path: (scores[path], path.name))[-1:]  # the newest among equals
+    keepers = {*newest_first(root, _PATTERN)[:keep], *best}
+    for path in newest_first(root, _PATTERN):
+        if path not in keepers:
+            shutil.rmtree(path, ignore_errors=True)  # the new checkpoint stands, whatever happens to this one
+
+
+def _scores(root: Path) -> dict[Path, float]:
+    scores = {}
+    for path in newest_first(root, _PATTERN):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            scores[path] = float(json.loads((path / _MANIFEST).read_bytes())["score"])
+    return scores
+
+
+def _sha256(path: Path) -> str:
+    """Return the digest of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(2**20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _reason(error: Exception) -> str:
+    """Return the system's own words; safetensors passes on no more than its number."""
+    number = error.errno if isinstance(error, OSError) else re.search(r"os error (\d+)", str(error))
+    return repr(error) if number is None else os.strerror(int(number if isinstance(number, int) else number[1]))
+
+
+def _json(plain: Mapping[str, Any]) -> bytes:
+    return json.dumps(plain, indent=1).encode()
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "safetensors": safetensors.__version__,
+    }

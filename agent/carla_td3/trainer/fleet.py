@@ -1,0 +1,155 @@
+"""All collectors of a run: allowed their steps, started, heard, watched, stopped.
+
+Owns what is done to all of them at once. What becomes of one is its ``collector_supervisor``'s business; what is whose,
+``shares`` knows.
+"""
+
+from __future__ import annotations
+
+import functools
+import select
+import time
+from collections.abc import Sequence
+
+from carla_run.heartbeat import CollectorState
+from carla_run.paths import RunPaths
+from carla_td3.config import AgentConfig
+from carla_td3.exchange.status import Pace, Status
+from carla_td3.telemetry.events import EventLog
+from carla_td3.trainer.checkpoint_store import CheckpointStore
+from carla_td3.trainer.collector_process import CollectorProcess
+from carla_td3.trainer.collector_supervisor import CollectorSupervisor
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.remote import Cluster
+from carla_td3.trainer.reporter import Reporter
+from carla_td3.trainer.shares import Standing, step_limits
+
+DRIVING = frozenset({CollectorState.STEPPING, CollectorState.WAITING, CollectorState.EVALUATING})
+"""States of a collector that has its simulator."""
+
+
+class Fleet:
+    """The collectors of one run, numbered from 0 on; the first one evaluates, while the others wait."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        run: RunPaths,
+        statuses: Sequence[Status],
+        *,
+        learner: Learner,
+        store: CheckpointStore,
+        reporter: Reporter,
+        events: EventLog,
+    ) -> None:
+        count = config.training.collectors
+        self._at_work = _at_work(config)
+        self._statuses, self._learner = statuses, learner
+        self._paces = [Pace.of(run.exchange, number) for number in range(count)]
+        self._most = max(1, config.training.max_lead_steps // count)
+        if count > 1:  # whatever an earlier learner left there
+            self.halt()
+            for status in statuses:
+                status.end_collector()
+        self._grace_s = config.collector.stop_grace_s
+        self._cluster = Cluster(config, run) if config.cluster.address else None
+        self._processes = [
+            CollectorProcess(config, run, status, number, self._cluster) for number, status in enumerate(statuses)
+        ]
+        self._supervisors = [
+            CollectorSupervisor(
+                *(config, run, process, number),
+                learner=learner,
+                store=store,
+                reporter=reporter,
+                events=events,
+                others_may_drive=functools.partial(self._others_may_drive, number),
+            )
+            for number, process in enumerate(self._processes)
+        ]
+
+    def allow(self, steps: int) -> None:
+        """Let the run have so many steps."""
+        steps -= self._learner.steps_of_others
+        standings = [
+            Standing(own, pace.step_limit, status.state in DRIVING)
+            for own, pace, status in zip(self._learner.collector_steps, self._paces, self._statuses, strict=True)
+        ]
+        for pace, limit in zip(self._paces, step_limits(steps, standings, self._most), strict=True):
+            pace.step_limit = limit
+
+    def halt(self) -> None:
+        """Allow no further step."""
+        for pace in self._paces:
+            pace.step_limit = 0
+
+    def start(self) -> None:
+        """Start the collectors that are at work."""
+        for supervisor in self._supervisors[: self._at_work]:
+            supervisor.start()
+
+    def apply(self, config: AgentConfig, starts: bool) -> None:
+        """Have as many collectors at work as a configuration asks for.
+
+        Args:
+            config: that holds from now on.
+            starts: whether those that come back are started now.
+        """
+        before, self._at_work = self._at_work, _at_work(config)
+        for number in range(self._at_work, before):
+            self._supervisors[number].retire()
+            if self._cluster is not None:
+                self._cluster.release(number)
+        for supervisor in self._supervisors[before : self._at_work] if starts else ():
+            supervisor.start()
+
+    def evaluate(self) -> None:
+        """Have the present weights evaluated."""
+        self._supervisors[0].evaluate()
+
+    def hear(self, timeout_s: float = 0.0) -> None:
+        """Handle what the collectors report; wait up to ``timeout_s`` where there is nothing yet.
+
+        Raises:
+            AgentError: the run can't go on.
+        """
+        if timeout_s > 0 and len(self._supervisors) > 1:
+            channels = [process.channel for process in self._processes if process.channel is not None]
+            select.select(channels, [], [], timeout_s)
+            timeout_s = 0.0
+        for supervisor in self._supervisors:
+            supervisor.hear(timeout_s)
+
+    def watch(self) -> None:
+        """Replace collectors that ended or hang, or have nothing more to do in their towns.
+
+        Raises:
+            AgentError: too many in a row have done nothing.
+        """
+        for supervisor in self._supervisors[: self._at_work]:
+            supervisor.watch()
+
+    def stop(self) -> None:
+        """Let the collectors give their simulators back and end, or end them; their reports can still be heard."""
+        for process in self._processes:
+            process.ask_to_stop()
+        until_s = time.monotonic() + self._grace_s
+        for process in self._processes:
+            process.stop(max(0.0, until_s - time.monotonic()))
+
+    def close(self) -> None:
+        """End the collectors that still run, and forget them."""
+        for supervisor in self._supervisors:
+            supervisor.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def _others_may_drive(self, number: int) -> bool:
+        """Return whether of some collector beside this one nothing is known that keeps it from driving."""
+        at_work = self._supervisors[: self._at_work]
+        return any(not other.fails for at, other in enumerate(at_work) if at != number)
+
+
+def _at_work(config: AgentConfig) -> int:
+    """Return how many collectors are to drive."""
+    return min(config.training.collectors, config.collector.at_work or config.training.collectors)

@@ -1,0 +1,336 @@
+"""The learner's side of the data: batches in, weights out, checkpoints kept.
+
+Owns the TD3 state, the reading ends of the rings and the writing end of the weights. Never imports ``carla`` or the
+environment (a test holds that): the process it lives in must survive what the client library does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Collection
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from carla_run.paths import RunPaths
+from carla_td3.config import AgentConfig, ConfigError
+from carla_td3.cuda import choose_device, limit_memory
+from carla_td3.exchange.weights import WeightsFile, flatten
+from carla_td3.exits import is_out_of_memory
+from carla_td3.memory import free, heap, snapshot
+from carla_td3.memory.recovery import Recovery, Shortage
+from carla_td3.seeding import Purpose, derived_seed
+from carla_td3.td3.dry_run import dry_run
+from carla_td3.td3.kernels import arithmetic
+from carla_td3.td3.kernels.means import Means
+from carla_td3.td3.placement import HOST
+from carla_td3.td3.replay.frames import FrameStack
+from carla_td3.td3.replay.layout import privileged_numbers
+from carla_td3.td3.replay.replay import Replay, ReplayError
+from carla_td3.td3.replay.resampling import adapted
+from carla_td3.td3.replay.sampling import Rings
+from carla_td3.td3.td3 import TD3
+from carla_td3.telemetry.events import EventLog
+from carla_td3.trainer import checkpoint
+from carla_td3.trainer.batches import Batches
+from carla_td3.trainer.pacing import Counters, Pacing, resumed
+
+_SMOOTHING = 0.05
+"""Of the milliseconds an update takes: a mean over about the last 20."""
+
+_ADAPTED = (
+    "what was learned was learned with other frames: learning goes on from adapted features, as another experiment"
+)
+
+
+class Learner:
+    """Networks of one run, continued from its last checkpoint if there is one.
+
+    Args:
+        config: of the run.
+        run: where it lives.
+        device: as ``memory.preflight`` decided; None for what the configuration names.
+        gave_way: what ``memory.preflight`` gave up for memory's sake already; empty for nothing.
+
+    Raises:
+        ConfigError: the device isn't there, or demonstrations were recorded elsewhere.
+        ReplayError: demonstrations can't be used.
+        CheckpointError: the run's checkpoint is damaged or of another architecture.
+    """
+
+    def __init__(
+        self, config: AgentConfig, run: RunPaths, device: torch.device | None = None, gave_way: str = ""
+    ) -> None:
+        self._config = config
+        self._run = run
+        self.gave_way = gave_way
+        """The last event of memory by which ``device`` or ``micro_batch`` is what nobody asked for; empty for none."""
+        _use_threads(config)
+        heap.keep()
+        chosen = choose_device(config.device) if device is None else device
+        on_cuda = chosen.type == "cuda"
+        self._limit(chosen)
+        stack, privileged = FrameStack.of(config.environment.camera), privileged_numbers(config.environment)
+        self._td3 = TD3(config.td3, chosen, config.seed, config.memory.offload if on_cuda else (), stack, privileged)
+        self._events = EventLog(run.agent_events)
+        self._recovery = Recovery(
+            config.td3.batch_size,
+            config.td3.micro_batch,
+            self._td3.release,
+            self._tell_shortage,
+            device_is_full=self.device_is_full,
+            last_resort=self._leave_for_the_cpu if on_cuda and config.device == "auto" else None,
+        )
+        self._counters = Counters(steps=0, updates=0)
+        self._last_pacing: Pacing | None = None
+        self.checkpoint: str | None = None
+        """Name of the last checkpoint, ``step-…``; None before the first."""
+        self._told_precision = False
+        self._tell_precision()
+        if checkpoint.exists(run.path):
+            self._restore()
+        policy = flatten(self._td3.policy_state())
+        self._weights = WeightsFile.create(run.exchange / "weights.bin", policy.size)
+        self._batches = Batches(config)
+        self._rings: dict[int, Replay] = {}
+        self._replay: Rings | None = None
+        for collector in run.rings():
+            # One that can't be opened yet was left half made; its collector makes it whole, or says what is wrong.
+            with contextlib.suppress(ReplayError):
+                self.open_ring(collector)
+        pacing = Pacing.of(config, self._last_pacing, self.steps)
+        self._counters, self.pacing = resumed(self.counters(), pacing, config.training.total_steps)
+        """How updates follow steps; saved with each checkpoint."""
+        self._losses = Means()
+        self.update_ms: float | None = None
+        """Milliseconds an update takes, sampling included; None before the first."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps: the finished transitions on disk."""
+        return 0 if self._replay is None else self._replay.steps
+
+    @property
+    def collector_steps(self) -> list[int]:
+        """The same by collector."""
+        rings = map(self._rings.get, range(self._config.training.collectors))
+        return [0 if ring is None else ring.steps for ring in rings]
+
+    @property
+    def steps_of_others(self) -> int:
+        """The same of collectors that the run had, and has no more."""
+        return sum(ring.steps for number, ring in self._rings.items() if number >= self._config.training.collectors)
+
+    def episodes_of(self, collector: int) -> int:
+        """Return how many training episodes a collector has begun, by the transitions on disk."""
+        return self._rings[collector].episodes if collector in self._rings else 0
+
+    @property
+    def updates(self) -> int:
+        """Updates made, in all processes of this run."""
+        return self._td3.updates
+
+    @property
+    def device(self) -> torch.device:
+        """Where updates are computed; another one after the GPU was left."""
+        return self._td3.device
+
+    @property
+    def micro_batch(self) -> int:
+        """Rows computed at once: td3.batch_size, or fewer where memory ran out."""
+        return self._recovery.micro_batch
+
+    def device_is_full(self) -> bool:
+        """Return whether the device has less free than ``memory.reserve_mib``, now."""
+        return free.device_is_full(self._config.memory.reserve_mib)
+
+    def counters(self) -> Counters:
+        """Return where the run stands: updates of its checkpoint, steps of its replay."""
+        return replace(self._counters, steps=self.steps, updates=self.updates)
+
+    def open_ring(self, collector: int) -> None:
+        """Map the ring that a collector has made.
+
+        Raises:
+            ReplayError: it can't be used.
+        """
+        if collector in self._rings:
+            return
+        self._rings[collector] = Replay.open(self._run.ring(collector), stack=self._td3.stack)
+        count, rings = self._config.training.collectors, self._rings.items()
+        written = [ring for number, ring in rings if number < count]
+        gone = [ring for number, ring in rings if number >= count]
+        self._replay = Rings(written, gone, self._config.replay.capacity)
+
+    def dry_run(self) -> None:
+        """Allocate what updates will need, and find the micro-batch that fits, before anything is learned.
+
+        Raises:
+            AgentError: not even a micro-batch of 1 fits (exit 71).
+        """
+        found = dry_run(self._td3, self._config.td3.batch_size, self._recovery.attempt)
+        self._events.append(
+            "rehearsed", batch=self._config.td3.batch_size, micro_batch=self.micro_batch, **asdict(found)
+        )
+
+    def begin_anew(self) -> None:
+        """Forget what was learned, for the final updates; before the first update there is nothing to forget."""
+        if self.updates:
+            self._td3.begin_anew(derived_seed(self._config.seed, Purpose.RESET, self.updates))
+            self._events.append("reset", updates=self.updates)
+
+    def update(self, rate: float = 1.0) -> None:
+        """Sample one batch and make one update; where memory runs out, finish the same one in smaller parts.
+
+        Args:
+            rate: what the learning rates are multiplied by.
+
+        Raises:
+            AgentError: not even a micro-batch of 1 fits (exit 71).
+        """
+        assert self._replay is not None, "an update is owed only once there are steps"
+        begun_s = time.perf_counter()
+        batch = self._batches.draw(self._replay, self.updates)
+        self._batches.fetch(self._replay, self.updates + 1)  # while this update computes
+        self._losses.add(self._td3.update(batch, self._recovery.attempt, rate))
+        took_ms = 1000 * (time.perf_counter() - begun_s)
+        before = took_ms if self.update_ms is None else self.update_ms
+        self.update_ms = round(before + _SMOOTHING * (took_ms - before), 3)
+
+    def publish(self) -> None:
+        """Give the present policy to the collector."""
+        self._weights.publish(flatten(self._td3.policy_state()), self.updates)
+
+    def losses(self) -> dict[str, float]:
+        """Return the means since the last call, by name; waits for the device."""
+        return self._losses.take()
+
+    def apply(self, config: AgentConfig, changed: Collection[str]) -> None:
+        """Go on with another configuration, of which these keys changed (``carla_td3.trainer.requests.APPLICABLE``).
+
+        Raises:
+            ConfigError: the device isn't there, or is too full; no value has changed.
+        """
+        if "device" in changed:
+            self._move_if_it_fits(choose_device(config.device), config)
+        self._config = config
+        if "td3.micro_batch" in changed:
+            self._recovery.take(config.td3.micro_batch)
+        if {"device", "td3.micro_batch"} & set(changed):
+            self.gave_way = ""
+        if "training.learner_threads" in changed:
+            _use_threads(config)
+
+    def save(self, counters: Counters, score: float | None) -> None:
+        """Write a checkpoint of the present state.
+
+        Raises:
+            CheckpointError: it can't be written; the earlier ones stand.
+        """
+        values = {
+            "steps": counters.steps,
+            "updates": self.updates,
+            "evaluated_at": counters.evaluated_at,
+            "final_from": counters.final_from,
+            "finally_evaluated": counters.finally_evaluated == self.updates,
+            "pacing": self.pacing.plain(),
+            "td3.precision": self._config.td3.precision,
+        }
+        written = checkpoint.save(
+            self._run.path,
+            counters.steps,
+            self._td3.state(copies=False),
+            values,
+            architecture=architecture(self._config),
+            config_digest=self._config.digest(),
+            keep=self._config.training.keep_checkpoints,
+            score=score,
+        )
+        self.checkpoint = written.name
+
+    def _tell_precision(self) -> None:
+        """Say once that this device computes in another precision than the configuration's."""
+        asked, computed = self._config.td3.precision, self._td3.precision
+        sentence = arithmetic.only_emulated(asked, computed)
+        if sentence and not self._told_precision:
+            self._told_precision = True
+            self._events.append("precision", sentence, asked=asked, computed=computed, device=str(self.device))
+
+    def _tell_shortage(self, shortage: Shortage) -> None:
+        account = asdict(shortage)
+        written = snapshot.write(self._run.memory, self.device, account)
+        following = HOST if shortage.action == "moved" else self.device
+        updates = self._counters.updates if self._td3.is_dry else self.updates
+        account |= {"device": self.device.type, "next_device": following.type, "updates": updates}
+        self._events.append("out_of_memory", snapshot=written, **account)
+        if shortage.action in ("halved", "moved"):
+            self.gave_way = "out_of_memory"
+
+    def _leave_for_the_cpu(self) -> None:
+        self._move(HOST, self._config)
+
+    def _move_if_it_fits(self, device: torch.device, config: AgentConfig) -> None:
+        try:
+            self._move(device, config)
+        except RuntimeError as error:
+            if not is_out_of_memory(error, self.device_is_full):
+                raise
+            raise ConfigError(f"device {device} is too full ({error}); training goes on on the CPU.") from None
+
+    def _move(self, device: torch.device, config: AgentConfig) -> None:
+        """Take everything along; a CUDA context that is left stays until this process ends."""
+        self._limit(device)
+        self._td3.move(device, config.memory.offload if device.type == "cuda" else ())
+        self._losses.move(device)
+        self._tell_precision()
+
+    def _limit(self, device: torch.device) -> None:
+        """Hold the allocator to ``memory.per_process_memory_fraction`` before a byte is taken there."""
+        if self._config.memory.per_process_memory_fraction is not None:
+            limit_memory(device, self._config.memory.per_process_memory_fraction)
+
+    def _restore(self) -> None:
+        found = checkpoint.load(self._run.path, architecture(self._config))
+        for sentence in found.skipped:
+            self._events.append("checkpoint_skipped", sentence, used=found.path.name)
+        tensors, before = adapted(found.tensors, self._td3.stack.side)
+        if before is not None:
+            self._events.append("features_adapted", _ADAPTED, cells_before=before**2, side=self._td3.stack.side)
+        self._td3.load_state(tensors)
+        self.checkpoint = found.path.name
+        updates, values = self._td3.updates, found.values
+        self._last_pacing = Pacing.from_plain(values.get("pacing"))
+        owed = Pacing.of(self._config, self._last_pacing, found.step).owed(found.step)
+        self._counters = Counters(
+            steps=found.step,
+            updates=updates,
+            evaluated_at=int(values["evaluated_at"]),
+            saved_updates=updates,
+            saved_steps=found.step,
+            # A checkpoint that lacks it says it by updates that none of its steps called for.
+            final_from=int(values.get("final_from", owed if updates > owed else -1)),
+            finally_evaluated=updates if values["finally_evaluated"] else -1,
+        )
+
+
+def _use_threads(config: AgentConfig) -> None:
+    # A thread that shares its core stalls all of them at every barrier: on 2 cores, beside a busy simulator, 2 threads
+    # made 13 updates and 308 steps a second, 1 thread 26 and 497; beside one that mostly waits, 34 and 27 updates
+    # (benchmarks/threads.py).
+    torch.set_num_threads(config.training.learner_threads or max(1, len(os.sched_getaffinity(0)) - 1))
+
+
+def architecture(config: AgentConfig) -> dict[str, Any]:
+    """Return what a checkpoint's loader must share, under the configuration's own keys."""
+    td3 = config.td3
+    seen = {"sees"} if td3.network.sees == "image" else set()
+    whole = {"picture_weight"} if td3.network.picture_weight == 1.0 else set()  # what checkpoints without the key have
+    network = td3.network.model_dump(mode="json", exclude=seen | whole)
+    widths = {f"td3.network.{name}": value for name, value in network.items()}
+    head = {"td3.auxiliary": td3.auxiliary} if td3.predicted(1) else {}
+    camera = config.environment.camera.model_dump(mode="json", include={"channels", "narrow", "stack"})
+    widths |= {f"environment.camera.{name}": value for name, value in camera.items()}
+    return {**widths, **head, **({"td3.critic_sees": td3.critic_sees} if td3.seen(1) else {})}

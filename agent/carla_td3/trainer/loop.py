@@ -1,0 +1,229 @@
+"""One training run: the loop that asks ``pacing`` what is next and has learner and collector do it.
+
+Owns the loop, what a request does to it, and the order in which a run ends. Knows no arithmetic of the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from carla_run.events import Failed, MemoryPool
+from carla_run.exits import Exit
+from carla_run.heartbeat import Phase, read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.signals import StopRequests
+from carla_td3.exchange.status import Status
+from carla_td3.exits import AgentError, exhausted_pool, exit_code, gpu_is_lost
+from carla_td3.memory.preflight import Admitted
+from carla_td3.telemetry.events import EventLog
+from carla_td3.trainer.announcement import announce
+from carla_td3.trainer.checkpoint_store import CheckpointStore
+from carla_td3.trainer.fleet import Fleet
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.pacing import Action, Counters, Plan, decide, learning_rate, phase, step_limit
+from carla_td3.trainer.reporter import Reporter
+from carla_td3.trainer.requests import Requests, Standing, patched
+
+WAIT_S = 0.001
+"""The learner's look at the collectors when it has nothing to do; a report ends the wait earlier."""
+DRAINED_WAIT_S = 0.05
+"""The same while there are none to look at, only requests."""
+
+
+class TrainingLoop:
+    """A run from its start or its last checkpoint to its end."""
+
+    def __init__(self, admitted: Admitted, run: RunPaths, out: Console, stop: StopRequests) -> None:
+        self._config = config = admitted.config
+        self._run = run
+        self._stop = stop
+        self._stop_asked = ""
+        self._events = EventLog(run.agent_events)
+        self._statuses = [Status.of(run.exchange, number) for number in range(config.training.collectors)]
+        self._requests = Requests(run, self._events)
+        self._learner = Learner(config, run, admitted.device, admitted.gave_way)
+        self._plan = Plan.of(config, self._learner.pacing)
+        self._reporter = Reporter(config, run, self._learner, self._statuses, out)
+        self._reporter.vitals.cuda = None if admitted.cuda is None else admitted.cuda.cuda
+        self._store = CheckpointStore(self._learner, self._reporter, self._events)
+        self._fleet = Fleet(
+            *(config, run, self._statuses),
+            learner=self._learner,
+            store=self._store,
+            reporter=self._reporter,
+            events=self._events,
+        )
+
+    @property
+    def _counters(self) -> Counters:
+        return self._store.counters
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return decide(self._plan, self._counters) is Action.FINISH
+
+    def run(self) -> Exit:
+        """Train, evaluate, leave; return FINISHED or STOPPED.
+
+        Raises:
+            AgentError: the run can't go on; what was learned is in the last checkpoint.
+        """
+        announce(self._events, self._run, self._config, self._counters)
+        self._requests.begin(self.standing)
+        with self._reporter:
+            try:
+                if self._stop.signal is None:  # asked while this process was starting: there is nothing to prepare for
+                    self._prepare()
+                code = self._loop()
+                self._end(code)
+            except Exception as error:
+                known = exit_code(error, self._learner.device_is_full)
+                self._fail(error, known or Exit.CRASH)
+                if known is not None and exit_code(error) is None:  # memory, as only the card's state now shows
+                    raise AgentError(str(error), known, MemoryPool.DEVICE) from error
+                raise
+            finally:
+                self._fleet.close()
+        self._reporter.summarise(self._counters)
+        return code
+
+    def report_finished(self) -> None:
+        """Report the end that a learner killed after its final checkpoint couldn't report; else leave its last word."""
+        last = read_heartbeat(self._run.heartbeat)
+        if last is not None and last.exit_code == Exit.FINISHED:
+            return
+        for status in self._statuses:
+            status.end_collector()
+        with self._reporter:
+            self._reporter.tell(self._counters, Phase.FINISHED)
+            self._reporter.vitals.exit_code = Exit.FINISHED
+        self._record("finished", "nothing was left to do")
+
+    @property
+    def standing(self) -> Standing:
+        """Steps, updates, and the checkpoint if it holds them all."""
+        return self._store.standing
+
+    def checkpoint(self, cause: str) -> None:
+        """Write a checkpoint, unless the last one is of this very moment."""
+        self._store.save_what_is_new(cause)
+
+    def drain(self, cause: str) -> None:
+        """Write a checkpoint, let the collectors give the simulators back, and rest until :meth:`resume`.
+
+        Episodes are cut: their last step is not terminal, as after a time limit. An evaluation is repeated later.
+        """
+        if self._counters.drained:
+            return
+        self._fleet.halt()
+        self.checkpoint(cause)
+        self._reporter.tell(self._counters, Phase.DRAINING)
+        self._fleet.stop()
+        self._fleet.hear()
+        self._fleet.close()
+        self._store.note(drained=True)
+        self._record("drained", cause)
+
+    def resume(self, cause: str) -> None:
+        """Start collectors after a drain; the phase says whether they find simulators."""
+        if self._counters.drained:
+            self._store.note(drained=False)
+            self._record("drain_ended", cause)
+            self._fleet.start()
+
+    def apply(self, values: Mapping[str, Any], cause: str) -> None:
+        """Go on with other values of the configuration."""
+        config = patched(self._config, values)
+        self._learner.apply(config, values)
+        self._fleet.apply(config, starts=not self._counters.drained)
+        self._config, self._plan = config, Plan.of(config, self._learner.pacing)
+        self._events.append("applied", cause, values=dict(values))
+
+    def stop(self, cause: str) -> None:
+        """End soon, as after SIGTERM."""
+        self._stop_asked = cause
+
+    def _record(self, event: str, cause: str) -> None:
+        self._events.append(event, cause, steps=self._counters.steps, updates=self._counters.updates)
+
+    def _prepare(self) -> None:
+        self._learner.dry_run()
+        self._learner.publish()
+        self._fleet.start()
+
+    def _loop(self) -> Exit:
+        while not self._stopped_by:
+            counters = self._counters  # one look: the collector goes on meanwhile
+            self._fleet.allow(step_limit(self._plan, counters))
+            action = decide(self._plan, counters)
+            if action is Action.FINISH:
+                return Exit.FINISHED
+            self._reporter.tell(counters, phase(self._plan, counters, action))
+            self._perform(action)
+            self._fleet.hear(self._wait_s(action))
+            if not self._counters.drained:
+                self._fleet.watch()
+            self._requests.obey(self)
+        return Exit.STOPPED
+
+    def _wait_s(self, action: Action) -> float:
+        if self._counters.drained:
+            return DRAINED_WAIT_S
+        return WAIT_S if action is Action.WAIT else 0.0
+
+    @property
+    def _stopped_by(self) -> str:
+        """What asked the run to end, a signal or a request; empty before."""
+        return self._stop_asked if self._stop.signal is None else self._stop.signal.name
+
+    def _perform(self, action: Action) -> None:
+        if action is Action.UPDATE:
+            self._learner.update(learning_rate(self._plan, self._counters))
+            every = 1 if self._plan.lockstep else self._config.training.publish_every_updates
+            if self._learner.updates % every == 0:
+                self._learner.publish()
+        elif action is Action.RESET:
+            self._learner.begin_anew()
+            self._store.note(final_from=self._learner.updates)
+        elif action is Action.SAVE:
+            self._store.save_if_possible("interval")
+        elif action is Action.SECURE:
+            last = self._counters.steps >= self._plan.total_steps
+            self._store.save_if_possible("last update" if last else "before the evaluation")
+        elif action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+            self._learner.publish()
+            self._fleet.evaluate()
+
+    def _end(self, code: Exit) -> None:
+        """Keep what was learned, then let the collectors give the simulators back.
+
+        Raises:
+            CheckpointError: the disk still refuses the last checkpoint.
+        """
+        self._fleet.halt()
+        refused = self._store.close("stop requested" if code is Exit.STOPPED else "last try", code is Exit.STOPPED)
+        self._reporter.tell(self._counters, Phase.STOPPING)
+        self._fleet.stop()
+        self._reporter.log(self._counters)
+        if refused is not None:
+            raise refused
+        word = Phase.FINISHED if code is Exit.FINISHED else Phase.STOPPED
+        self._reporter.tell(self._counters, word)
+        self._reporter.vitals.exit_code = code
+        self._record(word, self._stopped_by)
+        self._requests.end(self.standing)
+
+    def _fail(self, error: Exception, code: Exit) -> None:
+        """Say why the run ends; keep what was learned if it is only the simulator that is missing."""
+        self._reporter.vitals.exit_code = code
+        pool = exhausted_pool(error, self._learner.device_is_full)
+        lost = pool is None and gpu_is_lost(error)
+        kind, steps = type(error).__name__, self._counters.steps
+        self._events.add(Failed(cause=str(error), exit_code=code, error=kind, pool=pool, gpu_lost=lost, steps=steps))
+        if code is Exit.NO_SIMULATOR and self._counters.updates > max(0, self._counters.saved_updates):
+            self._store.save_if_possible("no simulator")
+        self._requests.end(self.standing, failure=str(error))

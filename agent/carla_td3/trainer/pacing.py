@@ -1,0 +1,259 @@
+"""What learner and collector do next: pure decisions over counters, one mechanism for free-running and lockstep runs.
+
+The learner publishes a ``step_limit``; the collector takes steps while it has fewer. Everything else follows
+from the two counters that survive a crash: steps (rows in the replay) and updates (of the last checkpoint).
+Owns no clock, no file and no process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any
+
+from carla_run.heartbeat import Phase
+from carla_td3.config import AgentConfig
+
+
+class Action(Enum):
+    """What the learner does next."""
+
+    UPDATE = "update"
+    WAIT = "wait"
+    RESET = "reset"
+    """Forget what was learned and start over, for the final updates."""
+    EVALUATE = "evaluate"
+    EVALUATE_FINALLY = "evaluate finally"
+    SAVE = "save"
+    """The interval is over."""
+    SECURE = "secure"
+    """What was learned since the last checkpoint, before the phase changes."""
+    FINISH = "finish"
+
+
+@dataclass(frozen=True)
+class Pacing:
+    """So many updates a step, from some step on; exact, so that learner and collector never round apart."""
+
+    ratio: Fraction
+    steps: int
+    """From here on: the warm-up's end, or where a learner began that was given another ratio."""
+    updates: int = 0
+    """Owed up to there."""
+    spent: int = 0
+    """Those of them that no step called for: the final updates of an end that the run has since gone beyond."""
+
+    @classmethod
+    def of(cls, config: AgentConfig, last: Pacing | None, steps: int) -> Pacing:
+        """Return the pacing of a learner that begins at ``steps``; ``last`` is that of the run's last checkpoint."""
+        ratio = Fraction(str(config.training.updates_per_step))
+        return cls(ratio, config.training.warmup_steps) if last is None else last.continued(ratio, steps)
+
+    def continued(self, ratio: Fraction, steps: int) -> Pacing:
+        """Return the pacing from ``steps`` on: what was owed stays owed, and the steps behind call for nothing else."""
+        if ratio == self.ratio:
+            return self
+        return replace(self, ratio=ratio, steps=max(steps, self.steps), updates=self.owed(steps))
+
+    def beyond(self, final: int) -> Pacing:
+        """Return the pacing of a run that goes beyond an end for which it made so many final updates."""
+        return replace(self, updates=self.updates + final, spent=self.spent + final)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any] | None) -> Pacing | None:
+        """Return what :meth:`plain` gave; None of None."""
+        if plain is None:
+            return None
+        ratio, spent = Fraction(plain["ratio"]), int(plain.get("spent", 0))
+        return cls(ratio, int(plain["steps"]), int(plain["updates"]), spent)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"ratio": str(self.ratio), "steps": self.steps, "updates": self.updates, "spent": self.spent}
+
+    def owed(self, steps: int) -> int:
+        """Return how many updates so many steps call for."""
+        return self.updates + floor(self.ratio * max(0, steps - self.steps))
+
+    def covered(self, updates: int) -> Fraction:
+        """Return how many steps so many updates are enough for."""
+        return self.steps + (updates - self.updates) / self.ratio
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The configuration's part in it."""
+
+    total_steps: int
+    final_updates: int
+    annealing: float
+    warmup_steps: int
+    pacing: Pacing
+    max_lead_steps: int
+    lockstep: bool
+    evaluate_every_steps: int
+    evaluate_finally: bool
+    checkpoint_every_steps: int
+
+    @classmethod
+    def of(cls, config: AgentConfig, pacing: Pacing) -> Plan:
+        """Return the plan of a configuration."""
+        training = config.training
+        return cls(
+            total_steps=training.total_steps,
+            final_updates=training.final_updates,
+            annealing=training.annealing,
+            warmup_steps=training.warmup_steps,
+            pacing=pacing,
+            max_lead_steps=training.max_lead_steps,
+            lockstep=training.lockstep,
+            evaluate_every_steps=config.evaluation.every_steps,
+            evaluate_finally=config.evaluation.final_episodes > 0,
+            checkpoint_every_steps=training.checkpoint_every_steps,
+        )
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Where the run stands."""
+
+    steps: int
+    updates: int
+    evaluated_at: int = 0
+    """Steps at the last evaluation."""
+    saved_updates: int = -1
+    """Updates in the last checkpoint; -1 before the first."""
+    saved_steps: int = -1
+    """Steps in the last checkpoint; -1 before the first."""
+    tried_updates: int = -1
+    """Updates when the disk last refused a checkpoint; -1 if it never did. What it refused is tried again later."""
+    evaluating: bool = False
+    """An evaluation is under way in the collector."""
+    final_from: int = -1
+    """Updates at which the final ones began; -1 before."""
+    finally_evaluated: int = -1
+    """Updates at the evaluation after the last one; -1 before. Steps or updates that come later call for another."""
+    drained: bool = False
+    """The simulator was given back on request: no collector runs, and nothing is learned until one does again."""
+
+
+def resumed(counters: Counters, pacing: Pacing, total_steps: int) -> tuple[Counters, Pacing]:
+    """Return where a run stands, and its pacing, as a learner takes it up that is to bring it to ``total_steps``.
+
+    Where that is beyond the end for which final updates were made, it has another end to come to. Whether it is, the
+    checkpoint's steps say: those on disk may all have been taken by a learner that was killed before it saved.
+    """
+    if counters.final_from < 0 or counters.saved_steps >= total_steps:
+        return counters, pacing
+    return replace(counters, final_from=-1), pacing.beyond(counters.updates - counters.final_from)
+
+
+def updates_owed(plan: Plan, counters: Counters) -> int:
+    """Return how many updates are called for by now: by the steps, and from the reset on by the end."""
+    if counters.final_from >= 0:
+        return counters.final_from + plan.final_updates
+    return plan.pacing.owed(min(counters.steps, plan.total_steps))
+
+
+def learning_rate(plan: Plan, counters: Counters) -> float:
+    """Return what the next update's learning rates are multiplied by."""
+    begun = counters.final_from >= 0
+    regular = counters.final_from if begun else max(counters.updates, plan.pacing.owed(plan.total_steps))
+    spent = plan.pacing.spent
+    return learning_rate_factor(plan.annealing, counters.updates - spent, regular + plan.final_updates - spent)
+
+
+def learning_rate_factor(annealing: float, updates: int, total: int) -> float:
+    """Return what learning rates are multiplied by after so many updates: 1, and over the last share linearly to 0."""
+    falling = annealing * total
+    return min(1.0, max(0, total - updates) / falling) if falling else 1.0
+
+
+def next_evaluation(plan: Plan, evaluated_at: int) -> int | None:
+    """Return the step of the next evaluation; None when the last one of the run comes first."""
+    if plan.evaluate_every_steps == 0:
+        return None
+    step = (evaluated_at // plan.evaluate_every_steps + 1) * plan.evaluate_every_steps
+    return step if step < plan.total_steps else None
+
+
+def step_limit(plan: Plan, counters: Counters) -> int:
+    """Return how many steps the collector may have.
+
+    Lockstep: the step after the last one whose updates are all done, so nothing depends on speed. Free-running:
+    ``max_lead_steps`` further than the updates have come. Both stop at an evaluation, which so falls on its step.
+    """
+    if counters.drained:
+        return counters.steps
+    limit = ceil(plan.pacing.covered(counters.updates + 1))
+    if not plan.lockstep:
+        limit = max(limit, floor(plan.pacing.covered(counters.updates)) + plan.max_lead_steps)
+    evaluation = next_evaluation(plan, counters.evaluated_at)
+    return min(limit, plan.total_steps, plan.total_steps if evaluation is None else evaluation)
+
+
+def decide(plan: Plan, counters: Counters) -> Action:
+    """Return the learner's next action.
+
+    It rests during an evaluation, whose score so belongs to one set of weights, and while the run is drained. What was
+    learned is on disk before the phase changes: memory may run out in the next one.
+    """
+    if counters.evaluating or counters.drained:
+        return Action.WAIT
+    if _save_due(plan, counters):
+        return Action.SAVE
+    behind = counters.updates < updates_owed(plan, counters)
+    evaluation = next_evaluation(plan, counters.evaluated_at)
+    due = evaluation is not None and evaluation <= counters.steps < plan.total_steps
+    if due and not (plan.lockstep and behind):
+        return Action.SECURE if _unsaved(counters) else Action.EVALUATE
+    if behind:
+        return Action.UPDATE
+    if counters.steps < plan.total_steps:
+        return Action.WAIT
+    return _last_actions(plan, counters)
+
+
+def phase(plan: Plan, counters: Counters, action: Action) -> Phase:
+    """Return what the run is at."""
+    if counters.drained:
+        return Phase.DRAINED
+    if counters.evaluating or action in (Action.EVALUATE, Action.EVALUATE_FINALLY):
+        return Phase.EVALUATING
+    if action in (Action.SAVE, Action.SECURE):
+        return Phase.SAVING
+    if counters.steps < plan.warmup_steps:
+        return Phase.WARMING
+    return Phase.UPDATING if action in (Action.UPDATE, Action.RESET) else Phase.COLLECTING
+
+
+def _last_actions(plan: Plan, counters: Counters) -> Action:
+    if plan.final_updates and counters.final_from < 0:
+        return Action.RESET
+    if _unsaved(counters):
+        return Action.SECURE
+    if plan.evaluate_finally and not _is_judged(plan, counters):
+        return Action.EVALUATE_FINALLY
+    return Action.FINISH
+
+
+def _is_judged(plan: Plan, counters: Counters) -> bool:
+    return counters.finally_evaluated == counters.updates and counters.evaluated_at >= plan.total_steps
+
+
+def _unsaved(counters: Counters) -> bool:
+    # Only updates count: steps are on disk already.
+    return _last_tried(counters) < counters.updates
+
+
+def _save_due(plan: Plan, counters: Counters) -> bool:
+    # Counted in updates: steps are on disk anyway, and a learner that catches up makes updates without steps.
+    every = ceil(plan.checkpoint_every_steps * plan.pacing.ratio)
+    return counters.updates // every > max(0, _last_tried(counters)) // every
+
+
+def _last_tried(counters: Counters) -> int:
+    return max(counters.saved_updates, counters.tried_updates)

@@ -1,0 +1,170 @@
+"""What a running training reports: heartbeat, metrics, progress line. One object, so that the loop has one line.
+
+Owns the vitals, the averages and the rates. Decides nothing and never waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+
+from carla_run.heartbeat import Phase
+from carla_run.paths import RunPaths
+from carla_td3.config import AgentConfig
+from carla_td3.exchange.messages import Driving, EpisodeEnded, Evaluated
+from carla_td3.exchange.status import Status
+from carla_td3.memory.watermarks import Watermarks
+from carla_td3.telemetry.heartbeat import Pulse, Vitals
+from carla_td3.telemetry.metrics import Episodes, Metrics
+from carla_td3.telemetry.progress import ProgressLine, Shown
+from carla_td3.trainer.learner import Learner
+from carla_td3.trainer.pacing import Counters
+
+RATE_WINDOW_S = 2.0
+"""Between two measurements of steps/s and updates/s."""
+
+
+class Reporter:
+    """Use as a context manager around the run."""
+
+    def __init__(
+        self, config: AgentConfig, run: RunPaths, learner: Learner, statuses: Sequence[Status], out: Console
+    ) -> None:
+        self.vitals = Vitals(
+            total_steps=config.training.total_steps,
+            device=learner.device.type,
+            batch=config.td3.batch_size,
+            micro_batch=learner.micro_batch,
+            gave_way=learner.gave_way,
+        )
+        self._run, self._statuses, self._out = run, statuses, out
+        self._evaluated: Evaluated | None = None
+        self._driving: Driving | None = None
+        self._learner = learner
+        self._every_steps = config.training.log_every_steps
+        self._logged_at = learner.steps
+        self._episodes = Episodes()
+        self._rate = _Rate(learner.steps, learner.updates)
+        self._metrics = Metrics(run.tensorboard, run.metrics)
+        self._metrics.hyperparameters(config.model_dump(mode="json"))
+        self._progress = ProgressLine(config.training.total_steps, out)
+        self.memory = Watermarks(learner.device)
+        self._heartbeat = Pulse(run, self.vitals, statuses, self.memory)
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Reporter:
+        self._stack.callback(self._metrics.close)
+        self._stack.enter_context(self._heartbeat)
+        self._stack.enter_context(self._progress)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def take_episode(self, episode: EpisodeEnded) -> None:
+        """Count an episode in the averages."""
+        self._episodes.add(episode)
+
+    def take_driving(self, driving: Driving) -> None:
+        """Take in where an evaluation stands."""
+        self._driving = driving
+
+    def take_evaluation(self, found: Evaluated) -> None:
+        """Write an evaluation's row and pictures, and keep its table for the end."""
+        self._evaluated, self._driving = found, None
+        self._metrics.write(found.step, {f"eval/{name}": value for name, value in found.totals["td3"].items()})
+        for name, file in found.pictures.items():
+            self._metrics.picture(found.step, name, self._run.videos / file)
+
+    def tell(self, counters: Counters, phase: Phase) -> None:
+        """Show where the run stands; cheap, called at every turn of the loop."""
+        vitals = self.vitals
+        vitals.phase, vitals.step, vitals.updates = phase, counters.steps, counters.updates
+        vitals.collector_steps = self._learner.collector_steps
+        vitals.device = self._learner.device.type
+        vitals.update_ms, vitals.micro_batch = self._learner.update_ms, self._learner.micro_batch
+        vitals.gave_way = self._learner.gave_way
+        self.memory.follow(self._learner.device)
+        self.memory.enter(phase.value)
+        self._rate.see(counters.steps, counters.updates)
+        self._progress.show(
+            Shown(
+                steps=counters.steps,
+                steps_per_s=self._rate.steps_per_s,
+                updates_per_s=self._rate.updates_per_s,
+                mean_return=self._episodes.mean_return,
+                mean_completion=self._episodes.mean_completion,
+                phase=self._in_words(phase),
+            )
+        )
+        if counters.steps // self._every_steps > self._logged_at // self._every_steps:
+            self.log(counters)
+
+    def _in_words(self, phase: Phase) -> str:
+        driving = self._driving if phase is Phase.EVALUATING else None
+        words = phase.value.replace("_", " ")
+        return words if driving is None else f"{words}: {driving.driver}, route {driving.route} of {driving.routes}"
+
+    def log(self, counters: Counters) -> None:
+        """Write one row of training metrics, at most one a step; waits for the device once."""
+        if counters.steps == self._logged_at:
+            return
+        self._logged_at = counters.steps
+        self._metrics.write(
+            counters.steps,
+            {
+                **self._episodes.scalars(),
+                **{f"train/{name}": value for name, value in self._learner.losses().items()},
+                **self.memory.scalars(),
+                "train/n_updates": counters.updates,
+                "time/episodes": sum(status.read().episodes for status in self._statuses),
+                "time/fps": self._rate.mean_steps_per_s(counters.steps),
+                "time/time_elapsed": self._rate.elapsed_s,
+                "time/total_timesteps": counters.steps,
+            },
+        )
+
+    def say(self, sentence: str) -> None:
+        """Print what a person should know at once."""
+        self._out.print(sentence, highlight=False, soft_wrap=True)
+
+    def summarise(self, counters: Counters) -> None:
+        """Print what the run left, and where; call after the block."""
+        found = self._evaluated
+        if found is not None:
+            self.say(found.table)
+        video = f", video {self._run.path / found.video}" if found is not None and found.video else ""
+        words = f"{self._run.path}: {counters.steps} steps, {counters.updates} updates{video}"
+        self.say(words)
+
+
+class _Rate:
+    """Steps and updates a second: over the last moments, and since the start."""
+
+    def __init__(self, steps: int, updates: int) -> None:
+        self._first = self._last = (time.monotonic(), steps, updates)
+        self.steps_per_s = 0.0
+        self.updates_per_s = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since this process began, as Stable-Baselines3 counts."""
+        return time.monotonic() - self._first[0]
+
+    def mean_steps_per_s(self, steps: int) -> float:
+        """Since this process began."""
+        return (steps - self._first[1]) / max(1e-9, self.elapsed_s)
+
+    def see(self, steps: int, updates: int) -> None:
+        now_s = time.monotonic()
+        then_s, steps_then, updates_then = self._last
+        if (elapsed_s := now_s - then_s) >= RATE_WINDOW_S:
+            self.steps_per_s = (steps - steps_then) / elapsed_s
+            self.updates_per_s = (updates - updates_then) / elapsed_s
+            self._last = (now_s, steps, updates)

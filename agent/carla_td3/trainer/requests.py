@@ -1,0 +1,158 @@
+"""Requests to a running training: each new one is handed to it, and answered when it is done.
+
+Owns the choice of what may change in a running process, and the answers' wording. Knows the training only as the few
+things that can be asked of it, and no file but through ``carla_run.requests``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from carla_run.paths import RunPaths
+from carla_run.requests import Answer, Inbox, Request, RequestKind, Result, Unfit
+from carla_td3 import config, layered_yaml
+from carla_td3.config import AgentConfig, ConfigError, dump
+from carla_td3.telemetry.events import EventLog
+from carla_td3.trainer.checkpoint import CheckpointError
+
+APPLICABLE = (
+    *("collector.at_work", "device", "td3.micro_batch", "training.checkpoint_every_steps"),
+    "training.learner_threads",
+)
+"""Keys whose change in mid-run is exact: the tensors move, gradients add up to the batch's, and the rest is pace.
+Anything else is part of what is learned or built once, and needs a new process."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a training stands, for an answer."""
+
+    steps: int
+    updates: int
+    checkpoint: str | None
+    """Name of the checkpoint that holds the present updates; None if they aren't saved."""
+
+
+class Training(Protocol):
+    """What can be asked of a training. ``cause`` is for its events."""
+
+    @property
+    def standing(self) -> Standing:
+        """Where it stands now."""
+
+    def checkpoint(self, cause: str) -> None:
+        """Write a checkpoint; raises CheckpointError."""
+
+    def drain(self, cause: str) -> None:
+        """Write a checkpoint, give the simulator back, and rest; raises CheckpointError and goes on."""
+
+    def resume(self, cause: str) -> None:
+        """Drive again after a drain."""
+
+    def apply(self, values: Mapping[str, Any], cause: str) -> None:
+        """Go on with other values of the configuration; raises ConfigError and goes on as before."""
+
+    def stop(self, cause: str) -> None:
+        """End as after SIGTERM, soon."""
+
+
+class Requests:
+    """The requests of one run."""
+
+    def __init__(self, run: RunPaths, events: EventLog) -> None:
+        self._inbox = Inbox(run)
+        self._events = events
+        self._open: Request | None = None
+
+    def begin(self, standing: Standing) -> None:
+        """Refuse what an earlier process left unanswered: a forgotten drain or stop must not hold up a new start."""
+        self._turn_down(self._inbox.poll(), "It was asked before this agent began to listen; ask again.", standing)
+
+    def obey(self, training: Training) -> None:
+        """Do what is newly asked for, if anything; a stop is answered at the end of the run."""
+        found = self._inbox.poll()
+        if isinstance(found, Unfit):
+            self._refuse(found, training.standing)
+        elif found is not None:
+            self._open = found
+            self._events.append("requested", found.kind, id=found.id, values=found.values)
+            try:
+                _ACTIONS[found.kind](training, found)
+            except (ConfigError, CheckpointError) as error:
+                self._answer(found, str(error), training.standing, refused=True)
+            else:
+                if found.kind is not RequestKind.STOP:
+                    self._answer(found, _DONE[found.kind], training.standing)
+
+    def end(self, standing: Standing, failure: str | None = None) -> None:
+        """Answer what is still open, for the run has ended: well, or with a failure."""
+        for request in (self._open, self._inbox.poll()):
+            if isinstance(request, Request) and request.kind is RequestKind.STOP and failure is None:
+                self._answer(request, _DONE[RequestKind.STOP], standing)
+            else:
+                self._turn_down(request, failure or "The run has ended.", standing)
+
+    def _turn_down(self, request: Request | Unfit | None, sentence: str, standing: Standing) -> None:
+        if isinstance(request, Unfit):
+            self._refuse(request, standing)
+        elif request is not None:
+            self._answer(request, sentence, standing, refused=True)
+
+    def _answer(self, request: Request, sentence: str, standing: Standing, refused: bool = False) -> None:
+        self._open = None
+        self._give(request.id, request.kind, sentence, standing, refused)
+
+    def _refuse(self, unfit: Unfit, standing: Standing) -> None:
+        if unfit.id is None:
+            self._events.append("request_unreadable", unfit.sentence)
+        else:
+            self._give(unfit.id, unfit.kind, unfit.sentence, standing, refused=True)
+
+    def _give(self, request_id: int, kind: str, sentence: str, standing: Standing, refused: bool) -> None:
+        result = Result.REFUSED if refused else Result.OK
+        self._inbox.answer(Answer(id=request_id, kind=kind, result=result, sentence=sentence, **asdict(standing)))
+        self._events.append("request_answered", sentence, id=request_id, kind=kind, result=result)
+
+
+def patched(settings: AgentConfig, values: Mapping[str, Any]) -> AgentConfig:
+    """Return the configuration with some values changed.
+
+    Args:
+        settings: of the running training.
+        values: dotted keys to values.
+
+    Raises:
+        ConfigError: a key can't change in a running process, or a value is wrong.
+    """
+    for key in values:
+        if key not in APPLICABLE:
+            raise ConfigError(
+                f"`{key}` can't change in a running agent, only {', '.join(APPLICABLE)} can: write it to "
+                f"overrides.yaml and start the agent again with --resume."
+            )
+    plain = dump(settings)
+    for key, value in values.items():
+        layered_yaml.assign(plain, key, value)
+    return config.validate(plain, source="the request")
+
+
+def _cause(request: Request) -> str:
+    return f"request {request.id}"
+
+
+_ACTIONS: dict[RequestKind, Callable[[Training, Request], None]] = {
+    RequestKind.CHECKPOINT: lambda training, request: training.checkpoint(_cause(request)),
+    RequestKind.DRAIN: lambda training, request: training.drain(_cause(request)),
+    RequestKind.RESUME: lambda training, request: training.resume(_cause(request)),
+    RequestKind.APPLY: lambda training, request: training.apply(request.values, _cause(request)),
+    RequestKind.STOP: lambda training, request: training.stop(_cause(request)),
+}
+_DONE = {
+    RequestKind.CHECKPOINT: "A checkpoint is written.",
+    RequestKind.DRAIN: "A checkpoint is written and the simulator given back; the agent waits for resume.",
+    RequestKind.RESUME: "A collector is started.",
+    RequestKind.APPLY: "The agent goes on with these values.",
+    RequestKind.STOP: "The run has ended.",
+}

@@ -1,0 +1,165 @@
+"""What the kernel's control groups, version 1 or 2, allow and count of memory.
+
+Memory that counts is what the kernel can't drop: anonymous and shared pages, and unreclaimable ones of its own. Pages
+of files count towards a group's usage, too, but go when memory runs short (docs/facts.md, section 6).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from carla_run.processes import MIB, PROC
+
+_UNLIMITED = 2**60  # version 1 writes the largest multiple of a page for "no limit"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group at one moment.
+
+    Attributes:
+        folder: where its files are.
+        limit_mib: the least of its own and its ancestors' limits; None without any.
+        room_mib: what it can still take: the least of limit less held, its own and its ancestors'; None without any.
+        held_mib: what counts, of all in it and below it.
+        oom_kills: processes in it that the kernel killed for memory; 0 where there is no counter.
+    """
+
+    folder: Path
+    limit_mib: float | None
+    room_mib: float | None
+    held_mib: float
+    oom_kills: int
+
+
+@dataclass(frozen=True)
+class _Version:
+    """Names in one version."""
+
+    limit: str
+    events: str
+    counted: tuple[str, ...]
+
+
+# Version 1 counts the kernel's own pages in one sum with droppable ones, so they are left out there.
+_V1 = _Version("memory.limit_in_bytes", "memory.oom_control", ("total_rss", "total_shmem"))
+_V2 = _Version(
+    *("memory.max", "memory.events"),
+    ("anon", "shmem", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "sock"),
+)
+
+
+@dataclass(frozen=True)
+class _Mount:
+    """Where a hierarchy is mounted; in a container the mount may begin further down than the hierarchy."""
+
+    version: _Version
+    root: str
+    point: Path
+
+
+class Cgroups:
+    """Finds and reads the groups of this host's processes, as this process sees them."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._mounts = _mounts(_lines(proc / "self" / "mountinfo"))
+
+    def of(self, pid: int | str = "self") -> Group | None:
+        """Return the memory group of a process.
+
+        None where there is no such process or no memory controller, or where this process's mount doesn't show it.
+        Both versions may be mounted; the one without the memory controller has no files of it.
+        """
+        for line in _lines(self._proc / str(pid) / "cgroup"):
+            _, controllers, path = line.split(":", 2)
+            mount = self._mounts.get(_hierarchy(controllers))
+            group = None if mount is None else _read(mount, path)
+            if group is not None:
+                return group
+        return None
+
+
+def least(levels: Iterable[tuple[int, int]]) -> tuple[int | None, int | None]:
+    """Return the effective limit and the room under it, both in bytes; None where nothing limits.
+
+    Args:
+        levels: limit, and what is held, of a group and its ancestors, those without a limit left out.
+    """
+    limits = tuple(levels)
+    if not limits:
+        return None, None
+    return min(limit for limit, _ in limits), max(0, min(limit - held for limit, held in limits))
+
+
+def oom_kills(file: Path) -> int | None:
+    """Return the counter of processes killed for memory in a group's events, or the machine's; None without one."""
+    return next((int(line.split()[1]) for line in _lines(file) if line.startswith("oom_kill ")), None)
+
+
+def _mounts(mountinfo: list[str]) -> dict[str, _Mount]:
+    """Return the hierarchies that may count memory, by version; proc(5) explains a line of mountinfo."""
+    found = {}
+    for line in mountinfo:
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        root, point = before.split(" ")[3:5]
+        if kind == "cgroup2":
+            found["v2"] = _Mount(_V2, root, Path(point))
+        elif kind == "cgroup" and "memory" in options.split(","):
+            found["v1"] = _Mount(_V1, root, Path(point))
+    return found
+
+
+def _hierarchy(controllers: str) -> str:
+    if not controllers:
+        return "v2"
+    return "v1" if "memory" in controllers.split(",") else ""
+
+
+def _read(mount: _Mount, path: str) -> Group | None:
+    version, relative = mount.version, Path(os.path.relpath(path, mount.root))
+    if relative.parts[:1] == ("..",):
+        return None
+    above = (mount.point / each for each in (relative, *relative.parents))
+    folders = [folder for folder in above if (folder / "memory.stat").exists()]  # others have no controller
+    if not folders:
+        return None
+    own = _held(folders[0], version)
+    limits = [(_limit(folder / version.limit), folder) for folder in folders]
+    limit, room = least(
+        (limit, own if folder == folders[0] else _held(folder, version))
+        for limit, folder in limits
+        if limit is not None
+    )
+    kills = oom_kills(folders[0] / version.events) or 0
+    return Group(folders[0], _mib(limit), _mib(room), own / MIB, kills)
+
+
+def _mib(count: int | None) -> float | None:
+    return None if count is None else count / MIB
+
+
+def _limit(path: Path) -> int | None:
+    written = next(iter(_lines(path)), "max")
+    return None if written == "max" or int(written) >= _UNLIMITED else int(written)
+
+
+def _held(folder: Path, version: _Version) -> int:
+    stat = _table(folder / "memory.stat")
+    return sum(stat.get(name, 0) for name in version.counted)
+
+
+def _table(path: Path) -> dict[str, int]:
+    pairs = (line.split(" ") for line in _lines(path))
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

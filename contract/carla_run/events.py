@@ -1,0 +1,220 @@
+"""What happened in a run: the names in ``agent-events.jsonl`` and ``launcher-events.jsonl``.
+
+Those of the agent's events that the launcher decides by have fields. Their ``cause`` is a sentence for people.
+"""
+
+from __future__ import annotations
+
+import signal as signals
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from carla_run.enums import StrEnum
+from carla_run.heartbeat import Cuda
+
+
+class AgentEvent(StrEnum):
+    """Names in ``agent-events.jsonl``."""
+
+    ALLOCATOR = "allocator"
+    APPLIED = "applied"
+    CANNOT_FIT = "cannot_fit"
+    CHECKPOINT = "checkpoint"
+    CHECKPOINT_FAILED = "checkpoint_failed"
+    CHECKPOINT_SKIPPED = "checkpoint_skipped"
+    CHUNK_LOST = "chunk_lost"
+    COLLECTOR_PLACED = "collector_placed"
+    COLLECTOR_READY = "collector_ready"
+    COLLECTOR_RESTARTED = "collector_restarted"
+    DEVICE = "device"
+    DRAINED = "drained"
+    DRAIN_ENDED = "drain_ended"
+    EVALUATED = "evaluated"
+    EVALUATION_REHEARSED = "evaluation_rehearsed"
+    FAILED = "failed"
+    FEATURES_ADAPTED = "features_adapted"
+    FINISHED = "finished"
+    FOOTPRINT = "footprint"
+    MICRO_BATCH_LOWERED = "micro_batch_lowered"
+    NO_CUDA = "no_cuda"
+    OUT_OF_MEMORY = "out_of_memory"
+    PRECISION = "precision"
+    REHEARSED = "rehearsed"
+    REPLAY_RESHAPED = "replay_reshaped"
+    REQUESTED = "requested"
+    REQUEST_ANSWERED = "request_answered"
+    REQUEST_UNREADABLE = "request_unreadable"
+    RESET = "reset"
+    RESUMED = "resumed"
+    STARTED = "started"
+    STOPPED = "stopped"
+    TOWN = "town"
+
+
+class LauncherEvent(StrEnum):
+    """Names in ``launcher-events.jsonl``."""
+
+    AGENT_ADOPTED = "agent_adopted"
+    AGENT_ASKED_TO_STOP = "agent_asked_to_stop"
+    AGENT_ENDED = "agent_ended"
+    AGENT_KILLED = "agent_killed"
+    AGENT_RESTART = "agent_restart"
+    AGENT_STARTED = "agent_started"
+    AGENT_STARTS = "agent_starts"
+    AGENT_STOPPED = "agent_stopped"
+    RESTORE_FAILED = "restore_failed"
+    RESTORE_STANDS = "restore_stands"
+    CRASH_LOOP = "crash_loop"
+    DRAINING = "draining"
+    FINDING = "finding"
+    FINDING_OVER = "finding_over"
+    OVERRIDES_FAILED = "overrides_failed"
+    FURTHER_SIMULATOR_HEALTHY = "further_simulator_healthy"
+    FURTHER_SIMULATOR_RESTART = "further_simulator_restart"
+    FURTHER_SIMULATOR_STARTED = "further_simulator_started"
+    FURTHER_SIMULATOR_STOPPED = "further_simulator_stopped"
+    PLANNED_BANDS = "planned_bands"
+    PLANNED_WITHOUT_CUDA = "planned_without_cuda"
+    REQUEST = "request"
+    REQUEST_ANSWERED = "request_answered"
+    REQUEST_FAILED = "request_failed"
+    REQUEST_UNANSWERED = "request_unanswered"
+    RUNG_ADOPTED = "rung_adopted"
+    RUNG_LEFT = "rung_left"
+    RUNG_TAKEN = "rung_taken"
+    RUN_ENDED = "run_ended"
+    RUN_STARTED = "run_started"
+    SIMULATOR_ADOPTED = "simulator_adopted"
+    SIMULATOR_FAILED = "simulator_failed"
+    SIMULATOR_HEALTHY = "simulator_healthy"
+    SIMULATOR_KILLED = "simulator_killed"
+    SIMULATOR_RESTART = "simulator_restart"
+    SIMULATOR_STARTED = "simulator_started"
+    SIMULATOR_STARTS = "simulator_starts"
+    SIMULATOR_STOPPED = "simulator_stopped"
+    VERIFIED = "verified"
+    WAITING = "waiting"
+
+
+class MemoryPool(StrEnum):
+    """What can run out, as the agent sees it."""
+
+    DEVICE = "device"
+    HOST = "host"
+    DISK = "disk"
+
+
+class CollectorEnd(StrEnum):
+    """How a collector ended."""
+
+    NOT_STARTED = "not_started"
+    EXIT = "exit"
+    SIGNAL = "signal"
+    HUNG = "hung"
+    """It gave no sign of life in time, and the learner killed it."""
+    LOST = "lost"
+    """It drove on another machine, and that, or what held it there, is gone."""
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    cause: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        """Return what a line of the file has beside time, name and cause."""
+        return self.model_dump(mode="json", exclude={"event", "cause"})
+
+
+class CollectorRestarted(_Event):
+    """A collector ended, and another is started."""
+
+    event: Literal[AgentEvent.COLLECTOR_RESTARTED] = AgentEvent.COLLECTOR_RESTARTED
+    end: CollectorEnd
+    exit_code: int | None = None
+    """Where it exited."""
+    signal: int | None = None
+    """The number, where a signal that the learner didn't send ended it."""
+    restarts: int = 0
+    """Of all collectors."""
+    steps: int = 0
+    collector: int | None = None
+    """Its number, where there are several."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return what a line of the file has beside time, name and cause."""
+        found = super().fields()
+        return found if self.collector is not None else {name: found[name] for name in found if name != "collector"}
+
+    @property
+    def in_a_call(self) -> bool:
+        """Whether it ended as one does whose call to the simulator didn't come back.
+
+        The learner kills it, or the time-out of its Traffic Manager aborts it.
+        """
+        return self.end is CollectorEnd.HUNG or self.signal == signals.SIGABRT
+
+
+class Failed(_Event):
+    """The run ends with an error."""
+
+    event: Literal[AgentEvent.FAILED] = AgentEvent.FAILED
+    exit_code: int
+    error: str
+    """Name of the exception's class."""
+    pool: MemoryPool | None = None
+    """What ran out; None if nothing did."""
+    gpu_lost: bool = False
+    """The driver can't use the GPU any more, by the error's own words."""
+    steps: int = 0
+
+
+class CannotFit(_Event):
+    """A start is refused for want of memory or disk; nothing was allocated."""
+
+    event: Literal[AgentEvent.CANNOT_FIT] = AgentEvent.CANNOT_FIT
+    pool: MemoryPool
+    folder: str | None = None
+    """Of the disk."""
+    needed_mib: float
+    free_mib: float
+    reserve_mib: float
+    fitting_micro_batch: int | None = None
+    fitting_batch: int | None = None
+    fitting_replay: int | None = None
+    """Transitions."""
+
+    @property
+    def missing_mib(self) -> float:
+        """What would have to be free beyond what is."""
+        return max(0.0, self.needed_mib + self.reserve_mib - self.free_mib)
+
+
+class NoCuda(_Event):
+    """CUDA can't be used."""
+
+    event: Literal[AgentEvent.NO_CUDA] = AgentEvent.NO_CUDA
+    reason: Cuda
+    device: str
+    """As configured: auto or cuda."""
+    pool: MemoryPool | None = None
+    """Device, where the driver has no room to begin with."""
+
+
+Decisive = CollectorRestarted | Failed | CannotFit | NoCuda
+_DECISIVE: TypeAdapter[Decisive] = TypeAdapter(Annotated[Decisive, Field(discriminator="event")])
+
+
+def log_by(append: Callable[..., None], event: Decisive) -> None:
+    """Log an event by a function that takes its name, its cause and its fields by name."""
+    append(event.event, event.cause, **event.fields())
+
+
+def decisive(row: Mapping[str, Any]) -> Decisive | None:
+    """Return a line of ``agent-events.jsonl`` as an event to decide by; None for any other, or an odd one."""
+    try:
+        return _DECISIVE.validate_python(row)
+    except ValidationError:
+        return None

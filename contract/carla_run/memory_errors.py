@@ -1,0 +1,76 @@
+"""What PyTorch, CUDA's libraries, C++ and Python write when memory ran out or a GPU is lost (docs/facts.md, section 3).
+
+The one place that reads their words: PyTorch has one class for most of its errors, and what another program writes has
+none at all.
+"""
+
+from __future__ import annotations
+
+import re
+
+from carla_run.enums import StrEnum
+
+
+class Meaning(StrEnum):
+    """What an error's words mean."""
+
+    HOST = "host"
+    """Host memory ran out."""
+    DEVICE = "device"
+    """GPU memory ran out."""
+    GPU_LOST = "gpu_lost"
+    """The driver can't use the GPU any more: neither less memory nor a new process mends it."""
+    DEVICE_IF_FULL = "device_if_full"
+    """GPU memory ran out if the card is nearly full: a broken card, or library, has the same words."""
+
+
+_BROKEN = r"handles_\.at\(i\)"
+"""Of what expandable segments leave behind once memory ran out (pytorch issue 188008)."""
+_LIBRARY = r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT|RAND)(?:_STATUS)?_"
+_PATTERNS = tuple(
+    (meaning, re.compile(pattern))
+    for meaning, pattern in (
+        (
+            Meaning.HOST,
+            r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|std::bad_alloc|_HOST_ALLOCATION_FAILED"
+            r"|Cannot allocate memory|unable to mmap memory|can't start new thread"
+            r"|could not (?:create|execute) a primitive$",  # oneDNN: no room for its code or scratch
+        ),
+        (
+            Meaning.DEVICE,
+            r"(?:CUDA|HIP) (?:driver )?(?:error: )?out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+            r"|Error 2: out of memory"  # cudaGetDeviceCount's
+            r"|would exceed allowed memory"  # cudaMallocAsync's
+            rf"|{_BROKEN}|{_LIBRARY}ALLOC(?:ATION)?_FAILED|_DEVICE_ALLOCATION_FAILED",
+        ),
+        (
+            Meaning.GPU_LOST,
+            r"(?:CUDA|HIP) error: (?:unknown error|no (?:CUDA|ROCm)-capable device is detected|hardware stack error"
+            r"|uncorrectable (?:ECC|NVLink) error|[Ii]nvalid access of peer GPU memory over nvlink)",
+        ),
+        (
+            Meaning.DEVICE_IF_FULL,
+            rf"{_LIBRARY}(?:NOT_INITIALIZED|INITIALIZATION_FAILED|INTERNAL_ERROR|EXECUTION_FAILED|EXEC_FAILED"
+            r"|MAPPING_ERROR|LAUNCH_FAILURE|SETUP_FAILED|SUBLIBRARY_LOADING_FAILED)"
+            r"|unable to find an engine|valid cuDNN algorithm|NVML_SUCCESS == r|(?:CUDA|HIP) driver error"
+            r"|(?:CUDA|HIP) error: (?:initialization error|mapping of buffer object failed"
+            r"|CUDA-capable device\(s\) is/are busy or unavailable)",
+        ),
+    )
+)
+
+
+def meaning_of(words: str) -> Meaning | None:
+    """Return what an error's words mean for memory; None for nothing. Of two meanings, the surer one."""
+    return next((meaning for meaning, pattern in _PATTERNS if pattern.search(words)), None)
+
+
+def surely_out_of_memory(words: str) -> str:
+    """Return the part of a program's words by which memory ran out, whatever else is known; empty without one."""
+    found = (pattern.search(words) for meaning, pattern in _PATTERNS if meaning in (Meaning.HOST, Meaning.DEVICE))
+    return next((match[0] for match in found if match is not None), "")
+
+
+def allocator_is_broken(words: str) -> bool:
+    """Return whether no further GPU memory can be had in this process, however little is asked for."""
+    return re.search(_BROKEN, words) is not None

@@ -1,0 +1,54 @@
+"""The launcher's side of ``request.json`` and ``overrides.yaml``; waiting for the answer is the supervisor's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from carla_run import requests
+from carla_run.files import write_whole
+from carla_run.paths import RunPaths
+from carla_run.readers import read_lines
+from carla_run.requests import Answer, Asker
+
+
+class AgentRequests:
+    """Requests to the agent of one run; ids go on from all that were asked before."""
+
+    def __init__(self, run: RunPaths) -> None:
+        self._run = run
+
+    def send(self, kind: str, values: Mapping[str, Any] | None = None) -> int:
+        """Ask, and return the request's id.
+
+        Raises:
+            OSError: the run directory can't be written.
+        """
+        return requests.write_request(self._run, kind, values, Asker.LAUNCHER)
+
+    def answer(self, number: int) -> Answer | None:
+        """Return the answer to a request, None while there is none."""
+        return requests.answer_to(self._run, number)
+
+    def drained_by_person(self) -> bool:
+        """Return whether a person asked last, for a drain: the agent rests until a person has it go on."""
+        return requests.drained_by_person(self._run)
+
+    def write_overrides(self, values: Mapping[str, Any]) -> None:
+        """Write ``overrides.yaml`` whole; without values it goes.
+
+        Raises:
+            OSError: the run directory can't be written.
+        """
+        if values:
+            write_whole(self._run.overrides, yaml.safe_dump(dict(values), sort_keys=False))
+        else:
+            self._run.overrides.unlink(missing_ok=True)
+
+    def started_with(self) -> dict[str, Any]:
+        """Return the overrides with which the agent last started, as its own events tell."""
+        starts = [row for row in read_lines(self._run.agent_events) if row.get("event") in ("started", "resumed")]
+        found = starts[-1].get("overrides") if starts else None
+        return found if isinstance(found, dict) else {}

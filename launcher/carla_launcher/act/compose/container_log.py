@@ -1,0 +1,124 @@
+"""What a container prints, added to a file: each line once, none left out, whichever launcher was there to listen.
+
+Owns the file and, beside it, ``.position``: the container, the time of a line, and how long the file was just after it.
+A launcher that was killed may have written more lines since; the next one counts them and leaves as many out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+import traceback
+from calendar import timegm
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from carla_launcher.act.compose.engine import Engine, EngineError
+from carla_launcher.act.local.process_shim import plain
+from carla_run.files import open_to_append, open_to_read, write_whole
+from carla_run.readers import number, read_object
+
+RETRY_S = 1.0
+CLOSING_S = 1.0
+SAVE_S = 2.0
+
+
+class ContainerLog:
+    """Follows one container in a thread of its own, from where the last launcher left off."""
+
+    def __init__(self, engine: Engine, container: str, path: Path) -> None:
+        self._engine, self._container, self._path = engine, container, path
+        self._position = path.with_name(f"{path.name}.position")
+        self._known, self._last = self._where_we_were()
+        self._saved_s = time.monotonic()
+        self._closed = threading.Event()
+        self._stream: Any = None
+        self._failed = False
+        self._thread = threading.Thread(target=self._follow, daemon=True, name=f"log of {container[:12]}")
+        self._thread.start()
+
+    def finish(self, limit_s: float) -> None:
+        """Return when the container's last words are written, or listen no longer after ``limit_s``."""
+        self._thread.join(limit_s)
+        self._closed.set()
+        if self._thread.is_alive() and (stream := self._stream) is not None:
+            with contextlib.suppress(OSError, AttributeError):  # it ended in this very moment
+                stream.close()
+            self._thread.join(CLOSING_S)
+
+    def _where_we_were(self) -> tuple[int, str]:
+        """Return how many lines of this container are in the file after a line of that time, and that time."""
+        saved = read_object(self._position)
+        if saved.get("container") != self._container:
+            self._save("")
+            return 0, ""
+        return _lines_after(self._path, int(number(saved.get("size")) or 0)), str(saved.get("time", ""))
+
+    def _follow(self) -> None:
+        while not self._closed.is_set() and self._goes_on():
+            self._closed.wait(RETRY_S)
+        if self._known == 0:
+            self._save(self._last)
+
+    def _goes_on(self) -> bool:
+        """Listen until the stream ends or breaks; return whether there may be more to hear."""
+        try:
+            with open_to_append(self._path) as file:
+                self._listen(file)
+            container = self._engine.container(self._container)
+        except (EngineError, OSError):  # it comes back, or poll() says that it doesn't; a disk may have room again
+            return True
+        except Exception:  # whatever a stream comes up with: what the container prints next is worth having
+            if not self._failed and not self._closed.is_set():  # a stream that was closed meanwhile may raise anything
+                traceback.print_exc()
+            self._failed = True
+            return True
+        return container is not None and container.running
+
+    def _listen(self, file: BinaryIO) -> None:
+        rest = b""
+        with self._engine.output(self._container, _seconds(self._last)) as self._stream:
+            for chunk in self._stream:
+                if self._closed.is_set():
+                    return
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._add(line, file)
+        if rest:
+            self._add(rest, file)
+
+    def _add(self, line: bytes, file: BinaryIO) -> None:
+        moment, _, text = line.partition(b" ")
+        if (stamp := moment.decode(errors="replace")) <= self._last:  # of equal length, in UTC: they sort as times
+            return
+        self._last = stamp
+        if self._known > 0:
+            self._known -= 1
+            return
+        with contextlib.suppress(OSError):  # a full disk is no reason to end the launcher
+            file.write(plain(text))
+        if time.monotonic() - self._saved_s >= SAVE_S:
+            self._save(stamp)
+
+    def _save(self, moment: str) -> None:
+        self._saved_s = time.monotonic()
+        with contextlib.suppress(OSError):  # not worth a sync every 2 s: lost, it costs lines written twice
+            size = self._path.stat().st_size if self._path.exists() else 0
+            place = {"container": self._container, "time": moment, "size": size}
+            write_whole(self._position, json.dumps(place), durable=False)
+
+
+def _lines_after(path: Path, size: int) -> int:
+    try:
+        with open_to_read(path) as file:
+            file.seek(size)
+            return file.read().count(b"\n")
+    except OSError:
+        return 0
+
+
+def _seconds(moment: str) -> int:
+    """Return the whole seconds since 1970 of ``2026-01-31T23:59:59.123456789Z``; 0 for none."""
+    return timegm(time.strptime(moment[:19], "%Y-%m-%dT%H:%M:%S")) if moment else 0

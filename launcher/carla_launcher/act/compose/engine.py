@@ -1,0 +1,165 @@
+"""Docker's engine, watched through its own SDK: containers, their ends and their output.
+
+Owns the connection and turns whatever goes wrong with it into one sentence. Containers are created by Compose
+(``project``); here they are only signalled, and removed when they don't run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+from docker.errors import APIError, DockerException, NotFound
+from urllib3.exceptions import HTTPError
+
+from carla_launcher.observe.container_engine import ContainerEngine, engine_of
+
+TIMEOUT_S = 10.0
+LABELS = "com.docker.compose"
+
+
+class EngineError(Exception):
+    """The engine can't be asked; the message is one sentence for a person."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container as the engine sees it.
+
+    Attributes:
+        pid: of its first process, on this host; 0 unless it runs.
+        running: it was started and hasn't ended; true of a paused one, too.
+        started: when, as the engine writes it.
+        finished: it was started and has ended; neither this nor ``running``: it never began.
+        oom_killed: the engine's word, which isn't always right (docs/facts.md, section 6).
+    """
+
+    id: str
+    pid: int
+    running: bool
+    finished: bool
+    started: str
+    exit_code: int
+    oom_killed: bool
+
+
+class Engine:
+    """The engine that the ``docker`` command uses. Every method raises EngineError if it can't be asked."""
+
+    def __init__(self) -> None:
+        self._client: Any = None
+
+    def kind(self) -> ContainerEngine | None:
+        """Return what it says of itself; None if that is nothing."""
+        with _sentences():
+            return engine_of(self._connected().info(), self._connected().version())
+
+    def ids(self, project: str, service: str, *, running: bool = False) -> tuple[str, ...]:
+        """Return the containers of a project's service, newest first; only those that run, if asked."""
+        labels = [f"{LABELS}.project={project}", f"{LABELS}.service={service}", f"{LABELS}.oneoff=False"]
+        with _sentences():
+            found = self._connected().containers(all=not running, filters={"label": labels})
+        return tuple(each["Id"] for each in sorted(found, key=lambda each: -each["Created"]))
+
+    def container(self, container: str) -> Container | None:
+        """Return a container as it is now; None if it was removed."""
+        with _sentences():
+            try:
+                state = self._connected().inspect_container(container)["State"]
+            except NotFound:
+                return None
+        return Container(
+            id=container,
+            pid=int(state["Pid"]),
+            running=bool(state["Running"]),
+            finished=state["Status"] in ("exited", "dead"),
+            started=str(state["StartedAt"]),
+            exit_code=int(state["ExitCode"]),
+            oom_killed=bool(state["OOMKilled"]),
+        )
+
+    def name_of(self, container: str) -> str | None:
+        """Return the name of any container of this machine; None for one that the engine doesn't know."""
+        with _sentences():
+            try:
+                return str(self._connected().inspect_container(container)["Name"]).lstrip("/")
+            except NotFound:
+                return None
+
+    def signal(self, container: str, name: str) -> None:
+        """Signal a container's first process; harmless when it has ended or was removed."""
+        with _sentences(), contextlib.suppress(APIError):  # NotFound, or a conflict: it doesn't run
+            self._connected().kill(container, name)
+
+    def remove(self, container: str) -> None:
+        """Remove a container that doesn't run; harmless when it was removed, and when it runs."""
+        with _sentences(), contextlib.suppress(APIError):  # NotFound, or a conflict: it runs, or is being removed
+            self._connected().remove_container(container)
+
+    def has_image(self, name: str) -> bool:
+        """Return whether an image of that name is here."""
+        with _sentences():
+            try:
+                self._connected().inspect_image(name)
+            except NotFound:
+                return False
+        return True
+
+    def saw_oom_kill(self, container: Container) -> bool:
+        """Return whether the engine has reported an OOM kill in the container since its start."""
+        with _sentences():
+            only = {"container": container.id, "event": "oom"}
+            events = self._connected().events(since=container.started, until=f"{time.time():.6f}", filters=only)
+            return any(True for _ in events)
+
+    @contextlib.contextmanager
+    def output(self, container: str, since_s: int) -> Iterator[Any]:
+        """Give what a container printed since, and prints until it ends: bytes, each line with its time before it.
+
+        The stream's ``close()`` ends it from another thread. It has a connection of its own.
+        """
+        with _sentences():
+            client = _connection()
+            try:
+                since = {"since": since_s} if since_s else {}
+                yield client.logs(container, stream=True, follow=True, timestamps=True, **since)
+            finally:
+                client.close()
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            self._client = _connection()
+        return self._client
+
+
+def _connection() -> Any:
+    if "DOCKER_HOST" in os.environ:
+        return docker.APIClient(**docker.utils.kwargs_from_env(), timeout=TIMEOUT_S)
+    return docker.APIClient(base_url=_current_context(), timeout=TIMEOUT_S)
+
+
+def _current_context() -> str:
+    """Return the address that the ``docker`` command uses: the SDK by itself knows no contexts (rootless, Desktop)."""
+    shown = ("docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+    ended = subprocess.run(shown, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    return ended.stdout.strip() or docker.constants.DEFAULT_UNIX_SOCKET
+
+
+@contextlib.contextmanager
+def _sentences() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise EngineError("There is no `docker` command here: install Docker, or use --runtime process.") from None
+    except (DockerException, HTTPError, OSError, subprocess.TimeoutExpired) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise EngineError(
+            f"Docker's engine can't be asked ({reason}): see that `docker version` names a server, "
+            "or use --runtime process."
+        ) from None

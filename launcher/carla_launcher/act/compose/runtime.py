@@ -1,0 +1,325 @@
+"""The runtime of the Compose stack: ``docker compose`` acts, the engine's SDK watches.
+
+Owns what the stack is given (project, files, variables) and the containers' order on the way down. Containers outlive
+their launcher: the next one of the same run finds them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from carla_launcher.act.compose.container import ComposeChild, Creation
+from carla_launcher.act.compose.engine import Engine, EngineError
+from carla_launcher.act.compose.project import GPU, LITE, Project, setting
+from carla_launcher.act.local.processes import Program, Shims
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.runtime import Role, Start, StartError
+from carla_launcher.config import LauncherConfig
+from carla_launcher.observe import container_engine
+from carla_launcher.observe.container_engine import ContainerEngine
+from carla_launcher.options import SimulatorKind
+from carla_run.files import folder_of
+from carla_run.paths import names_preset
+from carla_run.processes import MIB
+
+SERVICES = {Role.SIMULATOR: "carla", Role.AGENT: "agent"}
+# `--wait` ends with the first health check that passes; whether it is well, the launcher judges by itself.
+WAITED_FOR = {Role.SIMULATOR: ("--wait",), Role.AGENT: ()}
+UP = ("up", "--detach", "--no-deps", "--no-build", "--pull", "never", "--force-recreate")
+CALLER = 1000
+"""Whose the run's files become if root calls: the agent's container isn't root's."""
+LOOK_S = 0.1
+CLI_GRACE_S = 1.0
+
+
+class ComposeRuntime:
+    """Starts the services of one run's project; a ``runtime.Runtime``."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        limits: LauncherConfig,
+        *,
+        variables: Mapping[str, str] | None = None,
+        over: tuple[Path, ...] = (),
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            spec: with carla-lite the agent's container has no GPU either; otherwise CARLA's and the agent's have one.
+            variables: more of those in ``.env.example``, as limits of memory; they win.
+            over: Compose files to lay over the stack's own, as docker-compose.visual.yml.
+        """
+        self._spec, self._limits, self._more = spec, limits, variables or {}
+        self._lite = spec.options.simulator is SimulatorKind.LITE
+        self._quality: str = limits.simulator.quality
+        self._project = Project(spec.run, (*(LITE if self._lite else GPU), *map(str, over)), spec.options.stack)
+        self._engine = Engine()
+        self._shims = Shims(spec.inherited)
+        self._children: dict[Role, ComposeChild] = {}
+        self._checked = False
+
+    @property
+    def project(self) -> str:
+        """Return the name of the run's project, which its containers and its network bear as a label."""
+        return self._project.name
+
+    @cached_property
+    def engine(self) -> ContainerEngine | None:
+        """Return what the engine says of itself; None where it can't be asked."""
+        try:
+            return self._engine.kind()
+        except EngineError:
+            return None
+
+    @property
+    def obstacle(self) -> str:
+        """Return why the engine can't give CARLA a GPU, as a sentence; empty if it may, or a runtime is asked for."""
+        if self._lite or self.engine is None or self._asks_for_a_runtime:
+            return ""
+        return container_engine.no_gpu(self.engine, container_engine.has_hook())
+
+    @property
+    def not_counted(self) -> str:
+        """Return which figures of the containers can't be trusted, as a sentence; empty where all can."""
+        return "" if self.engine is None else container_engine.not_counted(self.engine)
+
+    @property
+    def _asks_for_a_runtime(self) -> bool:
+        return bool(setting("GPU_RUNTIME", self._spec.options.stack))
+
+    def container_name(self, container: str) -> str | None:
+        """Return the name of any container of this machine, by its id; None if it has none, or that is unknown."""
+        try:
+            return self._engine.name_of(container)
+        except EngineError:
+            return None
+
+    def config_inside(self) -> str:
+        """Return the agent's configuration as its container has it: two folders of this machine, and the presets.
+
+        Raises:
+            StartError: it lies in neither.
+        """
+        if names_preset(self._spec.config):
+            return str(self._spec.config)
+        config = self._spec.config.resolve()
+        folders = {
+            "config": self._spec.options.stack.resolve() / "config",
+            "runs": self._spec.run.path.resolve().parent,
+        }
+        for inside, folder in folders.items():
+            if config.is_relative_to(folder):
+                return str(inside / config.relative_to(folder))
+        raise StartError(
+            f"{self._spec.config}: the agent's container sees {folders['config']} and {folders['runs']} only; "
+            "put the configuration into one of them."
+        )
+
+    def agent_command(self) -> tuple[str, ...]:
+        """Return what runs ``carla_td3`` for a moment, in a container of its own; ``footprint`` is added to it.
+
+        It wants ``environment``; nothing is written.
+
+        Raises:
+            StartError: the configuration lies where no container sees it.
+        """
+        self._project.set(self._variables())
+        return self._project.command("run", "--rm", "--no-deps", "-T", "agent", "python", "-m", "carla_td3")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return what ``agent_command`` wants in its environment."""
+        return self._project.environment
+
+    def memory_limits_mib(self) -> dict[Role, float]:
+        """Return what each container may take, those without a limit left out; nothing is started or written.
+
+        Raises:
+            StartError: Compose is too old, or a file or variable is wrong.
+        """
+        self._project.check_version()
+        self._project.set(self._variables())
+        found = self._project.memory_bytes()
+        return {role: found[service] / MIB for role, service in SERVICES.items() if service in found}
+
+    def check(self) -> None:
+        """Return if the stack can be started as far as anybody can tell before.
+
+        Raises:
+            StartError: no engine answers, Compose is too old, the configuration lies where no container sees it, or an
+                image isn't built.
+        """
+        self._project.check_version()
+        self._project.write(self._variables())
+        self.expect_images(*Role)
+        self._checked = True
+
+    def expect_images(self, *roles: Role) -> None:
+        """Return if the images of these programs are here; nothing is built, for that can take an hour.
+
+        Raises:
+            StartError: one isn't, or that is unknown; all that aren't are named at once.
+        """
+        self._project.set(self._variables())
+        images = self._project.images()
+        missing = [service for service in SERVICES.values() if not self._has(images[service])]
+        if any(SERVICES[role] in missing for role in roles):
+            named = " and ".join(images[service] for service in missing)
+            raise StartError(f"Not built here yet: {named}; do it with `{self._project.build_command(*missing)}`.")
+
+    def start(self, start: Start) -> ComposeChild:
+        """Have a service's container created again, with what holds now, and return before it is there.
+
+        The agent always goes on with what is in its run directory, whatever ``start`` says (docker-compose.yml).
+
+        Raises:
+            StartError: as ``check``.
+        """
+        self._quality = start.quality or self._quality
+        if self._checked:
+            self._project.write(self._variables())
+        else:
+            self.check()
+        try:
+            self._give_the_run_to_the_agent()
+        except OSError as error:
+            raise StartError(f"{self._spec.run.path}: can't be given to the agent ({error.strerror}).") from None
+        service, log = SERVICES[start.role], self._log_of(start.role)
+        creation = self._create(start.role, service)
+        self._children[start.role] = ComposeChild(self._engine, self.project, service, log, creation)
+        return self._children[start.role]
+
+    def left(self, role: Role) -> ComposeChild | None:
+        """Return the container of this run that runs, also if this launcher didn't start it; None if there is none.
+
+        Raises:
+            StartError: the engine can't be asked.
+        """
+        service, own = SERVICES[role], self._children.get(role)
+        if own is not None and own.poll() is None:  # one listener a container
+            return own
+        try:
+            running = self._engine.ids(self.project, service, running=True)
+        except EngineError as error:
+            raise StartError(str(error)) from None
+        if not running:
+            return None
+        self._spec.run.logs.mkdir(parents=True, exist_ok=True)
+        self._children[role] = ComposeChild(self._engine, self.project, service, self._log_of(role), None, running[0])
+        self._children[role].look()
+        return self._children[role]
+
+    def clear(self) -> None:
+        """Stop the agent and then the simulator, each within its grace, and remove what is this run's; twice is fine.
+
+        Raises:
+            StartError: the engine can't be asked, or something can't be removed.
+        """
+        graces_s = {Role.AGENT: self._limits.agent.stop_grace_s, Role.SIMULATOR: self._limits.simulator.stop_grace_s}
+        for role, grace_s in graces_s.items():
+            if (child := self.left(role)) is not None:
+                _stop(child, grace_s)
+        self._project.remove()
+
+    def close(self) -> None:
+        """Listen to the containers no longer; they go on."""
+        for child in self._children.values():
+            child.let_go()
+        self._shims.close()
+
+    def _create(self, role: Role, service: str) -> Creation:
+        log = self._spec.run.logs / "compose.log"
+        begin = log.stat().st_size if log.exists() else 0
+        try:
+            earlier = frozenset(self._engine.ids(self.project, service))
+            # A command that was killed while it replaced a container leaves one of a name that the next stumbles over.
+            for each in earlier:
+                self._engine.remove(each)
+            # The agent's lifeline is the one that ends with the launcher: half-way commands must not go on without it.
+            command = self._project.command(*UP, *WAITED_FOR[role], service)
+            program = Program(Role.AGENT, command, log, CLI_GRACE_S, self._project.environment)
+            return Creation(self._shims.start(program), earlier, log, begin)
+        except EngineError as error:
+            raise StartError(str(error)) from None
+        except OSError as error:
+            raise StartError(f"`docker compose` can't be started: {error.strerror}.") from None
+
+    def _has(self, image: str) -> bool:
+        try:
+            return self._engine.has_image(image)
+        except EngineError as error:
+            raise StartError(str(error)) from None
+
+    def _log_of(self, role: Role) -> Path:
+        return self._spec.run.logs / f"{role.value}.log"
+
+    def _variables(self) -> dict[str, str]:
+        spec, (uid, gid) = self._spec, self._owner()
+        variables = {
+            "RUN_NAME": spec.run.path.resolve().name,
+            "RUNS_DIR": str(spec.run.path.resolve().parent),
+            "RUN_UID": str(uid),
+            "RUN_GID": str(gid),
+            "RESTART": "no",
+            "AGENT_CONFIG": self.config_inside(),
+            "AGENT_ARGS": shlex.join(spec.agent_options),
+            "CARLA_QUALITY": self._quality,
+            "CARLA_PORTS": f"{spec.port}-{spec.port + 2}",
+        }
+        if not self._lite:
+            cards = zip(("CARLA_GPU", "AGENT_GPU"), spec.gpu_uuids, strict=True)
+            variables |= {name: uuid for name, uuid in cards if uuid}
+            if self.engine is not None and self.engine.runtime and not self._asks_for_a_runtime:
+                variables["GPU_RUNTIME"] = self.engine.runtime
+        if spec.options.simulator_args:
+            variables["CARLA_FLAGS"] = shlex.join(spec.options.simulator_args)
+        return {**variables, **(self._town() if self._lite else {}), **self._more}
+
+    def _town(self) -> dict[str, str]:
+        limits = self._limits.simulator
+        options = self._spec.options
+        name = options.map or limits.map
+        if "/" in name:
+            raise StartError(
+                f"The map {name} is a file here, which no container sees: name one that carla-lite has, or of the "
+                "folder simulator.map_dir of the launcher's configuration."
+            )
+        folder = {} if limits.map_dir is None else {"LITE_MAP_DIR": str(limits.map_dir)}
+        return {"LITE_MAP": name, "LITE_SEED": str(limits.seed if options.seed is None else options.seed)} | folder
+
+    def _owner(self) -> tuple[int, int]:
+        """Return the owner of the run's files, as containers count users: the caller; if that is root, the folder's."""
+        if self.engine is not None and self.engine.rootless:
+            return 0, 0  # the user that runs the engine
+        if os.getuid() != 0:
+            return os.getuid(), os.getgid()
+        run = self._spec.run.path.resolve()
+        folder = next(each for each in (run, *run.parents) if each.exists()).stat()
+        return (folder.st_uid, folder.st_gid) if folder.st_uid != 0 else (CALLER, CALLER)
+
+    def _give_the_run_to_the_agent(self) -> None:
+        """Let the agent write into a run directory that root made."""
+        if os.getuid() == 0:
+            uid, gid = self._owner()
+            # By descriptors: a container that runs may put a link in a folder's place at any moment.
+            with folder_of(self._spec.run.path / "any") as run:
+                for _, folders, files, folder in os.fwalk(".", dir_fd=run, follow_symlinks=False):
+                    for name in (".", *folders, *files):
+                        with contextlib.suppress(FileNotFoundError):
+                            os.chown(name, uid, gid, dir_fd=folder, follow_symlinks=False)
+
+
+def _stop(child: ComposeChild, grace_s: float) -> None:
+    child.terminate()
+    deadline_s = time.monotonic() + grace_s
+    while child.poll() is None and time.monotonic() < deadline_s:
+        time.sleep(LOOK_S)
+    if child.poll() is None:
+        child.kill()

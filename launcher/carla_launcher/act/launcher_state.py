@@ -1,0 +1,163 @@
+"""``launcher.json``: where a run stands, as plain data, and what a later launcher takes from it.
+
+It is believed only as far as other users can't have written it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from carla_launcher.decide.ladder import Taken
+from carla_launcher.options import RunOptions
+from carla_run.files import open_to_read
+from carla_run.paths import RunPaths
+from carla_run.readers import object_of
+
+OTHERS_WRITE = 0o022
+
+
+class UnusableStateError(Exception):
+    """``launcher.json`` is there and can't be used; the message is a clause for a person."""
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """A program of the run as ``launcher.json`` shows it."""
+
+    pid: int | None = None
+    log: str = ""
+    quality: str | None = None
+
+
+@dataclass(frozen=True)
+class LauncherState:
+    """``launcher.json``: where the run stands, and enough for the next launcher to go on after a SIGKILL.
+
+    Only ``run_state`` replaces it while a run goes.
+
+    Attributes:
+        options: what ``up`` was asked for, and what it chose where that was left open: configuration, runtime,
+            simulator, port. A later start goes by them.
+        host: where the simulator listens; ``port`` likewise.
+        quality: of the simulator without any step; None where it knows none.
+        gpu_uuids: of the simulator's card and of the agent's, often the same; empty if they need none.
+        taken: steps that last, in the order in which they were taken: the rung on which the run stands.
+        leak_restarts: in a row, by program: before it was short of memory.
+        hold_s: what a restore waits for; doubles with failed ones.
+        simulator_peak_mib: watermark by pool kind and quality; ``plan`` reads it. It is written when the simulator's
+            first minutes are past without a leak, or at the run's orderly end, so what is there is valid.
+        incidents: how many there were; their ids are ``i1``, ``i2``, …
+        incident: the one that is being dealt with, or that ended the run; empty if none is.
+        agent_context_mib: what the agent held of the GPU beyond its allocator's memory: its CUDA context; likewise.
+        agent_figures_doubted: why no later run shall plan by this agent's figures: it leaked, or grew until memory was
+            short; empty if they hold.
+        planned_bands_mib: the most that the plan has simulator and agent hold, by owner, pool and phase (of the agent:
+            warming, updating, evaluating; of the simulator, empty for any).
+        rungs_free_mib: what each step that can be taken would free now, negative where it costs, by the kind of pool
+            in whose ladder it stands, its name, and the kind of pool.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    run: str
+    options: RunOptions
+    host: str
+    port: int
+    quality: str | None = None
+    gpu_uuids: tuple[str, str] = ("", "")
+    pid: int = field(default_factory=os.getpid)
+    started: float = 0.0
+    updated: float = 0.0
+    state: str = "init"
+    simulator: ProcessState | None = None
+    agent: ProcessState | None = None
+    taken: tuple[Taken, ...] = ()
+    hold_s: float | None = None
+    simulator_failures: int = 0
+    simulator_restarts: int = 0
+    agent_failures: int = 0
+    agent_restarts: int = 0
+    leak_restarts: Mapping[str, int] = field(default_factory=dict)
+    simulator_peak_mib: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    agent_context_mib: float | None = None
+    agent_figures_doubted: str = ""
+    incidents: int = 0
+    incident: str = ""
+    planned_bands_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    rungs_free_mib: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    exit_code: int | None = None
+    reason: str = ""
+
+
+STATE = TypeAdapter(LauncherState)
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """What the last launcher of a run left.
+
+    Attributes:
+        state: as the next one begins with it: rung, hold times and watermarks stay; how the last one ended doesn't.
+        killed: it wrote no end.
+        open_to: which other users can have written the file, a clause; empty if none can.
+    """
+
+    state: LauncherState
+    killed: bool
+    open_to: str
+
+
+def recall(run: RunPaths) -> Recalled | None:
+    """Return what the last launcher of this run left; None if there was none.
+
+    Raises:
+        UnusableStateError: there was one, and what it left can't be used.
+    """
+    try:
+        with open_to_read(run.launcher_state) as file:
+            text, saved = file.read().decode(errors="replace"), os.fstat(file.fileno())
+        folder = run.path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnusableStateError(f"{run.launcher_state} can't be read ({error.strerror})") from None
+    try:
+        state = STATE.validate_python(object_of(text))
+    except ValidationError as error:
+        raise UnusableStateError(f"{run.launcher_state} can't be used: {_reason(error)}") from None
+    killed = state.state != "stopped"
+    incidents = state.incidents + killed  # that a launcher was killed is an incident: the next one begins with it
+    incident = f"i{incidents}" if killed else ""
+    # What the last one was at is over: who reads the new pid must not take it for the new launcher's.
+    again = replace(state, pid=os.getpid(), state="init", incidents=incidents, incident=incident)
+    fresh = replace(again, exit_code=None, reason="")
+    return Recalled(fresh, killed, open_to(run.launcher_state, saved) or open_to(run.path, folder))
+
+
+def _reason(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"`{where}` is missing"
+    return f"`{where}` is {first['input']!r:.60}; {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def plain(state: LauncherState) -> dict[str, Any]:
+    """Return what ``launcher.json`` holds of a state: of the options those that were given."""
+    found: dict[str, Any] = STATE.dump_python(state, mode="json")
+    return {**found, "options": state.options.model_dump(mode="json", exclude_unset=True)}
+
+
+def open_to(path: Path, status: os.stat_result) -> str:
+    """Return which other users can have written a file or changed a folder, a clause; empty if none can."""
+    if status.st_uid != os.geteuid():
+        return f"{path} belongs to user {status.st_uid}, not to user {os.geteuid()}, who runs this"
+    if status.st_mode & OTHERS_WRITE:
+        return f"others can write {path} (`chmod go-w {path}` ends that)"
+    return ""

@@ -1,0 +1,127 @@
+"""Local programs under shims, so that nothing outlives a launcher that was killed.
+
+Owns the pipes between launcher and shims. Knows no simulator, no agent and no container; decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from carla_launcher.act.local import process_shim
+from carla_launcher.act.runtime import Role
+from carla_run.files import open_to_append
+
+SHIM_PATIENCE_S = 8.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """One local program to run.
+
+    Attributes:
+        role: whose lifeline it hangs on.
+        environment: laid over the launcher's own.
+        log: the file that its output is added to.
+        show: its output goes to the terminal as well.
+        grace_s: seconds between SIGTERM and SIGKILL if the launcher itself dies.
+    """
+
+    role: Role
+    command: tuple[str, ...]
+    log: Path
+    grace_s: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+    show: bool = False
+
+
+class ShimmedProcess:
+    """A program under its shim."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pid: int) -> None:
+        self._process = process
+        self._pid = pid
+
+    @property
+    def pid(self) -> int:
+        """Return the program's process id, not its shim's."""
+        return self._pid
+
+    @property
+    def shim_pid(self) -> int:
+        """Return the shim's process id: all that the program starts descends from it."""
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return None while it runs, then its exit code; 128 + n if signal n ended it or its shim."""
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def terminate(self) -> None:
+        """Have the shim send SIGTERM to the program, not to its children: stopping those is its own business."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Have the shim kill the whole tree and wait for it."""
+        self._process.send_signal(signal.SIGQUIT)
+        try:
+            self._process.wait(SHIM_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its death signal takes the program along
+            self._process.wait()
+
+
+class Shims:
+    """Starts programs, each under a shim.
+
+    Two pipes that are never written to are the lifelines. The agent's shim reads the launcher's, the simulator's
+    shim reads one whose other end the launcher and the agent's shim hold: a killed launcher stops the agent,
+    and only when that has written its checkpoint and gone does the simulator stop.
+    """
+
+    def __init__(self, inherited: tuple[int, ...] = ()) -> None:
+        """``inherited``: descriptors that the shims hold too, such as the run's lock."""
+        self._inherited = inherited
+        self._launcher_lives, self._launcher_end = os.pipe()
+        self._work_goes_on, self._work_end = os.pipe()
+
+    def start(self, program: Program) -> ShimmedProcess:
+        """Start a program under a shim and return once its process id is known (milliseconds).
+
+        Raises:
+            OSError: this machine has no room for another process, or the log can't be written.
+        """
+        agent = program.role is Role.AGENT
+        lifeline = self._launcher_lives if agent else self._work_goes_on
+        held = (*self._inherited, self._work_end) if agent else self._inherited
+        with open_to_append(program.log) as log:
+            answer, report = os.pipe()
+            with os.fdopen(answer, "rb") as line:
+                try:
+                    process = subprocess.Popen(
+                        _under_a_shim(program, lifeline, report, log.fileno()),
+                        stdin=subprocess.DEVNULL,
+                        env={**os.environ, **program.environment},
+                        pass_fds=(lifeline, report, log.fileno(), *held),
+                        start_new_session=True,  # Ctrl-C reaches only the launcher, which knows the order
+                    )
+                finally:
+                    os.close(report)
+                written = line.readline().strip()
+        return ShimmedProcess(process, int(written) if written else process.pid)
+
+    def close(self) -> None:
+        """Let go of the lifelines; for tests and a launcher that goes on to something else."""
+        for end in (self._launcher_lives, self._launcher_end, self._work_goes_on, self._work_end):
+            os.close(end)
+
+
+def _under_a_shim(program: Program, lifeline: int, report: int, log: int) -> list[str]:
+    options = [f"--lifeline={lifeline}", f"--report={report}", f"--grace-s={program.grace_s}", f"--log={log}"]
+    show = ["--show"] if program.show else []
+    return [sys.executable, "-I", "-S", process_shim.__file__, *options, *show, "--", *program.command]

@@ -1,0 +1,168 @@
+"""The runtime of local processes: carla-lite, or a CARLA that is installed here, and the agent, under shims.
+
+Owns their command lines. Whatever it started ends with the launcher, however that ends (``shim``).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from carla_launcher.act.local.processes import Program, ShimmedProcess, Shims
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.runtime import Child, Role, Start, StartError
+from carla_launcher.config import LauncherConfig
+from carla_launcher.observe.observation import Ended
+from carla_launcher.observe.oom_kills import OomKills
+from carla_launcher.options import SimulatorKind
+from carla_run.processes import tree
+
+SIGKILLED = 137
+
+
+class LocalChild:
+    """A local program; a ``runtime.Child``."""
+
+    def __init__(self, process: ShimmedProcess, log: Path) -> None:
+        self._process, self._log = process, log
+        self._oom_kills = OomKills()
+        self._killed_here = False
+        self._ended: Ended | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the program's process id."""
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """Return the file that its output is added to."""
+        return self._log
+
+    def poll(self) -> Ended | None:
+        """Return None while it runs, then how it ended.
+
+        The kernel counts OOM kills by control group and not by process: a SIGKILL that wasn't ours counts as one if
+        the group of launcher and programs has had any since the start.
+        """
+        code = self._process.poll()
+        if code is not None and self._ended is None:
+            oom_killed = code == SIGKILLED and not self._killed_here and self._oom_kills.look()
+            self._ended = Ended(code, oom_killed)
+        return self._ended
+
+    def pids(self) -> frozenset[int]:
+        """Return the ids of its processes now, its shim among them."""
+        return tree(self._process.shim_pid) if self.poll() is None else frozenset()
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the program only, which ends its own children; harmless when it has ended."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it and all its descendants; they are gone when this returns."""
+        if self.poll() is None:
+            self._killed_here = True
+            self._process.kill()
+
+
+class LocalRuntime:
+    """Starts the programs of one run as processes of this machine; a ``runtime.Runtime``."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        limits: LauncherConfig,
+        *,
+        show: bool = True,
+        interpreter: tuple[str, ...] = (sys.executable,),
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            show: what the agent prints goes to this terminal, too.
+            interpreter: what runs ``-m carla_td3`` and ``-m carla_lite``.
+        """
+        self._spec, self._limits = spec, limits
+        self._show, self._interpreter = show, interpreter
+        self._shims = Shims(spec.inherited)
+
+    def start(self, start: Start) -> LocalChild:
+        """Start a program and return at once (milliseconds).
+
+        Raises:
+            StartError: this machine has no room for another process.
+        """
+        program = self._agent(start) if start.role is Role.AGENT else self._simulator(start)
+        try:
+            return LocalChild(self._shims.start(program), program.log)
+        except OSError as error:
+            raise StartError(
+                f"The {start.role.value} can't be started ({error.strerror}); its log is {program.log}."
+            ) from None
+
+    def left(self, role: Role) -> Child | None:  # noqa: ARG002 - the interface names it
+        """Return None: local programs end with their launcher. ``leftovers`` waits for those that still do."""
+        return None
+
+    def clear(self) -> None:
+        """Do nothing: of a program that has ended nothing is left."""
+
+    def close(self) -> None:
+        """Let go of the lifelines: what still runs is asked to stop by its shim."""
+        self._shims.close()
+
+    def _simulator(self, start: Start) -> Program:
+        spec, limits = self._spec, self._limits.simulator
+        return Program(
+            role=Role.SIMULATOR,
+            command=(
+                *self._simulator_command(start.quality or limits.quality, spec.address_of(start.number).port),
+                *spec.options.simulator_args,
+            ),
+            log=spec.run.logs / (f"simulator-{start.number}.log" if start.number else "simulator.log"),
+            grace_s=limits.stop_grace_s,
+            environment={"PYTHONUNBUFFERED": "1"},
+        )
+
+    def _simulator_command(self, quality: str, port: int) -> tuple[str, ...]:
+        spec, limits = self._spec, self._limits.simulator
+        if spec.options.simulator is SimulatorKind.CARLA:
+            return limits.installed(quality, port, spec.cards.simulator)
+        seed = limits.seed if spec.options.seed is None else spec.options.seed
+        where = ("--host", spec.host, "--port", str(port))
+        folder = () if limits.map_dir is None else ("--map-dir", str(limits.map_dir))
+        return (
+            *self._interpreter,
+            "-m",
+            "carla_lite",
+            *where,
+            "--map",
+            spec.options.map or limits.map,
+            *folder,
+            "--seed",
+            str(seed),
+        )
+
+    def _agent(self, start: Start) -> Program:
+        spec, grace_s = self._spec, self._limits.agent.stop_grace_s
+        where = ("--config", str(spec.config), "--run-dir", str(spec.run.path))
+        resume = ("--resume",) if start.resume else ()
+        _, uuid = spec.gpu_uuids
+        card = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
+        others = ",".join(f"{spec.address_of(number)}" for number in range(1, spec.simulators))
+        where_else = {"CARLA_OTHERS": others} if spec.simulator_ours else {}
+        return Program(
+            role=Role.AGENT,
+            command=(*self._interpreter, "-m", "carla_td3", "train", *where, *resume, *spec.agent_options),
+            log=spec.run.logs / "agent.log",
+            grace_s=grace_s,
+            environment={
+                "CARLA_HOST": spec.host,
+                "CARLA_PORT": str(spec.port),
+                "PYTHONUNBUFFERED": "1",
+                **where_else,
+                **card,
+            },
+            show=self._show,
+        )

@@ -1,0 +1,168 @@
+"""Looking: one observation a second, what is wrong in it, and the memory's timeline; all of it journalled.
+
+Owns when is looked and which findings are new. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from carla_launcher.act.effects import Effects
+from carla_launcher.act.journal import Journal
+from carla_launcher.act.managed_processes import ManagedProcesses
+from carla_launcher.act.run_state import RunState
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide import policy
+from carla_launcher.decide.detectors.causes import Finding
+from carla_launcher.observe.observation import Observation
+from carla_launcher.observe.pools import Reading
+from carla_run.events import LauncherEvent
+
+MOVED_MIB = 64.0
+"""A pool whose free memory moved by so much gets a line in the timeline at once."""
+
+
+class Monitor:
+    """What is seen of the run."""
+
+    def __init__(
+        self,
+        processes: ManagedProcesses,
+        config: LauncherConfig,
+        effects: Effects,
+        journal: Journal,
+        run_state: RunState,
+    ) -> None:
+        self.findings: tuple[Finding, ...] = ()
+        self.fresh = False
+        self._processes, self._config, self._effects, self._journal = processes, config, effects, journal
+        self._run_state = run_state
+        self._seen: Observation | None = None
+        self._looked_s = self._drawn_s = float("-inf")
+        self._drawn: dict[str, float | None] = {}
+        self._known: dict[tuple[str, str, str], str] = {}
+        self._found_now = ""
+        self._remarks: set[tuple[str, str]] = set()
+
+    def look_if_due(self) -> None:
+        """Look if the interval has passed, or something ended."""
+        ended = any(
+            child is not None and child.poll() is not None
+            for child in (self._processes.simulator, self._processes.agent)
+        )
+        unseen_end = ended and not self._end_was_seen()
+        if unseen_end or self._processes.now_s - self._looked_s >= self._config.watch.interval_s:
+            self.look()
+
+    def look(self) -> Observation:
+        """Look now; what is found wrong is in ``findings``."""
+        processes = self._processes
+        seen = self._effects.observer.look(
+            *(processes.now_s, processes.simulator, processes.agent), processes.further.pids()
+        )
+        self._looked_s, self._seen, self.fresh = processes.now_s, seen, True
+        self._found_now = ""
+        self.findings = tuple(map(self._identified, self._effects.diagnose(seen)))
+        self._journal_findings()
+        self._draw_timeline(seen)
+        return seen
+
+    @property
+    def last(self) -> Observation:
+        """Return the last observation."""
+        assert self._seen is not None
+        return self._seen
+
+    def take(self) -> Observation:
+        """Return the last observation, and take note that it is dealt with."""
+        self.fresh = False
+        return self.last
+
+    def add(self, finding: Finding) -> None:
+        """Add what the supervisor itself found out."""
+        self.findings = (*self.findings, self._identified(finding))
+        self._journal_findings()
+
+    def remark(self, finding: Finding, reason: str) -> None:
+        """Say why nothing is done about a finding, once for as long as it lasts."""
+        if (finding.cause.value, reason) not in self._remarks:
+            self._remarks.add((finding.cause.value, reason))
+            self._journal.event(
+                LauncherEvent.WAITING,
+                finding.sentence,
+                incident=finding.incident or None,
+                diagnosis=finding.cause.value,
+                reason=reason,
+            )
+            self._effects.say(f"{finding.sentence}: {reason}")
+
+    def _end_was_seen(self) -> bool:
+        seen = self._seen
+        return seen is not None and (seen.agent.ended is not None or seen.simulator.ended is not None)
+
+    def incident_of(self, finding: Finding) -> str:
+        """Return the incident of a finding of the same trouble that still holds; empty if there is none."""
+        return self._known.get(finding.key, "")
+
+    def _identified(self, finding: Finding) -> Finding:
+        """Return a finding with its incident: what holds keeps its own, and all that one look finds first is one."""
+        failed = finding.cause in (*policy.FATAL, *policy.SIMULATOR_FAILED, *policy.AGENT_FAILED)
+        incident = self.incident_of(finding) or (self._run_state.under_repair if failed else "")
+        if not incident:
+            incident = self._found_now = self._found_now or self._run_state.open_incident()
+        return replace(finding, incident=incident)
+
+    def _journal_findings(self) -> None:
+        now = {each.key: each for each in self.findings}
+        for key in self._known.keys() - now.keys():
+            incident = self._known[key]
+            cause, pool, owner = key
+            self._journal.event(LauncherEvent.FINDING_OVER, incident=incident, diagnosis=cause, pool=pool, owner=owner)
+            self._remarks = {remark for remark in self._remarks if remark[0] != key[0]}
+        for key in now.keys() - self._known.keys():
+            found = now[key]
+            numbers: dict[str, Any] = dict(found.numbers)
+            self._journal.event(
+                LauncherEvent.FINDING,
+                found.sentence,
+                incident=found.incident,
+                diagnosis=found.cause.value,
+                pool=found.pool,
+                owner=found.owner,
+                deficit_mib=round(found.deficit_mib, 1),
+                exhausted_in_s=None if found.exhausted_in_s is None else round(found.exhausted_in_s),
+                exit_code=found.exit_code,
+                numbers=numbers,
+            )
+        self._known = {key: found.incident for key, found in now.items()}
+
+    def _draw_timeline(self, seen: Observation) -> None:
+        free = {pool.name: pool.free.mib for pool in seen.memory.pools}
+        moved = any(abs((mib or 0.0) - (self._drawn.get(name) or 0.0)) > MOVED_MIB for name, mib in free.items())
+        if not free or not (moved or self._processes.now_s - self._drawn_s >= self._config.memory.timeline_s):
+            return
+        self._drawn, self._drawn_s = free, self._processes.now_s
+        beat = seen.agent.beat
+        self._journal.memory(
+            {
+                "state": self._processes.state.value,
+                "phase": None if beat is None else beat.phase,
+                "step": None if beat is None else beat.step,
+                "updates": None if beat is None else beat.updates,
+                "taken": [str(taken) for taken in self._run_state.now.taken],
+                "pools": pools_plain(seen.memory),
+            }
+        )
+
+
+def pools_plain(reading: Reading) -> dict[str, Any]:
+    """Return all pools as plain data: total, free and who holds what, MiB."""
+    return {
+        pool.name: {
+            "total": pool.total.mib,
+            "free": pool.free.mib,
+            "owners": {owner.name: owner.held.mib for owner in pool.owners},
+        }
+        for pool in reading.pools
+    }

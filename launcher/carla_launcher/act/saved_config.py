@@ -1,0 +1,19 @@
+"""The agent's resolved configuration as its run saved it, as far as it can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from carla_run.files import read_whole
+from carla_run.paths import RunPaths
+
+
+def saved_config(run: RunPaths) -> dict[str, Any]:
+    """Return ``config.yaml``'s sections; empty if the file is missing, torn or something else."""
+    try:
+        value = yaml.safe_load(read_whole(run.config).decode(errors="replace"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    return value if isinstance(value, dict) else {}

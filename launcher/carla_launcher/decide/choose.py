@@ -1,0 +1,204 @@
+"""The one search for steps down: where a run starts and what a run that is short gives up are both chosen here.
+
+The first step that by itself makes the short pool fit, and makes no other pool shorter, is taken. Where none does,
+the rungs are taken that help, one after the other, each as far as it goes, less what then turns out not to be needed.
+Another pool is filled only if its own ladder can then empty it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from carla_launcher.config import Does
+from carla_launcher.decide.fit import lives_in
+from carla_launcher.decide.ladder import Ladder, Needs, Step, Taken, is_taken, of_simulators, relief, summed
+from carla_launcher.observe.pools import Cards, OwnerKind, Pool, PoolKind, Reading
+
+Way = tuple[Step, ...]
+"""Steps to be taken together, of each rung one at most."""
+Short = Mapping[str, float]
+"""MiB missing, by name of pool; 0 where it fits."""
+Shortages = Callable[[Sequence[Way]], Sequence[Short | None]]
+"""What is missing after each way; None where there is no such configuration."""
+
+
+def choose(ladder: Ladder, kinds: Mapping[str, PoolKind], shortages: Shortages) -> Way | None:
+    """Return the steps after which no pool is short: none where none is, and None where no steps are enough.
+
+    Args:
+        ladder: the steps that may be taken, by kind of pool; ``stop`` is none of them.
+        kinds: of the pools, those that are served first in front.
+        shortages: a pure function of its argument.
+    """
+    search = _Search(ladder, kinds, shortages)
+    for overfilling in (False, True):
+        way = search.descend(overfilling)
+        if way is not None:
+            return search.lightened(way)
+    return None
+
+
+@dataclass(frozen=True)
+class _Search:
+    ladder: Ladder
+    kinds: Mapping[str, PoolKind]
+    shortages: Shortages
+
+    def descend(self, overfilling: bool) -> Way | None:
+        """Return a way after which nothing is short; ``overfilling`` lets it fill one pool for another."""
+        way: Way = ()
+        for _ in range(1 + sum(map(len, self.ladder.values()))):
+            (short,) = self.shortages([way])
+            if short is not None and not any(short.values()):
+                return way
+            longer = None if short is None else self._one_more(way, short, overfilling)
+            if longer is None:
+                return None
+            way = longer
+        return None
+
+    def _one_more(self, way: Way, short: Short, overfilling: bool) -> Way | None:
+        """Return the way with the first step that is enough for the first short pool, else with the first rung that
+        helps at all, as far as it goes."""
+        pool = next(name for name in self.kinds if short.get(name))
+        ways = [_with(way, step) for step in self.ladder.get(self.kinds[pool], ()) if step.does is not Does.STOP]
+        helpful = [
+            (longer, after)
+            for longer, after in zip(ways, self.shortages(ways), strict=True)
+            if after is not None
+            and after.get(pool, 0.0) < short[pool]
+            and (overfilling or all(mib <= short.get(name, 0.0) for name, mib in after.items()))
+        ]
+        for longer, after in helpful:
+            if not after.get(pool):
+                return longer
+        rungs = [list(rung) for _, rung in groupby(helpful, key=lambda pair: pair[0][-1].rung)]
+        return rungs[0][-1][0] if rungs else None
+
+    def lightened(self, way: Way) -> Way:
+        """Return it without what turned out not to be needed, the dearest first: whole steps, or a part of the way."""
+        for step in reversed(way if len(way) > 1 else ()):
+            others = tuple(each for each in way if each is not step)
+            ladder = next(steps for steps in self.ladder.values() if any(each is step for each in steps))
+            rung = [each for each in ladder if each.rung == step.rung]
+            less = (tuple(part if each is step else each for each in way) for part in rung[: rung.index(step)])
+            lighter = [others, *less]
+            fitting = zip(lighter, self.shortages(lighter), strict=True)
+            way = next((each for each, short in fitting if short is not None and not any(short.values())), way)
+        return way
+
+
+def _with(way: Way, step: Step) -> Way:
+    return (*(each for each in way if each.rung != step.rung), step)
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What a run is short of.
+
+    Attributes:
+        kind: of memory.
+        mib: that must become free.
+        pool: in which pool; empty where it isn't said.
+    """
+
+    kind: PoolKind
+    mib: float
+    pool: str = ""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a choice in a run stands on.
+
+    Attributes:
+        ladder: all steps of this run.
+        taken: those taken, in order.
+        reading: all pools now.
+        reserve_mib: kept free in each pool.
+        needs: what the agent is predicted to take, as far as it is known.
+        fresh_mib: what the simulator takes just after its start, by kind; what it holds beyond that, a restart frees.
+        simulator_ours: it can be restarted.
+        cards: of simulator and agent: what either frees of VRAM, it frees on its own.
+    """
+
+    ladder: Ladder
+    taken: Sequence[Taken]
+    reading: Reading
+    reserve_mib: Mapping[PoolKind, float]
+    needs: Needs
+    fresh_mib: Mapping[PoolKind, float]
+    simulator_ours: bool = True
+    cards: Cards = field(default_factory=Cards)
+
+    def lack(self, owner: OwnerKind, kind: PoolKind, mib: float, pool: str = "") -> Lack:
+        """Return what simulator or agent is short of; where the pool isn't said, of VRAM it is its own card's."""
+        return Lack(kind, mib, pool or (self.cards.pool_of(owner) if kind is PoolKind.VRAM else ""))
+
+    def choose(self, lack: Lack, lasting: bool = False) -> Way:
+        """Return the steps to take together; empty where none help enough.
+
+        Args:
+            lack: what they must free.
+            lasting: only steps that stay, as before a program starts that hasn't its memory yet.
+        """
+        target = lack.pool or lack.kind.value
+        kinds = {target: lack.kind, **{pool.name: pool.kind for pool in self.reading.pools if pool.name != target}}
+        ladder = self.open_steps()
+        if lasting:
+            ladder = {kind: tuple(step for step in steps if step.stays) for kind, steps in ladder.items()}
+        return choose(ladder, kinds, lambda ways: [self._short_after(way, target, lack) for way in ways]) or ()
+
+    def open_steps(self) -> Ladder:
+        """Return the steps that can be taken from here, ``stop`` not among them."""
+        return {kind: tuple(filter(self._can_be_taken, steps)) for kind, steps in self.ladder.items()}
+
+    def frees(self, way: Way) -> dict[PoolKind, float]:
+        """Return what steps free together in each kind of pool, negative where they cost."""
+        return summed(self._agent_frees(way), self._simulator_frees(way))
+
+    def _short_after(self, way: Way, target: str, lack: Lack) -> dict[str, float]:
+        agent, simulator = self._agent_frees(way), self._simulator_frees(way)
+
+        def freed(name: str, kind: PoolKind) -> float:
+            mib = agent.get(kind, 0.0) if self._lives_in(OwnerKind.AGENT, name, kind) else 0.0
+            return mib + (simulator.get(kind, 0.0) if self._lives_in(OwnerKind.SIMULATOR, name, kind) else 0.0)
+
+        others = {
+            pool.name: max(0.0, -freed(pool.name, pool.kind) - self._spare_mib(pool, pool.free.mib))
+            for pool in self.reading.pools
+            if pool.name != target and pool.free.mib is not None
+        }
+        return {target: max(0.0, lack.mib - freed(target, lack.kind)), **others}
+
+    def _spare_mib(self, pool: Pool, free_mib: float) -> float:
+        """Return what may be taken of a pool; where that is nothing already, it is another finding's to mend that."""
+        return max(0.0, free_mib - self.reserve_mib.get(pool.kind, 0.0))
+
+    def _agent_frees(self, way: Way) -> dict[PoolKind, float]:
+        freed = relief(way, self.ladder, self.taken, self.needs)
+        if any(step.values.get("device") == "cpu" for step in way):
+            freed[PoolKind.VRAM] = self._held(PoolKind.VRAM, OwnerKind.AGENT) or freed.get(PoolKind.VRAM, 0.0)
+        return freed
+
+    def _simulator_frees(self, way: Way) -> dict[PoolKind, float]:
+        freed = [dict(step.frees_mib) for step in way if step.does is Does.QUALITY]
+        freed.append(of_simulators(way, self.ladder, self.taken))
+        if any(step.does is Does.RESTART_SIMULATOR for step in way):
+            held = {kind: self._held(kind, OwnerKind.SIMULATOR) for kind in self.fresh_mib}
+            freed.append({kind: max(0.0, held[kind] - mib) for kind, mib in self.fresh_mib.items()})
+        return summed(*freed)
+
+    def _held(self, kind: PoolKind, owner: OwnerKind) -> float:
+        pools = (pool for pool in self.reading.of(kind) if self._lives_in(owner, pool.name, kind))
+        return max((pool.held_by(owner) for pool in pools), default=0.0)
+
+    def _lives_in(self, owner: OwnerKind, pool: str, kind: PoolKind) -> bool:
+        return lives_in(owner, pool, kind, self.cards)
+
+    def _can_be_taken(self, step: Step) -> bool:
+        if step.does is Does.STOP or is_taken(step, self.ladder, self.taken):
+            return False
+        return self.simulator_ours or step.does not in (Does.RESTART_SIMULATOR, Does.QUALITY)

@@ -1,0 +1,196 @@
+"""What is wrong with the agent: how it ended, or that it doesn't come on. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.detectors.room_at_end import RoomAtEnd
+from carla_launcher.observe.observation import AgentSeen, Ended, Observation
+from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_run.events import CannotFit, CollectorRestarted, Failed, MemoryPool, NoCuda, decisive
+from carla_run.exits import Exit, exit_in_words
+from carla_run.heartbeat import CollectorState, Heartbeat, Phase
+
+KILLED, ENDED = 128 + signal.SIGKILL, 128 + signal.SIGTERM
+PATIENT_PHASES = (
+    *(Phase.WAITING_FOR_SIMULATOR, Phase.DRAINED, Phase.DRAINING, Phase.STOPPING),
+    *(Phase.FINISHED, Phase.STOPPED),
+)
+"""Phases in which nothing moves without being hung: what they wait for has limits of its own."""
+
+REFUSED = {
+    MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU memory"),
+    MemoryPool.HOST: (Cause.AGENT_HOST_OOM, "host memory"),
+    MemoryPool.DISK: (Cause.AGENT_DISK_FULL, "disk"),
+}
+"""What an agent lacked that was refused."""
+RAN_OUT = {MemoryPool.DEVICE: (Cause.AGENT_CUDA_OOM, "GPU"), MemoryPool.HOST: (Cause.AGENT_HOST_OOM, "host")}
+"""What an agent lacked in mid-run."""
+CRASHED_SHORT = {PoolKind.VRAM: Cause.AGENT_CUDA_OOM, PoolKind.RAM: Cause.AGENT_HOST_OOM}
+
+_OTHER_ENDS: Mapping[int, tuple[Cause, str]] = {
+    Exit.USAGE: (Cause.MISCONFIGURATION, "the agent doesn't know its arguments"),
+    Exit.BAD_CONFIG: (Cause.MISCONFIGURATION, "the agent refused its configuration"),
+    Exit.NO_SIMULATOR: (Cause.SIMULATOR_NOT_READY, "the agent found no simulator to drive in within its patience"),
+}
+
+
+class Agent:
+    """Watches one agent after another."""
+
+    def __init__(self, config: LauncherConfig, kills: OomKills) -> None:
+        self._limits, self._recent_s, self._kills = config.agent, config.watch.sign_s, kills
+        self._pid = 0
+        self._running = False
+        self._started_s: float | None = None
+        self._moved_s = 0.0
+        self._place: object = None
+        self._beat: Heartbeat | None = None
+        self._failure = ""
+        self._child_killed_s = -float("inf")
+        self._killed_in = ""
+        self._room = RoomAtEnd(config.memory, OwnerKind.AGENT)
+        self._ran_out: MemoryPool | None = None
+        self._gpu_lost = False
+        self._refused: CannotFit | None = None
+
+    def forget(self) -> None:
+        """Start all waiting over: time has passed without a look."""
+        self._started_s, self._place = None, None
+        self._child_killed_s = -float("inf")
+        self._room.forget()
+
+    def look(self, seen: Observation) -> tuple[Finding, ...]:
+        """Return what is wrong; one finding at most."""
+        agent = seen.agent
+        if agent.pid not in (0, self._pid) or (agent.running and not self._running):
+            self._begin()
+        self._running, self._pid = agent.running, agent.pid
+        self._beat = agent.beat or self._beat
+        self._hear(seen.time_s, agent.events)
+        self._room.look(seen.time_s, seen.memory, ended=agent.ended is not None)
+        if agent.ended is not None:
+            found = None if agent.ended.planned else self._end(agent.ended)
+        else:
+            found = self._child_killed(seen.time_s) or self._hang(seen.time_s, agent) if agent.running else None
+        return () if found is None else (found,)
+
+    def _begin(self) -> None:
+        self._started_s, self._place, self._beat = None, None, None
+        self._failure, self._killed_in, self._ran_out, self._refused = "", "", None, None
+        self._gpu_lost, self._child_killed_s = False, -float("inf")
+        self._room.forget()
+
+    def _hear(self, now_s: float, events: tuple[Mapping[str, Any], ...]) -> None:
+        for event in map(decisive, events):
+            if isinstance(event, CannotFit):
+                self._refused = event
+            elif isinstance(event, Failed) or (isinstance(event, NoCuda) and event.device == "cuda"):
+                self._failure, self._ran_out = event.cause, event.pool
+                self._gpu_lost = isinstance(event, Failed) and event.gpu_lost
+            elif isinstance(event, CollectorRestarted) and event.signal == signal.SIGKILL:
+                self._child_killed_s = now_s
+
+    def _end(self, ended: Ended) -> Finding | None:
+        code, beat = ended.code, self._beat
+        if (
+            code == Exit.FINISHED
+            and beat is not None
+            and beat.phase is Phase.FINISHED
+            and beat.exit_code == Exit.FINISHED
+        ):
+            return None  # a child that was killed on the way was replaced: the learner itself says that all is done
+        self._killed_in = self._killed_in or self._kills.lately("agent")
+        if ended.oom_killed or (self._killed_in and code in (Exit.FINISHED, KILLED)):
+            words = f"the kernel killed the agent, or a child of it, for memory ({exit_in_words(code)})"
+            return self._finding(Cause.AGENT_HOST_OOM, words, code, self._killed_in)
+        if code in (Exit.FINISHED, Exit.STOPPED):
+            return None
+        if code == Exit.OUT_OF_MEMORY or self._ran_out in RAN_OUT:
+            return self._out_of_memory(code)
+        if code not in _OTHER_ENDS:
+            return self._crash(code)
+        cause, words = _OTHER_ENDS[code]
+        said = f": {self._failure.rstrip('.')}" if self._failure and cause is Cause.MISCONFIGURATION else ""
+        return self._finding(cause, f"{words} ({exit_in_words(code)}){said}", code)
+
+    def _crash(self, code: int) -> Finding:
+        """Return what an end in no words of ours comes to: by the memory that was left, then by its own error."""
+        words = f"the agent crashed ({exit_in_words(code)})"
+        on_cpu = self._beat is not None and not self._beat.device.startswith("cuda")
+        # No allocation that fails on a card ends a process by these: they are a person's, or a guard's of host memory.
+        kinds = {PoolKind.RAM} if on_cpu or code in (KILLED, ENDED) else {PoolKind.VRAM, PoolKind.RAM}
+        if short := self._room.short(kinds):
+            return short.explain(self._finding(Cause.AGENT_CRASH, words, code), CRASHED_SHORT)
+        if self._gpu_lost:
+            said = self._failure.partition("\n")[0].rstrip(".")
+            return self._finding(Cause.GPU_LOST, f"the GPU is lost to the agent ({said}): restart the machine", code)
+        return self._finding(Cause.AGENT_CRASH, words, code)
+
+    def _out_of_memory(self, code: int) -> Finding:
+        """Return what ran out: a refusal or a failure names it; of an agent that named none, where it computed."""
+        if (refused := self._refused) is not None:
+            cause, what = REFUSED[refused.pool]
+            pool = "disk" if cause is Cause.AGENT_DISK_FULL else ""
+            words = f"the agent was refused for {what} ({exit_in_words(code)}){_lack(refused)}"
+            return self._finding(cause, words, code, pool)
+        on_cuda = self._beat is not None and self._beat.device.startswith("cuda")
+        computed_on = MemoryPool.DEVICE if on_cuda else MemoryPool.HOST
+        cause, what = RAN_OUT[self._ran_out if self._ran_out in RAN_OUT else computed_on]
+        return self._finding(cause, f"the agent ran out of {what} memory ({exit_in_words(code)})", code)
+
+    def _child_killed(self, now_s: float) -> Finding | None:
+        """Return that a collector was killed for memory; the learner lives, and has another by now."""
+        pool = self._kills.lately("agent")
+        if not pool or now_s - self._child_killed_s > self._recent_s:
+            return None
+        self._child_killed_s = -float("inf")
+        return self._finding(Cause.AGENT_HOST_OOM, "the kernel killed the agent's collector for memory", None, pool)
+
+    def _hang(self, now_s: float, agent: AgentSeen) -> Finding | None:
+        self._started_s = now_s if self._started_s is None else self._started_s
+        watched_s, beat = now_s - self._started_s, agent.beat
+        silent_s = watched_s if beat is None else min(agent.beat_age_s, watched_s)
+        limit_s = self._limits.warming_limit_s if beat is None else self._limits.beat_limit_s
+        if silent_s > limit_s:
+            words = f"the agent has given no heartbeat for {silent_s:.0f} s, {limit_s:g} are allowed"
+            return self._finding(Cause.AGENT_HANG, words, None)
+        return None if beat is None else self._stuck(now_s, beat)
+
+    def _stuck(self, now_s: float, beat: Heartbeat) -> Finding | None:
+        """Return that the heartbeat's thread lives, and nothing else."""
+        place = (beat.phase, beat.step, beat.updates, beat.ticks, beat.collector_restarts, beat.collector.state)
+        if place != self._place or beat.phase in PATIENT_PHASES or beat.collector.state is CollectorState.CONNECTING:
+            self._place, self._moved_s = place, now_s
+        still_s = now_s - self._moved_s
+        if still_s <= self._limits.warming_limit_s:
+            return None
+        words = f"the agent has been {beat.phase} at step {beat.step} for {still_s:.0f} s without coming on"
+        return self._finding(Cause.AGENT_HANG, words, None)
+
+    def _finding(self, cause: Cause, sentence: str, code: int | None, pool: str = "") -> Finding:
+        numbers: dict[str, float | int | str | None] = {"failure": self._failure} if self._failure else {}
+        if self._beat is not None:
+            numbers |= {"phase": self._beat.phase, "step": self._beat.step, "device": self._beat.device}
+        return Finding(
+            cause,
+            sentence,
+            pool=pool,
+            owner="agent",
+            deficit_mib=0.0 if self._refused is None else self._refused.missing_mib,
+            exit_code=code,
+            numbers=numbers,
+        )
+
+
+def _lack(refused: CannotFit) -> str:
+    where = f" in {refused.folder}" if refused.folder else ""
+    return (
+        f": {refused.needed_mib:.0f} MiB are needed{where} beside a reserve of {refused.reserve_mib:.0f}, "
+        f"{refused.free_mib:.0f} are free"
+    )

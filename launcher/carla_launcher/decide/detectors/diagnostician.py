@@ -1,0 +1,82 @@
+"""From observations to findings: the one that watches everything, look by look. Pure.
+
+Owns the order of looking and of telling, and the rule that a gap between looks (a machine that slept, a launcher that
+was stopped) is no program's fault. A deterministic function of the observations that it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.detectors.agent import Agent
+from carla_launcher.decide.detectors.bands import Bands
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.drive import Drive
+from carla_launcher.decide.detectors.expectations import BandKey, Expectations
+from carla_launcher.decide.detectors.foreign import ForeignProcesses
+from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.detectors.leaks import Leaks
+from carla_launcher.decide.detectors.shortage import Shortages
+from carla_launcher.decide.holders import Holders
+from carla_launcher.observe.observation import Observation
+from carla_launcher.observe.pools import Gpu
+
+FIRST = (Cause.GPU_LOST, Cause.MISCONFIGURATION)
+"""Told before all others: they explain what else is seen."""
+
+
+class Diagnostician:
+    """Give it every observation, in order. What goes on being wrong is found again at every look, with new numbers.
+
+    Attributes:
+        holders: who holds what, and held, in every pool.
+    """
+
+    def __init__(self, config: LauncherConfig, expectations: Expectations) -> None:
+        self._gap_s = config.watch.gap_s
+        self._kills = OomKills(config.watch.sign_s)
+        self._drive = Drive(config, expectations, self._kills)
+        self._agent = Agent(config, self._kills)
+        self.holders = Holders(config.memory.slope_window_s)
+        self._leaks, self._bands = Leaks(config), Bands(config)
+        self._shortages = Shortages(config, self.holders, self._bands.expected_mib)
+        self._foreign_processes = ForeignProcesses(config, self.holders)
+        self._looked_s: float | None = None
+
+    def expect(self, planned: Mapping[BandKey, float]) -> None:
+        """Have owners' bands measured against what is planned from now on."""
+        self._bands.expect(planned)
+
+    def look(self, seen: Observation) -> tuple[Finding, ...]:
+        """Return what is wrong now, what explains most first; empty if nothing is.
+
+        Found once, at the look at which it happens: OUT_OF_BAND, a FOREIGN_PROCESS while nothing is short, a collector
+        that the agent has replaced already or that the kernel killed. Everything else is found for as long as it
+        lasts.
+        """
+        if self._looked_s is None or not 0 <= seen.time_s - self._looked_s <= self._gap_s:
+            self._begin_anew()
+        self._looked_s = seen.time_s
+        self.holders.look(seen.time_s, seen.memory)
+        self._kills.look(seen.time_s, seen.memory)
+        findings = [*_gpu(seen), *self._drive.look(seen), *self._agent.look(seen), *self._memory(seen)]
+        return tuple(sorted(findings, key=lambda finding: finding.cause not in FIRST))
+
+    def _begin_anew(self) -> None:
+        for part in (self._drive, self._agent, self._leaks, self._shortages, self._bands):
+            part.forget()
+
+    def _memory(self, seen: Observation) -> list[Finding]:
+        outside = self._bands.look(seen)  # before the shortages, which go by what is expected
+        short = self._shortages.look(seen)
+        pools = {finding.pool for finding in short}
+        named = (finding for finding in self._foreign_processes.look(seen) if finding.pool not in pools)
+        return [*self._leaks.look(seen), *short, *named, *outside]
+
+
+def _gpu(seen: Observation) -> list[Finding]:
+    if seen.memory.gpu is not Gpu.LOST:
+        return []
+    reason = seen.memory.problem or "the driver has lost it"
+    return [Finding(Cause.GPU_LOST, f"the GPU is lost: {reason.rstrip('.')}")]

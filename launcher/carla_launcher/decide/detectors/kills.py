@@ -1,0 +1,34 @@
+"""The kernel's counters of out-of-memory kills: which rose lately. Pure."""
+
+from __future__ import annotations
+
+from carla_launcher.observe.pools import Reading
+
+
+class OomKills:
+    """Watches every pool's counter.
+
+    Args:
+        recent_s: how long a rise is remembered; an exit code may come later than it.
+    """
+
+    def __init__(self, recent_s: float) -> None:
+        self._recent_s = recent_s
+        self._counts: dict[str, int] = {}
+        self._rose_s: dict[str, float] = {}
+        self._now_s = 0.0
+
+    def look(self, time_s: float, reading: Reading) -> None:
+        """Take the counters of a moment; a counter that is new, or began anew, hasn't risen."""
+        self._now_s = time_s
+        for pool in reading.pools:
+            if pool.oom_kills > self._counts.get(pool.name, pool.oom_kills):
+                self._rose_s[pool.name] = time_s
+            self._counts[pool.name] = pool.oom_kills
+
+    def lately(self, program: str) -> str:
+        """Return the pool in which the kernel killed lately, of those that a program lives in; empty if in none."""
+        for name in (f"ram:{program}", "ram"):
+            if self._now_s - self._rose_s.get(name, -float("inf")) <= self._recent_s:
+                return name
+        return ""

@@ -1,0 +1,184 @@
+"""What is wrong with the simulator: how it ended, or that it doesn't answer, and what its log says about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.detectors import vulkan
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.detectors.room_at_end import ANY, RoomAtEnd, Short
+from carla_launcher.observe.observation import Ended, Observation, Sign, SimulatorSeen
+from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_run.exits import exit_in_words
+
+KILLED, ENDED = 128 + 9, 128 + 15
+
+MISCONFIGURED = {
+    Sign.LAVAPIPE: vulkan.ON_THE_CPU,
+    Sign.NO_VULKAN: "the simulator finds no Vulkan driver that it can use, which no restart mends: " + vulkan.CURE,
+    Sign.VULKAN_FAILED: "the simulator's Vulkan driver doesn't start, though the card has memory, which no restart "
+    "mends: restart the machine if its driver was upgraded, or give the container the GPU by the nvidia runtime with "
+    "NVIDIA_DRIVER_CAPABILITIES=all",
+    Sign.ROOT: "the simulator refuses to run as root, as every Unreal program does: start the launcher as another "
+    "user, or leave the container its image's user",
+    Sign.NO_LIBRARY: "the simulator lacks a shared library ({line}), which no restart mends: install it",
+}
+"""What a restart can't mend, what to do for it, by the sign in the log; the gravest first."""
+RAN_OUT = {
+    Sign.OUT_OF_VRAM: (Cause.SIMULATOR_OUT_OF_VRAM, "out of video memory"),
+    Sign.OUT_OF_RAM: (Cause.SIMULATOR_HOST_OOM, "out of host memory"),
+}
+EXPLAINED = {**RAN_OUT, Sign.PORT_TAKEN: (Cause.SIMULATOR_CRASH, "its port is in use")}
+"""What the log explains whatever the memory was."""
+CRASHED = {
+    Sign.DEVICE_LOST: "a GPU fault",
+    Sign.RENDERER_HUNG: "its render thread hung",
+    Sign.VULKAN_FAILED: "its Vulkan driver didn't start",
+}
+CRASHED_SHORT = {PoolKind.VRAM: Cause.SIMULATOR_OUT_OF_VRAM, PoolKind.RAM: Cause.SIMULATOR_HOST_OOM}
+
+
+class Simulator:
+    """Watches one simulator after another."""
+
+    def __init__(self, config: LauncherConfig, kills: OomKills) -> None:
+        self._limits, self._kills = config.watch, kills
+        self._running = False
+        self._pid = 0
+        self._failed_before = 0
+        self._last_failed = 0
+        self._lost_s: float | None = None
+        self._ready = False
+        self._signs: list[tuple[float, Sign, str]] = []
+        self._misconfigured: tuple[Sign, str] | None = None
+        self._killed_in = ""
+        self._ever_ready = False
+        self._room = RoomAtEnd(config.memory, OwnerKind.SIMULATOR)
+
+    def forget(self) -> None:
+        """Start all waiting over: time has passed without a look."""
+        self._lost_s = None
+        self._room.forget()
+        self._failed_before = self._last_failed
+
+    def look(self, seen: Observation, ticks_go_on: bool) -> tuple[Finding, ...]:
+        """Return what is wrong; one finding at most, the one that explains most."""
+        simulator = seen.simulator
+        if simulator.pid not in (0, self._pid) or (simulator.running and not self._running):
+            self._begin()
+        self._running, self._pid = simulator.running, simulator.pid
+        self._room.look(seen.time_s, seen.memory, ended=simulator.ended is not None)
+        self._read_signs(seen.time_s, simulator)
+        found = self._judge(seen.time_s, simulator, ticks_go_on)
+        return () if found is None else (found,)
+
+    def blamed(self, finding: Finding) -> Finding:
+        """Return a hang under the cause that the log gives for it, if it gives one."""
+        return self._by_signs(finding.sentence, None) if any(map(self._line, RAN_OUT)) else finding
+
+    def _begin(self) -> None:
+        self._lost_s = None
+        self._ready = False
+        self._signs = []
+        self._misconfigured, self._killed_in = None, ""
+        self._failed_before = self._last_failed = 0
+        self._room.forget()
+
+    def _read_signs(self, now_s: float, simulator: SimulatorSeen) -> None:
+        self._signs += [(now_s, sign, line) for sign, line in simulator.signs]
+        if simulator.ended is None:  # what explains an end explains it for as long as it is looked at
+            self._signs = [each for each in self._signs if now_s - each[0] <= self._limits.sign_s]
+        self._misconfigured = self._misconfigured or self._misconfiguration()
+
+    def _misconfiguration(self) -> tuple[Sign, str] | None:
+        """Return what no restart can mend, with its line; a driver that has started before may start again."""
+        may_start = self._ever_ready or self._room.short({PoolKind.VRAM}, owned=False) is not None
+        known = (sign for sign in MISCONFIGURED if sign is not Sign.VULKAN_FAILED or not may_start)
+        return next(((sign, line) for sign in known if (line := self._line(sign))), None)
+
+    def _judge(self, now_s: float, simulator: SimulatorSeen, ticks_go_on: bool) -> Finding | None:
+        ended = simulator.ended
+        if ended is not None and ended.planned:
+            return None
+        if self._misconfigured is not None and (simulator.running or ended is not None):
+            return _misconfigured(*self._misconfigured, ended)
+        if ended is not None:
+            return self._end(ended)
+        if not simulator.running:
+            return None
+        self._ready = self._ready or bool(simulator.healthy)
+        self._ever_ready = self._ever_ready or self._ready
+        return self._lost(now_s, simulator) or self._mute(simulator, ticks_go_on)
+
+    def _end(self, ended: Ended) -> Finding:
+        words = exit_in_words(ended.code)
+        self._killed_in = self._killed_in or self._kills.lately("simulator")
+        if ended.oom_killed or (self._killed_in and ended.code == KILLED):
+            sentence = f"the kernel killed the simulator for memory ({words})"
+            return Finding(Cause.SIMULATOR_HOST_OOM, sentence, self._killed_in, "simulator", exit_code=ended.code)
+        when = "" if self._ready else " during its start"
+        return self._by_signs(f"the simulator ended by itself{when} ({words})", ended.code)
+
+    def _lost(self, now_s: float, simulator: SimulatorSeen) -> Finding | None:
+        if not simulator.connection_lost:
+            self._lost_s = None
+            return None
+        self._lost_s = now_s if self._lost_s is None else self._lost_s
+        if now_s - self._lost_s < self._limits.dying_s:
+            return None
+        return self._by_signs("the simulator ended its connections, and nothing has answered there since", None)
+
+    def _mute(self, simulator: SimulatorSeen, ticks_go_on: bool) -> Finding | None:
+        if simulator.checks_failed < self._last_failed:
+            self._failed_before = 0
+        self._last_failed = simulator.checks_failed
+        failed = simulator.checks_failed - self._failed_before
+        if failed < self._limits.checks_failed or ticks_go_on:
+            return None
+        sentence = f"the simulator runs, but {failed} questions in a row failed: {simulator.problem}"
+        found = Finding(Cause.SIMULATOR_HANG, sentence, owner="simulator", numbers={"checks_failed": failed})
+        return self.blamed(found)
+
+    def _by_signs(self, sentence: str, code: int | None) -> Finding:
+        """Return a failure with what the log's last lines make of it, or the memory that was left at its end."""
+        explained = next((EXPLAINED[sign] for sign in EXPLAINED if self._line(sign)), None)
+        reasons = (reason for sign, reason in CRASHED.items() if self._line(sign))
+        cause, reason = explained or (Cause.SIMULATOR_CRASH, next(reasons, ""))
+        words = f"{sentence} after {reason}" if reason else sentence
+        found = Finding(cause, words, owner="simulator", exit_code=code, numbers=self._numbers())
+        short = None if explained or code is None else self._short(code)
+        return found if short is None else short.explain(found, CRASHED_SHORT)
+
+    def _short(self, code: int) -> Short | None:
+        """Return the pool that was too full at the end; see ``Agent`` for SIGKILL and SIGTERM."""
+        if self._line(Sign.VULKAN_FAILED) and (short := self._room.short({PoolKind.VRAM}, owned=False)):
+            return short
+        return self._room.short({PoolKind.RAM} if code in (KILLED, ENDED) else ANY)
+
+    def _numbers(self) -> dict[str, float | int | str | None]:
+        return {"log": self._signs[0][2]} if self._signs else {}
+
+    def _line(self, wanted: Sign) -> str:
+        return next((line for _, sign, line in self._signs if sign is wanted), "")
+
+
+def never_mended(signs: Iterable[tuple[Sign, str]]) -> str:
+    """Return what stands in the way of any simulator, whatever else is known; empty if no sign in a log says so."""
+    sure = (each for each in signs if each[0] in MISCONFIGURED and each[0] is not Sign.VULKAN_FAILED)
+    return next((_misconfiguration(*each) for each in sure), "")
+
+
+def _misconfiguration(sign: Sign, line: str) -> str:
+    return MISCONFIGURED[sign].replace("{line}", line)
+
+
+def _misconfigured(sign: Sign, line: str, ended: Ended | None) -> Finding:
+    return Finding(
+        Cause.MISCONFIGURATION,
+        _misconfiguration(sign, line),
+        owner="simulator",
+        exit_code=None if ended is None else ended.code,
+        numbers={"log": line},
+    )

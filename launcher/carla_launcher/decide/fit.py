@@ -1,0 +1,244 @@
+"""The fit rule for every pool: what simulator, others, agent and reserve come to against what there is.
+
+Pure: a reading, the simulator's peaks and a function that knows the agent's sizes go in, sums come out. Which of them a
+run starts with, ``choose`` finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from carla_launcher.decide.detectors.expectations import PHASES, BandKey
+from carla_launcher.decide.ladder import Ladder, Step, laid_over
+from carla_launcher.decide.sizes import LITE, Simulator, Sizes, SizesOf, Values
+from carla_launcher.observe.pools import Cards, Figure, OwnerKind, Pool, PoolKind, Provenance, Reading, estimated
+
+_ORDER = (PoolKind.VRAM, PoolKind.RAM, PoolKind.DISK)
+_BOTH = (OwnerKind.AGENT, OwnerKind.SIMULATOR)
+_OWNERS = {"ram:agent": (OwnerKind.AGENT,), "ram:simulator": (OwnerKind.SIMULATOR,)}
+"""Pools that hold only a part of the run; disk is the agent's alone, every other RAM holds both."""
+_SHOWN = {None: "simulator elsewhere", LITE: "carla-lite"}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a plan is made of.
+
+    Attributes:
+        reading: of all pools; what this run itself holds in it doesn't count.
+        simulator: None where the launcher doesn't run it: what it holds is then foreign.
+        base: the agent's configuration by dotted key; ``device`` is cuda or cpu.
+        ladder: what can be given up, of ``ladder.build_ladder``.
+        reserve_mib: kept free in each pool.
+        cards: of simulator and agent.
+        folder: whose disk the disk's pool is.
+    """
+
+    reading: Reading
+    simulator: Simulator | None
+    base: Values
+    ladder: Ladder
+    reserve_mib: Mapping[PoolKind, float]
+    cards: Cards = field(default_factory=Cards)
+    folder: str = "the run's directory"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One item of a pool's sum."""
+
+    what: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What would be in one pool, item by item, against what there is.
+
+    Attributes:
+        left_mib: of the total; negative where it is too little, None where the total is unknown.
+    """
+
+    pool: str
+    kind: PoolKind
+    lines: tuple[Line, ...]
+    total: Figure
+
+    @property
+    def needed_mib(self) -> float:
+        """All items together; what is unknown counts as nothing."""
+        return round(sum(line.figure.mib or 0.0 for line in self.lines), 1)
+
+    @property
+    def left_mib(self) -> float | None:
+        """Return what is left of the total."""
+        return None if self.total.mib is None else round(self.total.mib - self.needed_mib, 1)
+
+    @property
+    def short_mib(self) -> float:
+        """What is missing; 0 where it fits, or where that is unknown."""
+        return max(0.0, -(self.left_mib or 0.0))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to start: the simulator's quality, the agent's device, the steps that are taken.
+
+    Attributes:
+        quality: None where the launcher runs no simulator.
+        agent: what the agent takes by itself, phase by phase.
+    """
+
+    quality: str | None
+    steps: tuple[Step, ...]
+    sums: tuple[Sum, ...]
+    agent: Sizes
+
+    @property
+    def values(self) -> Values:
+        """Of the agent's configuration, those of the steps, and ``device``."""
+        return self.agent.values
+
+    @property
+    def refusal(self) -> str:
+        """Why there is no such configuration; empty if there is."""
+        return self.agent.refusal
+
+    @property
+    def device(self) -> str:
+        """Where the agent computes: cuda or cpu."""
+        return str(self.values["device"])
+
+    @property
+    def fits(self) -> bool:
+        """Whether no pool is short."""
+        return not self.refusal and not any(each.short_mib for each in self.sums)
+
+    @property
+    def short_mib(self) -> float:
+        """What is missing, all pools together."""
+        return sum(each.short_mib for each in self.sums)
+
+    def sum_of(self, pool: str) -> Sum:
+        """Return the sum of a pool that was read."""
+        return next(each for each in self.sums if each.pool == pool)
+
+    def __str__(self) -> str:
+        where = {"cuda": "the GPU", "cpu": "the CPU"}[self.device]
+        reported = [step for step in self.steps if set(step.values) - {"device"}]
+        taken = "".join(f", {step}" for step in reported)
+        return f"{_SHOWN.get(self.quality, self.quality)}, agent on {where}{taken}"
+
+
+class Fits:
+    """Judges candidates in one situation."""
+
+    def __init__(self, situation: Situation, sizes_of: SizesOf) -> None:
+        self._situation = situation
+        self._sizes_of = sizes_of
+        self._pools = [pool for kind in _ORDER for pool in situation.reading.of(kind)]
+
+    def judge(
+        self, ways: Sequence[tuple[Step, ...]], quality: str | None = None, device: str | None = None
+    ) -> list[Candidate]:
+        """Return a candidate for each tuple of steps; ``quality`` and ``device`` hold where no step says another."""
+        sizes = self._sizes_of([self._values(steps, device or self._situation.base["device"]) for steps in ways])
+        return [self._candidate(steps, found, quality) for steps, found in zip(ways, sizes, strict=True)]
+
+    @staticmethod
+    def _values(steps: Sequence[Step], device: str) -> Values:
+        return laid_over({"device": device}, *(step.values for step in steps))
+
+    def _candidate(self, steps: tuple[Step, ...], sizes: Sizes, quality: str | None) -> Candidate:
+        simulator = self._situation.simulator
+        if simulator is not None:
+            named = [step.quality for step in steps if step.quality]
+            quality = named[-1] if named else quality or simulator.quality
+        sums = () if sizes.refusal else tuple(self._sum(pool, sizes, quality, steps) for pool in self._pools)
+        return Candidate(quality, steps, sums, sizes)
+
+    def _sum(self, pool: Pool, sizes: Sizes, quality: str | None, steps: Sequence[Step]) -> Sum:
+        simulator, agent = self._simulator(pool, quality, steps), self._agent(pool, sizes, steps)
+        # Of a card on which nothing of this run would be, nothing is kept free: others may fill it.
+        kept = (
+            self._situation.reserve_mib.get(pool.kind, 0.0)
+            if pool.kind is not PoolKind.VRAM or simulator or agent
+            else 0.0
+        )
+        reserve = [Line("reserve", estimated(kept))] if kept else []
+        return Sum(pool.name, pool.kind, (*simulator, *others_of(pool), *agent, *reserve), pool.total)
+
+    def _simulator(self, pool: Pool, quality: str | None, steps: Sequence[Step]) -> list[Line]:
+        simulator = self._situation.simulator
+        if simulator is None or quality is None or not self._has(pool, OwnerKind.SIMULATOR):
+            return []
+        figure = simulator.peak(quality, pool.kind)
+        if ended := sum(step.simulators_mib.get(pool.kind, 0.0) for step in steps):
+            figure = replace(figure, mib=round(max(0.0, (figure.mib or 0.0) - ended), 1))
+        name = simulator.name if simulator.quality == LITE else f"{simulator.name} at {quality}"
+        return [Line(name, figure)] if figure.mib else []
+
+    def _agent(self, pool: Pool, sizes: Sizes, steps: Sequence[Step]) -> list[Line]:
+        if not self._has(pool, OwnerKind.AGENT):
+            return []
+        unseen = sum(step.unseen_mib.get(pool.kind, 0.0) for step in steps)
+        peak = sizes.figure(pool.kind)
+        context = sizes.context_mib if pool.kind is PoolKind.VRAM else 0.0
+        own = replace(peak, mib=round(max(0.0, (peak.mib or 0.0) - context - unseen), 1))
+        lines = [Line("CUDA context", Figure(context, sizes.context_provenance, sizes.context_run))] if context else []
+        return [*lines, Line("agent at its peak", own)] if own.mib else lines
+
+    def _has(self, pool: Pool, owner: OwnerKind) -> bool:
+        return lives_in(owner, pool.name, pool.kind, self._situation.cards)
+
+
+def lives_in(owner: OwnerKind, pool: str, kind: PoolKind, cards: Cards) -> bool:
+    """Return whether a pool holds what a program takes of its kind of memory.
+
+    Args:
+        owner: simulator or agent.
+        pool: its name; the kind's own where it isn't said which.
+        kind: of memory.
+        cards: of both.
+    """
+    if kind is PoolKind.VRAM:
+        return pool in (kind.value, cards.pool_of(owner))
+    return owner in _OWNERS.get(pool, (OwnerKind.AGENT,) if kind is PoolKind.DISK else _BOTH)
+
+
+def planned_bands(situation: Situation, agent: Sizes | None, quality: str | None) -> dict[BandKey, float]:
+    """Return the most that simulator and agent should hold, MiB by owner, pool and phase; of a disk, in all phases.
+
+    Args:
+        situation: of the plan.
+        agent: what it takes on the present rung; None where that is unknown.
+        quality: the simulator's at present; None for one that knows none.
+    """
+    found: dict[BandKey, float] = {}
+    simulator = situation.simulator
+    for pool in situation.reading.pools:
+        if simulator is not None and lives_in(OwnerKind.SIMULATOR, pool.name, pool.kind, situation.cards):
+            found[OwnerKind.SIMULATOR.value, pool.name, ""] = simulator.peak(quality or LITE, pool.kind).mib or 0.0
+        if agent is not None and lives_in(OwnerKind.AGENT, pool.name, pool.kind, situation.cards):
+            if pool.kind is PoolKind.DISK:
+                found[OwnerKind.AGENT.value, pool.name, ""] = agent.mib.get(pool.kind, 0.0)
+                continue
+            phases = agent.by_phase.get(pool.kind, {})
+            for phase, mib in phases.items():
+                key = (OwnerKind.AGENT.value, pool.name, PHASES.get(phase, ""))
+                if key[2]:
+                    found[key] = max(mib, found.get(key, 0.0))
+    return {key: mib for key, mib in found.items() if mib > 0}
+
+
+def others_of(pool: Pool) -> list[Line]:
+    """Return what holds memory and isn't this run's: by name, and the rest that has none."""
+    ours = (OwnerKind.SIMULATOR, OwnerKind.AGENT)
+    lines = [Line(owner.name, owner.held) for owner in pool.owners if owner.kind not in ours]
+    if pool.total.mib is None or pool.free.mib is None:
+        return lines
+    if any(owner.held.mib is None for owner in pool.owners if owner.kind in ours):
+        return lines  # the rest is this run's own, as far as is known
+    rest = pool.total.mib - pool.free.mib - sum(owner.held.mib or 0.0 for owner in pool.owners)
+    return [*lines, Line("others, unnamed", Figure(round(rest, 1), Provenance.ESTIMATED))] if rest >= 1 else lines

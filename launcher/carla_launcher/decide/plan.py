@@ -1,0 +1,198 @@
+"""Where in the ladder a run can start: the first configuration that fits, and why it is that one.
+
+Pure: the judging is ``fit``'s, the search ``choose``'s; the sentences are for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from carla_launcher.decide.choose import Short, Way, choose
+from carla_launcher.decide.fit import Candidate, Fits, Situation, Sum, lives_in, others_of
+from carla_launcher.decide.room import wait_command, who_holds
+from carla_launcher.decide.sizes import LITE, SizesOf
+from carla_launcher.observe.pools import Gpu, OwnerKind, PoolKind, Provenance, Reading
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What fits on this machine now.
+
+    Attributes:
+        configurations: what was asked for, first; the ways to give way where a pool is short; every quality and device.
+        start: what the run would start with; None if nothing fits.
+        reason: why that, or why nothing, with the numbers: a sentence without its full stop.
+    """
+
+    configurations: tuple[Candidate, ...]
+    start: Candidate | None
+    reason: str
+
+    @property
+    def asked(self) -> Candidate:
+        """What was asked for: no step taken."""
+        return self.configurations[0]
+
+
+def make_plan(situation: Situation, sizes_of: SizesOf) -> Plan:
+    """Return the plan for a situation."""
+    fits = Fits(situation, sizes_of)
+    (asked,) = fits.judge([()])
+    ways = [] if asked.refusal else _single_steps(fits, asked, situation)
+    start = None if asked.refusal else _first_that_fits(fits, asked, situation)
+    shown = _distinct([asked, *ways, *([start] if start else []), *_qualities_and_devices(fits, situation)])
+    return Plan(shown, start, _why_not(shown, situation) if start is None else _why(asked, start, ways))
+
+
+def lost_gpu(reading: Reading, device: str, quality: str | None) -> str:
+    """Return why nothing can be planned, a sentence; empty if the GPU is there, or nothing of this run needs it."""
+    if reading.gpu is not Gpu.LOST or (device == "cpu" and quality in (None, LITE)):
+        return ""
+    said = f" ({reading.problem.rstrip('.')})" if reading.problem else ""
+    return f"The driver has lost the GPU{said}: restart the machine, or use carla-lite and --device cpu."
+
+
+def _single_steps(fits: Fits, asked: Candidate, situation: Situation) -> list[Candidate]:
+    """Return each rung that helps a short pool taken alone: as far as it must go, or as far as it goes."""
+    kinds = dict.fromkeys(each.kind for each in asked.sums if each.short_mib)
+
+    def helps(way: Candidate) -> bool:  # of two cards a step may be the other one's
+        return not way.refusal and any(way.sum_of(each.pool).short_mib < each.short_mib for each in asked.sums)
+
+    found = []
+    for kind in kinds:
+        steps = [step for step in situation.ladder.get(kind, ()) if step.stays]
+        judged = fits.judge([(step,) for step in steps])
+        for _, rung in groupby(judged, key=lambda each: each.steps[0].rung):
+            of_rung = [each for each in rung if helps(each)]
+            found += [next((each for each in of_rung if each.fits), of_rung[-1])] if of_rung else []
+    return found
+
+
+def _qualities_and_devices(fits: Fits, situation: Situation) -> Iterator[Candidate]:
+    devices = ("cuda", "cpu") if situation.base["device"] == "cuda" else ("cpu",)
+    qualities = situation.simulator.qualities if situation.simulator else (None,)
+    for quality in qualities:
+        for device in devices:
+            yield from fits.judge([()], quality, device)
+
+
+def _distinct(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    found: dict[str, Candidate] = {}
+    for each in candidates:
+        found.setdefault(f"{each.quality} {sorted(each.values.items())}", each)
+    return tuple(found.values())
+
+
+def _first_that_fits(fits: Fits, asked: Candidate, situation: Situation) -> Candidate | None:
+    def shortages(ways: Sequence[Way]) -> list[Short | None]:
+        return [None if each.refusal else {one.pool: one.short_mib for one in each.sums} for each in fits.judge(ways)]
+
+    lasting = {kind: tuple(step for step in steps if step.stays) for kind, steps in situation.ladder.items()}
+    way = choose(lasting, {each.pool: each.kind for each in asked.sums}, shortages)
+    return None if way is None else asked if not way else fits.judge([way])[0]
+
+
+def _why(asked: Candidate, start: Candidate, ways: Sequence[Candidate]) -> str:
+    if start is asked:
+        return f"it fits as it was asked for, with {_left(asked)}"
+    passed = [each for each in ways if not each.fits and each.steps[0].rung not in {step.rung for step in start.steps}]
+    before = "".join(f"; with {each.steps[0]} {_short(each)}" for each in passed if _comes_before(each, start, ways))
+    return f"{asked} is {_short(asked)}{before}; the first that fits is {start}, with {_left(start)}"
+
+
+def _why_not(shown: Sequence[Candidate], situation: Situation) -> str:
+    asked, *others = shown
+    if asked.refusal:
+        return asked.refusal.rstrip(".")
+    wanting = f"nothing that the ladder offers fits: {asked} is {_short(asked)}"
+    nearest = min(others, key=lambda each: each.short_mib, default=asked)
+    if nearest.fits:
+        return f"{wanting}; {nearest} would fit, but no rung that is allowed leads there"
+    nearer = f"; the nearest, {nearest}, is {_short(nearest)}" if nearest.short_mib < asked.short_mib else ""
+    ways_out = f"{_held_by_others(nearest, situation)}{_ways_out(nearest, situation)}"
+    return f"{wanting}{nearer}; {ways_out}{_resting_on_estimates(nearest, situation)}{_resting_on_runs(nearest)}"
+
+
+def _held_by_others(nearest: Candidate, situation: Situation) -> str:
+    """Return which foreign processes hold what is short, and what waits for that; empty if all of it wouldn't help."""
+    for each in nearest.sums:
+        pool = situation.reading.pool(each.pool)
+        if not each.short_mib or each.kind is PoolKind.DISK or pool is None:
+            continue
+        others_mib = sum(line.figure.mib or 0.0 for line in others_of(pool))
+        if others_mib >= each.short_mib:
+            held = who_holds(pool) or f"others, unnamed, hold {others_mib:.0f} MiB"
+            return f"in {each.pool} {held}: `{wait_command(pool, each.needed_mib - others_mib)}` waits for that; "
+    return ""
+
+
+def _ways_out(nearest: Candidate, situation: Situation) -> str:
+    """Return what a person can do, by the pools that are short."""
+    kinds = list(dict.fromkeys(each.kind for each in nearest.sums if each.short_mib))
+    memory = ["memory"] if any(kind is not PoolKind.DISK for kind in kinds) else []
+    disk = [f"disk in {situation.folder}"] if PoolKind.DISK in kinds else []
+    smaller = "a smaller replay.capacity" if kinds == [PoolKind.DISK] else "a smaller configuration"
+    return f"free some {' and some '.join([*memory, *disk])}, or choose {smaller}"
+
+
+def _resting_on_estimates(nearest: Candidate, situation: Situation) -> str:
+    """Return which of the simulator's figures the verdict rests on, if they weren't measured here yet."""
+    simulator, quality = situation.simulator, nearest.quality
+    if simulator is None or quality is None:
+        return ""
+    short = {
+        each.kind: each.short_mib
+        for each in nearest.sums
+        if each.short_mib and lives_in(OwnerKind.SIMULATOR, each.pool, each.kind, situation.cards)
+    }
+    peaks = {kind: simulator.peak(quality, kind) for kind in short}
+    resting = [
+        f"{peak.mib:.0f} MiB in {kind.value} ({_setting_of(quality, kind)})"
+        for kind, peak in peaks.items()
+        if peak.provenance is Provenance.ESTIMATED and (peak.mib or 0.0) >= short[kind]
+    ]
+    if not resting:
+        return ""
+    name = simulator.name if quality == LITE else f"{simulator.name} at {quality}"
+    return (
+        f". What {name} takes is an estimate, which the first run's measurement replaces: {', '.join(resting)}; if it "
+        "takes less on this machine, change that in launcher/launcher.yaml"
+    )
+
+
+def _resting_on_runs(nearest: Candidate) -> str:
+    """Return which measured figures the verdict rests on, the runs that they are of, and how to drop them."""
+    resting = [
+        f"{line.what} in {each.pool}, {line.figure.mib:.0f} MiB (run {line.figure.run})"
+        for each in nearest.sums
+        for line in each.lines
+        if each.short_mib and line.figure.run
+    ]
+    if not resting:
+        return ""
+    return f". Earlier runs measured: {', '.join(resting)}; --ignore-measured plans without such figures"
+
+
+def _comes_before(way: Candidate, start: Candidate, ways: Sequence[Candidate]) -> bool:
+    rungs = [each.steps[0].rung for each in ways]
+    last = start.steps[-1].rung
+    return last not in rungs or rungs.index(way.steps[0].rung) < rungs.index(last)
+
+
+def _short(candidate: Candidate) -> str:
+    return " and ".join(f"{each.short_mib:.0f} MiB short in {each.pool}" for each in candidate.sums if each.short_mib)
+
+
+def _left(candidate: Candidate) -> str:
+    known: list[Sum] = [each for each in candidate.sums if each.left_mib is not None]
+    return ", ".join(f"{each.left_mib:.0f} MiB left in {each.pool}" for each in known) or "no pool that could be read"
+
+
+def _setting_of(quality: str, kind: PoolKind) -> str:
+    """Return the key of the launcher's configuration that holds a simulator's first figure."""
+    if kind is PoolKind.VRAM:
+        return f"sizes.vram_mib.{quality}"
+    return "sizes.lite_ram_mib" if quality == LITE else "sizes.ram_mib"

@@ -1,0 +1,196 @@
+"""From one finding to one decision."""
+
+from __future__ import annotations
+
+from carla_launcher.config import LauncherConfig, Restarts
+from carla_launcher.decide.choose import Ground, Lack
+from carla_launcher.decide.decisions import Decision, Degrade, Ending, Nothing, RestartAgent, RestartSimulator, Stop
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.restarts import delay_s
+from carla_launcher.decide.room import who_holds
+from carla_launcher.observe.pools import OwnerKind, PoolKind
+from carla_run.exits import Exit
+
+FATAL = {Cause.GPU_LOST: Exit.NO_SIMULATOR, Cause.MISCONFIGURATION: Exit.BAD_CONFIG}
+SIMULATOR_FAILED = (
+    Cause.SIMULATOR_OUT_OF_VRAM,
+    Cause.SIMULATOR_HOST_OOM,
+    Cause.SIMULATOR_HANG,
+    Cause.SIMULATOR_CRASH,
+    Cause.SIMULATOR_NOT_READY,
+)
+AGENT_FAILED = (
+    Cause.AGENT_CUDA_OOM,
+    Cause.AGENT_HOST_OOM,
+    Cause.AGENT_DISK_FULL,
+    Cause.AGENT_HANG,
+    Cause.AGENT_CRASH,
+)
+SHORT = (Cause.LEAK, Cause.PRESSURE, Cause.FOREIGN_PROCESS)
+ORDER = (*FATAL, *SIMULATOR_FAILED, *AGENT_FAILED, *SHORT)
+"""Causes that something is done about, the gravest first."""
+
+RAN_OUT = {
+    Cause.SIMULATOR_OUT_OF_VRAM: PoolKind.VRAM,
+    Cause.SIMULATOR_HOST_OOM: PoolKind.RAM,
+    Cause.AGENT_CUDA_OOM: PoolKind.VRAM,
+    Cause.AGENT_HOST_OOM: PoolKind.RAM,
+    Cause.AGENT_DISK_FULL: PoolKind.DISK,
+}
+MEASURED = "measured before"
+TO_FREE = {
+    PoolKind.VRAM: "the GPU's memory",
+    PoolKind.RAM: "the host's memory",
+    PoolKind.DISK: "the disk that the run is on",
+}
+"""What a person frees some of where no rung is left."""
+SIMULATOR_REFUSALS = (2, 65, 69)
+"""Exit codes with which a simulator says that starting it again would change nothing."""
+
+
+def of_simulator(
+    finding: Finding, failures: int, ever_healthy: bool, ground: Ground, config: LauncherConfig, draw: float
+) -> Decision:
+    """Return what to do about a simulator that is gone or of no use.
+
+    One that says that it can't run isn't started again; a first start that takes too long is, for what it has read from
+    the disk by then the next one finds in memory. Where memory ran out twice in a row, starting it again as it
+    was has shown not to help: something gives way.
+
+    Args:
+        finding: what happened.
+        failures: in a row, this one included.
+        ever_healthy: whether this run has had a healthy simulator.
+        ground: for a choice of steps.
+        config: budget and delays.
+        draw: a random number in [-1, 1] that spreads the delay.
+    """
+    refused = finding.exit_code in SIMULATOR_REFUSALS
+    too_slow = finding.exit_code is None and ground.simulator_ours
+    if not ever_healthy and not too_slow and (refused or finding.exit_code is None or finding.exit_code < 128):
+        code = finding.exit_code if refused and finding.exit_code else Exit.NO_SIMULATOR
+        return Stop(Ending(code, finding.sentence))
+    kind = RAN_OUT.get(finding.cause)
+    if kind is not None and failures > 1:
+        least_mib = config.memory.oom_step_mib[kind]
+        deficit_mib = max(finding.deficit_mib, least_mib)
+        if steps := ground.choose(ground.lack(OwnerKind.SIMULATOR, kind, deficit_mib, finding.pool)):
+            return Degrade(steps, kind, finding.sentence)
+    wait_s = delay_s(failures, config.simulator.restarts, draw)
+    if wait_s is None:
+        never = not ever_healthy and too_slow
+        return _spent(finding.sentence, config.simulator.restarts, Exit.NO_SIMULATOR if never else Exit.BUDGET_SPENT)
+    return RestartSimulator(finding.sentence, wait_s)
+
+
+def of_agent(finding: Finding, failures: int, ground: Ground, config: LauncherConfig, draw: float) -> Decision:
+    """Return what to do about an agent that ended or hangs: give way where memory ran out, else start it again.
+
+    Where no rung is left, a foreign process may still leave: that is waited for as long as the budget lasts.
+    """
+    kind = RAN_OUT.get(finding.cause)
+    if kind is not None:
+        least_mib = config.memory.oom_step_mib[kind]
+        deficit_mib = max(finding.deficit_mib, least_mib)
+        if steps := ground.choose(ground.lack(OwnerKind.AGENT, kind, deficit_mib, finding.pool)):
+            return Degrade(steps, kind, finding.sentence)
+        if finding.exit_code is None:
+            return Nothing("the agent lives on, and no rung is left that helps")
+    wait_s = delay_s(failures, config.agent.restarts, draw)
+    if wait_s is not None:
+        # An agent that stands still again, however fresh, may well stand for a simulator that looks healthy.
+        return RestartAgent(finding.sentence, wait_s, simulator_too=finding.cause is Cause.AGENT_HANG and failures > 1)
+    if kind is not None:
+        return _no_rung_left(finding, kind, ground)
+    return _spent(finding.sentence, config.agent.restarts)
+
+
+def of_leak(finding: Finding, restarts: int, ground: Ground, config: LauncherConfig) -> Decision:
+    """Return what to do about a leak: start who leaks again, as long as that is worth it.
+
+    Where one restart follows the other, they cost more than they save: the run goes on until memory is short.
+
+    Args:
+        finding: who leaks, and when the pool is exhausted.
+        restarts: for leaks of this program in a row, with the one that this finding may lead to.
+        ground: whose the simulator is.
+        config: budget, and what is soon.
+    """
+    ours = finding.owner == "agent" or (finding.owner == "simulator" and ground.simulator_ours)
+    if not ours:
+        return Nothing()
+    if restarts > config.memory.leak_restarts.budget:
+        spent = f"its {config.memory.leak_restarts.budget} restarts for that are spent"
+        return Nothing(f"{spent}: goes on until memory is short")
+    soon = _soon(finding, config)
+    if finding.owner == "simulator":
+        return RestartSimulator(finding.sentence, failed=False, waits=not soon)
+    return RestartAgent(finding.sentence, failed=False, waits=not soon)
+
+
+def _soon(finding: Finding, config: LauncherConfig) -> bool:
+    return finding.exhausted_in_s is not None and finding.exhausted_in_s <= config.memory.urgent_s
+
+
+def of_memory(finding: Finding, ground: Ground, config: LauncherConfig) -> Decision:
+    """Return what to do before memory runs out."""
+    if finding.deficit_mib <= 0:
+        return Nothing()
+    kind = PoolKind(finding.pool.partition(":")[0])
+    if steps := ground.choose(Lack(kind, finding.deficit_mib, finding.pool)):
+        return Degrade(steps, kind, finding.sentence)
+    return _without_a_rung(finding, kind, ground, _soon(finding, config))
+
+
+def _without_a_rung(finding: Finding, kind: PoolKind, ground: Ground, soon: bool) -> Decision:
+    if finding.cause is Cause.FOREIGN_PROCESS:
+        return Nothing(f"waits for what {finding.owner} took: it isn't ours to end, and no rung is left that helps")
+    if soon:
+        return _no_rung_left(finding, kind, ground)
+    return Nothing(f"no rung is left that helps; {kind.value} is short, but it doesn't shrink")
+
+
+def decide(
+    finding: Finding, failures: int, ever_healthy: bool, ground: Ground, config: LauncherConfig, draw: float
+) -> Decision:
+    """Return what to do about a finding; see the functions above. ``failures``: of a leak, its restarts."""
+    if finding.cause in FATAL:
+        return Stop(Ending(FATAL[finding.cause], finding.sentence))
+    if finding.cause in SIMULATOR_FAILED:
+        return of_simulator(finding, failures, ever_healthy, ground, config, draw)
+    if finding.cause in AGENT_FAILED:
+        return of_agent(finding, failures, ground, config, draw)
+    if finding.cause is Cause.LEAK:
+        return of_leak(finding, failures, ground, config)
+    if finding.cause in SHORT:
+        return of_memory(finding, ground, config)
+    return Nothing()
+
+
+def spoils(finding: Finding, owner: str) -> bool:
+    """Return whether a finding says that a program's peak isn't what the next run needs: it leaked, grew or failed."""
+    if owner == "simulator" and finding.cause in SIMULATOR_FAILED:
+        return True
+    if finding.owner != owner:
+        return False
+    numbers = finding.numbers
+    grew = numbers.get("expected") == MEASURED and (numbers.get("held_mib") or 0) > (numbers.get("expected_mib") or 0)  # type: ignore[operator]
+    ran_out = finding.cause in (Cause.AGENT_CUDA_OOM, Cause.AGENT_HOST_OOM)
+    return ran_out or finding.cause in (Cause.LEAK, Cause.PRESSURE) or (finding.cause is Cause.OUT_OF_BAND and grew)
+
+
+def gravest(findings: tuple[Finding, ...]) -> list[Finding]:
+    """Return the findings that something can be done about, the gravest first."""
+    return sorted((each for each in findings if each.cause in ORDER), key=lambda each: ORDER.index(each.cause))
+
+
+def _no_rung_left(finding: Finding, kind: PoolKind, ground: Ground) -> Stop:
+    pools = (pool for pool in ground.reading.of(kind) if finding.pool in ("", pool.name))
+    held = "; ".join(f"in {pool.name} {held}" for pool in pools if (held := who_holds(pool)))
+    words = f"{finding.sentence}, and no rung of the ladder is left that helps: free some of {TO_FREE[kind]}"
+    words += f" ({held}), or let `bash scripts/wait_and_run.sh` wait for it" if held else ""
+    return Stop(Ending(Exit.OUT_OF_MEMORY, words))
+
+
+def _spent(sentence: str, limits: Restarts, code: Exit = Exit.BUDGET_SPENT) -> Stop:
+    return Stop(Ending(code, f"{sentence}, and its {limits.budget} restarts are spent"))

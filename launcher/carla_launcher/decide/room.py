@@ -1,0 +1,73 @@
+"""Is there room for what is to start (the agent, a simulator), and which foreign process has what is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from carla_launcher.decide.detectors.causes import Cause, Finding
+from carla_launcher.decide.fit import lives_in
+from carla_launcher.decide.holders import Holders
+from carla_launcher.observe.pools import Cards, Owner, OwnerKind, Pool, PoolKind, Reading
+
+NAMED = 3
+"""Holders of a full pool are named, no more than these."""
+
+
+def who_holds(pool: Pool) -> str:
+    """Return which foreign processes hold most of a pool, a clause; empty if none is seen."""
+    foreign = [each for each in pool.owners if each.kind is OwnerKind.FOREIGN and each.held.mib]
+    return ", ".join(str(each) for each in sorted(foreign, key=lambda each: -(each.held.mib or 0.0))[:NAMED])
+
+
+def wait_command(pool: Pool, mib: float) -> str:
+    """Return the command that waits until so much of a pool is free."""
+    where = f"--gpu {pool.name.partition(':')[2]}" if pool.kind is PoolKind.VRAM else f"--pool {pool.kind.value}"
+    return f"bash scripts/wait_and_run.sh {where} --min-free {math.ceil(mib)} -- true"
+
+
+def taken_from_simulator(
+    needs_mib: Mapping[PoolKind, float], reading: Reading, holders: Holders, cards: Cards
+) -> Finding | None:
+    """Return who took the memory that a new simulator needs; None if it is there, or no foreign process has it."""
+    for kind, needed in needs_mib.items():
+        for pool in reading.of(kind):
+            if not lives_in(OwnerKind.SIMULATOR, pool.name, kind, cards):
+                continue
+            missing = 0.0 if pool.free.mib is None else needed - pool.free.mib
+            owner = holders.taker(pool)
+            if missing <= 0 or holders.taken_mib(pool) < missing or owner is None:
+                continue
+            free = f"{pool.name} has {pool.free} free, the simulator needs {needed:.0f} MiB"
+            sentence = f"{free}; {owner}"
+            return Finding(Cause.FOREIGN_PROCESS, sentence, pool.name, owner.name, deficit_mib=missing)
+    return None
+
+
+def missing_for_agent(
+    needs_mib: Mapping[PoolKind, float],
+    reserve_mib: Mapping[PoolKind, float],
+    reading: Reading,
+    holders: Holders,
+    cards: Cards,
+) -> tuple[PoolKind, Finding] | None:
+    """Return which pool can't take the agent, and who holds what is missing; None if all can."""
+    for kind, peak in needs_mib.items():
+        reserve = reserve_mib.get(kind, 0.0)
+        for pool in reading.of(kind):
+            needed = peak - pool.held_by(OwnerKind.AGENT)  # of a disk, what an earlier start laid out already
+            if needed <= 0 or pool.free.mib is None or not lives_in(OwnerKind.AGENT, pool.name, kind, cards):
+                continue
+            deficit = needed + reserve - pool.free.mib
+            if deficit > 0:
+                return kind, _short_for_agent(pool, needed, reserve, deficit, holders.taker(pool))
+    return None
+
+
+def _short_for_agent(pool: Pool, needed: float, reserve: float, deficit: float, taker: Owner | None) -> Finding:
+    held = "" if taker is None else f"; {taker}"
+    sentence = (
+        f"{pool.name} has {pool.free} free, the agent needs {needed:.0f} MiB beside a reserve of {reserve:.0f}{held}"
+    )
+    cause = Cause.PRESSURE if taker is None else Cause.FOREIGN_PROCESS
+    return Finding(cause, sentence, pool=pool.name, owner="" if taker is None else taker.name, deficit_mib=deficit)

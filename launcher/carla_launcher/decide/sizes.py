@@ -1,0 +1,90 @@
+"""What simulator and agent take at most, by pool: plain data, estimated or measured.
+
+Reads nothing: ``footprint`` asks the agent, ``watermarks`` reads what earlier runs measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from carla_launcher.observe.pools import Figure, PoolKind, Provenance, estimated
+
+Values = Mapping[str, Any]
+"""Dotted keys of the agent's configuration to values."""
+
+LITE = "lite"
+"""What stands for a quality where carla-lite is the simulator, which knows none."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the agent takes with one set of values.
+
+    Attributes:
+        values: laid over the configuration.
+        mib: its peak in each pool, a CUDA context included; empty if there is a refusal.
+        provenance: whether a pool's peak was measured; estimated where it isn't named.
+        context_mib: of the VRAM, the CUDA context.
+        context_provenance: whether that was measured.
+        by_phase: by pool and phase.
+        run: the earlier run by whose peak these are corrected; ``context_run`` the one that measured the context.
+        refusal: why no such configuration can be, a sentence; empty if it can.
+        refused_key: the key that the refusal is of; empty for several, and without one.
+    """
+
+    values: Values
+    mib: Mapping[PoolKind, float] = field(default_factory=dict)
+    provenance: Mapping[PoolKind, Provenance] = field(default_factory=dict)
+    context_mib: float = 0.0
+    context_provenance: Provenance = Provenance.ESTIMATED
+    by_phase: Mapping[PoolKind, Mapping[str, float]] = field(default_factory=dict)
+    refusal: str = ""
+    refused_key: str = ""
+    run: str = field(default="", compare=False)
+    context_run: str = field(default="", compare=False)
+
+    def figure(self, kind: PoolKind) -> Figure:
+        """Return the peak in a pool."""
+        return Figure(self.mib.get(kind, 0.0), self.provenance.get(kind, Provenance.ESTIMATED), self.run)
+
+
+SizesOf = Callable[[Sequence[Values]], Sequence[Sizes]]
+"""Answers for many sets of values at once, in their order; each call may start a process."""
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """The simulator of a run, or all of them.
+
+    Attributes:
+        quality: that it starts with: Low, Epic, or ``LITE``.
+        peaks: by quality and pool, of one.
+        count: how many; all that is said of their memory is of all together.
+    """
+
+    quality: str
+    peaks: Mapping[str, Mapping[PoolKind, Figure]]
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        one = "carla-lite" if self.quality == LITE else "CARLA"
+        return one if self.count == 1 else f"{self.count} × {one}"
+
+    @property
+    def qualities(self) -> tuple[str, ...]:
+        """All that it can be started with, the finest first."""
+        return (LITE,) if self.quality == LITE else tuple(name for name in ("Epic", "Low") if name in self.peaks)
+
+    def peak(self, quality: str, kind: PoolKind) -> Figure:
+        """Return what it takes at most; nothing of a pool that it doesn't use."""
+        one = self.peaks.get(quality, {}).get(kind, estimated(0))
+        return one if self.count == 1 or one.mib is None else replace(one, mib=round(one.mib * self.count, 1))
+
+
+def key_of(values: Values) -> str:
+    """Return the same word for the same values, in whichever order."""
+    return repr(sorted(values.items()))

@@ -1,0 +1,91 @@
+"""``down``: stops a run from outside, whether its launcher lives or not; only what is this run's is touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+
+from carla_launcher.act.compose import project
+from carla_launcher.act.launcher_state import UnusableStateError, recall
+from carla_launcher.act.leftovers import await_leftovers, owner_of
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.config import LauncherConfig
+from carla_launcher.options import RuntimeKind
+from carla_launcher.resolve.resuming import believed
+from carla_launcher.show.report_process import LIMIT_S, write_report
+from carla_run.exits import Exit, ExitError
+from carla_run.locks import is_held
+from carla_run.paths import RunPaths
+from carla_run.readers import read_object
+
+LOOK_S = 0.2
+MARGIN_S = 15.0
+"""Beyond both graces and the report's limit."""
+
+
+class DownError(ExitError):
+    """The run can't be stopped; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
+
+
+def run(stopped: RunPaths, limits: LauncherConfig) -> str:
+    """Stop a run and return what was done, a sentence.
+
+    Raises:
+        DownError: something of it is left.
+        StartError: its containers can't be removed.
+    """
+    patience_s = limits.agent.stop_grace_s + limits.simulator.stop_grace_s + LIMIT_S + MARGIN_S
+    was_held = is_held(stopped.launcher_lock)
+    pid = owner_of(stopped.launcher_lock)
+    if pid is not None:
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            raise DownError(
+                f"{stopped.path} is the run of another user (process {pid} of {_user_of(pid)}): have that user stop it."
+            ) from None
+    deadline_s = time.monotonic() + patience_s
+    while is_held(stopped.launcher_lock) and time.monotonic() < deadline_s:
+        if pid is not None and owner_of(stopped.launcher_lock) != pid and await_leftovers(stopped, LOOK_S):
+            break
+        time.sleep(LOOK_S)
+    if is_held(stopped.launcher_lock):
+        raise DownError(f"{stopped.path} is still in use after {patience_s:.0f} s: look with `status`, then try again.")
+    _remove_containers(stopped, limits)
+    if was_held and read_object(stopped.launcher_state).get("state", "stopped") != "stopped":
+        write_report(stopped)  # a launcher that was killed has left none
+    return f"{stopped.path} is down." if was_held else f"{stopped.path} was down already."
+
+
+def _remove_containers(stopped: RunPaths, limits: LauncherConfig) -> None:
+    try:
+        recalled = recall(stopped)
+    except UnusableStateError as error:
+        left = f"docker ps --filter label=com.docker.compose.project={project.name_of(stopped)}"
+        raise DownError(f"{error}; its processes have ended, `{left}` shows the containers, if it had any.") from None
+    if recalled is not None and recalled.state.options.runtime is RuntimeKind.COMPOSE:
+        _clear(RunSpec(stopped, believed(recalled), recalled.state.port), limits)
+
+
+def _clear(spec: RunSpec, limits: LauncherConfig) -> None:
+    from carla_launcher.act.compose.runtime import ComposeRuntime  # the engine's SDK is heavy
+
+    runtime = ComposeRuntime(spec, limits)
+    try:
+        runtime.clear()
+    finally:
+        runtime.close()
+
+
+def _user_of(pid: int) -> str:
+    try:
+        return psutil.Process(pid).username()
+    except psutil.Error:
+        return "a user that is gone"

@@ -1,0 +1,83 @@
+"""All of a run's memory at one moment: GPUs, RAM and disk in one reading. Puts readers together and judges nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from carla_launcher.observe.disk import disk_pool
+from carla_launcher.observe.nvml import SHARED, Card, Nvml, lock_gpu
+from carla_launcher.observe.pools import Cards, Gpu, OwnerKind, Pool, PoolKind, Reading, measured, vram_pool
+from carla_launcher.observe.ram import ContainerName, OwnerNames, Ram, RunProcesses, grouped
+from carla_run.locks import Lock
+from carla_run.processes import PROC
+
+WORST_FIRST = (Gpu.LOST, Gpu.UNREADABLE, Gpu.NONE, Gpu.OK)
+
+
+class MemoryReader:
+    """Reads everything, cheaply enough for once a second."""
+
+    def __init__(
+        self, run: Path, cards: Cards, container_name: ContainerName = lambda _id: None, proc: Path = PROC
+    ) -> None:
+        """Start to look.
+
+        Args:
+            run: the run's directory; it needn't exist yet.
+            cards: that the run uses; each is a pool.
+            container_name: names foreign processes' containers; each is asked for once.
+        """
+        self._run = run
+        self._nvml = {index: Nvml(index) for index in cards.indices}
+        self._names = OwnerNames(container_name, proc)
+        self._ram = Ram(self._names, proc)
+        self._launcher: tuple[int, ...] = (os.getpid(),)
+
+    def count_as_launcher(self, pid: int) -> None:
+        """Count what another process holds as the launcher's."""
+        self._launcher = (*self._launcher, pid)
+
+    def name_containers(self, container_name: ContainerName) -> None:
+        """Have foreign processes' containers named by this from now on."""
+        self._names.ask_engine(container_name)
+
+    def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:
+        """Have pools of the containers that this run will have, as long as they aren't there: empty, MiB each."""
+        self._ram.expect_containers(limits_mib)
+
+    def read(self, simulator_pids: Collection[int] = (), agent_pids: Collection[int] = ()) -> Reading:
+        """Return all pools now. Raises nothing; what couldn't be read is missing, and ``problem`` says why."""
+        run = RunProcesses(simulator_pids, agent_pids, self._launcher)
+        looks = {index: nvml.read() for index, nvml in self._nvml.items()}
+        vram = (self._vram(index, look.card, run) for index, look in looks.items() if look.card is not None)
+        ram = self._ram.pools(run)
+        disk = disk_pool(self._run)
+        problems = (
+            *dict.fromkeys(look.problem for look in looks.values()),
+            "" if ram else "This machine's memory can't be read: /proc/meminfo doesn't tell it.",
+            "" if disk else f"The free space for {self._run} can't be read: its file system doesn't tell it.",
+        )
+        pools = (*vram, *ram, *((disk,) if disk else ()))
+        worst = min((look.gpu for look in looks.values()), key=WORST_FIRST.index)
+        return Reading(pools, worst, " ".join(filter(None, problems)))
+
+    def card_uuid(self, index: int) -> str:
+        """Return the name by which every program knows one of the cards; empty where it can't be read."""
+        card = self._nvml[index].read().card
+        return "" if card is None else card.uuid
+
+    def hold(self, index: int, directory: Path = SHARED) -> Lock | None:
+        """Take one of the cards for this launcher only, until the lock is released; None where it can't be read.
+
+        Raises:
+            GpuInUseError: another launcher has it.
+        """
+        uuid = self.card_uuid(index)
+        return lock_gpu(uuid, self._run.name, directory) if uuid else None
+
+    def _vram(self, index: int, card: Card, run: RunProcesses) -> Pool:
+        name_of = self._nvml[index].process_name
+        owners = grouped(card.held, lambda pid: self._names.of(pid, run, name_of), used_mib=card.used_mib)
+        return Pool(vram_pool(index), PoolKind.VRAM, measured(card.total_mib), measured(card.free_mib), owners)

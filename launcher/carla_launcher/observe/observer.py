@@ -1,0 +1,102 @@
+"""Everything that is seen, put together: one look, one observation.
+
+Owns the order of looking, and which ends the launcher itself asked for. How memory is read and how a simulator is asked
+is injected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from carla_launcher.observe.agent import AgentFiles
+from carla_launcher.observe.health import Address
+from carla_launcher.observe.observation import AgentSeen, Ended, Observation, Program
+from carla_launcher.observe.pools import Reading
+from carla_launcher.observe.simulator import Questions, SimulatorMonitor
+from carla_run.paths import RunPaths
+
+ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
+"""From the process ids of simulator and agent to all pools; never raises."""
+
+
+class RunObserver:
+    """Looks at one run. Create it before anything is started: what logs and files hold by then is the past.
+
+    Args:
+        run: whose files the agent writes.
+        address: of the simulator.
+        read_memory: reads all pools.
+        ask: asks the simulator; one question a look at most.
+        gap_s: between two looks: the machine slept, and the heartbeat's age starts over.
+        external: the launcher doesn't run the simulator.
+        simulator_log: where a simulator's lines will appear; None if that is nowhere.
+    """
+
+    def __init__(
+        self,
+        run: RunPaths,
+        address: Address,
+        read_memory: ReadMemory,
+        ask: Questions,
+        gap_s: float,
+        external: bool = False,
+        simulator_log: Path | None = None,
+    ) -> None:
+        self._read_memory, self._gap_s = read_memory, gap_s
+        self._simulator = SimulatorMonitor(address, ask, external, simulator_log)
+        self._files = AgentFiles(run)
+        self._agent: Program | None = None
+        self._asked_to_end: list[Program] = []
+        self._looked_s: float | None = None
+
+    def expect_end(self, program: Program) -> None:
+        """Say that the launcher asks this program to end, before it does: however it ends, that was planned."""
+        self._asked_to_end.append(program)
+
+    def look(
+        self, now_s: float, simulator: Program | None, agent: Program | None, further: frozenset[int] = frozenset()
+    ) -> Observation:
+        """Return what is seen now; None stands for a program that wasn't started, or was put away.
+
+        ``further`` are the processes of other simulators, whose memory counts as this one's.
+        """
+        if self._looked_s is not None and now_s - self._looked_s > self._gap_s:
+            self._files.restart_age(now_s)
+        self._looked_s = now_s
+        agent_seen = self._look_at_agent(now_s, agent)
+        seen = self._simulator.look(now_s, simulator, in_use=agent_seen.running)
+        ours, agents = (frozenset() if program is None else program.pids() for program in (simulator, agent))
+        return Observation(
+            time_s=now_s,
+            memory=self._read_memory(ours | further, agents),
+            simulator=replace(seen, ended=self._with_intent(seen.ended, simulator)),
+            agent=agent_seen,
+        )
+
+    def close(self) -> None:
+        """Let go of connection and files."""
+        self._simulator.close()
+        self._files.close()
+
+    def _look_at_agent(self, now_s: float, agent: Program | None) -> AgentSeen:
+        if agent is not self._agent:
+            self._agent = agent
+            self._files.turn_to_next()
+        # The end first, the files after it: then they hold the last words.
+        ended = None if agent is None else agent.poll()
+        news = self._files.look(now_s)
+        return AgentSeen(
+            running=agent is not None and ended is None,
+            ended=self._with_intent(ended, agent),
+            beat=news.beat if agent is not None else None,
+            beat_age_s=news.age_s if agent is not None else 0.0,
+            events=news.events,
+            pid=0 if agent is None else agent.pid,
+        )
+
+    def _with_intent(self, ended: Ended | None, program: Program | None) -> Ended | None:
+        if ended is None:
+            return None
+        return replace(ended, planned=any(program is each for each in self._asked_to_end))

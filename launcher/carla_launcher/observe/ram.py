@@ -1,0 +1,214 @@
+"""Host memory as pools, this machine's and that of a container with a limit of its own; and whose each process is.
+
+An owner is the simulator, the agent, the launcher, or foreign, with its program and container. What counts as held is
+``carla_run.processes``'s and ``carla_run.cgroups``'s to say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from carla_launcher.observe.allotment import allotted_mib
+from carla_launcher.observe.pools import UNKNOWN, Figure, Owner, OwnerKind, Pool, PoolKind, estimated, measured
+from carla_run.cgroups import Cgroups, Group
+from carla_run.processes import PROC, amounts_mib, first_page, held_mib, resident_mib
+
+NAMED_MIB = 32.0
+"""A foreign process below this is not worth naming."""
+
+SMALL_FOR = 5
+"""Readings for which one found small is taken to be so still: most of the cost of a reading was these."""
+
+_CONTAINER = re.compile(r"[0-9a-f]{64}")
+
+ContainerName = Callable[[str], str | None]
+"""Container id (64 hexadecimal digits) → its name, or None for one that the engine doesn't know."""
+
+
+class OwnerName(NamedTuple):
+    """An owner's name, and of what kind it is."""
+
+    name: str
+    kind: OwnerKind
+
+
+@dataclass(frozen=True)
+class RunProcesses:
+    """The processes of this run, as ids of this host."""
+
+    simulator: Collection[int] = ()
+    agent: Collection[int] = ()
+    launcher: Collection[int] = field(default_factory=lambda: (os.getpid(),))
+
+    def kind_of(self, pid: int) -> OwnerKind:
+        """Return the kind of a process's owner."""
+        if pid in self.simulator:
+            return OwnerKind.SIMULATOR
+        if pid in self.agent:
+            return OwnerKind.AGENT
+        return OwnerKind.LAUNCHER if pid in self.launcher else OwnerKind.FOREIGN
+
+
+class OwnerNames:
+    """Names owners; a container's name is asked for once."""
+
+    def __init__(self, container_name: ContainerName = lambda _id: None, proc: Path = PROC) -> None:
+        self.ask_engine(container_name)
+        self._proc = proc
+
+    def ask_engine(self, container_name: ContainerName) -> None:
+        """Ask this for containers' names from now on."""
+        self._container_name = lru_cache(maxsize=256)(container_name)
+
+    def of(self, pid: int, run: RunProcesses, program: Callable[[int], str] = lambda _pid: "") -> OwnerName:
+        """Return the owner of a process.
+
+        Args:
+            program: what else names programs; asked for foreign processes first, and /proc where that says nothing.
+        """
+        kind = run.kind_of(pid)
+        if kind is not OwnerKind.FOREIGN:
+            return OwnerName(kind.value, kind)
+        name = program(pid) or program_name(pid, self._proc) or f"process {pid}"
+        container = container_id(pid, self._proc)
+        if container is not None:
+            name += f" (container {self._container_name(container) or container[:12]})"
+        return OwnerName(name, kind)
+
+
+class Ram:
+    """Reads the RAM pools."""
+
+    def __init__(self, names: OwnerNames, proc: Path = PROC) -> None:
+        self._allotted_mib = allotted_mib(os.environ)
+        self._names = names
+        self._proc = proc
+        self._cgroups = Cgroups(proc)
+        self._limits_mib: Mapping[OwnerKind, float] = {}
+        self._small: set[int] = set()
+        self._readings = 0
+
+    def expect_containers(self, limits_mib: Mapping[OwnerKind, float]) -> None:
+        """Count a container that isn't there yet as an empty one of its limit."""
+        self._limits_mib = limits_mib
+
+    def pools(self, run: RunProcesses) -> tuple[Pool, ...]:
+        """Return ``ram``, then ``ram:agent`` and ``ram:simulator`` where they have limits; empty without a /proc."""
+        own = self._cgroups.of()
+        host = self._host(own, run)
+        if host is None:
+            return ()
+        parts = ((OwnerKind.AGENT, run.agent), (OwnerKind.SIMULATOR, run.simulator))
+        return (host, *(pool for kind, pids in parts for pool in self._limited(kind, pids, own)))
+
+    def _host(self, own: Group | None, run: RunProcesses) -> Pool | None:
+        amounts = amounts_mib(first_page(f"{self._proc}/meminfo"), b"MemTotal", b"MemAvailable")
+        if len(amounts) < 2:
+            return None
+        total, free = amounts
+        if own is not None and own.limit_mib is not None and own.room_mib is not None:
+            total, free = min(total, own.limit_mib), min(free, own.room_mib)
+        held = self._held(run)
+        if self._allotted_mib is not None:
+            ours = sum(mib or 0.0 for pid, mib in held.items() if run.kind_of(pid) is not OwnerKind.FOREIGN)
+            total, free = min(total, self._allotted_mib), min(free, max(0.0, self._allotted_mib - ours))
+        owners = grouped(held, lambda pid: self._names.of(pid, run))
+        return Pool("ram", PoolKind.RAM, measured(total), measured(free), owners, own.oom_kills if own else 0)
+
+    def _limited(self, kind: OwnerKind, pids: Collection[int], own: Group | None) -> Iterator[Pool]:
+        """Yield the pool of a container: its room under its own limits, whatever the machine has."""
+        group = next((found for found in map(self._cgroups.of, sorted(pids)) if found is not None), None)
+        if group is None and kind in self._limits_mib:
+            limit = measured(self._limits_mib[kind])
+            yield Pool(f"ram:{kind.value}", PoolKind.RAM, limit, limit)
+        if group is None or group.limit_mib is None or group.room_mib is None or (own and own.folder == group.folder):
+            return
+        owner = Owner(kind.value, kind, tuple(sorted(pids)), measured(group.held_mib))
+        limit, room = measured(group.limit_mib), measured(group.room_mib)
+        yield Pool(f"ram:{kind.value}", PoolKind.RAM, limit, room, (owner,), group.oom_kills)
+
+    def _held(self, run: RunProcesses) -> dict[int, float | None]:
+        """Return what every process of this run holds, and each other one from ``NAMED_MIB`` up."""
+        if self._readings % SMALL_FOR == 0:
+            self._small.clear()
+        self._readings += 1
+        held: dict[int, float | None] = {}
+        for name in filter(str.isdecimal, os.listdir(self._proc)):  # noqa: PTH208  a thousand Paths a second otherwise
+            pid = int(name)
+            foreign = run.kind_of(pid) is OwnerKind.FOREIGN
+            if foreign and pid in self._small:
+                continue
+            mib = None if foreign and resident_mib(pid, self._proc) < NAMED_MIB else held_mib(pid, self._proc)
+            if foreign and (mib or 0.0) < NAMED_MIB:
+                self._small.add(pid)
+            elif mib is not None:
+                held[pid] = mib
+        return held
+
+
+def grouped(
+    held: Mapping[int, float | None], owner_of: Callable[[int], OwnerName], used_mib: float | None = None
+) -> tuple[Owner, ...]:
+    """Return one owner for each name, biggest first, those of unknown size last.
+
+    Args:
+        held: MiB by process id; None where it is unknown.
+        owner_of: names a process's owner.
+        used_mib: what all hold together. Where only one owner is in part unknown, it holds the rest, estimated.
+    """
+    groups: dict[OwnerName, list[int]] = defaultdict(list)
+    for pid in sorted(held):
+        groups[owner_of(pid)].append(pid)
+    unclear = [name for name, pids in groups.items() if any(held[pid] is None for pid in pids)]
+    rest = None if used_mib is None or len(unclear) > 1 else used_mib - sum(mib or 0.0 for mib in held.values())
+    owners = [Owner(*name, tuple(pids), _together([held[pid] for pid in pids], rest)) for name, pids in groups.items()]
+    return tuple(sorted(owners, key=lambda owner: (-(owner.held.mib or 0.0), owner.name)))
+
+
+def _together(parts: Collection[float | None], rest: float | None) -> Figure:
+    known = sum(part or 0.0 for part in parts)
+    if None not in parts:
+        return measured(known)
+    return UNKNOWN if rest is None else estimated(known + max(0.0, rest))
+
+
+def program_name(pid: int, proc: Path = PROC) -> str:
+    """Return a process's program without its folder; empty where there is no such process."""
+    try:
+        first = (proc / str(pid) / "cmdline").read_bytes().split(b"\0", 1)[0]
+        first = first.split(b" --", 1)[0]  # a browser's children write their whole command line as one word
+        written = first or (proc / str(pid) / "comm").read_bytes()  # a kernel thread has no command line
+    except OSError:
+        return ""
+    return PurePath(written.decode(errors="replace").strip()).name
+
+
+def is_in_container(pid: int, container: str, proc: Path = PROC) -> bool:
+    """Return whether this machine's process is in a container, by its control groups or the files mounted for it.
+
+    The number that an engine in a virtual machine, or on another machine, gives is some other process's here.
+    """
+    return any(container in _text(proc / str(pid) / name) for name in ("cgroup", "mountinfo"))
+
+
+def container_id(pid: int, proc: Path = PROC) -> str | None:
+    """Return the id of the container that a process is in, by its control groups; None outside of any.
+
+    Docker, containerd and Podman all end a container's group with its id.
+    """
+    found = _CONTAINER.search(_text(proc / str(pid) / "cgroup"))
+    return found.group() if found else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,113 @@
+"""What is asked for and what is answered: the page, its parts, the camera's pictures, state and map, the buttons.
+
+Only these addresses, each with its own file or function: no name from a request ever becomes a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from carla_launcher.page.parts import Parts
+from carla_launcher.page.viewers import Viewers
+from carla_run.exits import ExitError
+from carla_run.files import read_whole
+from carla_run.paths import RunPaths
+
+TEMPLATES = Path(__file__).parent / "templates"
+REPORT_STYLE = Path(__file__).parents[1] / "show" / "templates" / "style.css"
+FILES = {
+    "/report.css": (REPORT_STYLE, "text/css"),
+    "/page.css": (TEMPLATES / "page.css", "text/css"),
+    "/page.js": (TEMPLATES / "page.js", "text/javascript"),
+}
+PICTURE_S = 0.1
+"""Between two pictures: as often as the collector writes them."""
+MOST_STREAMS = 16
+BOUNDARY = b"picture"
+
+
+def application(run: RunPaths, parts: Parts, viewers: Viewers) -> Starlette:
+    """Return the page of a run, for whoever has got past the guard."""
+
+    async def page(_: Request) -> Response:
+        return Response(parts.page(), media_type="text/html")
+
+    async def file(request: Request) -> Response:
+        path, kind = FILES[request.url.path]
+        return Response(path.read_bytes(), media_type=kind)
+
+    async def changed(request: Request) -> Response:
+        viewers.looked()
+        have = frozenset(request.query_params.get("have", "").split(","))
+        return JSONResponse(await run_in_threadpool(parts.changed, have, time.time()))
+
+    async def state(_: Request) -> Response:
+        viewers.looked()
+        return _json(run.live_state)
+
+    async def town(_: Request) -> Response:
+        return _json(run.live_map)
+
+    async def camera(_: Request) -> Response:
+        if viewers.streams >= MOST_STREAMS:
+            return PlainTextResponse("Too many look at the camera already.\n", 503)
+        kind = f"multipart/x-mixed-replace; boundary={BOUNDARY.decode()}"
+        return StreamingResponse(_pictures(run.live_frame, viewers), media_type=kind)
+
+    async def press(request: Request) -> Response:
+        try:
+            said = await run_in_threadpool(parts.buttons.press, request.path_params["what"])
+        except ExitError as error:
+            return JSONResponse({"refused": str(error)}, 409)
+        except OSError as error:
+            return JSONResponse({"refused": f"The run's folder can't be written ({error.strerror})."}, 409)
+        return JSONResponse({"said": said})
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            *(Route(path, file) for path in FILES),
+            Route("/parts", changed),
+            Route("/state", state),
+            Route("/map", town),
+            Route("/camera", camera),
+            Route("/do/{what}", press, methods=["POST"]),
+        ]
+    )
+
+
+def _json(path: Path) -> Response:
+    """Return a file that is JSON already; empty where it isn't there."""
+    try:
+        return Response(read_whole(path), media_type="application/json")
+    except OSError:
+        return Response(status_code=204)
+
+
+async def _pictures(path: Path, viewers: Viewers) -> AsyncIterator[bytes]:
+    """Yield each new picture as a part, until the reader is gone."""
+    viewers.streams += 1
+    try:
+        yield b"--" + BOUNDARY + b"\r\n"
+        shown = 0
+        while True:
+            viewers.looked()
+            with contextlib.suppress(OSError):
+                written = path.stat().st_mtime_ns
+                if written != shown:
+                    picture, shown = read_whole(path), written
+                    head = b"Content-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n" % len(picture)
+                    yield head + picture + b"\r\n--" + BOUNDARY + b"\r\n"
+            await asyncio.sleep(PICTURE_S)
+    finally:
+        viewers.streams -= 1

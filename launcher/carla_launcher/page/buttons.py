@@ -1,0 +1,82 @@
+"""The page's buttons: the same requests and the same way down as the commands, and what has become of the last one."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+
+from carla_launcher import down
+from carla_launcher.config import LauncherConfig
+from carla_run import requests
+from carla_run.exits import Exit, ExitError
+from carla_run.locks import is_held
+from carla_run.paths import RunPaths
+from carla_run.requests import RequestKind
+
+REQUESTS = (RequestKind.CHECKPOINT, RequestKind.DRAIN, RequestKind.RESUME)
+STOP = "stop"
+
+
+class Buttons:
+    """Of one run."""
+
+    def __init__(self, run: RunPaths, limits: LauncherConfig) -> None:
+        self._run, self._limits = run, limits
+        self._pressing = threading.Lock()
+        self._asked: tuple[str, int] | None = None
+        self._stopping, self._stop_said = False, ""
+
+    def open(self, phase: str) -> dict[str, bool]:
+        """Return which buttons can be pressed, by name.
+
+        Args:
+            phase: of the agent.
+        """
+        listens = is_held(self._run.learner_lock) and not requests.is_open(self._run) and not self._stopping
+        return {
+            "checkpoint": listens and phase != "drained",
+            "drain": listens and phase != "drained",
+            "resume": listens and phase == "drained",
+            STOP: (is_held(self._run.launcher_lock) or listens) and not self._stopping,
+        }
+
+    def press(self, what: str) -> str:
+        """Ask for what a button stands for; return what was asked, a sentence.
+
+        Raises:
+            ExitError: there is no such button, or nobody to ask; the message is one sentence for a person.
+            OSError: the run directory can't be written.
+        """
+        with self._pressing:
+            if what == STOP:
+                return self._stop()
+            if what not in REQUESTS:
+                raise ExitError(f"There is no button {what[:20]!r}.", Exit.USAGE)
+            self._asked, self._stop_said = (what, requests.send(self._run, what, {})), ""
+            return self.said()
+
+    def said(self) -> str:
+        """Return what has become of the last button that was pressed here; empty before one was."""
+        if self._stop_said or self._asked is None:
+            return self._stop_said
+        what, number = self._asked
+        answer = requests.answer_to(self._run, number)
+        return f"{what} is asked for …" if answer is None else f"{what}: {answer.sentence}"
+
+    def _stop(self) -> str:
+        if is_held(self._run.launcher_lock):
+            self._stopping, self._stop_said = True, "The run is being stopped: the agent writes its checkpoint first."
+            threading.Thread(target=self._down, daemon=True).start()
+        else:
+            self._asked = STOP, requests.send(self._run, RequestKind.STOP, {})
+        return self.said()
+
+    def _down(self) -> None:
+        try:
+            self._stop_said = down.run(self._run, self._limits)
+        except ExitError as error:
+            self._stop_said = str(error)
+        except Exception as error:  # else the page says for ever that the run is being stopped
+            traceback.print_exc()
+            self._stop_said = f"The run can't be stopped from here ({type(error).__name__}): use `down`."
+        self._stopping = False  # one that couldn't be stopped can be asked again

@@ -1,0 +1,182 @@
+"""The page's parts as HTML, from the run's files by the readers of ``status`` and ``report``; drawn for who looks.
+
+A part is sent again only when it has changed. Figures are looked at once a second; charts are drawn again when an event
+came or some time has passed, for all who look at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from carla_launcher.page.buttons import Buttons
+from carla_launcher.show import bars, dashboard, history, run_charts
+from carla_launcher.show.formatting import cause, clock, grouped, span, time_of_day
+from carla_launcher.show.history import RunHistory, kind_of
+from carla_launcher.show.report import incident_row, templates
+from carla_launcher.show.run_time import RunTime
+from carla_launcher.show.status import Look
+from carla_launcher.show.timeline import OURS
+from carla_run.paths import RunPaths
+from carla_run.readers import inner, number, read_lines
+
+CHARTS_S, AFTER_EVENT_S = 10.0, 2.0
+"""Charts are drawn again after so long; sooner where the launcher has written an event."""
+INCIDENTS_SHOWN = 12
+CURVES = {
+    **{name: run_charts.CURVES[name] for name in ("rollout/ep_rew_mean", "eval/route_completion")},
+    **{name: run_charts.CURVES[name] for name in ("eval/driving_score", "time/fps")},
+}
+FOREIGN_COLOURS = ("foreign-1", "foreign-2", "foreign-3", "foreign-4")
+OTHERS = {"unattributed": "unnamed", "free": "raised"}
+REST = ("others", "foreign-rest")
+"""Foreign processes beyond the biggest ones: their name together, and its colour."""
+
+Found = Mapping[str, Any]
+
+
+class Part(NamedTuple):
+    """A piece of the page; the key changes with it."""
+
+    key: str
+    html: str
+
+
+class Parts:
+    """Of one run; several pages may ask at once."""
+
+    def __init__(self, run: RunPaths, buttons: Buttons) -> None:
+        self.buttons = buttons
+        self._run, self._look = run, Look(run)
+        self._templates = templates(escaped=True, more=[Path(__file__).parent / "templates"])
+        self._looking = threading.Lock()
+        self._looked_s = self._drawn_s = float("-inf")
+        self._drawn_at: object = None
+        self._parts: dict[str, Part] = {}
+        self._phase, self._alive = "", False
+
+    def page(self) -> str:
+        """Return the page around the parts."""
+        return self._templates.get_template("page.html").render(title=self._run.path.name)
+
+    def changed(self, have: Collection[str], now: float) -> dict[str, Any]:
+        """Return the parts whose keys aren't among ``have``, which buttons are open, and what became of the last one.
+
+        Args:
+            have: keys of what the asking page shows.
+            now: seconds since 1970.
+        """
+        with self._looking:
+            if not 0 <= now - self._looked_s < 0.5:
+                self._look_again(now)
+            parts = {name: part._asdict() for name, part in self._parts.items() if part.key not in have}
+        return {
+            "now": now,
+            "parts": parts,
+            "alive": self._alive,
+            "buttons": self.buttons.open(self._phase),
+            "said": self.buttons.said(),
+        }
+
+    def _look_again(self, now: float) -> None:
+        found = self._look.at(now)
+        self._looked_s = now
+        self._phase, self._alive = str(found["heartbeat"].get("phase", "")), bool(found["alive"])
+        self._render("figures", **_figures(found))
+        events = _stamp(self._run.launcher_events)
+        due_s = AFTER_EVENT_S if events != self._drawn_at else CHARTS_S
+        if not 0 <= now - self._drawn_s < due_s:
+            self._drawn_s, self._drawn_at = now, events
+            self._draw(found)
+
+    def _draw(self, found: Found) -> None:
+        run = history.examine(self._run)
+        memory = run_charts.memory(run) if run else None
+        self._render("memory", memory=memory)
+        self._render("curves", curves=run_charts.curves(CURVES, read_lines(self._run.metrics)))
+        self._render("incidents", incidents=_incidents(run) if run else [])
+        self._render("rungs", ladders=_ladders(found), taken=found["rungs"])
+
+    def _render(self, name: str, **content: Any) -> None:
+        html = self._templates.get_template(f"{name}.html").render(content)
+        self._parts[name] = Part(f"{name}-{hashlib.blake2b(html.encode(), digest_size=6).hexdigest()}", html)
+
+
+def _figures(found: Found) -> dict[str, Any]:
+    beat, speed, eta_s = found["heartbeat"], found["steps_per_s"], found["eta_s"]
+    step, total = found["step"], found["total_steps"]
+    tiles = {
+        "state": found["state"],
+        "agent": beat.get("phase"),
+        "ran": None if found["ran_s"] is None else clock(found["ran_s"]),
+        "step": None if step is None else grouped(step),
+        "of": grouped(total) if total else None,
+        "steps/s": None if speed is None else f"{speed:.1f}",
+        "to go": None if eta_s is None else span(eta_s),
+        "updates": None if beat.get("updates") is None else grouped(beat["updates"]),
+        "episode": beat.get("episode"),
+        "device": beat.get("device"),
+        "batch": _batch(beat),
+        "heartbeat": None if found["heartbeat_age_s"] is None else f"{span(found['heartbeat_age_s'])} ago",
+    }
+    return {
+        "tiles": {name: value for name, value in tiles.items() if value not in (None, "")},
+        "lines": {name: text for name, text in dashboard.figures(found).items() if name in ("restarts", "rung")},
+        "done": step / total if step is not None and total else None,
+        "ending": dashboard.ending(found),
+        "findings": [
+            {"cause": cause(each["cause"]), "sentence": each["sentence"], "since": time_of_day(each["since"] or 0.0)}
+            for each in found["findings"]
+        ],
+        "pools": [_pool(name, pool) for name, pool in found["memory"]["pools"].items()],
+    }
+
+
+def _batch(beat: Found) -> str | None:
+    batch, micro = beat.get("batch"), beat.get("micro_batch")
+    return None if batch is None else str(batch) if micro in (None, batch) else f"{batch} in parts of {micro}"
+
+
+def _pool(name: str, pool: Found) -> dict[str, Any]:
+    """Return a pool's owners with their shares of it, MiB and the page's colours, and what is free."""
+    total, free = number(pool.get("total")), number(pool.get("free"))
+    if not total or free is None:
+        return {"name": kind_of(name), "total": None, "parts": []}
+    held: dict[tuple[str, str], float] = {}
+    foreign = iter(FOREIGN_COLOURS)
+    for part in bars.parts(pool, total, free):
+        key = (part.name, part.name if part.name in OURS else OTHERS.get(part.name) or next(foreign, REST[1]))
+        key = REST if key[1] == REST[1] else key
+        held[key] = held.get(key, 0.0) + part.mib
+    shown = [
+        {"name": name, "mib": mib, "share": max(0.0, mib / total), "colour": colour}
+        for (name, colour), mib in held.items()
+    ]
+    return {"name": kind_of(name), "total": total, "used": total - free, "parts": shown}
+
+
+def _incidents(run: RunHistory) -> list[dict[str, Any]]:
+    """Return the last incidents, restarts and rungs with their causes among what was done; the newest first."""
+    axis = RunTime(run.sessions)
+    return [incident_row(each, axis) for each in reversed(run.incidents[-INCIDENTS_SHOWN:])]
+
+
+def _ladders(found: Found) -> dict[str, Any]:
+    """Return, by pool, what each step that can be taken would free, as ``launcher.json`` has it."""
+    ladders = found["rungs_free_mib"] if isinstance(found["rungs_free_mib"], dict) else {}
+    return {
+        kind_of(kind): {step: {kind_of(pool): mib for pool, mib in inner(steps, step).items()} for step in steps}
+        for kind, steps in ladders.items()
+        if isinstance(steps, dict) and steps
+    }
+
+
+def _stamp(path: Path) -> object:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size

@@ -1,0 +1,66 @@
+"""The words that ``up`` passes on to ``python -m carla_td3 train``, by the configuration key that each sets.
+
+Owns the agent's own names for keys, so that two spellings of one thing meet. Knows no values and checks none: what is
+wrong, the agent says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+Words = tuple[str, ...]
+
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "--map": ("simulator.map",),
+    "--seed": ("seed",),
+    "--max-timesteps": ("training.total_steps",),
+    "--eval-freq": ("evaluation.every_steps",),
+    "--checkpoint-freq": ("training.checkpoint_every_steps",),
+    "--num-eval-episodes": ("evaluation.episodes", "evaluation.final_episodes"),
+    "--device": ("device",),
+}
+"""The agent's named options and what they set; they win over ``--set``."""
+OWN = {"map": "simulator.map", "seed": "seed", "max_timesteps": "training.total_steps", "device": "device"}
+"""Options of ``up`` that the launcher passes on, too, by their names there."""
+
+
+def by_key(words: Sequence[str]) -> dict[str, Words]:
+    """Return the words by the key that they set, or by the option's name where that is no key; the last ones count."""
+    settings: dict[str, Words] = {}
+    named: dict[str, Words] = {}
+    for name, values in _options(words):
+        if name == "--set" and values:
+            settings[values[0].partition("=")[0].strip()] = (name, *values)
+        elif name in KEYS and values:
+            named |= _keys_of(name, values)
+        else:
+            named[name] = (name, *values)
+    return {**settings, **named}
+
+
+def joined(found: Mapping[str, Words]) -> Words:
+    """Return the words again, as the agent takes them."""
+    return tuple(word for words in found.values() for word in words)
+
+
+def value(words: Words) -> str:
+    """Return what an option is set to, for a person."""
+    return words[-1].partition("=")[2] if words[0] == "--set" else " ".join(words[1:]) or "given"
+
+
+def _keys_of(name: str, values: Words) -> dict[str, Words]:
+    keys = KEYS[name]
+    if len(keys) == 1:
+        return {keys[0]: (name, *values)}
+    return {key: ("--set", f"{key}={values[0]}", *values[1:]) for key in keys}
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, Words]]:
+    """Yield each option's name with its values, ``--name=value`` as ``--name value``."""
+    groups: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") or not groups:
+            groups.append(list(word.split("=", 1)) if word.startswith("--") else [word])
+        else:
+            groups[-1].append(word)
+    yield from ((name, tuple(values)) for name, *values in groups)

@@ -1,0 +1,144 @@
+"""Asks the agent what it would take: ``python -m carla_td3 footprint --variants``, here or in its container.
+
+Owns that command and the reading of its answer. Starts nothing else, and allocates nothing on the GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from carla_launcher.decide.sizes import Sizes, Values, key_of
+from carla_launcher.observe.pools import PoolKind
+from carla_run.exits import Exit, ExitError
+from carla_run.readers import inner, number
+
+HERE = (sys.executable, "-m", "carla_td3")
+"""The command prefix of the agent that is installed beside the launcher."""
+
+_POOLS = {PoolKind.VRAM: "device", PoolKind.RAM: "host", PoolKind.DISK: "disk"}
+
+
+class FootprintError(ExitError):
+    """The agent's sizes can't be had; the message is one sentence for a person (exit code 65)."""
+
+    code = Exit.BAD_CONFIG
+
+
+def last_line(text: str) -> str:
+    """Return the last line that says something."""
+    return [line.strip() for line in text.splitlines() if line.strip()][-1]
+
+
+class Footprint:
+    """The sizes of one configuration's variants; what was asked once isn't asked again."""
+
+    def __init__(
+        self,
+        config: str,
+        prefix: Sequence[str] = HERE,
+        settings: Sequence[str] = (),
+        limit_s: float = 60.0,
+        environment: Mapping[str, str] | None = None,
+        explain: Callable[[str], str] = last_line,
+    ) -> None:
+        """Remember what to ask; nothing is started yet.
+
+        Args:
+            config: path of the agent's configuration, as the program behind ``prefix`` sees it.
+            prefix: what ``footprint`` and its options are added to, as ``docker compose run --rm --no-deps -T agent
+                python -m carla_td3``.
+            settings: ``KEY=VALUE`` each, as ``--set`` takes them.
+            limit_s: for each answer, a container's start on a busy machine included.
+            environment: laid over the launcher's own.
+            explain: makes a sentence of what a program said that gave no answer.
+        """
+        given = [part for setting in settings for part in ("--set", setting)]
+        self._command = (*prefix, "footprint", "--config", config, *given, "--variants")
+        self._limit_s = limit_s
+        self._environment = {**os.environ, **(environment or {})}
+        self._explain = explain
+        self._known: dict[str, Sizes] = {}
+        self._config: dict[str, Any] | None = None
+
+    def config(self) -> Values:
+        """Return the values that a ladder may start from, by dotted key.
+
+        Raises:
+            FootprintError: the configuration is wrong, or the agent can't be started.
+        """
+        if self._config is None:
+            self._ask([])
+        return self._config or {}
+
+    def sizes(self, variants: Sequence[Values]) -> list[Sizes]:
+        """Return what each set of values would take, asking at most once.
+
+        Raises:
+            FootprintError: as :meth:`config`.
+        """
+        keys = [key_of(values) for values in variants]
+        missing = {key: values for key, values in zip(keys, variants, strict=True) if key not in self._known}
+        if missing:
+            self._ask(list(missing.values()))
+        return [self._known[key] for key in keys]
+
+    def _ask(self, variants: list[Values]) -> None:
+        command = (*self._command, json.dumps([dict(values) for values in variants]))
+        answer = _answer(command, self._limit_s, self._environment, self._explain)
+        rows = answer.get("variants")
+        if not isinstance(answer.get("config"), dict) or not isinstance(rows, list) or len(rows) != len(variants):
+            raise FootprintError("`agent footprint` gave no sizes: agent and launcher are of different releases.")
+        self._config = answer["config"]
+        for values, row in zip(variants, rows, strict=True):
+            self._known[key_of(values)] = read(values, row)
+
+
+def _answer(
+    command: Sequence[str], limit_s: float, environment: Mapping[str, str], explain: Callable[[str], str]
+) -> Mapping[str, Any]:
+    try:
+        ended = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=limit_s, env={**environment}
+        )
+    except OSError as error:
+        raise FootprintError(f"{command[0]}: can't be started ({error.strerror}); is it installed?") from None
+    except subprocess.TimeoutExpired:
+        raise FootprintError(f"`agent footprint` gave no answer within {limit_s:.0f} s; try it by hand.") from None
+    found = _object(ended.stdout)  # with exit code 65, too: it doesn't fit as it is, a variant may
+    if found is None:
+        said = ended.stderr + ended.stdout
+        silent = f"`agent footprint` ended with {ended.returncode} and said nothing."
+        raise FootprintError(explain(said) if said.strip() else silent)
+    return found
+
+
+def _object(text: str) -> Mapping[str, Any] | None:
+    """Return the JSON object that a program's output ends with; what a container's start prints comes before it."""
+    try:
+        found = json.loads(text[max(0, text.find("{")) :])
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read(values: Values, row: Any) -> Sizes:
+    """Return one variant's sizes; a row that says nothing of use is a refusal."""
+    row = row if isinstance(row, dict) else {}
+    if row.get("refusal"):
+        return Sizes(values, refusal=str(row["refusal"]), refused_key=str(row.get("refused_key") or ""))
+    mib = {kind: number(row.get(f"{pool}_mib")) for kind, pool in _POOLS.items()}
+    known = {kind: figure for kind, figure in mib.items() if figure is not None}
+    if len(known) < len(mib):
+        return Sizes(values, refusal="The agent's footprint gave no figures for it.")
+    by_phase = {kind: _numbers(inner(row, f"{pool}_by_phase_mib")) for kind, pool in _POOLS.items()}
+    return Sizes(values, known, context_mib=number(row.get("context_mib")) or 0.0, by_phase=by_phase)
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    known = {str(name): number(value) for name, value in row.items()}
+    return {name: value for name, value in known.items() if value is not None}

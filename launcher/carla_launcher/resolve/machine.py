@@ -1,0 +1,155 @@
+"""The options on this machine: cards, memory, simulator and runtime, and what is asked for the agent's sizes.
+
+Owns the refusals of what the machine hasn't. ``plan`` and ``up`` both begin here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from carla_launcher.act.compose.daemon_words import explained
+from carla_launcher.act.run_spec import RunSpec
+from carla_launcher.act.runtime import Role, StartError
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.nodes import node_reading
+from carla_launcher.observe.memory import MemoryReader
+from carla_launcher.observe.pools import OwnerKind, PoolKind, Reading
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.resolve import agent_args, cards, choosing, cluster
+from carla_launcher.resolve.footprint import Footprint
+from carla_run.paths import RunPaths
+
+if TYPE_CHECKING:
+    from carla_launcher.act.compose.runtime import ComposeRuntime
+
+CARLA_PORT = 2000
+OWNER_OF = {Role.SIMULATOR: OwnerKind.SIMULATOR, Role.AGENT: OwnerKind.AGENT}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The options as they hold on this machine, and what a plan of them is made from.
+
+    Attributes:
+        options: simulator, runtime and ``gpu``, the cards as the driver counts, are chosen.
+        reason: for that simulator and runtime.
+        stack: the runtime of containers, if that was chosen.
+    """
+
+    options: RunOptions
+    reason: str
+    memory: MemoryReader
+    reading: Reading
+    footprint: Footprint
+    stack: ComposeRuntime | None
+
+    @property
+    def obstacle(self) -> str:
+        """Return why containers can't have the GPU that they need, as a sentence; empty if nothing says so."""
+        return "" if self.stack is None else self.stack.obstacle
+
+    @property
+    def note(self) -> str:
+        """Return which figures of the containers can't be trusted, as a sentence; empty where all can."""
+        return "" if self.stack is None else self.stack.not_counted
+
+    def clear(self) -> None:
+        """Remove what a question to the agent's container left, a network; harmless where none was asked."""
+        if self.stack is not None and not _agent_is_here():
+            with contextlib.suppress(StartError):
+                self.stack.clear()
+
+
+def resolve(
+    run: RunPaths,
+    asked: RunOptions,
+    limits: LauncherConfig,
+    remembered: tuple[str, str] = ("", ""),
+    node_mib: Mapping[PoolKind, float] | None = None,
+    starts: bool = True,
+) -> Resolved:
+    """Return what the options come to; Docker may be asked.
+
+    Args:
+        run: its folder need not exist.
+        asked: with the agent's configuration.
+        limits: the launcher's configuration.
+        remembered: UUIDs of the cards that simulator and agent have had; empty for none, or where others are named.
+        node_mib: for a cluster's node that has this instead of what this machine has, and starts its simulators by
+            itself; None for this machine.
+        starts: the run is to be started; False for a plan, which needs nothing that starts a simulator.
+
+    Raises:
+        RefusedError: the machine isn't what the options need.
+        StartError: the Compose stack can't be used.
+    """
+    asked = cluster.with_collectors(asked)
+    picked = cards.pick(asked, remembered)
+    memory = MemoryReader(run.path, picked)
+    reading = memory.read()
+    installed = limits.simulator.command is not None
+    if node_mib is not None:
+        reading, installed = node_reading(reading, node_mib), True
+        asked = asked.model_copy(update={"runtime": RuntimeKind.PROCESS})
+    options, reason = choosing.choose(asked, reading, installed, starts=starts)
+    options = options.model_copy(update={"gpu": picked})
+    if starts:
+        _refuse_another_card(options, picked.simulator, limits)
+    stack = None
+    if options.runtime is RuntimeKind.COMPOSE:
+        stack = compose_of(RunSpec(run, options, CARLA_PORT), limits)
+        if not stack.not_counted:
+            memory.expect_containers(_containers_mib(stack))
+        reading = memory.read()
+        stack.close()
+    return Resolved(options, reason, memory, reading, _footprint(options, stack), stack)
+
+
+def compose_of(spec: RunSpec, limits: LauncherConfig) -> ComposeRuntime:
+    """Return the runtime of containers."""
+    # The engine's SDK takes memory and half a second: only a run of containers pays for it.
+    from carla_launcher.act.compose.runtime import ComposeRuntime
+
+    return ComposeRuntime(spec, limits)
+
+
+def _refuse_another_card(options: RunOptions, index: int, limits: LauncherConfig) -> None:
+    """Refuse to have an installed CARLA draw on another card than is planned: it takes the first by default."""
+    installed = options.runtime is RuntimeKind.PROCESS and options.simulator is SimulatorKind.CARLA
+    if installed and index > 0 and not limits.simulator.picks_gpu:
+        raise RefusedError(
+            f"simulator.command doesn't say on which card CARLA draws, expected GPU {index}: add "
+            "-graphicsadapter={gpu} to it, or leave --gpu out."
+        )
+
+
+def _agent_is_here() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+def _footprint(options: RunOptions, stack: ComposeRuntime | None) -> Footprint:
+    """Return the agent that is asked for its sizes: the one that is installed here, else the one in the image."""
+    arguments = agent_args.by_key(options.agent_args).values()
+    settings = tuple(words[1] for words in arguments if words[0] == "--set")
+    if _agent_is_here():
+        return Footprint(str(options.config), settings=settings)
+    if stack is None:
+        raise RefusedError(
+            "PyTorch isn't installed beside the launcher, so what the agent takes can't be asked: "
+            "`pip install '.[agent]'` into this environment, or take containers (--runtime compose)."
+        )
+    if stack.obstacle:
+        raise RefusedError(stack.obstacle)
+    stack.expect_images(Role.AGENT)
+    command, environment = stack.agent_command(), stack.environment
+    return Footprint(stack.config_inside(), command, settings, environment=environment, explain=explained)
+
+
+def _containers_mib(stack: ComposeRuntime) -> dict[OwnerKind, float]:
+    """Return the containers' memory limits: what a plan must know of them before there are any."""
+    found = stack.memory_limits_mib()
+    return {kind: found[role] for role, kind in OWNER_OF.items() if role in found}

@@ -1,0 +1,145 @@
+"""From resolved options to a plan: device, simulator, watermarks, ladder and sizes, brought together in order.
+
+Owns that order and the sentences about a machine that lacks what was asked for. The reading and the agent's footprint
+are given. ``plan`` shows what comes out, ``up`` starts by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide import plan, rung_values
+from carla_launcher.decide.fit import Situation
+from carla_launcher.decide.ladder import Rungs, build_ladder, picked_rungs
+from carla_launcher.decide.nodes import AgentParts
+from carla_launcher.decide.plan import Plan
+from carla_launcher.decide.sizes import LITE, Simulator, SizesOf, Values
+from carla_launcher.observe.pools import Cards, Gpu, PoolKind, Reading
+from carla_launcher.options import RefusedError, RunOptions, SimulatorKind
+from carla_launcher.resolve import watermarks
+from carla_launcher.resolve.footprint import Footprint
+from carla_run.exits import Exit
+
+SOMEWHERE = "127.0.0.1:6379"
+"""A cluster's address, for the question what an agent takes that has one."""
+NO_RUNS = Path("/nonexistent")
+"""Where no run has measured anything."""
+OF_TIME = ("simulator.", "collector.")
+"""Keys that the watch needs and no memory depends on."""
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """A plan, what it was made of, what else of the agent can be asked, and which measured figures were left out."""
+
+    situation: Situation
+    plan: Plan
+    sizes_of: SizesOf
+    rungs: Rungs
+    notes: tuple[str, ...] = ()
+
+
+def make_plan(
+    asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading, footprint: Footprint
+) -> PlanResult:
+    """Return what fits, from nothing taken.
+
+    Args:
+        asked: with the simulator chosen; ``gpu`` are the cards that are read, None for the first.
+        runs: where earlier runs lie, whose watermarks count: for the simulator only those on this map.
+        limits: the launcher's configuration.
+        reading: all pools.
+        footprint: of the agent's configuration.
+
+    Raises:
+        FootprintError: the agent's configuration is wrong.
+        RefusedError: the machine has not what was asked for (65), or has lost it (71).
+        PolicyError: the policy names rungs that don't exist.
+        RungError: a rung sets what the agent hasn't.
+    """
+    rungs = picked_rungs(limits.ladder, asked.policy)
+    config = footprint.config()
+    device = _device(asked.device or str(config["device"]), reading)
+    measuring = NO_RUNS if asked.ignore_measured else runs
+    simulator, notes = _simulator(asked, measuring, limits, reading, count_of(config))
+    if lost := plan.lost_gpu(reading, device, simulator.quality if simulator else None):
+        raise RefusedError(lost, Exit.OUT_OF_MEMORY)
+    base = {**config, "device": device}
+    sized = {key: value for key, value in base.items() if not key.startswith(OF_TIME)}
+    with_context = watermarks.with_context(footprint.sizes, watermarks.agent_context(measuring))
+    sizes_of = watermarks.corrected(with_context, watermarks.agent_marks(measuring, sized), sized)
+    rung_values.check(rungs, base, sizes_of)
+    ladder = build_ladder(rungs, base, simulator, sizes_of)
+    cards = asked.gpu or Cards()
+    situation = Situation(reading, simulator, base, ladder, limits.memory.reserve_mib, cards, str(runs))
+    return PlanResult(situation, plan.make_plan(situation, sizes_of), sizes_of, rungs, notes)
+
+
+def cpu_base(found: PlanResult) -> Values:
+    """Return the agent's values as they are planned with where it can't use the card."""
+    return {**found.situation.base, "device": "cpu"}
+
+
+def on_cpu(found: PlanResult, sizes_of: SizesOf) -> PlanResult:
+    """Return what the plan was made of as it is for an agent that can't use the card; what was chosen stands.
+
+    Raises:
+        FootprintError: of ``sizes_of``: what the agent takes there is unknown; the ladder stays as it is.
+    """
+    base = cpu_base(found)
+    ladder = build_ladder(found.rungs, base, found.situation.simulator, sizes_of)
+    return replace(found, situation=replace(found.situation, base=base, ladder=ladder))
+
+
+def agent_parts(found: PlanResult, collectors: int) -> AgentParts:
+    """Return what the parts of an agent take whose collectors drive on a cluster.
+
+    Raises:
+        FootprintError: what it takes is unknown.
+        RefusedError: there can't be such a configuration.
+    """
+    device = {"device": found.situation.base["device"]}
+    here = {**device, "training.collectors": 1}
+    learner, one, two, unseen = found.sizes_of(
+        [
+            {**device, "training.collectors": collectors, "cluster.address": SOMEWHERE},
+            here,
+            {**here, "training.collectors": 2},
+            {**here, "evaluation.final_episodes": 0, "evaluation.video": False},
+        ]
+    )
+    for each in (learner, one, two, unseen):
+        if each.refusal:
+            raise RefusedError(each.refusal)
+    ram = [each.mib.get(PoolKind.RAM, 0.0) for each in (one, two, unseen)]
+    return AgentParts(learner, max(0.0, ram[1] - ram[0]), max(0.0, ram[0] - ram[2]))
+
+
+def _device(wanted: str, reading: Reading) -> str:
+    no_gpu = reading.gpu in (Gpu.NONE, Gpu.UNREADABLE)
+    if wanted == "cuda" and no_gpu:
+        raise RefusedError("device is cuda, but the driver shows no GPU: use --device auto or --device cpu.")
+    return "cpu" if wanted == "cpu" or no_gpu else "cuda"
+
+
+def count_of(config: Values) -> int:
+    """Return how many simulators an agent's configuration asks for."""
+    return int(config.get("training.collectors") or 1)
+
+
+def _simulator(
+    asked: RunOptions, runs: Path, limits: LauncherConfig, reading: Reading, count: int
+) -> tuple[Simulator | None, tuple[str, ...]]:
+    if asked.simulator is SimulatorKind.ELSEWHERE:
+        return None, ()
+    lite = asked.simulator is SimulatorKind.LITE
+    if not lite and reading.gpu is Gpu.NONE:
+        raise RefusedError(
+            "CARLA needs a GPU, and the driver shows none: use carla-lite, or mend the driver. (Of a cluster's "
+            "nodes, say what their cards have: plan --nodes N --node-vram GIB.)"
+        )
+    first = watermarks.first_figures(limits.sizes)
+    peaks, notes = watermarks.plausible(watermarks.simulator_peaks(runs, asked.map, first), first)
+    return Simulator(LITE if lite else asked.quality or limits.simulator.quality, peaks, count), () if lite else notes

@@ -1,0 +1,234 @@
+"""What earlier runs measured, in place of first figures: the simulator's peaks and the agent's.
+
+Owns the reading of ``launcher.json``, ``agent.json`` and ``config.yaml`` of the runs beside each other, however torn
+they are, and how one measured configuration corrects the estimates of its neighbours. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from carla_launcher.act.saved_config import saved_config
+from carla_launcher.config import CarlaSizes
+from carla_launcher.decide.sizes import LITE, Sizes, SizesOf, Values
+from carla_launcher.observe.pools import Figure, PoolKind, Provenance, estimated, measured
+from carla_run.heartbeat import Phase, read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.readers import inner, number, read_object
+
+_SAME = (
+    *("td3.network", "td3.precision", "td3.n_step", "td3.auxiliary", "td3.critic_sees"),
+    *("environment.privileged", "replay.demonstrations"),
+    *(f"environment.camera.{name}" for name in ("channels", "narrow", "stack")),
+)
+"""What two configurations must share, or the one's watermark says nothing about the other."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The agent's watermark in one run.
+
+    Attributes:
+        run: its name.
+        values: of its configuration, by dotted key; ``device`` is cuda or cpu.
+        mib: its peak, in RAM without the video's encoder and in VRAM without the context.
+    """
+
+    run: str
+    values: Values
+    mib: Mapping[PoolKind, float]
+
+
+def first_figures(sizes: CarlaSizes) -> dict[str, dict[PoolKind, Figure]]:
+    """Return the configuration's figures by quality, ``LITE`` among them."""
+    carla: dict[str, dict[PoolKind, Figure]] = {
+        quality: {PoolKind.VRAM: estimated(mib), PoolKind.RAM: estimated(sizes.ram_mib)}
+        for quality, mib in sizes.vram_mib.items()
+    }
+    return {**carla, LITE: {PoolKind.RAM: estimated(sizes.lite_ram_mib)}}
+
+
+def simulator_peaks(
+    runs: Path, town: str | None, first: Mapping[str, Mapping[PoolKind, Figure]]
+) -> dict[str, dict[PoolKind, Figure]]:
+    """Return the peaks by quality: the newest run's that measured one on this map, else the first figure.
+
+    ``launcher.json`` holds ``simulator_peak_mib``: by pool (vram, ram), then by quality (Low, Epic, lite).
+    """
+    peaks = {quality: dict(by_kind) for quality, by_kind in first.items()}
+    for run in reversed(_newest_first(runs, "launcher.json")):
+        state = read_object(run.launcher_state)
+        if town is not None and inner(state, "options").get("map") not in (None, town):
+            continue
+        for kind in (PoolKind.VRAM, PoolKind.RAM):
+            found = inner(inner(state, "simulator_peak_mib"), kind.value)
+            for quality, by_kind in peaks.items():
+                if (mib := number(found.get(quality))) is not None:
+                    by_kind[kind] = replace(measured(mib), run=run.path.name)
+    return peaks
+
+
+def plausible(
+    peaks: Mapping[str, Mapping[PoolKind, Figure]], first: Mapping[str, Mapping[PoolKind, Figure]]
+) -> tuple[dict[str, dict[PoolKind, Figure]], tuple[str, ...]]:
+    """Return the peaks without a measured Low above Epic, and a sentence for each that is left out.
+
+    A first figure of Low above what was measured at Epic counts as that much: Low takes no more.
+    """
+    kept, notes = {quality: dict(by_kind) for quality, by_kind in peaks.items()}, []
+    for kind in (PoolKind.VRAM, PoolKind.RAM):
+        low, epic = (kept.get(quality, {}).get(kind) for quality in ("Low", "Epic"))
+        if low is None or epic is None or (low.mib or 0.0) <= (epic.mib or 0.0):
+            continue
+        if low.run:
+            kept["Low"][kind] = first["Low"][kind]
+            notes.append(
+                f"run {low.run} measured {low.mib:.0f} MiB of {kind.value} for CARLA at Low, more than at Epic "
+                f"({epic.mib:.0f}): left out, {kept['Low'][kind].mib:.0f} are planned"
+            )
+            low = kept["Low"][kind]
+        if epic.run and (low.mib or 0.0) > (epic.mib or 0.0):
+            kept["Low"][kind] = replace(epic, provenance=Provenance.ESTIMATED)
+    return kept, tuple(notes)
+
+
+def _doubted(run: RunPaths) -> bool:
+    """Return whether the run's launcher has found that its agent leaked, or grew until memory was short."""
+    return bool(read_object(run.launcher_state).get("agent_figures_doubted"))
+
+
+def agent_marks(runs: Path, config: Values) -> list[Mark]:
+    """Return the newest watermark on each device of runs with networks like ``config``'s; empty if there are none."""
+    marks: dict[str, Mark] = {}
+    for run in _newest_first(runs, "agent.json"):
+        mark = None if _doubted(run) else _mark(run, config)
+        if mark is not None and mark.values["device"] not in marks:
+            marks[mark.values["device"]] = mark
+    return list(marks.values())
+
+
+def agent_context(runs: Path) -> Figure | None:
+    """Return the CUDA context that the newest run's launcher measured; None if none has."""
+    for run in _newest_first(runs, "launcher.json"):
+        mib = number(read_object(run.launcher_state).get("agent_context_mib"))
+        if mib and mib > 0 and not _doubted(run):
+            return replace(measured(mib), run=run.path.name)
+    return None
+
+
+def with_context(sizes_of: SizesOf, context: Figure | None) -> SizesOf:
+    """Return a function that answers like ``sizes_of``, with a CUDA context of this size wherever there is one."""
+
+    def answer(variants: Sequence[Values]) -> list[Sizes]:
+        assert context is not None
+        return [each if not each.context_mib else _with_context(each, context) for each in sizes_of(variants)]
+
+    return sizes_of if context is None else answer
+
+
+def _with_context(sizes: Sizes, context: Figure) -> Sizes:
+    context_mib = context.mib or 0.0
+    more = context_mib - sizes.context_mib
+    phases = {phase: round(mib + more, 1) for phase, mib in sizes.by_phase.get(PoolKind.VRAM, {}).items()}
+    return replace(
+        sizes,
+        mib={**sizes.mib, PoolKind.VRAM: round(sizes.mib.get(PoolKind.VRAM, 0.0) + more, 1)},
+        by_phase={**sizes.by_phase, PoolKind.VRAM: phases},
+        context_mib=context_mib,
+        context_provenance=Provenance.MEASURED,
+        context_run=context.run,
+    )
+
+
+def _mark(run: RunPaths, config: Values) -> Mark | None:
+    beat, saved = read_heartbeat(run.heartbeat), saved_config(run)
+    if beat is None:
+        return None
+    values = {key: _dotted(saved, key) for key in config}
+    values["device"] = "cuda" if beat.device.startswith("cuda") else "cpu"
+    values["td3.batch_size"], values["td3.micro_batch"] = beat.batch, beat.micro_batch
+    if Phase.UPDATING not in beat.peaks_mib or any(not _alike(values.get(key), config.get(key)) for key in _SAME):
+        return None  # it never got as far as its peak, or is of other networks
+    ram, vram = (_highest(beat.peaks_mib, kind) for kind in ("host", "device_reserved"))
+    mib = {PoolKind.RAM: ram, PoolKind.VRAM: vram if values["device"] == "cuda" else 0.0}
+    return Mark(run.path.name, values, {kind: peak for kind, peak in mib.items() if peak is not None})
+
+
+def _alike(measured: Any, wanted: Any) -> bool:
+    """Return whether a run's value is the wanted one, or what ``auto`` can have come to on this machine."""
+    return measured == wanted or (wanted == "auto" and measured in ("float32", "bfloat16"))
+
+
+def corrected(sizes_of: SizesOf, marks: Sequence[Mark], config: Values) -> SizesOf:
+    """Return a function that answers like ``sizes_of``, by what was measured.
+
+    The configuration that was measured takes what was measured. Others on the same device are estimated as far from it
+    as the estimates are from each other: so a step still frees what it frees.
+    """
+    estimates = sizes_of([mark.values for mark in marks])
+    by_device = {
+        mark.values["device"]: (mark, _corrections(mark, sizes))
+        for mark, sizes in zip(marks, estimates, strict=True)
+        if not sizes.refusal
+    }
+
+    def answer(variants: Sequence[Values]) -> list[Sizes]:
+        return [_correct(sizes, config, by_device) for sizes in sizes_of(variants)]
+
+    return answer if by_device else sizes_of
+
+
+def _corrections(mark: Mark, sizes: Sizes) -> dict[PoolKind, float]:
+    """Return measured less estimated; what a watermark doesn't hold is added as estimated."""
+    phases = sizes.by_phase.get(PoolKind.RAM, {}).values()
+    filming = sizes.mib[PoolKind.RAM] - max(phases, default=sizes.mib[PoolKind.RAM])
+    beside = {PoolKind.RAM: filming, PoolKind.VRAM: sizes.context_mib}
+    return {kind: mib + beside[kind] - sizes.mib[kind] for kind, mib in mark.mib.items()}
+
+
+def _correct(sizes: Sizes, config: Values, by_device: Mapping[str, tuple[Mark, Mapping[PoolKind, float]]]) -> Sizes:
+    values = {**config, **sizes.values}
+    mark, corrections = by_device.get(values["device"], (None, {}))
+    if mark is None or sizes.refusal:
+        return sizes
+    same = all(_effective(values, key) == _effective(mark.values, key) for key in config)
+    return replace(
+        sizes,
+        mib={kind: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for kind, mib in sizes.mib.items()},
+        run=mark.run,
+        provenance=dict.fromkeys(corrections, Provenance.MEASURED) if same else {},
+        by_phase={
+            kind: {phase: round(max(0.0, mib + corrections.get(kind, 0.0)), 1) for phase, mib in phases.items()}
+            for kind, phases in sizes.by_phase.items()
+        },
+    )
+
+
+def _effective(values: Values, key: str) -> Any:
+    rows = values.get("td3.batch_size")
+    return values.get(key) or rows if key == "td3.micro_batch" else values.get(key)
+
+
+def _highest(peaks_mib: Mapping[str, Mapping[str, float]], kind: str) -> float | None:
+    return max((figures[kind] for figures in peaks_mib.values() if kind in figures), default=None)
+
+
+def _dotted(values: Mapping[str, Any], key: str) -> Any:
+    *sections, last = key.split(".")
+    for section in sections:
+        values = inner(values, section)
+    return values.get(last)
+
+
+def _newest_first(runs: Path, name: str) -> list[RunPaths]:
+    def written(path: Path) -> float:
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+    found: Iterable[Path] = runs.glob(f"*/{name}")
+    return [RunPaths(path.parent) for path in sorted(found, key=written, reverse=True)]

@@ -1,0 +1,78 @@
+"""Two runs side by side on one page: figures, drivers, learning curves, and what their configurations have different.
+
+From their files alone, as the report. Runs as a process of its own (``python -m carla_launcher.show.comparison PAGE RUN
+RUN``, see ``report_process``), for the same reason.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from carla_launcher.act.saved_config import saved_config
+from carla_launcher.show import charts, history, report, run_charts
+from carla_run.exits import Exit
+from carla_run.files import write_whole
+from carla_run.heartbeat import read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.readers import leaves, read_lines, read_object, read_objects
+
+Row = Mapping[str, Any]
+
+
+def main(page: Path, one: RunPaths, other: RunPaths) -> int:
+    """Write the page; return the exit code of the process that does."""
+    try:
+        write(page, one, other)
+    except OSError as error:
+        print(f"{page}: can't be written ({error.strerror}).", file=sys.stderr)
+        return int(Exit.BAD_CONFIG)
+    return 0
+
+
+def write(page: Path, one: RunPaths, other: RunPaths) -> None:
+    """Write the page.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    write_whole(page, report.templates(escaped=True).get_template("comparison.html").render(_content((one, other))))
+
+
+def _content(runs: tuple[RunPaths, RunPaths]) -> dict[str, Any]:
+    found = [history.examine(run) for run in runs]
+    launchers = [read_object(run.launcher_state) for run in runs]
+    facts = [
+        {
+            "outcome": report.outcome(launcher, each),
+            **report.facts(run, launcher, read_heartbeat(run.heartbeat), each),
+        }
+        for run, launcher, each in zip(runs, launchers, found, strict=True)
+    ]
+    names = [run.path.name for run in runs]
+    drove = [
+        {**row, "name": f"{row.get('name')} of {name}"}
+        for run, name in zip(runs, names, strict=True)
+        for row in read_objects(run.evaluation_json)
+    ]
+    return {
+        "names": list(zip(names, charts.SERIES, strict=True)),
+        "facts": _beside(facts, only_different=False),
+        "driving": report.driving(drove),
+        "curves": run_charts.curves(run_charts.CURVES, *(read_lines(run.metrics) for run in runs)),
+        "different": _beside([dict(leaves(saved_config(run))) for run in runs], only_different=True),
+    }
+
+
+def _beside(runs: list[dict[str, Any]], *, only_different: bool) -> list[tuple[str, str, str]]:
+    """Return (name, the one's value, the other's) of everything that either has, in the order of the first."""
+    one, other = runs
+    names = dict.fromkeys([*one, *other])
+    rows = [(name, str(one.get(name, "–")), str(other.get(name, "–"))) for name in names]
+    return [row for row in rows if row[1] != row[2]] if only_different else rows
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), RunPaths(Path(sys.argv[2])), RunPaths(Path(sys.argv[3]))))

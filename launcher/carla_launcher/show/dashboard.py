@@ -1,0 +1,193 @@
+"""``status`` for people: the figures of a run as a table that follows it, in a terminal or a pipe.
+
+Draws what ``status`` finds; reads nothing itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from carla_launcher.decide.detectors.expectations import PHASES
+from carla_launcher.show.bars import bar
+from carla_launcher.show.formatting import cause, clock, mib, span
+from carla_launcher.show.history import kind_of
+from carla_launcher.show.planned import planned_bands
+from carla_launcher.show.status import Look
+from carla_launcher.show.status import status as status
+from carla_run.paths import RunPaths
+from carla_run.readers import inner
+
+FOLLOW_S = 1.0
+STALE_S = 10.0
+"""A heartbeat, or a look at memory, that is older is said to be."""
+
+Found = Mapping[str, Any]
+
+
+def show(run: RunPaths) -> None:
+    """Print everything once, and how the run ended if it has."""
+    found = status(run, time.time())
+    console = Console()
+    console.print(view(found))
+    _say_end(console, found)
+
+
+def follow(run: RunPaths) -> None:
+    """Keep the view up to date until the run ends, then say how it did."""
+    look, console = Look(run), Console()
+    found = look.at(time.time())
+    with Live(view(found), console=console, auto_refresh=False) as live:
+        while found["alive"]:
+            time.sleep(FOLLOW_S)
+            found = look.at(time.time())
+            live.update(view(found), refresh=True)
+    _say_end(console, found)
+
+
+def view(found: Found) -> RenderableType:
+    """Return figures, memory and findings, one below the other; 80 columns are enough."""
+    return Group(table(found), *_memory(found), *_findings(found))
+
+
+def table(found: Found) -> Table:
+    """Return the figures of ``status`` as a table."""
+    shown = Table(title=f"run {found['run']}", show_header=False)
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
+    for name, value in figures(found).items():
+        shown.add_row(name, Text(value))
+    return shown
+
+
+def figures(found: Found) -> dict[str, str]:
+    """Return the figures of ``status`` for people, by name; what isn't known is left out."""
+    rows = {
+        "state": _state(found),
+        "job": _job(inner(found, "job")),
+        "progress": _progress(found),
+        "agent": _agent(found["heartbeat"], found["heartbeat_age_s"]),
+        "simulator": _simulator(found),
+        "nodes": "\n".join(found["nodes"]),
+        "restarts": ", ".join(f"{who} {count:.0f}" for who, count in found["restarts"].items() if count is not None),
+        "rung": _rungs(found),
+        "planned": _planned(found),
+    }
+    return {name: value for name, value in rows.items() if value}
+
+
+def ending(found: Found) -> str:
+    """Return how the run ended, a sentence; empty while it goes on."""
+    if found["alive"]:
+        return ""
+    if found["state"] == "killed":
+        return f"Its launcher is gone without a word: `up --run-name {found['run']} --resume` goes on with the run."
+    if found.get("exit_code") is None:
+        return "No launcher has run here."
+    return f"The run ended: {found.get('reason')} (exit code {found['exit_code']})."
+
+
+def _say_end(console: Console, found: Found) -> None:
+    if sentence := ending(found):
+        console.print(Text(sentence))
+
+
+def _state(found: Found) -> str:
+    ran_s = found["ran_s"]
+    return str(found["state"]) + (f", {clock(ran_s)} after its start" if ran_s is not None else "")
+
+
+def _job(job: Found) -> str:
+    """Return where the run's job of Slurm's stands, how its steps ended, and what it said last, a line each."""
+    if not job:
+        return ""
+    reason = f" ({job['reason']})" if job["reason"] else ""
+    parts = [f"{job['job']} {job['state'] or 'unknown to Slurm, here and now'}{reason}"]
+    parts += [f"on {job['nodes']}"] if job["nodes"] else []
+    running = job["state"] == "RUNNING" and job["until_s"] is not None
+    parts += [f"{span(max(0.0, job['until_s'] - time.time()))} left"] if running else []
+    parts += [f"queued again {job['restarts']} times"] if job["restarts"] else []
+    return "\n".join([", ".join(parts), *job["ends"][-3:], f"log {job['log']}", *job["lines"]])
+
+
+def _progress(found: Found) -> str:
+    step, total, speed, eta_s = (found[key] for key in ("step", "total_steps", "steps_per_s", "eta_s"))
+    if step is None:
+        return ""
+    parts = [f"step {step:.0f}" + (f" of {total:.0f} ({step / total:.1%})" if total else "")]
+    parts += [f"{speed:.1f} steps/s"] if speed is not None else []
+    parts += [f"{span(eta_s)} to go"] if eta_s is not None else []
+    return ", ".join(parts)
+
+
+def _agent(beat: Found, age_s: float | None) -> str:
+    named = {"": "phase", "on ": "device", "micro-batch ": "micro_batch", "updates ": "updates"}
+    parts = [f"{before}{beat[key]}" for before, key in named.items() if beat.get(key) not in (None, "")]
+    if age_s is not None:
+        parts.append(f"heartbeat {span(age_s)} ago" + (" (stale)" if age_s > STALE_S else ""))
+    return ", ".join(parts)
+
+
+def _simulator(found: Found) -> str:
+    if not found.get("host"):
+        return ""
+    qualities = [each.get("quality") for each in (inner(found, "simulator"), found) if each.get("quality")]
+    town, cluster = (inner(found, "options").get(name) for name in ("map", "cluster"))
+    where = f"each node's own, of the cluster at {cluster}" if cluster else f"{found['host']}:{found.get('port')}"
+    parts = [where, *([str(town)] if town else [])]
+    return ", ".join([*parts, *(f"quality {quality}" for quality in qualities[:1])])
+
+
+def _rungs(found: Found) -> str:
+    rungs = found["rungs"]
+    if not rungs:
+        return "none taken" if found["alive"] else ""
+    lines = [f"{each['rung']}{_since(each['since'])}: {each['cause']}" for each in rungs]
+    if (wait_s := found["next_restore_s"]) is not None:
+        when = f"in {span(wait_s)} at the earliest" if wait_s else "as soon as memory has had room for long enough"
+        lines.append(f"next restore: {when}")
+    return "\n".join(lines)
+
+
+def _planned(found: Found) -> str:
+    """Return what the plan has simulator and agent hold in the present phase, a line each."""
+    phase = PHASES.get(str(found["heartbeat"].get("phase")))
+    return "\n".join(
+        f"{band.owner} {mib(band.mib)} of {kind_of(band.pool)}" + (f" while {band.phase}" if band.phase else "")
+        for band in planned_bands(found)
+        if band.phase in ("", phase)
+    )
+
+
+def _since(moment_s: float | None) -> str:
+    return _at(moment_s, " since ")
+
+
+def _at(moment_s: float | None, before: str = ", at ") -> str:
+    try:
+        return "" if moment_s is None else before + time.strftime("%H:%M:%S", time.localtime(moment_s))
+    except (OverflowError, OSError, ValueError):
+        return ""
+
+
+def _memory(found: Found) -> list[RenderableType]:
+    pools = found["memory"]["pools"]
+    if not pools:
+        return []
+    shown = Table(show_header=False, box=None, padding=(0, 1))
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
+    for name, pool in pools.items():
+        shown.add_row(Text(kind_of(name)), bar(pool))
+    when = [] if found["alive"] else [Text(f"Memory as it last was{_at(found['memory']['time'])}:")]
+    return [*when, shown]
+
+
+def _findings(found: Found) -> list[RenderableType]:
+    return [Text(f"! {cause(each['cause'])}{_since(each['since'])}: {each['sentence']}") for each in found["findings"]]

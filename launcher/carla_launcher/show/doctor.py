@@ -1,0 +1,88 @@
+"""``doctor``: all checks of a machine side by side, each within a time limit, as a table or for programs.
+
+Owns the list of the checks and what becomes of one that fails or gives no answer. Starts no run and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from carla_launcher.show.checks import engines, places, pytorch, settings, vulkan
+from carla_launcher.show.checks.machine import Finding, Machine, Verdict
+
+Check = Callable[[Machine], Finding]
+
+CHECKS: Mapping[str, Check] = {
+    "GPU driver": engines.driver,
+    "Docker engine": engines.engine,
+    "Docker Compose": engines.compose,
+    "container toolkit": engines.toolkit,
+    "Vulkan in the image": vulkan.in_the_image,
+    "simulator's ports": places.ports,
+    "disk": places.disk,
+    "/dev/shm": places.shared_memory,
+    "runs folder": places.runs_folder,
+    "Python": settings.python,
+    "carla client": settings.carla_client,
+    "PyTorch": pytorch.here,
+    "PyTorch in the image": pytorch.in_the_image,
+    "allocator's setting": settings.allocator,
+    ".env": settings.dotenv,
+}
+LIMIT_S = 60.0
+"""For all checks together: they run side by side, and the slowest imports torch in a container."""
+
+_STYLES = {Verdict.OK: "green", Verdict.PROBLEM: "bold red", Verdict.UNKNOWN: "yellow"}
+_WIDTH = 140  # in a pipe or a log
+
+
+def run(machine: Machine, as_json: bool = False) -> int:
+    """Print what was found; return 0, or 1 if there is a problem."""
+    found = examine(machine)
+    if as_json:
+        rows = [{"check": name, "verdict": one.verdict.value, "found": one.found, "do": one.do} for name, one in found]
+        print(json.dumps(rows, indent=1))
+    else:
+        Console(width=None if sys.stdout.isatty() else _WIDTH).print(table(found))
+    return int(any(one.verdict is Verdict.PROBLEM for _, one in found))
+
+
+def examine(
+    machine: Machine, checks: Mapping[str, Check] = CHECKS, limit_s: float = LIMIT_S
+) -> list[tuple[str, Finding]]:
+    """Return what each check found, in their order; one that fails or takes too long is unknown."""
+    silent = Finding(Verdict.UNKNOWN, f"no answer within {limit_s:g} s", "try again, or look by hand")
+    found = dict.fromkeys(checks, silent)
+
+    def answer(name: str, check: Check) -> None:
+        try:
+            found[name] = check(machine)
+        except Exception as error:  # whatever a machine comes up with: the other checks are worth having
+            found[name] = Finding(Verdict.UNKNOWN, f"the check failed: {type(error).__name__}: {error}")
+
+    # Daemons: a check that hangs in the kernel must not keep this process.
+    threads = [threading.Thread(target=answer, args=check, daemon=True) for check in checks.items()]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + limit_s
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return list(found.items())
+
+
+def table(found: list[tuple[str, Finding]]) -> Table:
+    """Return the findings for people."""
+    view = Table(title="doctor", title_justify="left")
+    for column in ("check", "", "found", "what to do"):
+        view.add_column(column, overflow="fold")
+    for name, one in found:
+        view.add_row(name, one.verdict.value, escape(one.found), escape(one.do), style=_STYLES[one.verdict])
+    return view

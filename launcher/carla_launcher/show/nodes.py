@@ -1,0 +1,36 @@
+"""The nodes of a cluster that a run's collectors have been on, a line each: what the driver last wrote of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from carla_launcher.show.formatting import mib
+from carla_launcher.show.history import kind_of
+from carla_run.paths import RunPaths
+from carla_run.readers import inner, number, read_objects
+
+
+def nodes(run: RunPaths) -> list[str]:
+    """Return a line for each collector; empty without a cluster."""
+    return [_line(row) for row in read_objects(run.nodes)]
+
+
+def lost(events: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many steps that weren't finished yet a run lost with nodes, by the agent's events; empty for none."""
+    rows = [row for row in events if row.get("event") == "chunk_lost"]
+    most = sum(number(row.get("at_most")) or 0 for row in rows)
+    return f"at most {most:.0f}, {len(rows)} times" if rows else ""
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    seen = inner(row, "seen")
+    parts = [f"collector {row.get('collector')} on {row.get('node')}: {row.get('steps')} steps"]
+    parts.append(f"simulator {seen.get('state', 'unknown')}")
+    if restarts := number(seen.get("restarts")):
+        parts.append(f"started again {restarts:.0f} times ({seen.get('cause')})")
+    for name, pool in inner(seen, "memory_mib").items():
+        free, total = (number(pool.get(key)) if isinstance(pool, dict) else None for key in ("free", "total"))
+        if free is not None and total is not None:
+            parts.append(f"{kind_of(name)} {mib(free)} of {mib(total)} free")
+    return ", ".join(parts)

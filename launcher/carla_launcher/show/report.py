@@ -1,0 +1,314 @@
+"""``report.html`` and ``report.md``: what was run, what went wrong, how it drove, how it learned. From the files alone.
+
+Owns these two files. Runs as a process of its own (see ``report_process``), for
+what it draws with is larger than the launcher. Missing parts are left out and torn lines skipped: a report of a run
+that died says what there is.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from carla_launcher.act.saved_config import saved_config
+from carla_launcher.show import history, nodes, run_charts, sentences
+from carla_launcher.show.formatting import cause, clock, grouped, mib, seconds_as_date, time_of_day
+from carla_launcher.show.history import IncidentReport, RunHistory, kind_of
+from carla_launcher.show.planned import most_held, planned_bands
+from carla_launcher.show.report_phases import footprint, peaks_by_phase, shortages
+from carla_launcher.show.run_time import RunTime
+from carla_launcher.slurm import record as slurm
+from carla_run.exits import Exit
+from carla_run.files import read_whole, write_whole
+from carla_run.heartbeat import Heartbeat, read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.readers import inner, number, read_lines, read_object, read_objects
+
+EVENTS_SHOWN = 400
+INCIDENTS_SHOWN = 200
+LONGEST = 160
+"""Characters of a list or an object in an event; the file has the rest."""
+COLUMNS = {
+    "success": ("success", "{:.0%}"),
+    "route_completion": ("completion", "{:.1%}"),
+    "driving_score": ("driving score", "{:.1f}"),
+    "collisions_per_km": ("collisions/km", "{:.2f}"),
+    "red_lights_per_km": ("red/km", "{:.2f}"),
+    "lane_invasions_per_km": ("lane inv./km", "{:.1f}"),
+    "mean_speed_mps": ("m/s", "{:.1f}"),
+    "jerk_mps3": ("jerk m/s³", "{:.1f}"),
+    "reward": ("return", "{:.1f}"),
+    "routes": ("routes", "{:.0f}"),
+    "blocked": ("blocked", "{:.0f}"),
+}
+"""Of a driver's totals in ``evaluation.json``."""
+EMBEDDED_BYTES = 20 * 10**6
+"""Of pictures and videos in one page."""
+KINDS = {".mp4": "video/mp4", ".png": "image/png"}
+SPECIAL = "\\`*_{}[]<>#|~!"
+"""Letters that mean something in Markdown."""
+
+Row = Mapping[str, Any]
+
+
+def main(run: RunPaths) -> int:
+    """Write the report; return the exit code of the process that does."""
+    try:
+        write(run)
+    except OSError as error:
+        print(f"{run.report}: can't be written ({error.strerror}).", file=sys.stderr)
+        return int(Exit.BAD_CONFIG)
+    return 0
+
+
+def write(run: RunPaths) -> Path:
+    """Write page and text, and return the page's path; the text lies beside it as ``report.md``.
+
+    Raises:
+        OSError: a file can't be written.
+    """
+    with _uncollected():
+        found = history.examine(run)
+        content = _content(run, found)
+        write_whole(run.report, templates(escaped=True).get_template("report.html").render(content))
+        text = templates(escaped=False).get_template("report.md").render(content)
+        write_whole(run.report.with_suffix(".md"), text.rstrip() + "\n")
+    return run.report
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the garbage collector off: rows hold no circles, and walking over a night of them takes half of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def templates(*, escaped: bool, more: Sequence[Path] = ()) -> jinja2.Environment:
+    """Return the templates of this folder, and of ``more``, with the filters that they use."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([Path(__file__).parent / "templates", *more]),
+        autoescape=escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {
+        "clock": clock,
+        "grouped": grouped,
+        "mib": mib,
+        "plain": plain,
+        "figure": _figure,
+        "kind_of": kind_of,
+        "date": seconds_as_date,
+    }
+    return environment
+
+
+def plain(value: Any) -> str:
+    """Return any text as Markdown that says just that, inside of a table too: lines are kept apart there."""
+    lines = (" ".join(line.split()) for line in str(value).split("\n"))
+    return "<br>".join("".join(f"\\{each}" if each in SPECIAL else each for each in line) for line in lines)
+
+
+def _figure(value: Any, form: str) -> str:
+    found = number(value)
+    return "–" if found is None else form.format(found)
+
+
+def _content(run: RunPaths, found: RunHistory | None) -> dict[str, Any]:
+    """Return all that page and text show; never raises for what is in the files."""
+    launcher, beat = read_object(run.launcher_state), read_heartbeat(run.heartbeat)
+    agent_events, metrics = read_lines(run.agent_events), read_lines(run.metrics)
+    return {
+        "title": run.path.name,
+        "outcome": outcome(launcher, found),
+        "overview": sentences.overview(found) if found else [],
+        "facts": facts(run, launcher, beat, found),
+        "memory": run_charts.memory(found) if found else None,
+        "pools": _pools(found) if found else [],
+        "planned": [(band, most_held(band, found.timeline)) for band in planned_bands(launcher)] if found else [],
+        "incidents": _incidents(found) if found else None,
+        "driving": driving(read_objects(run.evaluation_json)),
+        "pictures": embedded(sorted(run.videos.glob("*.png")) + sorted(run.videos.glob("*.mp4"), reverse=True)),
+        "curves": run_charts.curves(run_charts.CURVES, metrics),
+        "phases": peaks_by_phase(beat.peaks_mib if beat else {}, agent_events),
+        "footprint": footprint(agent_events),
+        "shortages": shortages(agent_events),
+        "memory_curves": run_charts.curves(run_charts.MEMORY_CURVES, metrics),
+        "steps": slurm.told(run),
+        "events": _events(run),
+        "config": _configuration(run),
+    }
+
+
+def outcome(launcher: Row, found: RunHistory | None) -> str:
+    """Return how the run ended, a sentence."""
+    code, reason = launcher.get("exit_code"), launcher.get("reason")
+    if code is not None:
+        return f"It ended: {reason} (exit code {code})."
+    if launcher or found:
+        return "This run has not ended, or its launcher was killed."
+    return "Trained without the launcher."
+
+
+def facts(run: RunPaths, launcher: Row, beat: Heartbeat | None, found: RunHistory | None) -> dict[str, Any]:
+    """Return what is known of the run in figures, by name."""
+    config, agent = saved_config(run), {} if beat is None else beat.data()
+    known = {
+        # Of all launchers and learners that the run had; the files of state know the last one alone.
+        "started": seconds_as_date(number(found.sessions[0].from_s if found else launcher.get("started"))),
+        "duration": clock(found.ran_s) if found else _duration(launcher),
+        "simulator": f"{launcher.get('host')}:{launcher.get('port')}" if launcher else None,
+        "map": inner(launcher, "options").get("map") or inner(config, "simulator").get("map"),
+        "simulator restarts": launcher.get("simulator_restarts"),
+        "steps": agent.get("step"),
+        "updates": agent.get("updates"),
+        "episodes": agent.get("episode"),
+        "collector restarts": found.collector_restarts if found else agent.get("collector_restarts"),
+        "unacknowledged steps lost with nodes": nodes.lost(read_lines(run.agent_events)),
+        "nodes at the end": "; ".join(nodes.nodes(run)),
+        "device": agent.get("device"),
+        "batch": agent.get("batch"),
+        "seed": config.get("seed"),
+    }
+    return {name: value for name, value in known.items() if value not in (None, "")}
+
+
+def _duration(launcher: Row) -> str | None:
+    start, end = number(launcher.get("started")), number(launcher.get("updated"))
+    return None if start is None or end is None or end < start else clock(end - start)
+
+
+# Memory and incidents
+
+
+def _pools(run: RunHistory) -> list[dict[str, Any]]:
+    """Return each pool's limit, the least that was free, and who held most of it."""
+    pools = []
+    for name, samples in run.timeline.pools.items():
+        peaks: dict[str, float] = {}
+        for sample in samples:
+            for owner, held in sample.owners.items():
+                peaks[owner] = max(peaks.get(owner, 0.0), held)
+        most = [f"{owner} {mib(held)}" for owner, held in sorted(peaks.items(), key=lambda each: -each[1])[:8]]
+        free = min((sample.free for sample in samples if sample.free is not None), default=None)
+        pools.append({"name": kind_of(name), "limit": samples[-1].total, "free": free, "most": most})
+    return pools
+
+
+def _incidents(run: RunHistory) -> dict[str, Any] | None:
+    """Return the incidents that there is room for: those that cost most, in order of time."""
+    if not run.incidents:
+        return None
+    axis = RunTime(run.sessions)
+    costliest = sorted(run.incidents, key=lambda each: (-each.cost.stood_s, not each.incident.is_fault))
+    shown = sorted(costliest[:INCIDENTS_SHOWN], key=lambda each: each.incident.began_s)
+    return {"count": len(run.incidents), "shown": [incident_row(each, axis) for each in shown]}
+
+
+def incident_row(report: IncidentReport, axis: RunTime) -> dict[str, Any]:
+    """Return an incident as a row of the table."""
+    incident = report.incident
+    return {
+        "name": incident.name,
+        "when": clock(axis.at(incident.began_s)),
+        "time": time_of_day(incident.began_s),
+        "cause": cause(incident.cause),
+        "sentences": incident.sentences,
+        "pool": "" if report.held is None else kind_of(report.pool),
+        "holders": [] if report.held is None else sentences.holders(report.held),
+        "actions": sentences.done(report),
+        "back": sentences.back(report),
+        "price": sentences.price(report),
+    }
+
+
+# How it drove and learned
+
+
+def driving(evaluations: Sequence[Row]) -> dict[str, Any] | None:
+    """Return the table of drivers, None if it is empty: ``towns``, ``blocked`` routes, ``heads`` and ``rows``."""
+    rows = [(evaluation, inner(evaluation, "totals")) for evaluation in evaluations]
+    present = [key for key in COLUMNS if any(number(totals.get(key)) is not None for _, totals in rows)]
+    if not present:
+        return None
+    named = [evaluation.get("blocked") for evaluation in evaluations]
+    blocked = {str(route) for routes in named if isinstance(routes, list) for route in routes}
+    return {
+        "towns": ", ".join(sorted({str(evaluation.get("map", "?")) for evaluation in evaluations})),
+        "blocked": sorted(blocked),
+        "heads": [COLUMNS[key][0] for key in present],
+        "rows": [
+            {"name": row.get("name"), "cells": [_figure(totals.get(key), COLUMNS[key][1]) for key in present]}
+            for row, totals in rows
+        ],
+    }
+
+
+def embedded(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return pictures and videos: ``name`` as a link, ``video``, and ``source``, the file itself where there is room.
+
+    A page that is sent on, or moved, keeps what is in it; the rest is linked.
+    """
+    shown, room = [], EMBEDDED_BYTES
+    for path in files:
+        link = source = f"{path.parent.name}/{path.name}"
+        with contextlib.suppress(OSError):
+            if 0 < path.stat().st_size <= room:
+                content = read_whole(path)
+                room -= len(content)
+                source = f"data:{KINDS[path.suffix]};base64,{base64.b64encode(content).decode()}"
+        shown.append({"name": link, "video": path.suffix == ".mp4", "source": source})
+    return shown
+
+
+# What happened
+
+
+def _events(run: RunPaths) -> dict[str, Any] | None:
+    sources = {"launcher": run.launcher_events, "agent": run.agent_events}
+    rows = [(number(row.get("time")) or 0.0, who, row) for who, path in sources.items() for row in read_lines(path)]
+    rows.sort(key=lambda entry: entry[0])
+    if not rows:
+        return None
+    start, shown = rows[0][0], rows[-EVENTS_SHOWN:]
+    return {"count": len(rows), "shown": [_event(when - start, who, row) for when, who, row in shown]}
+
+
+def _event(after_s: float, who: str, row: Row) -> dict[str, Any]:
+    rest = {key: value for key, value in row.items() if key not in ("time", "event", "cause") and value is not None}
+    return {
+        "when": clock(after_s),
+        "who": who,
+        "name": str(row.get("event", "?")).replace("_", " "),
+        "cause": row.get("cause") or "",
+        "numbers": " · ".join(f"{key} {_short(value)}" for key, value in rest.items()),
+    }
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= LONGEST or isinstance(value, str) else f"{text[:LONGEST]} …"
+
+
+def _configuration(run: RunPaths) -> str:
+    try:
+        return read_whole(run.config).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(RunPaths(Path(sys.argv[1]))))

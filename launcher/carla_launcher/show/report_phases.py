@@ -1,0 +1,106 @@
+"""The agent's memory in the report: its estimate item by item, each phase's peak, and every shortage. Pure.
+
+Missing parts are left out, values of another kind too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from carla_run.readers import inner, number
+
+SHORTAGES_SHOWN = 20
+COLUMNS = {
+    "host_estimate": "RAM estimated",
+    "host": "RAM held",
+    "learner": "learner",
+    "collector": "collector",
+    "device_estimate": "GPU estimated",
+    "device_allocated": "tensors",
+    "device_reserved": "allocator",
+    "device_used": "GPU in all",
+}
+POOLS = {"device": "GPU", "host": "RAM", "disk": "disk"}
+DONE = {
+    "collected": "garbage collected, same size again",
+    "halved": "micro-batch halved",
+    "exhausted": "nothing left to halve: the run ended",
+}
+
+Row = Mapping[str, Any]
+
+
+def peaks_by_phase(measured: Mapping[str, Mapping[str, float]], events: Sequence[Row]) -> dict[str, Any] | None:
+    """Return the table of peaks, MiB: ``highest`` (sentences), ``heads`` and ``rows``; None if nothing was measured.
+
+    Args:
+        measured: by phase, in the last heartbeat.
+        events: of the agent.
+    """
+    estimate = next((row for row in reversed(events) if row.get("event") == "footprint"), {})
+    lines = {phase: _line(phase, figures, estimate) for phase, figures in measured.items()}
+    held = {kind for line in lines.values() for kind in line}
+    shown = [kind for kind in COLUMNS if kind in held and _belongs(kind, held)]
+    if not shown:
+        return None
+    return {
+        "highest": _highest(lines),
+        "heads": [COLUMNS[kind] for kind in shown],
+        "rows": [
+            {"name": phase.replace("_", " "), "cells": [line.get(kind) for kind in shown]}
+            for phase, line in lines.items()
+        ],
+    }
+
+
+def _highest(lines: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the sentences that sum the table up."""
+    said = {"host": "RAM held by learner and collector", "device_used": "GPU memory used by all processes"}
+    found = []
+    for kind, what in said.items():
+        held = {phase: line[kind] for phase, line in lines.items() if kind in line}
+        if held:
+            phase = max(held, key=lambda name: held[name])
+            found.append(f"Most {what}: {held[phase]:.0f} MiB, while {phase.replace('_', ' ')}.")
+    return found
+
+
+def _line(phase: str, measured: Mapping[str, float], estimate: Row) -> dict[str, float]:
+    figures = {kind: number(measured.get(kind)) for kind in COLUMNS}
+    for pool in ("host", "device"):
+        figures[f"{pool}_estimate"] = number(inner(estimate, f"{pool}_by_phase_mib").get(phase))
+    return {kind: mib for kind, mib in figures.items() if mib is not None}
+
+
+def _belongs(kind: str, held: set[str]) -> bool:
+    """Return whether a column says something: an estimate does beside a measurement of its pool."""
+    return not kind.endswith("_estimate") or {"host_estimate": "host"}.get(kind, "device_used") in held
+
+
+def shortages(events: Sequence[Row]) -> dict[str, Any] | None:
+    """Return the agent's shortages, all counted (``count``) and the last ones ``shown``; None if there was none."""
+    rows = [row for row in events if row.get("event") == "out_of_memory"]
+    shown = [{**row, "done": DONE.get(str(row.get("action")), str(row.get("action")))} for row in rows]
+    return {"count": len(rows), "shown": shown[-SHORTAGES_SHOWN:]} if rows else None
+
+
+def footprint(events: Sequence[Row]) -> dict[str, Any] | None:
+    """Return what the last start was estimated to take: ``heads``, and ``rows`` of items, their sum, what was free."""
+    told = next((row for row in reversed(events) if row.get("event") == "footprint"), {})
+    listed = told.get("items")
+    items = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    pools = [pool for pool in POOLS if any(number(item.get(f"{pool}_mib")) for item in items)]
+    if not pools:
+        return None
+    rows = [
+        {
+            "name": str(item.get("name")),
+            "phase": str(item.get("phase") or "").replace("_", " "),
+            "cells": [number(item.get(f"{pool}_mib")) or None for pool in pools],
+        }
+        for item in items
+    ]
+    for name, key in (("in all, at its peak", "total_mib"), ("free at the start", "free_mib")):
+        rows.append({"name": name, "phase": "", "cells": [number(inner(told, key).get(pool)) for pool in pools]})
+    return {"heads": [POOLS[pool] for pool in pools], "rows": rows}

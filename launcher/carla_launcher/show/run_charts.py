@@ -1,0 +1,85 @@
+"""The charts of a run, as report and live page show them: what happened, memory by owner, learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from carla_launcher.observe.pools import PoolKind
+from carla_launcher.show import charts
+from carla_launcher.show.formatting import cause
+from carla_launcher.show.history import RunHistory, kind_of
+from carla_launcher.show.incidents import RESTORE
+from carla_launcher.show.layers import stacked
+from carla_launcher.show.run_time import RunTime
+from carla_run.readers import points
+
+ON_THE_LADDER = {"rung_taken": "down", "rung_adopted": "down", "rung_left": "up"}
+RESTARTS = ("simulator_restart", "agent_restart")
+
+CURVES = {
+    "rollout/ep_rew_mean": "Return of training episodes (mean of the last 100)",
+    "rollout/route_completion": "Route completion in training",
+    "eval/route_completion": "Route completion on held-out routes",
+    "eval/driving_score": "Driving score on held-out routes (0 to 100)",
+    "train/critic_loss": "Critic loss",
+    "train/actor_loss": "Actor loss",
+    "time/fps": "Environment steps per second",
+}
+"""Scalar names as in TensorBoard."""
+MEMORY_CURVES = {
+    "memory/learner_mib": "RAM of the learner, MiB",
+    "memory/collector_mib": "RAM of the collector, MiB",
+    "memory/device_allocated_mib": "GPU memory in tensors, MiB",
+    "memory/device_reserved_mib": "GPU memory that the allocator holds, MiB",
+    "memory/device_used_mib": "GPU memory used by all processes, MiB",
+}
+
+Row = Mapping[str, Any]
+
+
+def memory(run: RunHistory) -> dict[str, Any] | None:
+    """Return the charts of what happened and of each pool, on one time axis; None without a timeline."""
+    axis = RunTime(run.sessions)
+    stacks = {
+        name: stack
+        for name, samples in run.timeline.pools.items()
+        if (stack := stacked(samples, lambda moment_s: charts.column_of(axis, moment_s))) is not None
+    }
+    if not stacks:
+        return None
+    marks = list(_marks(run))
+    rungs = [mark for mark in marks if mark.lane == "ladder"]
+    drawn = [
+        {
+            "title": kind_of(name),
+            "svg": Markup(charts.memory_chart(kind_of(name), axis, stack, run.stood, rungs)),
+            "layers": list(reversed(stack.layers)),  # as they lie, highest first
+            "aside": name == PoolKind.DISK.value and all(each.pool != name for each in run.incidents),
+        }
+        for name, stack in stacks.items()
+    ]
+    return {"events": Markup(charts.events_chart(axis, marks, run.stood)), "signs": charts.LANES, "pools": drawn}
+
+
+def _marks(run: RunHistory) -> Iterator[charts.Mark]:
+    for report in run.incidents:
+        incident = report.incident
+        if incident.cause != RESTORE:
+            said = incident.sentences[0] if incident.sentences else ""
+            yield charts.Mark(incident.began_s, "faults", "fault", f"{cause(incident.cause)}: {said}")
+        for action in incident.actions:
+            if action.event in ON_THE_LADDER:
+                yield charts.Mark(action.time_s, "ladder", ON_THE_LADDER[action.event], action.words)
+            elif action.event in RESTARTS:
+                yield charts.Mark(action.time_s, "restarts", "restart", action.words)
+    for moment_s, what in run.passed:
+        yield charts.Mark(moment_s, "faults", "passed", cause(what))
+
+
+def curves(names: Mapping[str, str], *runs: Sequence[Row]) -> dict[str, Markup]:
+    """Return a chart of each scalar that a run has, by its title; of several runs a curve each."""
+    drawn = {title: charts.line_chart(title, *(points(rows, name) for rows in runs)) for name, title in names.items()}
+    return {title: Markup(svg) for title, svg in drawn.items() if svg}

@@ -1,0 +1,186 @@
+"""Where a run stands, as data: what ``status --json`` prints, and what the table shows.
+
+Reads the run's files and its lock; changes nothing and starts nothing. Values of another kind than they should be are
+taken for missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from carla_launcher.act.launcher_state import LauncherState
+from carla_launcher.observe.tail import Tail
+from carla_launcher.show.incidents import moment, words
+from carla_launcher.show.nodes import nodes
+from carla_launcher.slurm import record as slurm
+from carla_run.heartbeat import Heartbeat, read_heartbeat
+from carla_run.locks import is_held
+from carla_run.paths import RunPaths
+from carla_run.readers import inner, number, read_object
+
+SPEED_OVER_S = 60.0
+LEAST_SPAN_S = 2.0
+JOB_EVERY_S = 10.0
+"""Between two questions to Slurm: its controller answers all users of a cluster."""
+ROWS_KEPT = 100
+CHANGES = ("rung_taken", "rung_adopted", "rung_left", "simulator_restart", "agent_restart")
+"""Events after which a restore's hold time begins again."""
+
+Row = Mapping[str, Any]
+
+
+def status(run: RunPaths, now: float) -> dict[str, Any]:
+    """Return where a run stands at ``now``, seconds since 1970; see :meth:`Look.at`."""
+    return Look(run).at(now)
+
+
+class Look:
+    """Looks at a run again and again, and reads only what is new."""
+
+    def __init__(self, run: RunPaths) -> None:
+        self._run = run
+        self._events, self._memory = (
+            Tail(path, from_end=False, most_bytes=None) for path in (run.launcher_events, run.launcher_memory)
+        )
+        self._held: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._since: dict[str, float] = {}
+        self._changed_s: float | None = None
+        self._job: tuple[float, dict[str, Any] | None] = (float("-inf"), None)
+        self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
+
+    def at(self, now: float) -> dict[str, Any]:
+        """Return the run's state; every key is always there, None where nothing is known.
+
+        The keys of ``launcher.json`` as they are, and: ``run``, ``path``; ``alive`` (a launcher, or what one left
+        behind, holds the run); ``state`` (``killed`` if none does and none has written an end); ``heartbeat``
+        (``agent.json``), ``heartbeat_age_s``; ``ran_s`` of this launcher; ``step``, ``total_steps``, ``steps_per_s``,
+        ``eta_s``; ``restarts`` of ``simulator``, ``agent``, ``collector``; ``rungs`` (steps taken: ``rung``, ``kind``,
+        ``cause``, ``since``), ``next_restore_s`` (at the earliest); ``findings`` that hold; ``memory`` (``time``,
+        ``pools``, as in ``launcher-memory.jsonl``); ``nodes``, a line a collector of a cluster; ``job`` of Slurm's
+        (see ``slurm.record.seen``).
+        """
+        self._hear()
+        # A launcher takes the lock, writes that it runs, later writes its end and lets go: held at either moment, what
+        # was read between them is no dead launcher's.
+        was_held = is_held(self._run.launcher_lock)
+        launcher, beat = read_object(self._run.launcher_state), read_heartbeat(self._run.heartbeat)
+        alive = was_held or is_held(self._run.launcher_lock)
+        state = launcher.get("state", "unknown")
+        return {
+            **{each.name: launcher.get(each.name) for each in fields(LauncherState)},
+            "run": self._run.path.name,
+            "path": str(self._run.path),
+            "alive": alive,
+            "state": state if alive or state in ("stopped", "unknown") else "killed",
+            "heartbeat": {} if beat is None else beat.data(),
+            "heartbeat_age_s": None if beat is None else round(max(0.0, now - beat.time), 1),
+            "ran_s": _ran_s(launcher, now if alive else None),
+            **self._progress(beat, alive),
+            "restarts": _restarts(launcher, beat),
+            "rungs": self._rungs(launcher),
+            "next_restore_s": self._next_restore_s(launcher, now) if alive else None,
+            "findings": list(self._held.values()) if alive else [],
+            "memory": self._pools(),
+            "nodes": nodes(self._run),
+            "job": self._job_at(now),
+        }
+
+    def _job_at(self, now: float) -> dict[str, Any] | None:
+        if now - self._job[0] >= JOB_EVERY_S:
+            self._job = now, slurm.seen(self._run)
+        return self._job[1]
+
+    def _hear(self) -> None:
+        self._rows.extend(self._memory.objects())
+        for row in self._events.objects():
+            event = words(row, "event")
+            key = words(row, "diagnosis"), words(row, "pool"), words(row, "owner")
+            if event == "finding":
+                self._held[key] = _held(row)
+            elif event == "finding_over":
+                self._held.pop(key, None)
+            elif event == "run_started":
+                self._held.clear()
+            if event in CHANGES:
+                self._changed_s = moment(row)
+                self._since[words(row, "rung")] = moment(row)
+
+    def _progress(self, beat: Heartbeat | None, alive: bool) -> dict[str, float | None]:
+        step, total = (None, None) if beat is None else (beat.step, beat.total_steps)
+        steps = [(moment(row), done) for row in self._rows if (done := number(row.get("step"))) is not None]
+        speed = _speed([*steps, *([(beat.time, float(beat.step))] if beat else [])]) if alive else None
+        left = None if step is None or total is None else max(0.0, total - step)
+        return {
+            "step": step,
+            "total_steps": total,
+            "steps_per_s": None if speed is None else round(speed, 2),
+            "eta_s": round(left / speed) if left is not None and speed else None,
+        }
+
+    def _rungs(self, launcher: Row) -> list[dict[str, Any]]:
+        taken = launcher.get("taken")
+        rungs = []
+        for each in taken if isinstance(taken, list) else []:
+            if isinstance(each, dict):
+                name = _rung(each)
+                why = {"kind": each.get("kind"), "cause": each.get("cause")}
+                rungs.append({"rung": name, **why, "since": self._since.get(name)})
+        return rungs
+
+    def _next_restore_s(self, launcher: Row, now: float) -> float | None:
+        """Return in how many seconds a step may be taken back at the earliest: if memory has room all the while."""
+        hold_s = number(launcher.get("hold_s"))
+        if not launcher.get("taken") or self._changed_s is None or hold_s is None:
+            return None
+        return round(max(0.0, self._changed_s + hold_s - now))
+
+    def _pools(self) -> dict[str, Any]:
+        row = self._rows[-1] if self._rows else {}
+        pools = {name: pool for name, pool in inner(row, "pools").items() if isinstance(pool, dict)}
+        return {"time": number(row.get("time")), "pools": pools}
+
+
+def _ran_s(launcher: Row, now: float | None) -> float | None:
+    """Return how long a launcher has run, or ran until it last wrote."""
+    started, until = number(launcher.get("started")), number(launcher.get("updated")) if now is None else now
+    return None if not started or until is None else round(max(0.0, until - started), 1)
+
+
+def _rung(taken: Row) -> str:
+    """Return a step that is taken as events name it."""
+    what = ", ".join(f"{key} = {value}" for key, value in inner(taken, "values").items()) or taken.get("quality")
+    return f"{taken.get('rung')} ({what})" if what else str(taken.get("rung"))
+
+
+def _held(row: Row) -> dict[str, Any]:
+    return {
+        "incident": words(row, "incident"),
+        "cause": words(row, "diagnosis"),
+        "sentence": words(row, "cause"),
+        "pool": words(row, "pool"),
+        "owner": words(row, "owner"),
+        "since": number(row.get("time")),
+    }
+
+
+def _restarts(launcher: Row, beat: Heartbeat | None) -> dict[str, float | None]:
+    return {
+        "simulator": number(launcher.get("simulator_restarts")),
+        "agent": number(launcher.get("agent_restarts")),
+        "collector": None if beat is None else beat.collector_restarts,
+    }
+
+
+def _speed(steps: list[tuple[float, float]]) -> float | None:
+    """Return the steps a second of the last minute; None where there are too few, or a run began again."""
+    if not steps:
+        return None
+    last_s, last = max(steps)
+    recent = [(time_s, step) for time_s, step in steps if LEAST_SPAN_S <= last_s - time_s <= SPEED_OVER_S]
+    if not recent:
+        return None
+    first_s, first = min(recent)
+    return (last - first) / (last_s - first_s) if last >= first else None

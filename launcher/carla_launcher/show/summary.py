@@ -1,0 +1,43 @@
+"""The last lines of ``up``: how the run ended, where what it left lies, and what its driver has learned."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from carla_launcher.decide.decisions import Ending
+from carla_launcher.show.lessons import lessons
+from carla_run.exits import Exit
+from carla_run.paths import RUNS, RunPaths
+from carla_run.readers import read_objects
+
+
+def tell(run: RunPaths, ending: Ending, say: Callable[[str], None]) -> None:
+    """Say how the run ended, and where what it left lies."""
+    say(f"the run ended with exit code {int(ending.code)}: {ending.reason}")
+    tables = [run.evaluation_json, run.evaluation_csv]
+    found: list[tuple[str, list[Path]]] = [
+        ("run directory", [run.path]),
+        ("evaluation", [path for path in tables if path.exists()]),
+        ("videos", sorted(run.videos.glob("*.mp4"))),
+        ("report", [path for path in [run.report] if path.exists()]),
+    ]
+    for label, paths in found:
+        if paths:
+            say(f"  {label:<14}{', '.join(str(path) for path in paths)}")
+    where = () if run.path.parent == RUNS else ("--runs-dir", str(run.path.parent))
+    if ending.code == Exit.FINISHED:
+        named = shlex.join((run.path.name, *where))
+        for label, sentence in lessons(read_objects(run.evaluation_json), named, _program()):
+            say(f"  {label:<14}{sentence}")
+    if ending.code == Exit.STOPPED:
+        words = shlex.join(("up", *where, "--run-name", run.path.name, "--resume"))
+        say(f"  go on with    {_program()} {words}")
+
+
+def _program() -> str:
+    """Return the words that call this launcher from the folder that it was called in."""
+    python, here = Path(sys.executable), Path.cwd()
+    return shlex.join((str(python.relative_to(here)) if python.is_relative_to(here) else "python", sys.argv[0]))

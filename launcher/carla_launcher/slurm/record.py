@@ -1,0 +1,166 @@
+"""``runs/<name>/slurm/``: the steps in which launchers ran, a line when one begins and one when it has ended.
+
+What Slurm itself says of a job the batch script leaves beside it, as text: it may be the last thing that the script
+does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from carla_launcher.observe.allotment import allotted_mib
+from carla_launcher.slurm.answers import Job, accounts_of, job_of
+from carla_launcher.slurm.ends import Evidence, Step, end_of
+from carla_run.files import open_to_append, read_whole
+from carla_run.heartbeat import read_heartbeat
+from carla_run.paths import RunPaths
+from carla_run.readers import last_lines, number, read_lines, read_object
+
+ASK_S = 5.0
+LOG_LINES = 5
+WHO = ("job", "step", "restart")
+_STEP = TypeAdapter(Step)
+
+
+def folder(run: RunPaths) -> Path:
+    """Return where all of this lies."""
+    return run.path / "slurm"
+
+
+def log_of(run: RunPaths, job: str) -> Path:
+    """Return where a job's output goes, all its lives one after the other."""
+    return folder(run) / f"job-{job}.log"
+
+
+def begin(run: RunPaths, environment: Mapping[str, str], now_s: float) -> Step | None:
+    """Write down that a launcher begins in a step of Slurm's; return the step before, as it ended.
+
+    Outside of any, nothing is written, and None returned.
+    """
+    job, name = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
+    if not job or not name:
+        return None
+    before = steps(run)
+    if before and before[-1].end is None:
+        before[-1] = end(run, before[-1], now_s, _evidence(run, before[-1]))
+    log = log_of(run, job)
+    restart, node = int(environment.get("SLURM_RESTART_COUNT") or 0), environment.get("SLURMD_NODENAME", "?")
+    step = Step(job, name, restart, node, now_s, allotted_mib(environment), _size(log))
+    _write(run, {name: value for name, value in asdict(step).items() if value is not None})
+    return before[-1] if before else None
+
+
+def end(run: RunPaths, step: Step, now_s: float, seen: Evidence) -> Step:
+    """Write down how a step ended, and return it so."""
+    code = seen.code if seen.launcher_code is None else seen.launcher_code
+    beat = read_heartbeat(run.heartbeat)
+    ended = replace(step, ended_s=now_s, end=end_of(step, seen), code=code, at_step=None if beat is None else beat.step)
+    _write(run, {name: getattr(ended, name) for name in (*WHO, "ended_s", "end", "code", "at_step")})
+    return ended
+
+
+def ended(run: RunPaths, code: int, job: str, restart: int, now_s: float) -> list[Step]:
+    """Write down that the step at hand has ended with srun's exit code; return all steps of the run.
+
+    One in which no launcher began (its node was gone, say) counts as well.
+    """
+    known = steps(run)
+    if not known or known[-1].end is not None:
+        known.append(Step(job, "?", restart, "?", now_s))
+        _write(run, {name: value for name, value in asdict(known[-1]).items() if value is not None})
+    known[-1] = end(run, known[-1], now_s, _evidence(run, known[-1], code))
+    return known
+
+
+def told(run: RunPaths) -> list[Step]:
+    """Return the steps, in order, and how the last one ended also where Slurm left the script no time to say so."""
+    found = steps(run)
+    if found and found[-1].end is None:
+        evidence = _evidence(run, found[-1])
+        if evidence.at_signal is not None and evidence.at_signal.state != "RUNNING":
+            found[-1] = replace(found[-1], end=end_of(found[-1], evidence))
+    return found
+
+
+def steps(run: RunPaths) -> list[Step]:
+    """Return the steps that are written down, in order; the last one may go on."""
+    found: list[Step] = []
+    for row in read_lines(folder(run) / "steps.jsonl"):
+        ends = bool(found) and all(row.get(name) == getattr(found[-1], name) for name in WHO) and "began_s" not in row
+        with contextlib.suppress(ValidationError):  # a line that others wrote
+            step = _STEP.validate_python({**asdict(found[-1]), **row} if ends else row)
+            found[-1:] = [step] if ends else [*found[-1:], step]
+    return found
+
+
+def seen(run: RunPaths) -> dict[str, Any] | None:
+    """Return where the run's job stands: what ``status`` says of it; None for a run that is none of Slurm's.
+
+    ``job``, its ``state``, ``reason``, ``restarts``, ``nodes`` and ``until_s`` (None where Slurm doesn't answer, or
+    knows it no more), the ``ends`` of its steps, a sentence each, ``log`` and the ``lines`` at its end.
+    """
+    known, submitted = told(run), read_object(folder(run) / "job.json")
+    job = str(submitted.get("job") or (known[-1].job if known else ""))
+    if not job:
+        return None
+    now = ask(job)
+    log = log_of(run, job)
+    return {
+        "job": job,
+        **{name: getattr(now, name, None) for name in ("state", "reason", "restarts", "nodes", "until_s")},
+        "ends": [step.sentence for step in known if step.end is not None],
+        "log": str(log),
+        "lines": last_lines(log, LOG_LINES).splitlines(),
+    }
+
+
+def ask(job: str) -> Job | None:
+    """Return a job as Slurm knows it; None where there is no Slurm, or none that answers, or no such job."""
+    try:
+        done = subprocess.run(
+            ("scontrol", "--details", "show", "job", job), capture_output=True, text=True, timeout=ASK_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return job_of(done.stdout)
+
+
+def _evidence(run: RunPaths, step: Step, code: int | None = None) -> Evidence:
+    """Return what is known of a step that has ended: by the batch script's word (``code``), or found so later."""
+    at = folder(run) / f"job-{step.job}-{step.restart}"
+    launcher = read_object(run.launcher_state)
+    told = launcher.get("exit_code")
+    said = isinstance(told, int) and (number(launcher.get("updated")) or 0.0) >= step.began_s
+    return Evidence(
+        code,
+        told if said else None,
+        job_of(_text(at.with_name(f"{at.name}-signal.txt"))),
+        job_of(_text(folder(run) / f"job-{step.job}.txt")),
+        accounts_of(_text(folder(run) / f"job-{step.job}-accounts.txt")),
+        _text(log_of(run, step.job), step.log_at),
+    )
+
+
+def _write(run: RunPaths, row: Mapping[str, Any]) -> None:
+    folder(run).mkdir(exist_ok=True)
+    with open_to_append(folder(run) / "steps.jsonl") as file:
+        file.write((json.dumps(row) + "\n").encode())
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _text(path: Path, offset: int = 0) -> str:
+    try:
+        return read_whole(path)[offset:].decode(errors="replace")
+    except OSError:
+        return ""

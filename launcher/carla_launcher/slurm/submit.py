@@ -1,0 +1,163 @@
+"""``submit``: the batch script of a run, written into its folder, and handed to Slurm."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jinja2
+from pydantic import Field
+
+from carla_launcher.slurm import record, sbatch_options
+from carla_launcher.slurm.answers import FIELDS
+from carla_run.exits import Exit, ExitError
+from carla_run.files import write_whole
+from carla_run.paths import RunPaths
+from carla_run.section import Section
+
+DRIVER_FILE = Path(__file__).resolve().parents[1] / "nvidia_icd.json"
+SUBMIT_S = 60.0
+
+
+class SubmitError(ExitError):
+    """Slurm doesn't take the job; the message is one sentence for a person."""
+
+    code = Exit.BAD_CONFIG
+
+
+class JobOptions(Section):
+    """What the job is given."""
+
+    nodes: int = Field(1, ge=1)
+    gpus_per_node: int = Field(0, ge=0)
+    cpus_per_node: int | None = Field(None, ge=1)
+    memory: str | None = Field(None, description="Of each node, as Slurm writes it: 400G.")
+    time: str | None = Field(None, description="As Slurm writes it: 24:00:00.")
+    partition: str | None = None
+    more: tuple[str, ...] = Field((), description="Further options of sbatch's.")
+    collectors: int | None = Field(
+        None, ge=1, description="None: one a card, or a node; with one node what is configured."
+    )
+    warn_s: int = Field(300, ge=30, description="Before the time limit: for the checkpoint and the report.")
+    apptainer: Path | None = Field(None, description="The image in which Python runs; None: this Python.")
+
+
+def check(job: JobOptions, environment: Mapping[str, str]) -> None:
+    """Refuse what a run's job can't have, before anything is written.
+
+    Raises:
+        SubmitError: in one sentence, with what to give instead.
+    """
+    if refused := sbatch_options.refusal(job.more, environment):
+        raise SubmitError(refused)
+
+
+def script(run: RunPaths, job: JobOptions, words: Sequence[str]) -> str:
+    """Return the batch script of a run; ``words`` are options of ``up``, and the agent's after ``--``."""
+    folder, here = record.folder(run).absolute(), Path.cwd()
+    several = job.nodes > 1
+    collectors = job.collectors or (job.nodes * max(1, job.gpus_per_node) if several else None)
+    options = {
+        "job-name": run.path.name,
+        "chdir": here,
+        "nodes": job.nodes,
+        "ntasks-per-node": 1,
+        "gpus-per-node": job.gpus_per_node or None,
+        "cpus-per-task": job.cpus_per_node,
+        "mem": job.memory,
+        "time": job.time,
+        "partition": job.partition,
+        "signal": f"B:TERM@{job.warn_s}",
+        "open-mode": "append",
+        "dependency": "singleton",
+        "output": str(folder).replace("%", "%%") + "/job-%j.log",
+    }
+    given = [f"--{name}={shlex.quote(str(value))}" for name, value in options.items() if value is not None]
+    return (
+        _templates()
+        .get_template("job.sh")
+        .render(
+            sbatch=[*given, "--requeue", *(["--no-kill"] if several else []), *job.more],
+            run=str(run.path.absolute()),
+            name=run.path.name,
+            runs=str(run.path.parent.absolute()),
+            python=_python(job, here, run.path.parent.absolute()),
+            up=_up(run, collectors, several),
+            words=words,
+            gpus=job.gpus_per_node,
+            nodes=job.nodes,
+            carla=math.ceil((collectors or 1) / job.nodes),
+            warn_s=job.warn_s,
+            fields=FIELDS,
+        )
+    )
+
+
+def submit(run: RunPaths, text: str) -> str:
+    """Write the script, hand it to Slurm, and return the job's number.
+
+    Raises:
+        SubmitError: Slurm doesn't take it, there is none, or the run's folder can't be written.
+    """
+    path = record.folder(run) / "job.sh"
+    try:
+        run.path.parent.mkdir(parents=True, exist_ok=True)
+        run.path.mkdir(mode=0o755, exist_ok=True)
+        record.folder(run).mkdir(mode=0o755, exist_ok=True)
+        write_whole(path, text)
+    except OSError as error:
+        raise SubmitError(f"{run.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
+    try:
+        done = subprocess.run(
+            ("sbatch", "--parsable", str(path)), capture_output=True, text=True, timeout=SUBMIT_S, check=False
+        )
+    except FileNotFoundError:
+        raise SubmitError(f"There is no sbatch here: go to a machine of the cluster; the script is {path}.") from None
+    except subprocess.TimeoutExpired:
+        raise SubmitError(f"Slurm doesn't answer; the script is {path}.") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise SubmitError(f"Slurm doesn't take the job: {said.removeprefix('sbatch: error: ')}; the script is {path}.")
+    job = done.stdout.strip().partition(";")[0]
+    write_whole(record.folder(run) / "job.json", json.dumps({"job": job}))
+    return job
+
+
+def _python(job: JobOptions, here: Path, runs: Path) -> list[str]:
+    if job.apptainer is None:
+        return [sys.executable]
+    card = ["--nv"] if job.gpus_per_node else []
+    if card:  # --nv brings NVIDIA's libraries, and not the file by which Vulkan finds them
+        named = [
+            word for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES") for word in ("--env", f"{name}={DRIVER_FILE}")
+        ]
+        card += ["--bind", str(DRIVER_FILE), *named]
+    where = ["--bind", f"{here},{runs}", "--pwd", str(here)]
+    return ["apptainer", "exec", *card, *where, str(job.apptainer.absolute()), "python"]
+
+
+def _up(run: RunPaths, collectors: int | None, several: bool) -> list[str]:
+    """Return the command by which the run begins, and goes on: told to resume, one that is new just begins.
+
+    Args:
+        several: whether there is more than one node, and so Ray.
+    """
+    where = ["--runs-dir", str(run.path.parent.absolute()), "--run-name", run.path.name, "--resume"]
+    drive = [] if collectors is None else ["--collectors", str(collectors)]
+    return ["up", *where, "--runtime", "process", *(["--cluster", "auto"] if several else []), *drive]
+
+
+def _templates() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters["q"] = shlex.quote
+    return made

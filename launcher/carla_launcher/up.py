@@ -1,0 +1,213 @@
+"""``up``: from options to a finished run — lock, plan, programs, supervision, report, summary.
+
+Owns the order of these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from carla_launcher import config, ports, wiring
+from carla_launcher.act import journal as journals
+from carla_launcher.act.journal import Journal
+from carla_launcher.act.leftovers import await_leftovers
+from carla_launcher.act.local.runtime import LocalRuntime
+from carla_launcher.act.notify import Notifier
+from carla_launcher.act.run_spec import PORTS
+from carla_launcher.act.runtime import Runtime, StartError
+from carla_launcher.act.supervisor import Supervisor
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.decisions import Ending
+from carla_launcher.observe.nvml import GpuInUseError
+from carla_launcher.options import RefusedError, RunOptions, RuntimeKind, SimulatorKind
+from carla_launcher.page import live_page
+from carla_launcher.resolve.agent_sizes import AgentSizes
+from carla_launcher.resolve.machine import compose_of
+from carla_launcher.resolve.prepare import Prepared, prepare
+from carla_launcher.resolve.resuming import Requested, requested
+from carla_launcher.show import summary
+from carla_launcher.show.report_process import write_report
+from carla_launcher.slurm import record as slurm
+from carla_run.events import LauncherEvent
+from carla_run.exits import Exit, ExitError
+from carla_run.locks import Lock
+from carla_run.paths import RunPaths
+from carla_run.signals import StopRequests
+
+Say = Callable[[str], None]
+
+
+def run(run_: RunPaths, options: RunOptions, resume: bool, say: Say) -> Ending:
+    """Run what is asked for to its end, leave the report, and return how it ended.
+
+    Raises:
+        ExitError: configuration, run directory or machine can't be used, no port is free, or another launcher runs
+            there.
+    """
+    with contextlib.ExitStack() as open_page:  # until the report is written: who looks sees how it ended
+        ending = _run(run_, options, resume, say, open_page)
+        summary.tell(run_, ending, say)
+    return ending
+
+
+def _run(run_: RunPaths, options: RunOptions, resume: bool, say: Say, open_page: contextlib.ExitStack) -> Ending:
+    stop = StopRequests()
+    stop.install(closing_terminal=True)
+    limits = config.load(requested(run_, options, resume).options.launcher_config)  # before anything is written
+    with locked(run_, limits) as lock:
+        asked = requested(run_, options, resume)
+        before = slurm.begin(run_, os.environ, time.time())
+        prepared = _prepared(asked, limits, stop)
+        if before is not None and prepared.state.incident:  # the launcher before was killed with it
+            prepared = replace(prepared, spec=replace(prepared.spec, step_before=before))
+        for note in (*asked.notes, *filter(None, [prepared.resolved.note]), *prepared.planned.notes):
+            say(note)
+        _refuse_taken_ports(prepared, asked)
+        spec = prepared.spec.options
+        serving = live_page.beside(
+            run_, spec.dashboard_port, say, spec.launcher_config, to_terminal=sys.stdout.isatty()
+        )
+        page = open_page.enter_context(serving)
+        if page is not None:
+            prepared.resolved.memory.count_as_launcher(page)
+        with _cards_held(prepared, say) as cards:
+            runtime = _runtime(prepared, limits, (lock.descriptor, *cards))
+            try:
+                ending = _supervise(prepared, asked, limits, runtime, stop, say)
+                _clear(runtime, say)
+            finally:
+                runtime.close()
+        if problem := write_report(run_):  # a full disk doesn't change how the run ended
+            say(problem)  # the run is held until then: `down` waits for the report, too
+    return ending
+
+
+def _prepared(asked: Requested, limits: LauncherConfig, stop: StopRequests) -> Prepared:
+    """Return the run that is asked for, unless this launcher is asked to stop meanwhile.
+
+    Raises:
+        ExitError: it can't be had, or is no longer wanted.
+    """
+    try:
+        prepared = prepare(asked, limits)
+    except ExitError:  # Ctrl-C reaches what the plan asks as well
+        _refuse_if_stopped(stop)
+        raise
+    if stop.count:
+        prepared.resolved.clear()
+    _refuse_if_stopped(stop)
+    return prepared
+
+
+def _refuse_if_stopped(stop: StopRequests) -> None:
+    if stop.count:
+        code = Exit.INTERRUPTED if stop.signal is signal.SIGINT else Exit.STOPPED
+        raise RefusedError(f"Stopped by {stop.cause} while it planned; nothing was started.", code)
+
+
+@contextlib.contextmanager
+def locked(run_: RunPaths, limits: LauncherConfig) -> Iterator[Lock]:
+    """Hold a run for this launcher only, its folder made if need be, once what an earlier one left has ended.
+
+    Raises:
+        RefusedError: the folder can't be written.
+        RunInUseError: another launcher holds it.
+    """
+    try:
+        run_.path.parent.mkdir(parents=True, exist_ok=True)
+        run_.path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not open to the group
+        run_.logs.mkdir(mode=0o755, exist_ok=True)
+        await_leftovers(run_, limits.agent.stop_grace_s + limits.simulator.stop_grace_s)
+        lock = journals.lock(run_)
+    except OSError as error:
+        raise RefusedError(f"{run_.path}: can't be written ({error.strerror}); choose another --runs-dir.") from None
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def _refuse_taken_ports(prepared: Prepared, asked: Requested) -> None:
+    """Say what has a port that the run's simulator needs; the run's own containers may, and are taken over."""
+    options, first = prepared.spec.options, prepared.spec.port
+    adopts = options.runtime is RuntimeKind.COMPOSE and asked.before is not None
+    if not prepared.spec.simulator_ours or adopts:
+        return
+    two = options.simulator is SimulatorKind.LITE and options.runtime is RuntimeKind.PROCESS
+    each = range(2 if two else PORTS)
+    for port in (first + PORTS * number + port for number in range(prepared.spec.simulators) for port in each):
+        if holder := ports.holder(port):
+            raise RefusedError(
+                f"Port {port} is taken by {holder}: end it, or choose another with --port.", Exit.NO_SIMULATOR
+            )
+
+
+@contextlib.contextmanager
+def _cards_held(prepared: Prepared, say: Say) -> Iterator[tuple[int, ...]]:
+    """Hold the cards that this run needs for this launcher only: all of them, or none; give their descriptors.
+
+    With ``share_gpu`` one that can't be held is no reason not to start.
+    """
+    descriptors = []
+    with contextlib.ExitStack() as held:
+        for index in prepared.cards:
+            try:
+                lock = prepared.resolved.memory.hold(index)
+            except GpuInUseError as error:
+                if not prepared.spec.options.share_gpu:
+                    raise
+                say(f"shares the card, as --share-gpu asks: {error}")
+                continue
+            if lock is not None:
+                held.callback(lock.release)
+                descriptors.append(lock.descriptor)
+        yield tuple(descriptors)
+
+
+def _runtime(prepared: Prepared, limits: LauncherConfig, inherited: tuple[int, ...]) -> Runtime:
+    spec = replace(prepared.spec, inherited=inherited)
+    if spec.options.runtime is RuntimeKind.PROCESS:
+        return LocalRuntime(spec, limits)
+    runtime = compose_of(spec, limits)
+    prepared.resolved.memory.name_containers(runtime.container_name)
+    runtime.check()
+    return runtime
+
+
+def _clear(runtime: Runtime, say: Say) -> None:
+    try:
+        runtime.clear()
+    except StartError as error:
+        say(str(error))
+
+
+def _supervise(
+    prepared: Prepared, asked: Requested, limits: LauncherConfig, runtime: Runtime, stop: StopRequests, say: Say
+) -> Ending:
+    resolved, planned, spec = prepared.resolved, prepared.planned, prepared.spec
+    notifier = Notifier(spec.options.on_event) if spec.options.on_event else None
+    journal = Journal(spec.run, prepared.state, time.time, () if notifier is None else (notifier,))
+    journal.event(
+        LauncherEvent.RUN_STARTED,
+        resume=spec.resume,
+        config=str(spec.config),
+        reason=planned.plan.reason,
+        changed=dict(asked.changed),
+        before="" if spec.step_before is None else spec.step_before.sentence,
+    )
+    say(f"run {spec.run.path}: {spec.options.simulator.value} ({resolved.reason}), {planned.plan.reason}")
+    sizes = AgentSizes(planned.sizes_of)
+    effects = wiring.effects(spec, planned, limits, runtime, resolved.memory.read, stop, say)
+    try:
+        return Supervisor(spec, wiring.forecast(planned, sizes), limits, effects, journal).run()
+    finally:
+        sizes.close()
+        effects.observer.close()
+        if notifier is not None:
+            notifier.close()

@@ -1,0 +1,116 @@
+"""What a supervisor is given for one run: the plan as it answers while the run goes, and the real effects."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from carla_launcher.act.agent_requests import AgentRequests
+from carla_launcher.act.effects import Effects, Forecast, Watched
+from carla_launcher.act.run_spec import LOOPBACK, RunSpec
+from carla_launcher.act.runtime import Runtime
+from carla_launcher.config import LauncherConfig
+from carla_launcher.decide.detectors.diagnostician import Diagnostician
+from carla_launcher.decide.detectors.drive import Drive
+from carla_launcher.decide.detectors.expectations import BandKey, Expectations
+from carla_launcher.decide.detectors.kills import OomKills
+from carla_launcher.decide.fit import planned_bands
+from carla_launcher.decide.ladder import variants_of
+from carla_launcher.decide.sizes import Sizes, Values
+from carla_launcher.observe import health
+from carla_launcher.observe.health import Address, Health
+from carla_launcher.observe.observer import RunObserver
+from carla_launcher.observe.pools import PoolKind, Reading
+from carla_launcher.observe.simulator import Questions, SimulatorMonitor
+from carla_launcher.resolve import planning
+from carla_launcher.resolve.agent_sizes import AgentSizes
+from carla_launcher.resolve.footprint import FootprintError
+from carla_launcher.resolve.planning import PlanResult
+from carla_run.signals import StopRequests
+
+NOWHERE = Address(LOOPBACK, 0)
+"""Of the simulators of a cluster's nodes, which the agent watches."""
+ReadMemory = Callable[[frozenset[int], frozenset[int]], Reading]
+
+
+def forecast(plan: PlanResult, sizes: AgentSizes) -> Forecast:
+    """Return what the plan says of the rungs on which the run may stand."""
+    situation = plan.situation
+    device = {"device": situation.base["device"]}
+    without_cuda = [] if device["device"] == "cpu" else variants_of(plan.rungs, planning.cpu_base(plan))
+
+    def of(overrides: Values) -> Sizes | None:
+        with contextlib.suppress(FootprintError):
+            (found,) = sizes.look_up([{**device, **overrides}])
+            return None if found.refusal else found
+        return None
+
+    def needs(overrides: Values) -> Mapping[PoolKind, float]:
+        return {} if (found := of(overrides)) is None else found.mib
+
+    def ask_ahead(overrides: Sequence[Values], wait: bool) -> None:
+        sizes.ask([*({**device, **each} for each in overrides), *without_cuda], wait)
+
+    def bands(overrides: Values, quality: str | None) -> Mapping[BandKey, float]:
+        return planned_bands(situation, of(overrides), quality)
+
+    def on_cpu() -> Forecast:
+        with contextlib.suppress(FootprintError):
+            return forecast(planning.on_cpu(plan, sizes.look_up), sizes)
+        return forecast(replace(plan, situation=replace(situation, base=planning.cpu_base(plan))), sizes)
+
+    return Forecast(situation.ladder, situation.base, needs, ask_ahead, bands, on_cpu)
+
+
+def effects(
+    spec: RunSpec,
+    plan: PlanResult,
+    limits: LauncherConfig,
+    runtime: Runtime,
+    read_memory: ReadMemory,
+    stop: StopRequests,
+    say: Callable[[str], None],
+) -> Effects:
+    """Return the real effects of a run."""
+    address, spread = spec.address, random.Random()
+    ask = questions(address, limits, ours=spec.simulator_ours)
+    if spec.on_cluster:
+        address, ask = NOWHERE, Questions(lambda _: Health(), Health, limits.watch.check_every_s)
+    expected = Expectations(
+        float(plan.situation.base["simulator.timeout_s"]), float(plan.situation.base["collector.hang_margin_s"])
+    )
+    log = spec.run.logs / "simulator.log" if spec.simulator_ours else None
+    diagnostician = Diagnostician(limits, expected)
+    return Effects(
+        runtime=runtime,
+        observer=RunObserver(spec.run, address, read_memory, ask, limits.watch.gap_s, not spec.simulator_ours, log),
+        diagnose=diagnostician.look,
+        holders=diagnostician.holders,
+        expect=diagnostician.expect,
+        check=ask.ready,
+        requests=AgentRequests(spec.run),
+        clock=time,
+        draw=lambda: spread.uniform(-1.0, 1.0),
+        stop=stop,
+        say=say,
+        further=tuple(_watched(spec, limits, expected, number) for number in range(1, spec.simulators)),
+    )
+
+
+def _watched(spec: RunSpec, limits: LauncherConfig, expected: Expectations, number: int) -> Watched:
+    address, drive = spec.address_of(number), Drive(limits, expected, OomKills(limits.watch.sign_s), number)
+    log = spec.run.logs / f"simulator-{number}.log"
+    return Watched(SimulatorMonitor(address, questions(address, limits, ours=True), external=False, log=log), drive)
+
+
+def questions(address: Address, limits: LauncherConfig, *, ours: bool) -> Questions:
+    """Return how a simulator is asked; one that isn't ours may have other clients, which a tick of ours would upset."""
+    timeout_s = limits.simulator.check_timeout_s
+    return Questions(
+        ready=lambda in_use: health.check(address, timeout_s, may_tick=ours and not in_use),
+        answers=lambda: health.answers(address, timeout_s),
+        every_s=limits.watch.check_every_s,
+    )

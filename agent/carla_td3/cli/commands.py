@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from carla_run.exits import Exit
-from carla_run.paths import RunPaths
+from carla_run.paths import RUNS, RunPaths
 from carla_run.signals import StoppedAtOnce, StopRequests
 from carla_td3.cli import options
 from carla_td3.config import AgentConfig
@@ -214,7 +214,7 @@ def footprint(
     with sentences(debug):
         from carla_td3.memory import estimate, preflight
 
-        run = RunPaths(options.RUNS) if run_dir is None else RunPaths(run_dir)
+        run = RunPaths(RUNS) if run_dir is None else RunPaths(run_dir)
         resolved = options.resolve(config, None if run_dir is None else run, settings, {"device": device})
         _allocate_by(resolved)
         asked = None if variants is None else estimate.parse_variants(variants)

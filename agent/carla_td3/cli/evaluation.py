@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 from rich.console import Console
 
 from carla_run.exits import Exit
-from carla_run.paths import RunPaths
+from carla_run.paths import RUNS, RunPaths
 from carla_run.signals import StopRequests
 from carla_td3 import places
 from carla_td3.cli import options
@@ -89,7 +89,7 @@ class Outputs:
     @property
     def beside(self) -> Path:
         """The one beside which drives are kept until all are driven."""
-        return next(iter(self.named), options.RUNS / "evaluation")
+        return next(iter(self.named), RUNS / "evaluation")
 
     def leave(self, found: Sequence[Evaluation], out: Console) -> None:
         """Print the table, and write what was asked for of it."""

@@ -36,7 +36,7 @@ def launch(figures: Figures, *words: str, **environment: str) -> subprocess.Comp
         [
             sys.executable,
             "-m",
-            "launcher",
+            "carla_launcher",
             *words,
             "--runs-dir",
             str(folder),

@@ -186,7 +186,7 @@ def test_a_card_counts_once_where_the_engine_brings_the_driver_s_own_file(
 
 def test_the_verification_on_a_card_counts_what_vulkan_finds_by_that_file(stand_in: Path) -> None:
     """scripts/vulkan_devices.py, on the real loader."""
-    script = ("-v", f"{REPOSITORY}/scripts:/checkout/scripts:ro", "-v", f"{REPOSITORY}/carla:/checkout/carla:ro")
+    script = ("-v", f"{REPOSITORY}/scripts:/checkout/scripts:ro", "-v", f"{REPOSITORY}/launcher:/checkout/launcher:ro")
     program = ("--entrypoint", "python3", f"carla-td3-simulator:{TAG}", "/checkout/scripts/vulkan_devices.py")
     found = docker("run", "--rm", "-v", f"{stand_in}:{DRIVER}:ro", *script, *program)
     assert [device["name"] for device in json.loads(found.stdout)["devices"]] == ["NVIDIA stand-in"]

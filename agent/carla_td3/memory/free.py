@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from carla_run.cgroups import Cgroups
 from carla_run.exits import Exit
 from carla_run.held_memory import read_held_mib
-from carla_run.processes import available_mib, held_mib
+from carla_run.memory.cgroups import Cgroups
+from carla_run.memory.processes import available_mib, held_mib
 from carla_td3.layered_yaml import ConfigError
 from carla_td3.memory import estimate, gpu_probe
 from carla_td3.memory.estimate import MIB, Free

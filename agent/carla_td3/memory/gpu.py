@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from carla_run.processes import MIB, available_mib, held_mib
+from carla_run.memory.processes import MIB, available_mib, held_mib
 from carla_td3 import cuda
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind, measured
-from carla_run.processes import MIB
+from carla_run.memory.processes import MIB
 
 _GROWING = ("replay", "checkpoints")
 _BLOCK = 512

@@ -11,7 +11,7 @@ from carla_launcher.observe.nvml import SHARED, Card, Nvml, lock_gpu
 from carla_launcher.observe.pools import Cards, Gpu, OwnerKind, Pool, PoolKind, Reading, measured, vram_pool
 from carla_launcher.observe.ram import ContainerName, OwnerNames, Ram, RunProcesses, grouped
 from carla_run.locks import Lock
-from carla_run.processes import PROC
+from carla_run.memory.processes import PROC
 
 WORST_FIRST = (Gpu.LOST, Gpu.UNREADABLE, Gpu.NONE, Gpu.OK)
 

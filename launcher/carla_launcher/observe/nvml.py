@@ -19,7 +19,7 @@ import pynvml
 from carla_launcher.observe.pools import Gpu
 from carla_run.exits import Exit, ExitError
 from carla_run.locks import HeldError, Lock
-from carla_run.processes import MIB
+from carla_run.memory.processes import MIB
 
 SHARED = Path("/tmp")  # not TMPDIR or XDG_RUNTIME_DIR: each user has their own
 

@@ -1,7 +1,7 @@
 """Host memory as pools, this machine's and that of a container with a limit of its own; and whose each process is.
 
 An owner is the simulator, the agent, the launcher, or foreign, with its program and container. What counts as held is
-``carla_run.processes``'s and ``carla_run.cgroups``'s to say.
+``carla_run.memory.processes``'s and ``carla_run.memory.cgroups``'s to say.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from carla_launcher.observe.allotment import allotted_mib
 from carla_launcher.observe.pools import UNKNOWN, Figure, Owner, OwnerKind, Pool, PoolKind, estimated, measured
-from carla_run.cgroups import Cgroups, Group
-from carla_run.processes import PROC, amounts_mib, first_page, held_mib, resident_mib
+from carla_run.memory.cgroups import Cgroups, Group
+from carla_run.memory.processes import PROC, amounts_mib, first_page, held_mib, resident_mib
 
 NAMED_MIB = 32.0
 """A foreign process below this is not worth naming."""

@@ -16,13 +16,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from carla_run.cgroups import oom_kills
 from carla_run.exits import Exit
-from carla_run.memory_errors import surely_out_of_memory
-from carla_run.processes import PROC, has_mapped, session_tree
+from carla_run.memory.cgroups import oom_kills
+from carla_run.memory.errors import surely_out_of_memory
+from carla_run.memory.processes import PROC, has_mapped, session_tree
 
 SIGNS = ("out of memory", "MemoryError")
-"""What any program may write, beside what ``carla_run.memory_errors`` knows."""
+"""What any program may write, beside what ``carla_run.memory.errors`` knows."""
 KILLED = 128 + signal.SIGKILL
 # Ends that say what they are, whatever was written before: an agent gets over a shortage, and is stopped hours later.
 MEANT = frozenset({*map(int, Exit), 128 + signal.SIGINT, 128 + signal.SIGTERM, KILLED} - {int(Exit.CRASH)})

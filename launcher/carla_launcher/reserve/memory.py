@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from carla_launcher.observe import ram
 from carla_launcher.observe.pools import Owner, Pool
 from carla_launcher.observe.ram import OwnerNames, RunProcesses, grouped
-from carla_run.cgroups import Cgroups
-from carla_run.processes import available_mib, held_mib
+from carla_run.memory.cgroups import Cgroups
+from carla_run.memory.processes import available_mib, held_mib
 
 if TYPE_CHECKING:
     from carla_launcher.observe.nvml import Card

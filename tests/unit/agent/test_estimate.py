@@ -224,7 +224,7 @@ import json, os, sys, threading, time
 import torch
 from carla_td3 import config
 from carla_td3.trainer import loop
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 from carla_td3.td3.td3 import TD3
 from tests.unit.agent.batches import random_batch
 torch.set_num_threads(1)

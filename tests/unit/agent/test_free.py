@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carla_launcher.observe.ram import OwnerNames, Ram, RunProcesses
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 from carla_td3 import config
 from carla_td3.layered_yaml import ConfigError
 from carla_td3.memory import estimate, fit, free

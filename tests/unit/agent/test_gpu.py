@@ -12,7 +12,7 @@ import pynvml
 import pytest
 import torch
 
-from carla_run.processes import MIB
+from carla_run.memory.processes import MIB
 from carla_td3.memory import gpu
 from carla_td3.memory.gpu import Allocated, GpuMemory, log_gpu_memory, memory_summary, read_gpu_memory
 from tests.conftest import REPOSITORY

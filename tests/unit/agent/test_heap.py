@@ -21,7 +21,7 @@ FAULTS = """
 import json, os, resource, sys
 import torch
 from carla_td3.memory import heap
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 torch.set_num_threads(1)
 taken = heap.keep() if sys.argv[1] == "keep" else None
 def allocate():
@@ -103,7 +103,7 @@ import json, os
 import torch
 from carla_td3.memory import heap
 from carla_td3.memory.recovery import Recovery
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 torch.set_num_threads(1)
 heap.keep()
 recovery = Recovery(batch=64, micro_batch=None, release=lambda: None, report=print)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carla_run.cgroups import Cgroups, least
+from carla_run.memory.cgroups import Cgroups, least
 from tests.memory_hog import Hog, write_file
 
 MIB = 2**20

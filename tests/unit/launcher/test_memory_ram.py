@@ -10,7 +10,7 @@ import pytest
 
 from carla_launcher.observe.pools import Owner, OwnerKind, Pool, PoolKind
 from carla_launcher.observe.ram import NAMED_MIB, SMALL_FOR, OwnerNames, Ram, RunProcesses
-from carla_run.processes import held_mib, resident_mib
+from carla_run.memory.processes import held_mib, resident_mib
 from tests.memory_hog import Hog, write_file
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from carla_run.processes import held_mib
+from carla_run.memory.processes import held_mib
 from tests.conftest import REPOSITORY
 from tests.crowd import until
 from tests.gpu_stub import grow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import get_args
 
+from carla_run.memory.room import missing
 from carla_td3.config import AgentConfig, Offload
 from carla_td3.memory.estimate import MIB, POOLS, Estimate, Free, Pool, estimate, replay_bytes
 
@@ -59,9 +60,7 @@ def _holds(found: Estimate, free: Free, config: AgentConfig) -> bool:
 
 
 def _fits(found: Estimate, free: Free, pool: Pool, config: AgentConfig) -> bool:
-    room: int | None = getattr(free, pool)
-    needed = found.total(pool)
-    return room is None or needed == 0 or needed + _reserve(config) <= room
+    return missing(found.total(pool), getattr(free, pool), _reserve(config)) == 0
 
 
 def _reserve(config: AgentConfig) -> int:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from carla_launcher.observe.nvml import GpuInUseError, lock_gpu
+from carla_launcher.observe.gpu_lock import GpuInUseError, lock_gpu
 from carla_run.locks import is_held
 from tests.crowd import until
 
 HOLD = """
 import os, sys
 from pathlib import Path
-from carla_launcher.observe.nvml import lock_gpu, GpuInUseError
+from carla_launcher.observe.gpu_lock import lock_gpu, GpuInUseError
 os.umask(0o077)
 if len(sys.argv) > 3:  # no sooner: another user may not be allowed to run this Python
     os.setuid(int(sys.argv[3]))
